@@ -1,0 +1,172 @@
+"""`BertConfig`: the hyperparameters of an encoder, as `bert_config.json` names them."""
+
+import dataclasses
+import json
+import os
+
+from keras_bert.errors import InputError
+
+# Activation names and the function each one means. Google's and Hugging Face's `gelu` is the erf form.
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_tanh", "relu", "silu")
+
+# Other spellings found in config files, by the name used here.
+_ACTIVATION_ALIASES = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_approximate": "gelu_tanh", "swish": "silu"}
+
+_UNCASED_ENGLISH, _CASED_ENGLISH, _CHINESE, _MULTILINGUAL = 30522, 28996, 21128, 119547
+
+
+def _size(layers, hidden, heads=None, vocab=_UNCASED_ENGLISH):
+    return {
+        "vocab_size": vocab,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads or hidden // 64,
+        "intermediate_size": 4 * hidden,
+    }
+
+
+# Google's 24 miniatures (Turc et al., 2019, https://arxiv.org/abs/1908.08962) by "L<layers>-H<hidden>", their
+# five names, BERT-large and the released multilingual and Chinese models (Devlin et al., 2018).
+SIZES = {f"L{layers}-H{hidden}": _size(layers, hidden) for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)}
+SIZES |= {
+    "tiny": SIZES["L2-H128"],
+    "mini": SIZES["L4-H256"],
+    "small": SIZES["L4-H512"],
+    "medium": SIZES["L8-H512"],
+    "base": SIZES["L12-H768"],
+    "large": _size(24, 1024),
+    "base-cased": _size(12, 768, vocab=_CASED_ENGLISH),
+    "large-cased": _size(24, 1024, vocab=_CASED_ENGLISH),
+    "multilingual-cased": _size(12, 768, vocab=_MULTILINGUAL),
+    "chinese": _size(12, 768, vocab=_CHINESE),
+}
+
+# Architectures that differ from BERT although their files look alike.
+_REFUSED_VALUES = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """Hyperparameters of a BERT encoder; the defaults are BERT-base, uncased English.
+
+    Args:
+        vocab_size: number of word pieces.
+        hidden_size: width H of the encoder.
+        num_hidden_layers: number of encoder blocks.
+        num_attention_heads: attention heads a block; divides `hidden_size`.
+        intermediate_size: width of the feed-forward layer.
+        hidden_act: one of `gelu` (erf), `gelu_new` and `gelu_tanh` (tanh), `relu`, `silu`.
+        hidden_dropout_prob: dropout of embeddings and of both sub-layers' outputs, in [0, 1).
+        attention_probs_dropout_prob: dropout of the attention probabilities, in [0, 1).
+        max_position_embeddings: the longest sequence.
+        type_vocab_size: number of segment types.
+        initializer_range: standard deviation of the truncated normal initialiser.
+        layer_norm_eps: epsilon of every layer normalisation.
+        pad_token_id: id of [PAD].
+
+    Raises:
+        InputError: a value is impossible; the message names the field, the rule and the value.
+    """
+
+    vocab_size: int = _UNCASED_ENGLISH
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int = 0
+
+    def __post_init__(self):
+        object.__setattr__(self, "hidden_act", _ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act))
+        for field in dataclasses.fields(self):
+            _check_type(field.name, field.type, getattr(self, field.name))
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+                     "max_position_embeddings", "type_vocab_size"):
+            _check(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            _check(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1)", getattr(self, name))
+        for name in ("initializer_range", "layer_norm_eps"):
+            _check(getattr(self, name) > 0, f"{name} must be positive", getattr(self, name))
+        _check(self.hidden_act in ACTIVATIONS, f"hidden_act must be one of {', '.join(ACTIVATIONS)}", self.hidden_act)
+        _check(self.hidden_size % self.num_attention_heads == 0,
+               f"hidden_size must be a multiple of num_attention_heads ({self.num_attention_heads})", self.hidden_size)
+        _check(0 <= self.pad_token_id < self.vocab_size,
+               f"pad_token_id must be below vocab_size ({self.vocab_size})", self.pad_token_id)
+
+    @property
+    def head_size(self):
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def from_size(cls, name, **changes):
+        """The configuration of a named size (`SIZES`), e.g. `"base"` or `"L4-H256"`, with fields changed by keyword."""
+        _check(name in SIZES, f"a size must be one of {', '.join(SIZES)}", name)
+        return cls(**SIZES[name] | changes)
+
+    @classmethod
+    def from_dict(cls, values):
+        """Reads the dict of a `bert_config.json` or of a Hugging Face `config.json`; keys that say nothing about the
+        encoder are ignored.
+
+        Raises:
+            InputError: a required key is missing, or values contradict one another or BERT's architecture.
+        """
+        model_type = values.get("model_type", "bert")
+        _check(model_type == "bert", "model_type must be bert", model_type)
+        for name, expected in _REFUSED_VALUES.items():
+            _check(values.get(name, expected) == expected, f"{name} must be {expected}", values.get(name))
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+            _check(name in values, "a BERT config must have the keys vocab_size, hidden_size, num_hidden_layers, "
+                   "num_attention_heads and intermediate_size; missing", name)
+        fields = {field.name for field in dataclasses.fields(cls)}
+        config = cls(**{name: value for name, value in values.items() if name in fields and value is not None})
+        for name, derived in (("head_size", config.head_size), ("attention_head_size", config.head_size),
+                              ("embedding_size", config.hidden_size), ("hidden_activation", config.hidden_act)):
+            found = values.get(name)
+            _check(found is None or _ACTIVATION_ALIASES.get(found, found) == derived,
+                   f"{name} contradicts the other values, which give {derived}", found)
+        return config
+
+    @classmethod
+    def from_json(cls, path):
+        """Reads Google's `bert_config.json` or Hugging Face's `config.json`; errors name the file."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                values = json.load(file)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{os.fspath(path)}: not a JSON file: {error}") from None
+        try:
+            _check(isinstance(values, dict), "a config file must hold one JSON object", type(values).__name__)
+            return cls.from_dict(values)
+        except InputError as error:
+            raise InputError(f"{os.fspath(path)}: {error}") from None
+
+    def to_dict(self):
+        """Field names and values, as Google and Hugging Face write them (`model_type` included)."""
+        return {"model_type": "bert"} | dataclasses.asdict(self)
+
+    def to_json(self, path):
+        """Writes the file that `from_json`, Google's BERT and Hugging Face transformers read."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(json.dumps(self.to_dict(), indent=2) + "\n")
+
+
+def _check(condition, rule, value):
+    if not condition:
+        raise InputError(f"{rule}; got {value!r}")
+
+
+def _check_type(name, kind, value):
+    allowed = (int, float) if kind is float else kind
+    _check(isinstance(value, allowed) and not isinstance(value, bool), f"{name} must be {kind.__name__}", value)

@@ -1,0 +1,72 @@
+"""The operations whose best form depends on the backend; everything else is `keras.ops`.
+
+Randomness: a *seed* is an int32 tensor [2]. Every random operation takes one and keeps no state, so that the same
+seed gives the same result: after a resume, in a recomputation, on any device. `None` means "no dropout".
+"""
+
+import keras
+from keras import ops
+
+BACKEND = keras.backend.backend()
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+elif BACKEND == "jax":
+    import jax
+else:
+    raise ImportError(f"keras_bert runs on Keras's TensorFlow and JAX backends; KERAS_BACKEND is {BACKEND!r}")
+
+
+if BACKEND == "tensorflow":
+
+    class SeedSource:
+        """Draws the seed of a call that was given none; holds no variable."""
+
+        def next(self):
+            seed = tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32)
+            replica = tf.distribute.get_replica_context()
+            if replica is not None and replica.num_replicas_in_sync > 1:
+                seed = fold_in(seed, replica.replica_id_in_sync_group)
+            return seed
+
+    def _fold_in(seed, number):
+        return tf.random.fold_in(seed, number)
+
+    def _uniform(shape, seed):
+        return tf.random.stateless_uniform(shape, seed)
+
+else:
+
+    class SeedSource(keras.random.SeedGenerator):
+        """Draws the seed of a call that was given none. JAX needs a state for that; it is never saved."""
+
+        def next(self):
+            return ops.cast(super().next(), "int32")
+
+        def save_own_variables(self, store):
+            pass
+
+        def load_own_variables(self, store):
+            pass
+
+    def _fold_in(seed, number):
+        return ops.cast(jax.random.key_data(jax.random.fold_in(_key(seed), number)), "int32")
+
+    def _uniform(shape, seed):
+        return jax.random.uniform(_key(seed), shape)
+
+    def _key(seed):
+        return jax.random.wrap_key_data(ops.cast(seed, "uint32"), impl="threefry2x32")
+
+
+def fold_in(seed, number):
+    """A seed that depends on `seed` and `number` (int); None stays None."""
+    return None if seed is None else _fold_in(seed, number)
+
+
+def dropout(x, rate, seed):
+    """Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate); a `seed` of None or a rate
+    of zero returns `x`. The draw is float32 whatever x's dtype: bfloat16 has too few digits for a rate of 0.1."""
+    if seed is None or rate == 0:
+        return x
+    kept = ops.greater_equal(_uniform(ops.shape(x), seed), rate)
+    return ops.where(kept, ops.multiply(x, ops.cast(1 / (1 - rate), x.dtype)), ops.zeros((), x.dtype))

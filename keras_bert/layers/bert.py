@@ -1,0 +1,113 @@
+"""`BertLayer`: embeddings, encoder blocks, pooler."""
+
+import keras
+from keras import ops
+
+from keras_bert import kernels
+from keras_bert.layers.attention import padding_bias
+from keras_bert.layers.base import ConfiguredLayer
+from keras_bert.layers.embeddings import BertEmbeddings
+from keras_bert.layers.encoder import EncoderBlock
+
+
+def standardize_inputs(inputs):
+    """The three int32 tensors of an encoder call, (word_ids, mask, segment_ids), from a dict or a list of three.
+
+    A dict needs `input_word_ids`, `input_mask`, and `segment_ids` or `input_type_ids`; other keys are ignored.
+    """
+    if isinstance(inputs, dict):
+        segments = "segment_ids" if "segment_ids" in inputs else "input_type_ids"
+        missing = [key for key in ("input_word_ids", "input_mask", segments) if key not in inputs]
+        if missing:
+            raise ValueError("inputs need input_word_ids, input_mask, and segment_ids or input_type_ids; "
+                             f"missing {', '.join(missing)}, got {', '.join(sorted(inputs))}")
+        inputs = [inputs["input_word_ids"], inputs["input_mask"], inputs[segments]]
+    if len(inputs) != 3:
+        raise ValueError(f"inputs need three tensors, input_word_ids, input_mask, segment_ids; got {len(inputs)}")
+    return tuple(ops.cast(tensor, "int32") for tensor in inputs)
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class BertLayer(ConfiguredLayer):
+    """The BERT encoder (Devlin et al., 2018, https://arxiv.org/abs/1810.04805).
+
+    `pooled_output, sequence_output = BertLayer(config)([input_word_ids, input_mask, segment_ids])`
+
+    Padding (a mask of 0) never changes the output of a real token. The variables exist once the layer is made.
+
+    Args:
+        config: a `BertConfig`, or the dict of one.
+        dtype: float32 (default), bfloat16, float16, mixed_bfloat16, mixed_float16 or a `keras.DTypePolicy`.
+
+    Call arguments:
+        inputs: int32 tensors [batch, seq], seq at most `max_position_embeddings`: the list above, or a dict with
+            `input_word_ids`, `input_mask` (1 for real tokens), and `segment_ids` or `input_type_ids`. A dict may also
+            hold `dropout_seed`, int32 [2].
+        training: whether to drop out.
+        seed: int32 [2]; the same seed gives the same dropout. Drawn anew at each call where none is given.
+
+    Returns:
+        (pooled_output [batch, hidden], sequence_output [batch, seq, hidden]) in the compute dtype.
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        config = self.config
+        self.embeddings = BertEmbeddings(config, dtype=self.dtype_policy, name="embeddings")
+        self.blocks = [
+            EncoderBlock(config, dtype=self.dtype_policy, name=f"block_{i}") for i in range(config.num_hidden_layers)
+        ]
+        self.pooler = self.make_dense("pooler", config.hidden_size, activation="tanh")
+        self.seeds = kernels.SeedSource()
+        self.build()
+
+    @classmethod
+    def from_pretrained(cls, folder, **kwargs):
+        """The encoder in `folder`, as `keras_bert.convert.load_pretrained` finds it."""
+        from keras_bert.convert import load_pretrained  # the one door that opens against the arrows, when called
+
+        return load_pretrained(folder, **kwargs)
+
+    def build(self, *_):
+        if self.built:
+            return
+        for layer in (self.embeddings, *self.blocks):
+            layer.build()
+        self.pooler.build((None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=False, seed=None):
+        outputs = self.encode(inputs, training=training, seed=seed)
+        return outputs["pooled_output"], outputs["sequence_output"]
+
+    def encode(self, inputs, training=False, seed=None, return_attention=False):
+        """Every output as a dict; arguments as in a call.
+
+        Returns:
+            `pooled_output` [batch, hidden], `sequence_output` [batch, seq, hidden], `encoder_outputs`, a list of one
+            [batch, seq, hidden] a block, and with `return_attention` `attention_probabilities`, a list of one
+            [batch, heads, seq, seq] a block.
+        """
+        word_ids, mask, segment_ids = standardize_inputs(inputs)
+        seed = self.dropout_seed(inputs, training, seed)
+        bias = padding_bias(mask, self.compute_dtype)
+        x = self.embeddings(word_ids, segment_ids, seed=kernels.fold_in(seed, 0))
+        encoder_outputs, attention_probabilities = [], []
+        for index, block in enumerate(self.blocks):
+            x, probabilities = block(x, bias, seed=kernels.fold_in(seed, index + 1))
+            encoder_outputs.append(x)
+            attention_probabilities.append(probabilities)
+        outputs = {"pooled_output": self.pooler(x[:, 0]), "sequence_output": x, "encoder_outputs": encoder_outputs}
+        return outputs | {"attention_probabilities": attention_probabilities} if return_attention else outputs
+
+    def dropout_seed(self, inputs, training, seed=None):
+        """The seed of one call: None outside training, else `seed`, the inputs' own, or a fresh one."""
+        if not training:
+            return None
+        if seed is None and isinstance(inputs, dict):
+            seed = inputs.get("dropout_seed")
+        return self.seeds.next() if seed is None else seed
+
+    def compute_output_shape(self, input_shape):
+        batch, length = (input_shape["input_word_ids"] if isinstance(input_shape, dict) else input_shape[0])[:2]
+        return (batch, self.config.hidden_size), (batch, length, self.config.hidden_size)

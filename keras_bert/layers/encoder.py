@@ -1,0 +1,58 @@
+"""One block of the encoder."""
+
+import keras
+from keras import ops
+
+from keras_bert import kernels
+from keras_bert.layers.attention import SelfAttention
+from keras_bert.layers.base import ConfiguredLayer
+
+_ACTIVATIONS = {
+    "gelu": lambda x: ops.gelu(x, approximate=False),
+    "gelu_new": lambda x: ops.gelu(x, approximate=True),
+    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
+    "relu": ops.relu,
+    "silu": ops.silu,
+}
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class EncoderBlock(ConfiguredLayer):
+    """Attention, add and norm, feed-forward, add and norm (Vaswani et al., 2017, figure 1, left).
+
+    Args:
+        config: a `BertConfig`.
+
+    Call arguments:
+        x: [batch, seq, hidden].
+        bias: added to the attention scores, see `SelfAttention`.
+        seed: int32 [2], or None for no dropout.
+
+    Returns:
+        (output [batch, seq, hidden], attention probabilities [batch, heads, seq, seq]), compute dtype.
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        config = self.config
+        self.attention = SelfAttention(config, dtype=self.dtype_policy, name="attention")
+        self.attention_norm = self.make_norm("attention_norm")
+        self.intermediate = self.make_dense("intermediate", config.intermediate_size)
+        self.output_dense = self.make_dense("output_dense", config.hidden_size)
+        self.output_norm = self.make_norm("output_norm")
+
+    def build(self, *_):
+        hidden = (None, None, self.config.hidden_size)
+        for layer in (self.attention, self.attention_norm, self.intermediate, self.output_norm):
+            layer.build(hidden)
+        self.output_dense.build((None, None, self.config.intermediate_size))
+        self.built = True
+
+    def call(self, x, bias, seed=None):
+        rate = self.config.hidden_dropout_prob
+        attended, probabilities = self.attention(x, bias, seed=kernels.fold_in(seed, 0))
+        attended = kernels.dropout(attended, rate, kernels.fold_in(seed, 1))
+        x = self.attention_norm(ops.add(x, attended))
+        expanded = _ACTIVATIONS[self.config.hidden_act](self.intermediate(x))
+        output = kernels.dropout(self.output_dense(expanded), rate, kernels.fold_in(seed, 2))
+        return self.output_norm(ops.add(x, output)), probabilities

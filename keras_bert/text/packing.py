@@ -1,0 +1,54 @@
+"""Token ids of one or two texts to the three inputs of an encoder."""
+
+import numpy as np
+
+
+def truncate_pair(first, second, limit):
+    """Cuts the longer of two lists, one token at a time from its end, until both together have at most `limit` tokens
+    (`_truncate_seq_pair` of google-research/bert `run_classifier.py`: on a tie the second is cut)."""
+    excess = len(first) + len(second) - limit
+    if excess <= 0:
+        return first, second
+    from_longer = min(excess, abs(len(first) - len(second)))
+    shared = excess - from_longer
+    if len(first) > len(second):
+        cuts = from_longer + shared // 2, shared - shared // 2
+    else:
+        cuts = shared // 2, from_longer + shared - shared // 2
+    return first[:len(first) - cuts[0]], second[:len(second) - cuts[1]]
+
+
+def pack(first, second, cls_id, sep_id, max_length):
+    """[CLS] first [SEP] second [SEP], at most `max_length` ids.
+
+    Args:
+        first: list of ids.
+        second: list of ids, or None for a single text.
+
+    Returns:
+        (ids, number of ids that belong to segment 0).
+    """
+    if second is None:
+        return [cls_id, *first[:max_length - 2], sep_id], min(len(first), max_length - 2) + 2
+    first, second = truncate_pair(first, second, max_length - 3)
+    return [cls_id, *first, sep_id, *second, sep_id], len(first) + 2
+
+
+def pad(packed, pad_id, length=None):
+    """A list of `pack`ed texts as the input dict of `BertLayer`.
+
+    Args:
+        length: the padded length; the longest text's where None.
+
+    Returns:
+        dict of int32 [batch, length]: `input_word_ids`, `input_mask`, `segment_ids`.
+    """
+    length = length or max((len(ids) for ids, _ in packed), default=0)
+    word_ids = np.full((len(packed), length), pad_id, np.int32)
+    mask = np.zeros_like(word_ids)
+    segment_ids = np.zeros_like(word_ids)
+    for row, (ids, first_segment) in enumerate(packed):
+        word_ids[row, :len(ids)] = ids
+        mask[row, :len(ids)] = 1
+        segment_ids[row, first_segment:len(ids)] = 1
+    return {"input_word_ids": word_ids, "input_mask": mask, "segment_ids": segment_ids}

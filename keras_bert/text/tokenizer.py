@@ -1,0 +1,89 @@
+"""`BertTokenizer`: texts to word-piece ids, offline, with the `tokenizers` library."""
+
+import json
+import os
+
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
+
+from keras_bert.errors import InputError
+from keras_bert.text import packing
+from keras_bert.text.vocabulary import load_vocabulary
+
+# google-research/bert `tokenization.py`: a longer word is [UNK].
+MAX_WORD_LENGTH = 200
+
+
+class BertTokenizer:
+    """Google's BERT tokenizer: clean, space CJK, lower-case, strip accents, split punctuation, greedy WordPiece.
+
+    Args:
+        vocabulary: list of word pieces, ids in order, or the path of a `vocab.txt`.
+        lower_case: lower-case the text; true for uncased models.
+        strip_accents: decompose (NFD) and drop combining marks; as `lower_case` where None. It takes Hangul syllables
+            apart, which an uncased vocabulary of jamo needs and one of syllables does not bear.
+    """
+
+    def __init__(self, vocabulary, lower_case=True, strip_accents=None):
+        self.vocabulary = load_vocabulary(vocabulary) if isinstance(vocabulary, (str, os.PathLike)) else vocabulary
+        self.lower_case = lower_case
+        self.strip_accents = lower_case if strip_accents is None else strip_accents
+        ids = {piece: index for index, piece in enumerate(self.vocabulary)}
+        self.pad_id, self.cls_id, self.sep_id = ids["[PAD]"], ids["[CLS]"], ids["[SEP]"]
+        self._tokenizer = tokenizers.Tokenizer(
+            models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_LENGTH))
+        self._tokenizer.normalizer = normalizers.BertNormalizer(
+            lowercase=self.lower_case, strip_accents=self.strip_accents)
+        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+    @classmethod
+    def from_folder(cls, folder):
+        """Reads `vocab.txt` and, where there is one, `tokenizer_config.json` (Hugging Face's file) from a folder.
+        Without it the vocabulary decides: one with cased pieces is not lower-cased."""
+        path = os.path.join(folder, "tokenizer_config.json")
+        settings = {}
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                try:
+                    settings = json.load(file)
+                except json.JSONDecodeError as error:
+                    raise InputError(f"{path}: not a JSON file: {error}") from None
+        vocabulary = load_vocabulary(os.path.join(folder, "vocab.txt"))
+        lower_case = settings.get("do_lower_case")
+        if lower_case is None:
+            lower_case = not any(piece != piece.lower() for piece in vocabulary if not piece.startswith("["))
+        return cls(vocabulary, lower_case, settings.get("strip_accents"))
+
+    def save_settings(self, folder):
+        """Writes `tokenizer_config.json`, as Hugging Face names the settings."""
+        settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.lower_case,
+                    "strip_accents": self.strip_accents}
+        with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as file:
+            file.write(json.dumps(settings, indent=2) + "\n")
+
+    def tokenize(self, text):
+        """The word pieces of one text, without [CLS] and [SEP]."""
+        return self._tokenizer.encode(text).tokens
+
+    def ids(self, texts):
+        """The ids of each text, without [CLS] and [SEP]: a list of lists."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
+
+    def pack(self, texts, text_pairs=None, max_length=128):
+        """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP], cut to `max_length`, the longer text first.
+
+        Returns:
+            a list of (ids, number of ids in segment 0), unpadded.
+        """
+        if max_length < 3:
+            raise InputError(f"max_length must be at least 3; got {max_length}")
+        firsts = self.ids(texts)
+        seconds = [None] * len(firsts) if text_pairs is None else self.ids(text_pairs)
+        if len(firsts) != len(seconds):
+            raise InputError(f"texts and text_pairs must be as many; got {len(firsts)} and {len(seconds)}")
+        return [packing.pack(first, second, self.cls_id, self.sep_id, max_length)
+                for first, second in zip(firsts, seconds)]
+
+    def __call__(self, texts, text_pairs=None, max_length=128):
+        """The inputs of `BertLayer` for a list of texts (and their pairs): dict of int32 [batch, longest text]."""
+        return packing.pad(self.pack(texts, text_pairs, max_length), self.pad_id)

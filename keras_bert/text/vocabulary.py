@@ -1,0 +1,29 @@
+"""`vocab.txt`: one word piece a line, the line number is its id."""
+
+from keras_bert.errors import InputError
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def load_vocabulary(path):
+    """Reads a `vocab.txt` into a list of pieces, ids in order.
+
+    Raises:
+        InputError: not UTF-8, an empty file, or a special token other than [MASK] is missing.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            pieces = [line.strip() for line in file]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: a vocabulary must be UTF-8 text: {error.reason} at byte {error.start}") from None
+    missing = [token for token in SPECIAL_TOKENS[:4] if token not in pieces]
+    if missing:
+        raise InputError(f"{path}: a BERT vocabulary holds [PAD], [UNK], [CLS] and [SEP], one piece a line; "
+                         f"missing {', '.join(missing)}")
+    return pieces
+
+
+def save_vocabulary(pieces, path):
+    """Writes the file that `load_vocabulary` reads."""
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{piece}\n" for piece in pieces)
