@@ -1,0 +1,46 @@
+"""BERT for TensorFlow and Keras: from raw text to a served SavedModel.
+
+Names are imported when first used, so that `import keras_bert` and the command line start at once.
+"""
+
+import importlib
+import importlib.metadata
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "BertClassifier": "keras_bert.models",
+    "BertConfig": "keras_bert.config",
+    "BertLayer": "keras_bert.layers",
+    "BertTokenizer": "keras_bert.text",
+    "FineTuned": "keras_bert.training",
+    "HubLayer": "keras_bert.hub",
+    "InputError": "keras_bert.errors",
+    "export_encoder": "keras_bert.export",
+    "finetune": "keras_bert.training",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name):
+    if name not in _HOMES:
+        raise AttributeError(f"module 'keras_bert' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__():
+    return [*globals(), *_HOMES]
+
+
+def _refuse_other_keras_bert():
+    """The index has another project `keras-bert` with this import name: installed together, their files mix."""
+    try:
+        version = importlib.metadata.version("keras-bert")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    raise ImportError(
+        f"the package keras-bert {version} installs its files where keras-bert-hub has its own; run "
+        "`pip uninstall keras-bert` and `pip install --force-reinstall --no-deps keras-bert-hub`")
+
+
+_refuse_other_keras_bert()

@@ -1,0 +1,61 @@
+"""From real text to a Hub SavedModel: fine-tunes MiniLM on the bundled 176 intents, exports the encoder, loads the export
+with `hub.KerasLayer` and with `HubLayer`, and asks the model five questions. About four minutes on 2 cores.
+
+    python examples/demo.py [FOLDER]        (default: build/demo)
+"""
+
+import os
+import pathlib
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow_hub as hub
+from intents.build import build
+from minilm import minilm_folder
+
+import keras_bert
+
+QUESTIONS = [
+    "could you wake me at a quarter to six tomorrow",
+    "how much do i have left in my savings account",
+    "will i need an umbrella on saturday",
+    "my suitcase never showed up on the carousel",
+    "make the bedroom lamp a bit less bright",
+]
+
+
+def main(folder):
+    started = time.monotonic()
+    weights = minilm_folder()
+    print(f"1. The data: {build(folder / 'data')} texts of 176 intents in {folder / 'data'}")
+
+    print("2. Fine-tuning MiniLM (keras-bert finetune does the same)")
+    model = keras_bert.finetune(
+        folder / "data/train.tsv", folder / "data/valid.tsv", weights, folder / "model", epochs=3, learning_rate=3e-4,
+        overwrite=True)
+
+    print(f"3. Exporting its encoder to {folder / 'encoder'} (keras-bert export)")
+    keras_bert.export_encoder(model.model.bert, folder / "encoder", model.tokenizer, overwrite=True)
+
+    print("4. Loading the export twice")
+    tokens = model.tokenizer(QUESTIONS)
+    inputs = [tokens["input_word_ids"], tokens["input_mask"], tokens["segment_ids"]]
+    source, _ = model.model.bert(inputs)
+    for name, layer in (("hub.KerasLayer", hub.KerasLayer), ("keras_bert.HubLayer", keras_bert.HubLayer)):
+        pooled, _ = layer(str(folder / "encoder"), trainable=True)(inputs)
+        difference = np.abs(np.asarray(pooled) - np.asarray(source)).max()
+        print(f"   {name:20} pooled_output {pooled.shape}, largest difference from the model {difference:.1e}")
+        assert difference < 1e-5
+
+    print("5. Five questions (keras-bert predict)")
+    for question, answer in zip(QUESTIONS, model.predict(QUESTIONS)):
+        print(f"   {question:55} {answer.label} ({answer.score:.0%})")
+    print(f"Done in {time.monotonic() - started:.0f} s. Ask your own:\n"
+          f'   .venv/bin/keras-bert predict --model={folder / "model"} "what can i cook with two eggs"')
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo"))

@@ -1,0 +1,5 @@
+"""Writers of SavedModels."""
+
+from .encoder import export_encoder
+
+__all__ = ["export_encoder"]

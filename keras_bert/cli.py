@@ -1,0 +1,89 @@
+"""`keras-bert COMMAND --flag=value`: parses the flags of a command and runs it."""
+
+import importlib
+import os
+import sys
+
+from absl import flags
+
+from keras_bert import __version__
+from keras_bert.errors import InputError
+
+# The line of each command in the overview; its code is `keras_bert.commands.<name>`.
+COMMANDS = {
+    "finetune": "Fine-tune a pretrained encoder on labelled texts.",
+    "predict": "Answer texts with a fine-tuned model.",
+    "export": "Write an encoder as a Hub-style SavedModel.",
+}
+# Commands that answer texts given as arguments; the others take flags alone.
+_TAKE_TEXTS = ("predict",)
+
+
+def main(arguments=None):
+    """The console script. Exits with 0, with 1 for bad input, 2 for bad usage, 130 for Ctrl-C."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments):
+    """Runs one command; returns the exit status."""
+    name, *rest = arguments or ["--help"]
+    if name == "--version":
+        print(f"keras-bert-hub {__version__}")
+        return 0
+    if name in ("-h", "--help", "help"):
+        print(_overview())
+        return 0 if arguments else 2
+    if name not in COMMANDS:
+        return _fail(f"{name!r} is not a command; the commands are {', '.join(COMMANDS)}", 2)
+    command = importlib.import_module(f"keras_bert.commands.{name}")
+    values = flags.FlagValues()
+    command.define(values)
+    if {"-h", "--help"} & set(rest):
+        print(f"keras-bert {name}: {COMMANDS[name]}\n{values.module_help(command.__name__)}")
+        return 0
+    try:
+        texts = _parse(name, command, values, rest)
+    except flags.Error as error:
+        return _fail(f"{name}: {error}; see keras-bert {name} --help", 2)
+    return _run(command, values, texts)
+
+
+def _parse(name, command, values, rest):
+    texts = values([name, *rest])[1:]
+    if texts and name not in _TAKE_TEXTS:
+        raise flags.Error(f"takes flags alone, as --name=value; got {texts[0]!r}")
+    if missing := [f"--{flag}" for flag in command.REQUIRED if getattr(values, flag) is None]:
+        raise flags.Error(f"missing {', '.join(missing)}")
+    return texts
+
+
+def _run(command, values, texts):
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's notes on its start are not the user's business
+    try:
+        command.run(values, texts)
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except InputError as error:
+        return _fail(error, 1)
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
+
+
+def _fail(message, status):
+    print(f"keras-bert: {' '.join(str(message).split())}", file=sys.stderr)
+    return status
+
+
+def _overview():
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
+    return f"usage: keras-bert COMMAND --flag=value ...\n\n{commands}\n\nkeras-bert COMMAND --help lists its flags."
+
+
+if __name__ == "__main__":
+    main()

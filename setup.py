@@ -1,0 +1,48 @@
+import pathlib
+import re
+
+from setuptools import setup
+
+HERE = pathlib.Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "keras_bert/__init__.py").read_text())[1]
+
+TEXT = ["tensorflow-text"]
+# tensorflow-hub imports pkg_resources, which setuptools 81 announces to drop and 82 drops.
+HUB = ["tensorflow-hub>=0.16.1", "tf-keras", "setuptools<81"]
+# tf-models-official 2.20 wants these together, or the resolver tries versions that do not build.
+GARDEN = ["tf-models-official==2.20.*", "tensorflow==2.20.*", "tensorflow-text==2.20.*", "tf-keras==2.20.*"]
+# PyTorch is pinned because a newer one brings gigabytes of CUDA.
+PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
+TEST = ["pytest", "hypothesis", "build"]
+
+setup(
+    name="keras-bert-hub",
+    version=VERSION,
+    description="BERT for TensorFlow and Keras: fine-tune, export as a Hub SavedModel, serve",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11,<3.14",
+    packages=[
+        "keras_bert", "keras_bert.commands", "keras_bert.convert", "keras_bert.data", "keras_bert.export", "keras_bert.layers",
+        "keras_bert.models", "keras_bert.text", "keras_bert.training",
+    ],
+    package_dir={"keras_bert.export": "export"},
+    install_requires=["tensorflow>=2.20,<2.22", "keras>=3.12", "absl-py", "tokenizers", "safetensors"],
+    extras_require={
+        "text": TEXT,
+        "hub": HUB,
+        "garden": GARDEN,
+        "all": [*TEXT, *HUB, *GARDEN],
+        "test": TEST,
+        "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST],
+    },
+    entry_points={"console_scripts": ["keras-bert = keras_bert.cli:main"]},
+    classifiers=[
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,102 @@
+import json
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from keras_bert.data import Example, TextBatches, plan_batches, read_examples, sorted_batches
+from keras_bert.errors import InputError
+
+
+def test_three_formats_read_alike(tmp_path):
+    rows = [("say \"hi\"", "a, b", "x"), ("안녕 하세요", "é", "y")]
+    (tmp_path / "a.tsv").write_text("text\tlabel\ttext_pair\n" + "".join(f"{a}\t{c}\t{b}\n" for a, b, c in rows), "utf-8")
+    (tmp_path / "a.csv").write_bytes("\ufefftext,text_pair,label\r\n\"say \"\"hi\"\"\",\"a, b\",x\r\n안녕 하세요,é,y\r\n".encode())
+    (tmp_path / "a.jsonl").write_text("".join(
+        json.dumps({"label": c, "text": a, "text_pair": b}) + "\n" for a, b, c in rows))
+    expected = [("say \"hi\"", "a, b", "x"), ("안녕 하세요", "é", "y")]
+    for name in ("a.tsv", "a.csv", "a.jsonl"):
+        examples = read_examples(tmp_path / name)
+        assert [(e.text, e.text_pair, e.label) for e in examples] == expected, name
+
+
+def test_columns_by_name(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("q1\tq2\tsame\nx\ty\t1\n")
+    assert read_examples(path, "q1", "q2", "same") == [Example("x", "y", "1", 2)]
+    assert read_examples(path, "q2", label=None) == [Example("y", None, None, 2)]
+
+
+def test_csv_rows_are_counted_in_lines(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('text,label\n"two\nlines",x\nshort\n')
+    with pytest.raises(InputError, match="row 4: must have 2 columns as the header; got 1"):
+        read_examples(path)
+
+
+@pytest.mark.parametrize("name,content,words", [
+    ("a.tsv", b"", ["no column 'text'"]),
+    ("a.tsv", b"text\tlabel\n", ["holds no rows"]),
+    ("a.tsv", b"text\tintent\nhi\tx\n", ["no column 'label'", "text, intent"]),
+    ("a.tsv", b"text\tlabel\nhi\tx\thello\n", ["row 2", "2 columns", "got 3"]),
+    ("a.tsv", b"text\tlabel\nhi\t\n", ["row 2", "label"]),
+    ("a.tsv", b"text\ttext\tlabel\nhi\tho\tx\n", ["row 1", "must differ"]),
+    ("a.tsv", b"\xff\xfe\x00text", ["UTF-8"]),
+    ("a.csv", b'text,label\n"hi,x\n', ["row 2"]),
+    ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": \n', ["row 2", "not JSON"]),
+    ("a.jsonl", b'{"text": "a", "label": "b"}\n[1]\n', ["row 2", "object"]),
+    ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": 3, "label": "b"}\n', ["row 2", "'text'", "3"]),
+    ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "c"}\n', ["row 2", "'label'", "None"]),
+    ("a.parquet", b"PAR1", [".tsv, .csv, .jsonl", ".parquet"]),
+])
+def test_bad_files_name_file_and_row(tmp_path, name, content, words):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        read_examples(path)
+    message = str(error.value)
+    assert "\n" not in message
+    for word in [str(path), *words]:
+        assert word in message
+
+
+@hypothesis.given(st.lists(st.integers(1, 100), min_size=1, max_size=500), st.integers(1, 40), st.integers(0, 99))
+def test_plans_hold_every_text_once(lengths, batch_size, seed):
+    for plan in (plan_batches(lengths, batch_size, np.random.default_rng(seed)), sorted_batches(lengths, batch_size)):
+        assert sorted(np.concatenate(plan)) == list(range(len(lengths)))
+        assert max(map(len, plan)) <= batch_size
+        assert len(plan) == -(-len(lengths) // batch_size)
+
+
+def test_plans_pad_little_and_differ_by_epoch():
+    lengths = np.random.default_rng(0).integers(3, 100, 5000)
+    first, second = (plan_batches(lengths, 32, np.random.default_rng((0, epoch))) for epoch in (0, 1))
+    padded = sum(lengths[batch].max() * len(batch) for batch in first)
+    assert padded / lengths.sum() < 1.05
+    assert [list(batch) for batch in first] != [list(batch) for batch in second]
+
+
+def test_training_batches_follow_seed_and_step():
+    packed = [([2, *range(10, 10 + i), 3], i + 2) for i in range(1, 10)]
+
+    def batches(seed):
+        dataset = TextBatches(packed, 0, np.arange(9)).training_dataset(4, seed)
+        return [(inputs["dropout_seed"].numpy().tolist(), labels.numpy().tolist(), inputs["input_word_ids"].numpy())
+                for inputs, labels in dataset.take(6)]
+
+    first, again, other = batches(7), batches(7), batches(8)
+    assert [seed for seed, _, _ in first] == [[7, step] for step in range(6)]
+    assert [labels for _, labels, _ in first] == [labels for _, labels, _ in again]
+    assert [labels for _, labels, _ in first] != [labels for _, labels, _ in other]
+    for epoch in (first[:3], first[3:]):  # nine texts in batches of four
+        assert sorted(label for _, labels, _ in epoch for label in labels) == list(range(9))
+    for _, labels, word_ids in first:
+        for label, row in zip(labels, word_ids):
+            assert [i for i in row if i] == packed[label][0]
+
+
+def test_lengths_in_multiples():
+    batches = TextBatches([([2, 5, 3], 3), ([2, 5, 5, 5, 3], 5)], 0, length_multiple=4)
+    assert batches.inputs([0])["input_word_ids"].shape == (1, 4)
+    assert batches.inputs([0, 1])["input_word_ids"].shape == (2, 8)

@@ -1,0 +1,166 @@
+"""The layers, on the backend of KERAS_BACKEND; test_jax.py runs this file once more on JAX."""
+
+import hypothesis
+import hypothesis.strategies as st
+import keras
+import numpy as np
+import pytest
+from conftest import TINY, random_inputs, randomize
+from keras import ops
+
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertClassifier
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+
+
+@pytest.fixture(scope="module")
+def shared_bert():
+    return randomize(BertLayer(TINY))
+
+
+@pytest.mark.parametrize("dtype,compute", [("float32", "float32"), ("bfloat16", "bfloat16"), ("float16", "float16"),
+                                           ("mixed_bfloat16", "bfloat16"), ("mixed_float16", "float16")])
+def test_dtypes(dtype, compute, shared_bert):
+    bert = BertLayer(TINY, dtype=dtype)
+    bert.set_weights(shared_bert.get_weights())
+    variables = "float32" if dtype.startswith("mixed") else compute
+    assert {keras.backend.standardize_dtype(weight.dtype) for weight in bert.weights} == {variables}
+    inputs = random_inputs(3, 7)
+    inputs["input_mask"][1, 4:] = 0
+    expected = shared_bert(inputs)
+    for got, wanted in zip(bert(inputs), expected):
+        assert keras.backend.standardize_dtype(got.dtype) == compute
+        # bfloat16 has 8 bits of precision, float16 has 11; two blocks deep, values up to 3.
+        np.testing.assert_allclose(numpy(got), numpy(wanted), atol={"float32": 0, "bfloat16": 0.1, "float16": 0.01}[compute])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_row_of_padding_alone_is_finite(dtype):
+    bert = BertLayer(TINY, dtype=dtype)
+    inputs = random_inputs(2, 5)
+    inputs["input_mask"][1] = 0
+    for output in bert(inputs):
+        assert np.isfinite(numpy(output)).all()
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(length=st.integers(1, 12), padding=st.integers(0, 28), seed=st.integers(0, 2**31))
+def test_padding_never_changes_a_real_token(shared_bert, length, padding, seed):
+    real = random_inputs(2, length, seed=seed)
+    padded = random_inputs(2, length + padding, seed=seed + 1)  # any content behind the mask
+    for key in padded:
+        padded[key][:, :length] = real[key]
+    padded["input_mask"][:, length:] = 0
+    pooled, sequence = shared_bert(real)
+    padded_pooled, padded_sequence = shared_bert(padded)
+    # Zero weight is exact; what is left is the order of summation in products of other shapes.
+    np.testing.assert_allclose(numpy(padded_sequence)[:, :length], numpy(sequence), atol=2e-6)
+    np.testing.assert_allclose(numpy(padded_pooled), numpy(pooled), atol=2e-6)
+
+
+def test_what_stands_behind_the_mask_changes_no_bit(shared_bert):
+    inputs = random_inputs(2, 20)
+    inputs["input_mask"][:, 9:] = 0
+    other = {key: value.copy() for key, value in inputs.items()}
+    other["input_word_ids"][:, 9:] = 5
+    other["segment_ids"][:, 9:] = 1
+    for got, wanted in zip(shared_bert(other), shared_bert(inputs)):
+        got, wanted = numpy(got), numpy(wanted)
+        np.testing.assert_array_equal(got[:, :9] if got.ndim == 3 else got, wanted[:, :9] if got.ndim == 3 else wanted)
+
+
+def test_forms_of_input(shared_bert):
+    inputs = random_inputs(2, 6)
+    as_list = shared_bert([inputs["input_word_ids"], inputs["input_mask"], inputs["segment_ids"]])
+    hub_names = {"aardvark": inputs["input_mask"], "input_word_ids": inputs["input_word_ids"],
+                 "input_mask": inputs["input_mask"], "input_type_ids": inputs["segment_ids"]}
+    for other in (inputs, hub_names):
+        for got, wanted in zip(shared_bert(other), as_list):
+            np.testing.assert_array_equal(numpy(got), numpy(wanted))
+
+
+def test_wrong_inputs(shared_bert):
+    inputs = random_inputs(2, 6)
+    with pytest.raises(ValueError, match="missing input_mask"):
+        shared_bert({"input_word_ids": inputs["input_word_ids"], "segment_ids": inputs["segment_ids"]})
+    with pytest.raises(ValueError, match="three tensors.*got 2"):
+        shared_bert([inputs["input_word_ids"], inputs["input_mask"]])
+    with pytest.raises(ValueError, match="max_position_embeddings.*40.*got 41"):
+        shared_bert(random_inputs(1, 41))
+
+
+def test_encode_returns_every_block_and_attention_on_request(shared_bert):
+    inputs = random_inputs(2, 6)
+    inputs["input_mask"][1, 3:] = 0
+    outputs = shared_bert.encode(inputs, return_attention=True)
+    assert [output.shape for output in outputs["encoder_outputs"]] == [(2, 6, 16)] * 2
+    np.testing.assert_array_equal(numpy(outputs["encoder_outputs"][-1]), numpy(outputs["sequence_output"]))
+    for probabilities in map(numpy, outputs["attention_probabilities"]):
+        assert probabilities.shape == (2, 4, 6, 6)
+        np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-6)
+        assert (probabilities[1, :, :, 3:] == 0).all()
+    assert "attention_probabilities" not in shared_bert.encode(inputs)
+
+
+def test_dropout_follows_the_seed(shared_bert):
+    inputs = random_inputs(2, 6)
+    first, again, other = (numpy(shared_bert(inputs, training=True, seed=np.array(seed, "int32"))[1])
+                           for seed in ([1, 2], [1, 2], [1, 3]))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-3
+    in_dict = shared_bert(inputs | {"dropout_seed": np.array([1, 2], "int32")}, training=True)[1]
+    np.testing.assert_array_equal(numpy(in_dict), first)
+    fresh = [numpy(shared_bert(inputs, training=True)[1]) for _ in range(2)]
+    assert np.abs(fresh[0] - fresh[1]).max() > 1e-3
+    silent = numpy(shared_bert(inputs, training=False, seed=np.array([1, 2], "int32"))[1])
+    np.testing.assert_array_equal(silent, numpy(shared_bert(inputs)[1]))
+
+
+def test_dropout_rate_and_scale():
+    from keras_bert import kernels
+
+    for dtype in ("float32", "bfloat16"):
+        dropped = numpy(kernels.dropout(ops.ones((1000, 1000), dtype), 0.1, np.array([3, 4], "int32")))
+        assert (dropped == 0).mean() == pytest.approx(0.1, abs=0.0015)  # five standard deviations of a million draws
+        assert np.unique(dropped[dropped > 0]) == pytest.approx(1 / 0.9, rel=4e-3)
+
+
+def test_layers_have_independent_dropout():
+    from keras_bert import kernels
+
+    seed = ops.convert_to_tensor(np.array([1, 2], "int32"))
+    masks = [numpy(kernels.dropout(ops.ones(10_000), 0.5, kernels.fold_in(seed, i))) > 0 for i in range(3)]
+    for first, second in ((0, 1), (1, 2), (0, 2)):
+        assert (masks[first] == masks[second]).mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_keras_file_round_trip(tmp_path, shared_bert):
+    names = ("input_word_ids", "input_mask", "segment_ids")
+    tensors = [keras.Input((None,), dtype="int32", name=name) for name in names]
+    pooled, sequence = shared_bert(tensors)
+    assert pooled.shape == (None, 16) and sequence.shape == (None, None, 16)
+    model = keras.Model(tensors, [pooled, sequence])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    inputs = random_inputs(3, 8)
+    for got, wanted in zip(again(list(inputs.values())), model(list(inputs.values()))):
+        np.testing.assert_array_equal(numpy(got), numpy(wanted))
+
+
+def test_classifier_round_trip_and_fit(tmp_path, shared_bert):
+    bert = BertLayer(TINY)
+    bert.set_weights(shared_bert.get_weights())
+    model = BertClassifier(bert, 3, dropout=0.0)
+    inputs = random_inputs(8, 5)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = {weight.path: numpy(weight) for weight in model.weights}
+    model.fit(inputs, np.arange(8) % 3, verbose=0)
+    unmoved = [weight.path for weight in model.weights if (before[weight.path] == numpy(weight)).all()]
+    assert all("key/bias" in path for path in unmoved)  # it cancels in the softmax: no gradient but rounding
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(numpy(again(inputs)), numpy(model(inputs)))
+    assert model(inputs).shape == (8, 3)

@@ -1,0 +1,177 @@
+"""Our outputs beside other libraries' with the same weights, on the backend of KERAS_BACKEND."""
+
+import os
+
+import numpy as np
+import pytest
+from conftest import DATA, TINY, needs_data, random_inputs, randomize
+from keras import ops
+
+from keras_bert.config import BertConfig
+from keras_bert.convert.names import huggingface_names
+from keras_bert.layers import BertLayer
+from keras_bert.text import BertTokenizer
+
+on_tensorflow = pytest.mark.skipif(os.environ.get("KERAS_BACKEND") == "jax", reason="the peer runs on TensorFlow")
+
+
+def real_texts(tokenizer):
+    """200 texts of 3 to 300 tokens, [CLS] and [SEP] included, twenty of each length: runs of words from WikiText-2."""
+    words = (DATA / "corpora/en/wikitext-2/valid.txt").read_text(encoding="utf-8").split()
+    rng = np.random.default_rng(0)
+    lengths = np.repeat(np.linspace(3, 300, 10).astype(int), 20)
+    packed = []
+    for length in lengths:
+        start = rng.integers(0, len(words) - 400)
+        (ids,) = tokenizer.ids([" ".join(words[start:start + 400])])
+        packed.append(([tokenizer.cls_id, *ids[:length - 2], tokenizer.sep_id], length))
+    assert [len(ids) for ids, _ in packed] == list(lengths)
+    return packed
+
+
+@needs_data
+def test_transformers_on_200_real_texts(minilm, minilm_bert):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from keras_bert.text import pad
+
+    theirs = transformers.BertModel.from_pretrained(minilm).eval()
+    tokenizer = BertTokenizer.from_folder(minilm)
+    packed = real_texts(tokenizer)
+    # In batches of one length, unpadded; and of random lengths, padded.
+    groups = [*np.arange(200).reshape(10, 20), *np.random.default_rng(1).permutation(200).reshape(10, 20)]
+    largest = 0.0
+    for group in groups:
+        inputs = pad([packed[i] for i in group], tokenizer.pad_id)
+        pooled, sequence = (ops.convert_to_numpy(output) for output in minilm_bert(inputs))
+        with torch.inference_mode():
+            wanted = theirs(**{name: torch.from_numpy(inputs[key]).long() for name, key in (
+                ("input_ids", "input_word_ids"), ("attention_mask", "input_mask"), ("token_type_ids", "segment_ids"))})
+        real = inputs["input_mask"].astype(bool)
+        largest = max(largest, np.abs(pooled - wanted.pooler_output.numpy()).max(),
+                      np.abs(sequence - wanted.last_hidden_state.numpy())[real].max())
+    print(f"largest difference from transformers over 200 texts, padded and not: {largest:.1e}")
+    # Values up to 6 through six blocks; two float32 libraries differ by their order of summation.
+    assert largest <= 2e-5
+
+
+def torch_twin(bert, **changes):
+    """PyTorch's `BertModel` with the weights of `bert`."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.BertConfig(**bert.config.to_dict() | changes)
+    twin = transformers.BertModel._from_config(config, attn_implementation="eager")
+    twin.load_state_dict({
+        name.theirs: torch.tensor(np.ascontiguousarray(name.convert(ops.convert_to_numpy(name.variable(bert)))))
+        for name in huggingface_names(bert.config)})
+    return twin.eval()
+
+
+def call_torch(twin, inputs, **kwargs):
+    import torch
+
+    with torch.inference_mode():
+        return twin(*(torch.from_numpy(inputs[key]).long() for key in ("input_word_ids", "input_mask", "segment_ids")),
+                    **kwargs)
+
+
+def assert_close(got, wanted, mask, atol):
+    got, wanted = ops.convert_to_numpy(got), np.asarray(wanted)
+    np.testing.assert_allclose(got[mask], wanted[mask], rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("act", ["gelu", "gelu_new", "gelu_tanh", "relu", "silu"])
+def test_transformers_activations_and_epsilon(act):
+    bert = randomize(BertLayer(BertConfig.from_dict(TINY.to_dict() | {"hidden_act": act, "layer_norm_eps": 0.01})))
+    twin = torch_twin(bert, hidden_act={"gelu_tanh": "gelu_pytorch_tanh"}.get(act, act))
+    inputs = random_inputs(3, 9)
+    wanted = call_torch(twin, inputs)
+    pooled, sequence = bert(inputs)
+    everything = np.ones((3, 9), bool)
+    assert_close(sequence, wanted.last_hidden_state, everything, atol=5e-6)
+    assert_close(pooled, wanted.pooler_output, np.ones(3, bool), atol=5e-6)
+
+
+def test_transformers_hidden_states_and_attention(bert):
+    twin = torch_twin(bert)
+    inputs = random_inputs(2, 9)
+    inputs["input_mask"][1, 5:] = 0
+    wanted = call_torch(twin, inputs, output_attentions=True, output_hidden_states=True)
+    outputs = bert.encode(inputs, return_attention=True)
+    real = inputs["input_mask"].astype(bool)
+    for got, expected in zip(outputs["encoder_outputs"], wanted.hidden_states[1:], strict=True):
+        assert_close(got, expected, real, atol=5e-6)
+    for got, expected in zip(outputs["attention_probabilities"], wanted.attentions, strict=True):
+        np.testing.assert_allclose(ops.convert_to_numpy(got), expected, atol=1e-6)
+
+
+# The peers' variables in the order of our names: 5 of the embeddings, 16 a block, 2 of the pooler.
+def garden_variables(encoder, blocks):
+    variables = {variable.name.removesuffix(":0"): variable for variable in encoder.variables}
+    names = ["word_embeddings/embeddings", "position_embedding/embeddings", "type_embeddings/embeddings",
+             "embeddings/layer_norm/gamma", "embeddings/layer_norm/beta"]
+    for i in range(blocks):
+        dense = ("self_attention/query", "self_attention/key", "self_attention/value", "self_attention/attention_output",
+                 "self_attention_layer_norm", "intermediate", "output", "output_layer_norm")
+        names += [f"transformer/layer_{i}/{name}/{part}" for name in dense
+                  for part in (("gamma", "beta") if name.endswith("norm") else ("kernel", "bias"))]
+    names += ["pooler_transform/kernel", "pooler_transform/bias"]
+    assert sorted(names) == sorted(variables)
+    return [variables[name] for name in names]
+
+
+def kerashub_variables(backbone, blocks):
+    parts = [backbone.token_embedding, backbone.get_layer("position_embedding"),
+             backbone.get_layer("segment_embedding"), backbone.get_layer("embeddings_layer_norm")]
+    variables = [parts[0].embeddings, parts[1].position_embeddings, parts[2].embeddings, parts[3].gamma, parts[3].beta]
+    for i in range(blocks):
+        block = backbone.get_layer(f"transformer_layer_{i}")
+        attention = block._self_attention_layer
+        for part in (attention._query_dense, attention._key_dense, attention._value_dense, attention._output_dense,
+                     block._self_attention_layer_norm, block._feedforward_intermediate_dense,
+                     block._feedforward_output_dense, block._feedforward_layer_norm):
+            variables += part.weights
+    variables += backbone.get_layer("pooled_dense").weights
+    assert len(variables) == len(backbone.weights)
+    return variables
+
+
+TANH = BertConfig.from_dict(TINY.to_dict() | {"hidden_act": "gelu_tanh"})
+
+
+def carry(bert, variables):
+    for name, variable in zip(huggingface_names(bert.config), variables, strict=True):
+        variable.assign(ops.convert_to_numpy(name.variable(bert)).reshape(variable.shape))
+
+
+def assert_equal_outputs(bert, inputs, pooled, sequence):
+    real = inputs["input_mask"].astype(bool)
+    ours = bert(inputs)
+    assert_close(ours[0], pooled, np.ones(len(real), bool), atol=5e-6)
+    assert_close(ours[1], sequence, real, atol=5e-6)
+
+
+@on_tensorflow
+def test_model_garden_encoder():
+    networks = pytest.importorskip("official.nlp.modeling.networks")
+    bert = randomize(BertLayer(TANH))
+    theirs = networks.BertEncoder(
+        TANH.vocab_size, TANH.hidden_size, TANH.num_hidden_layers, TANH.num_attention_heads,
+        TANH.max_position_embeddings, TANH.type_vocab_size, TANH.intermediate_size, dict_outputs=True)
+    carry(bert, garden_variables(theirs, TANH.num_hidden_layers))
+    inputs = random_inputs(3, 9)
+    inputs["input_mask"][1, 5:] = 0
+    wanted = theirs([inputs["input_word_ids"], inputs["input_mask"], inputs["segment_ids"]])
+    assert_equal_outputs(bert, inputs, wanted["pooled_output"], wanted["sequence_output"])
+
+
+def test_kerashub_backbone():
+    keras_hub = pytest.importorskip("keras_hub")
+    bert = randomize(BertLayer(TANH))
+    theirs = keras_hub.models.BertBackbone(
+        TANH.vocab_size, TANH.num_hidden_layers, TANH.num_attention_heads, TANH.hidden_size, TANH.intermediate_size,
+        max_sequence_length=TANH.max_position_embeddings)
+    carry(bert, kerashub_variables(theirs, TANH.num_hidden_layers))
+    inputs = random_inputs(3, 9)
+    inputs["input_mask"][1, 5:] = 0
+    wanted = theirs({"token_ids": inputs["input_word_ids"], "padding_mask": inputs["input_mask"],
+                     "segment_ids": inputs["segment_ids"]})
+    assert_equal_outputs(bert, inputs, *(ops.convert_to_numpy(wanted[key]) for key in ("pooled_output", "sequence_output")))

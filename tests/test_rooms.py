@@ -1,0 +1,71 @@
+"""The rooms of the house and the direction of the arrows between them (docs/design.md)."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+EVERYONE = {"errors", "files"}  # standard library alone; every room may use them
+ANYTHING = {"config", "text", "kernels", "layers", "models", "convert", "data", "training", "hub", "export", "commands"}
+MAY_IMPORT = {
+    "config": set(),
+    "errors": set(),
+    "files": {"errors"},
+    "text": {"config"},
+    "kernels": set(),
+    "layers": {"config", "kernels"},
+    "models": {"layers", "config", "kernels"},
+    "convert": {"models", "layers", "config"},
+    "data": {"text"},
+    "training": {"models", "data", "convert", "text", "kernels"},
+    "hub": set(),
+    "export": {"layers", "models", "text", "config"},
+    "commands": ANYTHING,
+    "cli": ANYTHING,
+}
+# BertLayer.from_pretrained is a door: it imports the room behind it when it is called.
+DOORS = {("layers/bert.py", "convert")}
+LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "tf_keras"}
+MAY_IMPORT_LIBRARIES = {
+    "kernels": {"tensorflow", "jax"}, "hub": {"tensorflow"}, "export": {"tensorflow"}, "data": {"tensorflow"},
+    "training": {"tensorflow"},
+}
+
+
+def sources():
+    for path in sorted((ROOT / "keras_bert").rglob("*.py")):
+        name = path.relative_to(ROOT / "keras_bert")
+        if str(name) != "__init__.py":
+            yield str(name), name.parts[0].removesuffix(".py"), path
+    for path in sorted((ROOT / "export").glob("[!_]*.py")):
+        yield f"export/{path.name}", "export", path
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("name,room,path", list(sources()), ids=lambda value: value if isinstance(value, str) else "")
+def test_arrows(name, room, path):
+    for imported in imports(path):
+        parts = imported.split(".")
+        if parts[0] == "keras_bert" and parts[1] != "__version__":
+            target = parts[1]
+            allowed = MAY_IMPORT[room] | EVERYONE | {room}
+            assert target in allowed or (name, target) in DOORS, f"{name} imports {imported}"
+        elif parts[0] in LIBRARIES:
+            assert parts[0] in MAY_IMPORT_LIBRARIES.get(room, set()), f"{name} imports {imported}"
+
+
+def test_every_room_is_known():
+    assert {room for _, room, _ in sources()} <= MAY_IMPORT.keys()
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("[ke]*/**/*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_can_be_read_in_one_sitting(path):
+    assert len(path.read_text().splitlines()) <= 250
