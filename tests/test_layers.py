@@ -88,8 +88,8 @@ def test_wrong_inputs(shared_bert):
         shared_bert({"input_word_ids": inputs["input_word_ids"], "segment_ids": inputs["segment_ids"]})
     with pytest.raises(ValueError, match="three tensors.*got 2"):
         shared_bert([inputs["input_word_ids"], inputs["input_mask"]])
-    with pytest.raises(ValueError, match="max_position_embeddings.*40.*got 41"):
-        shared_bert(random_inputs(1, 41))
+    with pytest.raises(ValueError, match="max_position_embeddings.*128.*got 129"):
+        shared_bert(random_inputs(1, 129))
 
 
 def test_encode_returns_every_block_and_attention_on_request(shared_bert):

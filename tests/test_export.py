@@ -1,0 +1,181 @@
+"""The encoder part of the contract of a Hub-style SavedModel (docs/hub_contract.md); tests name its lines."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
+
+from keras_bert.errors import InputError
+from keras_bert.export import export_encoder
+from keras_bert.layers import BertLayer
+from keras_bert.text import BertTokenizer
+
+NAMES = ("input_word_ids", "input_mask", "input_type_ids")
+
+
+@pytest.fixture(scope="module")
+def source():
+    return randomize(BertLayer(TINY))
+
+
+@pytest.fixture(scope="module", params=["plain", "jit"])
+def exported(request, source, tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / request.param
+    tf.random.set_seed(7)
+    export_encoder(source, path, BertTokenizer(TINY_VOCABULARY), jit_compile=request.param == "jit")
+    tf.random.set_seed(None)
+    return path
+
+
+@pytest.fixture(scope="module")
+def loaded(exported):
+    return tf.saved_model.load(str(exported))
+
+
+def as_dict(inputs, segments="input_type_ids"):
+    return {"input_word_ids": tf.constant(inputs["input_word_ids"]), "input_mask": tf.constant(inputs["input_mask"]),
+            segments: tf.constant(inputs["segment_ids"])}
+
+
+@pytest.mark.parametrize("segments", ["input_type_ids", "segment_ids"])
+@pytest.mark.parametrize("batch,length", [(1, 1), (3, 7), (2, 128)])
+def test_lines_1_3_and_4(loaded, source, segments, batch, length):
+    inputs = random_inputs(batch, length)
+    outputs = loaded(as_dict(inputs, segments))
+    assert sorted(outputs) == ["default", "encoder_outputs", "pooled_output", "sequence_output"]
+    assert len(outputs["encoder_outputs"]) == TINY.num_hidden_layers
+    assert {tensor.dtype for tensor in tf.nest.flatten(outputs)} == {tf.float32}
+    expected = source.encode(inputs)
+    for key, wanted in expected.items():
+        for got, value in zip(tf.nest.flatten(outputs[key]), tf.nest.flatten(wanted), strict=True):
+            np.testing.assert_allclose(got, value, atol=2e-6)  # XLA and oneDNN sum in other orders
+    np.testing.assert_array_equal(outputs["default"], outputs["pooled_output"])
+
+
+def test_line_1_list(loaded):
+    inputs = as_dict(random_inputs(2, 5))
+    outputs = loaded(list(inputs.values()))
+    assert isinstance(outputs, list)
+    for got, key in zip(outputs, ("pooled_output", "sequence_output"), strict=True):
+        np.testing.assert_allclose(got, loaded(inputs)[key], atol=2e-6)
+
+
+def test_lines_2_and_6_dropout(loaded):
+    inputs = as_dict(random_inputs(2, 5))
+    for training, low, high in ((False, 0, 1e-6), (True, 1e-3, 1)):
+        outputs = np.stack([loaded(inputs, training=training)["pooled_output"] for _ in range(20)])
+        assert low <= outputs.std(axis=0).max() <= high
+
+
+def test_dropout_is_new_in_each_process(exported):
+    """Although the exporting program had set a global seed."""
+    code = ("import tensorflow as tf, sys; o = tf.saved_model.load(sys.argv[1]); x = tf.ones([1, 5], tf.int32);"
+            "print(o([x, x, x], training=True)[0].numpy().tolist())")
+    first, second = (subprocess.run([sys.executable, "-c", code, exported], capture_output=True, text=True).stdout
+                     for _ in range(2))
+    assert len(json.loads(first)[0]) == TINY.hidden_size
+    assert first != second
+
+
+def test_line_7_static_shapes(loaded):
+    @tf.function(input_signature=[[tf.TensorSpec([None, 10], tf.int32)] * 3])
+    def shapes(inputs):
+        outputs = loaded(dict(zip(NAMES, inputs)))
+        static.update({key: value[-1].shape.as_list() if isinstance(value, list) else value.shape.as_list()
+                       for key, value in outputs.items()})
+        return outputs["pooled_output"]
+
+    static = {}
+    shapes.get_concrete_function()
+    assert static == {"pooled_output": [None, 16], "default": [None, 16], "sequence_output": [None, 10, 16],
+                      "encoder_outputs": [None, 10, 16]}
+
+
+def test_line_8_variables(loaded, source):
+    assert len(loaded.trainable_variables) == len(source.weights) == 5 + 16 * 2 + 2
+    assert all(variable.trainable for variable in loaded.trainable_variables)
+    assert {id(v) for v in loaded.trainable_variables} <= {id(v) for v in loaded.variables}
+    assert list(loaded.regularization_losses) == []
+    names = [variable.name for variable in loaded.variables]
+    assert len(set(names)) == len(names)
+    assert "bert/block_1/attention/query/kernel:0" in names
+    for got, wanted in zip(loaded.variables, source.weights):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_line_9_weights_are_saved_once_and_nothing_else(exported, source):
+    size = (exported / "variables/variables.data-00000-of-00001").stat().st_size
+    assert size < 4 * source.count_params() + 20_000
+
+
+def test_line_10_assets(exported, loaded):
+    with open(loaded.vocab_file.asset_path.numpy()) as file:
+        assert file.read().split("\n")[:-1] == TINY_VOCABULARY
+    with open(loaded.bert_config.asset_path.numpy()) as file:
+        assert json.load(file) == TINY.to_dict()
+    assert loaded.do_lower_case.numpy() and not loaded.do_lower_case.trainable
+    assert sorted(os.listdir(exported / "assets")) == ["bert_config.json", "vocab.txt"]
+
+
+def test_serving_default(loaded):
+    signature = loaded.signatures["serving_default"]
+    inputs = as_dict(random_inputs(2, 5))
+    inputs["input_mask"] = tf.constant([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    outputs = signature(**inputs)
+    expected = loaded(inputs)
+    assert sorted(outputs) == ["pooled_output", "sequence_output"]
+    for key, got in outputs.items():
+        np.testing.assert_allclose(got, expected[key], atol=2e-6)  # another graph, other fusions
+
+
+def test_gradients_reach_every_variable(loaded):
+    inputs = as_dict(random_inputs(4, 9))
+    with tf.GradientTape() as tape:
+        outputs = loaded(inputs, training=True)
+        loss = tf.reduce_sum(outputs["pooled_output"] ** 2) + tf.reduce_sum(outputs["sequence_output"][:, 1] ** 3)
+    gradients = tape.gradient(loss, loaded.trainable_variables)
+    assert all(gradient is not None for gradient in gradients)
+
+
+def test_bfloat16_is_for_serving(source, tmp_path, tokenizer):
+    export_encoder(source, tmp_path / "bf16", tokenizer, dtype="bfloat16")
+    served = tf.saved_model.load(str(tmp_path / "bf16"))
+    assert served.trainable_variables == [] and {variable.dtype for variable in served.variables} == {tf.bfloat16}
+    inputs = random_inputs(3, 7)
+    pooled, _ = source(inputs)
+    output = served(as_dict(inputs))["pooled_output"]
+    assert output.dtype == tf.float32
+    np.testing.assert_allclose(output, pooled, atol=0.05)  # 8 bits of precision, two blocks deep, values up to 1
+
+
+def test_line_14_never_overwrites_and_leaves_nothing_half_written(source, tmp_path, tokenizer, monkeypatch):
+    path = tmp_path / "encoder"
+    path.mkdir()
+    (path / "keep").write_text("me")
+    with pytest.raises(InputError, match="exists already"):
+        export_encoder(source, path, tokenizer)
+    monkeypatch.setattr(tf.saved_model, "save", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export_encoder(source, path, tokenizer, overwrite=True)
+    monkeypatch.undo()
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["encoder", "encoder/keep"]
+    export_encoder(source, path, tokenizer, overwrite=True)
+    assert tf.saved_model.contains_saved_model(str(path)) and not (path / "keep").exists()
+
+
+def test_unknown_dtype(source, tmp_path, tokenizer):
+    with pytest.raises(InputError, match="float32, bfloat16.*int8"):
+        export_encoder(source, tmp_path / "encoder", tokenizer, dtype="int8")
+
+
+def test_a_moved_export_loads_without_its_sources(source, tmp_path, tokenizer):
+    export_encoder(source, tmp_path / "first", tokenizer)
+    os.rename(tmp_path / "first", tmp_path / "second")
+    again = tf.saved_model.load(str(tmp_path / "second"))
+    assert again.vocab_file.asset_path.numpy().startswith(str(tmp_path / "second").encode())
+    assert str(tmp_path).encode() not in (tmp_path / "second/saved_model.pb").read_bytes()

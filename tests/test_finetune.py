@@ -1,0 +1,190 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import TINY, random_inputs, randomize
+
+from keras_bert.config import BertConfig
+from keras_bert.convert.names import huggingface_names
+from keras_bert.errors import InputError
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertClassifier
+from keras_bert.training import FineTuned, WarmupLinearDecay, finetune, make_optimizer
+
+
+def numpy(tensor):
+    return keras.ops.convert_to_numpy(tensor)
+
+
+def test_schedule_equals_transformers():
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
+    theirs = transformers.get_linear_schedule_with_warmup(optimizer, 7, 50)
+    ours = WarmupLinearDecay(0.3, 7, 50)
+    for step in range(51):
+        assert float(ours(step)) == pytest.approx(theirs.get_last_lr()[0], abs=1e-7)
+        optimizer.step()
+        theirs.step()
+
+
+def pytorch_twin(model):
+    """`BertForSequenceClassification` with the weights of a `BertClassifier`, and the pairs of their parameters: a dict
+    of PyTorch's names to (our variable, PyTorch's parameter, whether it is transposed)."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = model.bert.config
+    twin = transformers.BertForSequenceClassification(
+        transformers.BertConfig(**config.to_dict(), num_labels=model.num_classes, classifier_dropout=0.0))
+    ours = {f"bert.{name.theirs}": (name.variable(model.bert), name.transposed) for name in huggingface_names(config)}
+    ours |= {"classifier.weight": (model.classifier.kernel, True), "classifier.bias": (model.classifier.bias, False)}
+    pairs = {name: (*ours.pop(name)[:1], parameter, name.endswith("weight") and parameter.ndim == 2
+                    and "embeddings" not in name) for name, parameter in twin.named_parameters()}
+    assert not ours
+    with torch.no_grad():
+        for variable, parameter, transposed in pairs.values():
+            parameter.copy_(torch.tensor(in_layout(numpy(variable), transposed)))
+    return twin, pairs
+
+
+def in_layout(array, transposed):
+    return np.ascontiguousarray(array.T if transposed else array)
+
+
+@pytest.fixture
+def classifier():
+    """Without dropout, and with weights that give gradients to everything."""
+    config = BertConfig.from_dict(TINY.to_dict() | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    return BertClassifier(randomize(BertLayer(config)), 5, dropout=0.0)
+
+
+def test_loss_and_gradients_equal_pytorch(classifier):
+    twin, pairs = pytorch_twin(classifier)
+    import torch
+
+    inputs, labels = random_inputs(6, 9), np.arange(6) % 5
+    inputs["input_word_ids"] = np.maximum(inputs["input_word_ids"], 1)  # PyTorch never trains the row of [PAD]
+    inputs["input_mask"][2, 6:] = 0
+    wanted = twin(*(torch.from_numpy(inputs[key]).long() for key in ("input_word_ids", "input_mask", "segment_ids")),
+                  labels=torch.from_numpy(labels)).loss
+    wanted.backward()
+    with tf.GradientTape() as tape:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(labels, classifier(inputs, training=True))
+    assert float(loss) == pytest.approx(wanted.item(), abs=1e-6)
+    gradients = tape.gradient(loss, [variable.value for variable, _, _ in pairs.values()])
+    for (name, (_, parameter, transposed)), gradient in zip(pairs.items(), gradients):
+        # Gradients reach 0.5; the two sum in another order.
+        np.testing.assert_allclose(in_layout(numpy(tf.convert_to_tensor(gradient)), transposed), parameter.grad.numpy(),
+                                   atol=2e-6, err_msg=name)
+
+
+def test_optimizer_steps_equal_pytorch(classifier):
+    """Five steps of AdamW with warm-up, decay and clipping, both given the same gradients."""
+    twin, pairs = pytorch_twin(classifier)
+    import torch
+    import transformers
+
+    ours = make_optimizer(classifier, 0.01, 10, warmup_ratio=0.2, weight_decay=0.1)
+    ours.epsilon = 1e-12  # Keras adds it before the bias correction, PyTorch after: too small to tell them apart
+    spared = [p for name, (_, p, _) in pairs.items() if name.endswith("bias") or "LayerNorm" in name]
+    decayed = [p for name, (_, p, _) in pairs.items() if not (name.endswith("bias") or "LayerNorm" in name)]
+    theirs = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": spared, "weight_decay": 0.0}],
+                               lr=0.01, eps=1e-12)
+    schedule = transformers.get_linear_schedule_with_warmup(theirs, 2, 10)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        gradients = [rng.normal(0, 0.1, variable.shape).astype("float32") for variable, _, _ in pairs.values()]
+        for (_, parameter, transposed), gradient in zip(pairs.values(), gradients):
+            parameter.grad = torch.tensor(in_layout(gradient, transposed))
+        assert torch.nn.utils.clip_grad_norm_(twin.parameters(), 1.0) > 5  # it does clip
+        theirs.step()
+        schedule.step()
+        ours.apply([tf.constant(gradient) for gradient in gradients], [variable for variable, _, _ in pairs.values()])
+    for name, (variable, parameter, transposed) in pairs.items():
+        np.testing.assert_allclose(in_layout(numpy(variable), transposed), parameter.detach().numpy(), atol=1e-6,
+                                   err_msg=name)
+
+
+def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
+    train, valid = intents
+    model = finetune(train, valid, pretrained, tmp_path / "out", epochs=30, batch_size=2, learning_rate=0.01)
+    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+    assert metrics["accuracy"] == 1.0
+    assert len(metrics["history"]["val_accuracy"]) == 30
+    texts = ["play my song", "light off", "what time is it", ""]
+    answers = model.predict(texts, top_k=2)
+    assert answers[1].label == "light"
+    assert all(sum(answer.scores) == pytest.approx(1, abs=1e-6) and answer.scores == sorted(answer.scores, reverse=True)
+               for answer in answers)
+    loaded = FineTuned.load(tmp_path / "out")
+    assert loaded.predict(texts, top_k=2) == answers
+    assert loaded.predict([]) == []
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "bert_config.json", "labels.json", "metrics.json", "model.keras", "settings.json", "tokenizer_config.json",
+        "vocab.txt"]
+
+
+def test_same_seed_same_model(tmp_path, pretrained, intents):
+    first, again, other = (
+        finetune(*intents, pretrained, tmp_path / f"out{run}", epochs=2, batch_size=2, seed=seed).model.get_weights()
+        for run, seed in enumerate((3, 3, 4)))
+    assert all((one == two).all() for one, two in zip(first, again))
+    assert any((one != two).any() for one, two in zip(first, other))
+
+
+def test_pairs(tmp_path, pretrained):
+    path = tmp_path / "pairs.csv"
+    path.write_text("first,second,same\nplay music,play a song,1\nlight off,book a flight,0\n")
+    model = finetune(path, path, pretrained, tmp_path / "out", text="first", text_pair="second", label="same", epochs=1)
+    assert model.pairs and model.labels == ["0", "1"]
+    with pytest.raises(InputError, match="takes pairs"):
+        model.predict(["play"])
+    assert model.predict(["play"], ["music"])[0].label in ("0", "1")
+
+
+def test_starts_from_its_own_folder(tmp_path, pretrained, intents):
+    first = finetune(*intents, pretrained, tmp_path / "first", epochs=1)
+    loaded = BertLayer.from_pretrained(tmp_path / "first")
+    for got, wanted in zip(loaded.get_weights(), first.model.bert.get_weights()):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("changes,words", [
+    ({"task": "poetry"}, ["task", "intent, classify", "poetry"]),
+    ({"epochs": 0}, ["epochs", "at least 1", "0"]),
+    ({"max_length": 129}, ["max_length", "128", "129"]),
+    ({"max_length": 2}, ["max_length", "at least 3"]),
+    ({"learning_rate": -1.0}, ["learning_rate", "positive"]),
+    ({"init_from": "/nowhere"}, ["/nowhere"]),
+])
+def test_bad_arguments(tmp_path, pretrained, intents, changes, words):
+    arguments = {"init_from": pretrained} | changes
+    with pytest.raises((InputError, OSError)) as error:
+        finetune(*intents, output_dir=tmp_path / "out", **arguments)
+    for word in words:
+        assert word in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_data_is_refused_before_anything_is_written(tmp_path, pretrained, intents):
+    train, valid = intents
+    valid.write_text("text\tlabel\nplay\tmusic\nfly\tflight\n")
+    with pytest.raises(InputError, match="valid.tsv: row 3: label 'flight' does not occur"):
+        finetune(train, valid, pretrained, tmp_path / "out")
+    (pretrained / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
+    with pytest.raises(InputError, match="vocab.txt.*60.*got 4"):
+        finetune(train, train, pretrained, tmp_path / "out")
+    train.write_text("text\tlabel\nplay\tmusic\n")
+    with pytest.raises(InputError, match="at least two labels"):
+        finetune(train, train, pretrained, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pretrained", "train.tsv", "valid.tsv"]
+
+
+def test_never_overwrites_silently(tmp_path, pretrained, intents):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match="out: exists already"):
+        finetune(*intents, pretrained, tmp_path / "out", epochs=1)
+    assert (tmp_path / "out/thesis.txt").read_text() == "years of work"
+    finetune(*intents, pretrained, tmp_path / "out", epochs=1, overwrite=True)
+    assert (tmp_path / "out/model.keras").exists() and not (tmp_path / "out/thesis.txt").exists()

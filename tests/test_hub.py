@@ -1,0 +1,138 @@
+"""Exports under `hub.KerasLayer` (tf_keras) and `HubLayer` (Keras 3)."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
+
+from keras_bert.errors import InputError
+from keras_bert.export import export_encoder
+from keras_bert.hub import HubLayer
+from keras_bert.layers import BertLayer
+from keras_bert.text import BertTokenizer
+
+HERE = pathlib.Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def source():
+    return randomize(BertLayer(TINY))
+
+
+@pytest.fixture(scope="module")
+def path(source, tmp_path_factory):
+    path = tmp_path_factory.mktemp("hub") / "encoder"
+    export_encoder(source, path, BertTokenizer(TINY_VOCABULARY))
+    return str(path)
+
+
+def classifier(path):
+    """The notebook's model in Keras 3."""
+    tensors = [keras.Input((None,), dtype="int32", name=name) for name in ("input_word_ids", "input_mask", "segment_ids")]
+    pooled, _ = HubLayer(path, trainable=True)(tensors)
+    output = keras.layers.Dense(176, activation="softmax")(keras.layers.Dropout(0.2)(pooled))
+    return keras.Model(tensors, output)
+
+
+def test_the_notebook_with_legacy_keras(path, tmp_path):
+    pytest.importorskip("tensorflow_hub")
+
+    def run(*more):
+        process = subprocess.run([sys.executable, HERE / "legacy_keras.py", path, tmp_path, *more], text=True,
+                                 capture_output=True, env=os.environ | {"TF_USE_LEGACY_KERAS": "1"})
+        assert process.returncode == 0, process.stderr[-2000:]
+
+    run()
+    for form in ("keras", "h5", "tf"):
+        run(form)
+
+
+def test_the_notebook_with_keras_3(path, tmp_path):
+    model = classifier(path)
+    inputs = list(random_inputs(16, 9).values())
+    hub_layer = model.layers[3]
+    assert len(hub_layer.trainable_variables) == 5 + 16 * 2 + 2
+    before = [keras.ops.convert_to_numpy(v) for v in hub_layer.trainable_variables]
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(inputs, np.arange(16), epochs=2, verbose=0)
+    assert all((old != keras.ops.convert_to_numpy(v)).any() for old, v in zip(before, hub_layer.trainable_variables))
+    answers = model.predict(inputs, verbose=0)
+    np.save(tmp_path / "inputs.npy", np.stack(inputs))
+    np.save(tmp_path / "answers.npy", answers)
+    model.save(tmp_path / "model.keras")
+    model.export(tmp_path / "served", verbose=False)
+    code = ("import sys, numpy as np, keras, keras_bert.hub, tensorflow as tf; folder = sys.argv[1]\n"
+            "inputs = list(np.load(f'{folder}/inputs.npy')); answers = np.load(f'{folder}/answers.npy')\n"
+            "model = keras.saving.load_model(f'{folder}/model.keras')\n"
+            "np.testing.assert_array_equal(model.predict(inputs, verbose=0), answers)\n"
+            "served = tf.saved_model.load(f'{folder}/served')\n"
+            "np.testing.assert_allclose(served.serve(inputs), answers, atol=1e-6)")
+    process = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-2000:]
+
+
+def test_starts_with_the_exported_weights_and_answers(path, source):
+    layer = HubLayer(path)
+    inputs = random_inputs(3, 7)
+    for got, wanted in zip(layer(list(inputs.values())), source(inputs)):
+        np.testing.assert_allclose(got, wanted, atol=2e-6)
+    assert sorted(layer(inputs)) == ["default", "encoder_outputs", "pooled_output", "sequence_output"]
+    for got, wanted in zip(layer.weights, source.weights, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_trainable_can_be_switched(path):
+    layer = HubLayer(path, trainable=True)
+    inputs = list(random_inputs(2, 5).values())
+
+    def varies():
+        first, second = layer(inputs, training=True)[0], layer(inputs, training=True)[0]
+        return bool(np.abs(first - second).max() > 1e-3)
+
+    assert varies() and len(layer.trainable_weights) == 39
+    layer.trainable = False
+    assert not varies() and layer.trainable_weights == []
+    layer.trainable = True
+    assert varies() and len(layer.trainable_weights) == 39
+
+
+def test_same_weights_as_hub_keras_layer(path):
+    hub = pytest.importorskip("tensorflow_hub")
+    theirs, ours = hub.KerasLayer(path, trainable=True), HubLayer(path, trainable=True)
+    assert len(theirs.trainable_weights) == len(ours.trainable_weights)
+    for one, other in zip(theirs.trainable_weights, ours.trainable_weights):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_xla_fit(path):
+    model = classifier(path)
+    model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=True)
+    history = model.fit(list(random_inputs(16, 8).values()), np.arange(16), epochs=2, batch_size=8, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+
+
+def test_other_exporters_with_losses_and_frozen_variables(tmp_path):
+    root = tf.train.Checkpoint(scale=tf.Variable(2.0, name="scale"),
+                               offset=tf.Variable(1.0, trainable=False, name="offset"))
+    root.__call__ = tf.function(lambda x: x * root.scale + root.offset, input_signature=[tf.TensorSpec([None, 3])])
+    root.variables, root.trainable_variables = [root.scale, root.offset], [root.scale]
+    root.regularization_losses = [tf.function(lambda: 0.5 * root.scale**2, input_signature=[])]
+    tf.saved_model.save(root, str(tmp_path))
+    layer = HubLayer(tmp_path, trainable=True)
+    np.testing.assert_allclose(layer(np.ones((2, 3), "float32"), training=True), np.full((2, 3), 3.0))
+    assert float(layer.losses[0]) == 2.0
+    assert (len(layer.trainable_weights), len(layer.non_trainable_weights)) == (1, 1)
+
+
+def test_bad_paths(tmp_path):
+    with pytest.raises(InputError, match="saved_model.pb"):
+        HubLayer(tmp_path)
+    tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
+    with pytest.raises(InputError, match="callable root"):
+        HubLayer(tmp_path / "empty")
