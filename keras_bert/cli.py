@@ -68,7 +68,7 @@ def _run(command, values, texts):
         return 0
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    except InputError as error:
+    except (InputError, ImportError) as error:
         return _fail(error, 1)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else error, 1)

@@ -9,8 +9,14 @@ from keras_bert.errors import InputError
 
 
 def check_free(path, overwrite=False):
-    """Refuses a path that holds something already, unless `overwrite`; an empty folder is free."""
+    """Refuses a path that cannot be written, or that holds something already unless `overwrite`; an empty folder is
+    free."""
     path = os.fspath(path)
+    parent = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    if not os.path.isdir(parent) or not os.access(parent, os.W_OK):
+        raise InputError(f"{path}: {parent} must be a folder that can be written to")
     taken = os.listdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path)
     if taken and not overwrite:
         raise InputError(f"{path}: exists already; name another path or pass --overwrite")

@@ -2,13 +2,12 @@
 
 import os
 
-import keras
-
 from keras_bert.convert.huggingface import load_huggingface
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
+from keras_bert.models import load_model
 
-__all__ = ["load_huggingface", "load_pretrained"]
+__all__ = ["load_fine_tuned", "load_huggingface", "load_pretrained"]
 
 
 def load_pretrained(folder, **kwargs):
@@ -27,7 +26,7 @@ def load_pretrained(folder, **kwargs):
 
 def load_fine_tuned(folder, **kwargs):
     """A `BertLayer` with the encoder's weights of a folder that `finetune` wrote."""
-    trained = keras.saving.load_model(os.path.join(folder, "model.keras"), compile=False).bert
+    trained = load_model(folder).bert
     bert = BertLayer(trained.config, **kwargs)
     bert.set_weights(trained.get_weights())
     return bert

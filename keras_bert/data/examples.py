@@ -7,6 +7,8 @@ import os
 
 from keras_bert.errors import InputError
 
+csv.field_size_limit(2**31 - 1)  # the default refuses texts of 131,072 characters
+
 
 @dataclasses.dataclass(frozen=True)
 class Example:
@@ -61,7 +63,10 @@ def read_examples(path, text="text", text_pair=None, label="label"):
 
 def _read_delimited(path, file, **format):
     reader = csv.reader(file, strict=True, **format)
-    columns = next(reader, [])
+    try:
+        columns = next(reader, [])
+    except csv.Error as error:
+        raise InputError(f"{path}: row 1: {error}") from None
     if len(set(columns)) < len(columns):
         raise InputError(f"{path}: row 1: column names must differ; got {', '.join(columns)}")
 

@@ -4,13 +4,12 @@ import dataclasses
 import json
 import os
 
-import keras
 import numpy as np
 from keras import ops
 
 from keras_bert.data import TextBatches, sorted_batches
 from keras_bert.errors import InputError
-from keras_bert.models import BertClassifier
+from keras_bert.models import BertClassifier, load_model
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 
@@ -63,9 +62,7 @@ class FineTuned:
     @classmethod
     def load(cls, folder):
         """Reads the folder that `save` wrote."""
-        if not os.path.exists(os.path.join(folder, "model.keras")):
-            raise InputError(f"{folder}: a folder that finetune wrote holds model.keras; there is none")
-        model = keras.saving.load_model(os.path.join(folder, "model.keras"), compile=False)
+        model = load_model(folder)
         labels = _read_json(os.path.join(folder, "labels.json"))
         settings = _read_json(os.path.join(folder, "settings.json"))
         return cls(model, BertTokenizer.from_folder(folder), labels, **settings)
