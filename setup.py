@@ -13,7 +13,7 @@ HUB = ["tensorflow-hub>=0.16.1", "tf-keras", "setuptools<81"]
 GARDEN = ["tf-models-official==2.20.*", "tensorflow==2.20.*", "tensorflow-text==2.20.*", "tf-keras==2.20.*"]
 # PyTorch is pinned because a newer one brings gigabytes of CUDA.
 PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
-TEST = ["pytest", "hypothesis", "build"]
+TEST = ["pytest", "hypothesis", "build", "ruff"]
 
 setup(
     name="keras-bert-hub",
@@ -25,8 +25,8 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
     packages=[
-        "keras_bert", "keras_bert.commands", "keras_bert.convert", "keras_bert.data", "keras_bert.export", "keras_bert.layers",
-        "keras_bert.models", "keras_bert.text", "keras_bert.training",
+        "keras_bert", "keras_bert.commands", "keras_bert.convert", "keras_bert.data", "keras_bert.export",
+        "keras_bert.layers", "keras_bert.models", "keras_bert.text", "keras_bert.training",
     ],
     package_dir={"keras_bert.export": "export"},
     install_requires=["tensorflow>=2.20,<2.22", "keras>=3.12", "absl-py", "tokenizers", "safetensors"],

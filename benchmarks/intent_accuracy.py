@@ -134,7 +134,8 @@ def main(_):
         seed = int(FLAGS.seeds[0])
         accuracy, seconds = RUNS[FLAGS.run](seed)
         with open(FLAGS.results, "a") as file:
-            file.write(json.dumps({"library": FLAGS.run, "seed": seed, "accuracy": accuracy, "seconds": seconds}) + "\n")
+            run = {"library": FLAGS.run, "seed": seed, "accuracy": accuracy, "seconds": seconds}
+            file.write(json.dumps(run) + "\n")
         return
     for seed in FLAGS.seeds:
         for name in RUNS:

@@ -1,7 +1,7 @@
-"""From real text to a Hub SavedModel: fine-tunes MiniLM on the bundled 176 intents, exports the encoder, loads the export
-with `hub.KerasLayer` and with `HubLayer`, and asks the model five questions. About four minutes on 2 cores.
+"""From real text to a Hub SavedModel: fine-tunes MiniLM on the bundled 176 intents, exports the encoder, loads the
+export with `hub.KerasLayer` and with `HubLayer`, and asks the model five questions. About four minutes on 2 cores.
 
-    python examples/demo.py [FOLDER]        (default: build/demo)
+    python examples/demo.py [FOLDER]        (default: demo)
 """
 
 import os
@@ -13,10 +13,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow_hub as hub
-from intents.build import build
-from minilm import minilm_folder
 
 import keras_bert
+
+from intents.build import build
+from minilm import minilm_folder
 
 QUESTIONS = [
     "could you wake me at a quarter to six tomorrow",
@@ -58,4 +59,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo"))
+    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "demo"))

@@ -14,9 +14,10 @@ COMMANDS = {
     "finetune": "Fine-tune a pretrained encoder on labelled texts.",
     "predict": "Answer texts with a fine-tuned model.",
     "export": "Write an encoder as a Hub-style SavedModel.",
+    "verify": "Check a SavedModel against the contract of a Hub-style encoder.",
 }
-# Commands that answer texts given as arguments; the others take flags alone.
-_TAKE_TEXTS = ("predict",)
+# Commands that take texts or paths as arguments; the others take flags alone.
+_TAKE_ARGUMENTS = ("predict", "verify")
 
 
 def main(arguments=None):
@@ -42,25 +43,25 @@ def run(arguments):
         print(f"keras-bert {name}: {COMMANDS[name]}\n{values.module_help(command.__name__)}")
         return 0
     try:
-        texts = _parse(name, command, values, rest)
+        positional = _parse(name, command, values, rest)
     except flags.Error as error:
         return _fail(f"{name}: {error}; see keras-bert {name} --help", 2)
-    return _run(command, values, texts)
+    return _run(command, values, positional)
 
 
 def _parse(name, command, values, rest):
-    texts = values([name, *rest])[1:]
-    if texts and name not in _TAKE_TEXTS:
-        raise flags.Error(f"takes flags alone, as --name=value; got {texts[0]!r}")
+    positional = values([name, *rest])[1:]
+    if positional and name not in _TAKE_ARGUMENTS:
+        raise flags.Error(f"takes flags alone, as --name=value; got {positional[0]!r}")
     if missing := [f"--{flag}" for flag in command.REQUIRED if getattr(values, flag) is None]:
         raise flags.Error(f"missing {', '.join(missing)}")
-    return texts
+    return positional
 
 
-def _run(command, values, texts):
+def _run(command, values, positional):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's notes on its start are not the user's business
     try:
-        command.run(values, texts)
+        command.run(values, positional)
         sys.stdout.flush()
         return 0
     except BrokenPipeError:  # the reader of our output has seen enough

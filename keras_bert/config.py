@@ -27,7 +27,9 @@ def _size(layers, hidden, heads=None, vocab=_UNCASED_ENGLISH):
 
 # Google's 24 miniatures (Turc et al., 2019, https://arxiv.org/abs/1908.08962) by "L<layers>-H<hidden>", their
 # five names, BERT-large and the released multilingual and Chinese models (Devlin et al., 2018).
-SIZES = {f"L{layers}-H{hidden}": _size(layers, hidden) for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)}
+SIZES = {
+    f"L{layers}-H{hidden}": _size(layers, hidden) for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)
+}
 SIZES |= {
     "tiny": SIZES["L2-H128"],
     "mini": SIZES["L4-H256"],

@@ -34,16 +34,15 @@ class HubLayer(keras.layers.Layer):
         super().__init__(trainable=trainable, **kwargs)
         self.saved_model_path = os.fspath(path)
         if not tf.saved_model.contains_saved_model(self.saved_model_path):
-            raise InputError(f"{self.saved_model_path}: a SavedModel is a folder that holds saved_model.pb; there is none")
+            raise InputError(f"{path}: a SavedModel is a folder that holds saved_model.pb; there is none")
         self._loaded = tf.saved_model.load(self.saved_model_path)
         if not callable(self._loaded):
-            raise InputError(f"{self.saved_model_path}: a reusable SavedModel has a callable root object; this one has none")
+            raise InputError(f"{path}: a reusable SavedModel has a callable root object; this one has none")
         trainable_refs = {variable.ref() for variable in getattr(self._loaded, "trainable_variables", ())}
         for variable in getattr(self._loaded, "variables", ()):
             self._track_variable(keras.Variable(
                 variable, trainable=variable.ref() in trainable_refs, dtype=variable.dtype.name,
                 name=variable.name.split(":")[0].replace("/", ".")))
-        self.trainable = trainable
         self.built = True
 
     def call(self, inputs, training=False):

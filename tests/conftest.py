@@ -9,10 +9,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 import pytest
-from minilm import minilm_folder
 
 from keras_bert.config import BertConfig
 from keras_bert.text import BertTokenizer
+
+from minilm import minilm_folder
 
 TINY = BertConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32,
                   max_position_embeddings=128)

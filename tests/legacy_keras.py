@@ -1,5 +1,5 @@
-"""Run by test_hub.py in a process with TF_USE_LEGACY_KERAS=1: the notebook's lines on an exported encoder, word for word,
-then training, saving and, with `again`, reloading. Arguments: PATH FOLDER [again]."""
+"""Run by test_hub.py in a process with TF_USE_LEGACY_KERAS=1: the notebook's lines on an exported encoder, word for
+word, then training and saving; with a third argument, reloading. Arguments: PATH FOLDER [SUFFIX]."""
 
 import sys
 

@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import TINY_VOCABULARY
 
 from keras_bert import cli
+
+from conftest import TINY_VOCABULARY
 
 
 @pytest.fixture
@@ -52,7 +53,8 @@ def test_predict_in_every_form(run, trained, tmp_path, monkeypatch):
         f"1,{text}" for text in texts), "a.jsonl": "\n".join(json.dumps({"text": text}) for text in texts)}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-        assert run("predict", f"--model={trained}", "--format=jsonl", "--top_k=2", f"--input={tmp_path / name}")[1] == output
+        arguments = ("--format=jsonl", "--top_k=2", f"--input={tmp_path / name}")
+        assert run("predict", f"--model={trained}", *arguments)[1] == output
 
     stdin = io.TextIOWrapper(io.BytesIO("\n".join(texts).encode()))
     monkeypatch.setattr(sys, "stdin", stdin)
@@ -85,7 +87,7 @@ def test_python_m_export(pretrained, tmp_path):
 
 @pytest.mark.parametrize("arguments,status,words", [
     ([], 2, []),
-    (["teach"], 2, ["'teach'", "finetune, predict, export"]),
+    (["teach"], 2, ["'teach'", "finetune, predict, export, verify"]),
     (["finetune", "--epoch=3"], 2, ["epoch", "epochs"]),
     (["finetune", "--epochs=many"], 2, ["--epochs", "many"]),
     (["finetune", "--train=a.tsv"], 2, ["--valid", "--init_from", "--output_dir"]),

@@ -3,13 +3,14 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import TINY, random_inputs
 from safetensors.numpy import load_file, save_file
 
 from keras_bert.convert import load_pretrained
 from keras_bert.convert.names import huggingface_names
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
+
+from conftest import TINY, random_inputs
 
 
 def change(folder, edit):

@@ -8,12 +8,13 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
 
 from keras_bert.errors import InputError
 from keras_bert.export import export_encoder
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
+
+from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
 
 NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 

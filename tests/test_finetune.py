@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, random_inputs, randomize
 
 from keras_bert.config import BertConfig
 from keras_bert.convert.names import huggingface_names
@@ -12,6 +11,8 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
 from keras_bert.training import FineTuned, WarmupLinearDecay, finetune, make_optimizer
+
+from conftest import TINY, random_inputs, randomize
 
 
 def numpy(tensor):

@@ -9,13 +9,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
 
 from keras_bert.errors import InputError
 from keras_bert.export import export_encoder
 from keras_bert.hub import HubLayer
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
+
+from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
 
 HERE = pathlib.Path(__file__).parent
 
@@ -34,7 +35,8 @@ def path(source, tmp_path_factory):
 
 def classifier(path):
     """The notebook's model in Keras 3."""
-    tensors = [keras.Input((None,), dtype="int32", name=name) for name in ("input_word_ids", "input_mask", "segment_ids")]
+    names = ("input_word_ids", "input_mask", "segment_ids")
+    tensors = [keras.Input((None,), dtype="int32", name=name) for name in names]
     pooled, _ = HubLayer(path, trainable=True)(tensors)
     output = keras.layers.Dense(176, activation="softmax")(keras.layers.Dropout(0.2)(pooled))
     return keras.Model(tensors, output)
@@ -128,6 +130,31 @@ def test_other_exporters_with_losses_and_frozen_variables(tmp_path):
     np.testing.assert_allclose(layer(np.ones((2, 3), "float32"), training=True), np.full((2, 3), 3.0))
     assert float(layer.losses[0]) == 2.0
     assert (len(layer.trainable_weights), len(layer.non_trainable_weights)) == (1, 1)
+
+
+def test_an_encoder_that_the_model_garden_exported(tmp_path):
+    exporter = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
+    from official.legacy.bert import configs
+
+    config = configs.BertConfig(60, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32)
+    _, encoder = exporter._create_model(bert_config=config, encoder_config=None, with_mlm=False)
+    checkpoint = tf.train.Checkpoint(encoder=encoder).save(str(tmp_path / "checkpoint/test"))
+    (tmp_path / "vocab.txt").write_text("\n".join(TINY_VOCABULARY))
+    exporter.export_model(str(tmp_path / "garden"), bert_config=config, model_checkpoint_path=checkpoint,
+                          with_mlm=False, vocab_file=str(tmp_path / "vocab.txt"), do_lower_case=True)
+    layer = HubLayer(tmp_path / "garden", trainable=True)
+    assert len(layer.trainable_weights) == len(encoder.trainable_weights)
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    inputs = dict(zip(names, random_inputs(4, 7).values()))
+    outputs = layer(inputs)
+    wanted = encoder(inputs)
+    np.testing.assert_allclose(outputs["pooled_output"], wanted["pooled_output"], atol=2e-6)
+    tensors = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+    model = keras.Model(tensors, keras.layers.Dense(3)(layer(tensors)["pooled_output"]))
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = [keras.ops.convert_to_numpy(v) for v in layer.trainable_weights]
+    model.fit(inputs, np.arange(4) % 3, verbose=0)
+    assert all((old != keras.ops.convert_to_numpy(v)).any() for old, v in zip(before, layer.trainable_weights))
 
 
 def test_bad_paths(tmp_path):

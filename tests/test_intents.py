@@ -4,6 +4,7 @@ import pathlib
 import re
 
 import pytest
+
 from intents.build import build, read_templates
 
 TEMPLATES = sorted((pathlib.Path(__file__).parents[1] / "examples/intents/templates").glob("*.txt"))

@@ -8,13 +8,14 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from keras_bert.export import export_encoder
 from keras_bert.hub import HubLayer
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
+
+from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,12 @@ import hypothesis.strategies as st
 import keras
 import numpy as np
 import pytest
-from conftest import TINY, random_inputs, randomize
 from keras import ops
 
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
+
+from conftest import TINY, random_inputs, randomize
 
 
 def numpy(tensor):
@@ -34,7 +35,8 @@ def test_dtypes(dtype, compute, shared_bert):
     for got, wanted in zip(bert(inputs), expected):
         assert keras.backend.standardize_dtype(got.dtype) == compute
         # bfloat16 has 8 bits of precision, float16 has 11; two blocks deep, values up to 3.
-        np.testing.assert_allclose(numpy(got), numpy(wanted), atol={"float32": 0, "bfloat16": 0.1, "float16": 0.01}[compute])
+        tolerance = {"float32": 0, "bfloat16": 0.1, "float16": 0.01}[compute]
+        np.testing.assert_allclose(numpy(got), numpy(wanted), atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

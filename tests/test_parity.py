@@ -4,13 +4,14 @@ import os
 
 import numpy as np
 import pytest
-from conftest import DATA, TINY, needs_data, random_inputs, randomize
 from keras import ops
 
 from keras_bert.config import BertConfig
 from keras_bert.convert.names import huggingface_names
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
+
+from conftest import DATA, TINY, needs_data, random_inputs, randomize
 
 on_tensorflow = pytest.mark.skipif(os.environ.get("KERAS_BACKEND") == "jax", reason="the peer runs on TensorFlow")
 
@@ -109,8 +110,9 @@ def garden_variables(encoder, blocks):
     names = ["word_embeddings/embeddings", "position_embedding/embeddings", "type_embeddings/embeddings",
              "embeddings/layer_norm/gamma", "embeddings/layer_norm/beta"]
     for i in range(blocks):
-        dense = ("self_attention/query", "self_attention/key", "self_attention/value", "self_attention/attention_output",
-                 "self_attention_layer_norm", "intermediate", "output", "output_layer_norm")
+        dense = ("self_attention/query", "self_attention/key", "self_attention/value",
+                 "self_attention/attention_output", "self_attention_layer_norm", "intermediate", "output",
+                 "output_layer_norm")
         names += [f"transformer/layer_{i}/{name}/{part}" for name in dense
                   for part in (("gamma", "beta") if name.endswith("norm") else ("kernel", "bias"))]
     names += ["pooler_transform/kernel", "pooler_transform/bias"]
@@ -174,4 +176,5 @@ def test_kerashub_backbone():
     inputs["input_mask"][1, 5:] = 0
     wanted = theirs({"token_ids": inputs["input_word_ids"], "padding_mask": inputs["input_mask"],
                      "segment_ids": inputs["segment_ids"]})
-    assert_equal_outputs(bert, inputs, *(ops.convert_to_numpy(wanted[key]) for key in ("pooled_output", "sequence_output")))
+    pooled, sequence = (ops.convert_to_numpy(wanted[key]) for key in ("pooled_output", "sequence_output"))
+    assert_equal_outputs(bert, inputs, pooled, sequence)

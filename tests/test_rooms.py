@@ -28,7 +28,10 @@ MAY_IMPORT = {
 DOORS = {("layers/bert.py", "convert")}
 LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "tf_keras"}
 MAY_IMPORT_LIBRARIES = {
-    "kernels": {"tensorflow", "jax"}, "hub": {"tensorflow"}, "export": {"tensorflow"}, "data": {"tensorflow"},
+    "kernels": {"tensorflow", "jax"},
+    "hub": {"tensorflow"},
+    "export": {"tensorflow", "tensorflow_hub"},  # tensorflow-hub only where it is installed
+    "data": {"tensorflow"},
     "training": {"tensorflow"},
 }
 

@@ -2,10 +2,11 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from conftest import DATA, needs_data
 
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, truncate_pair
+
+from conftest import DATA, needs_data
 
 
 def full_tokenizer(vocabulary, lower_case):

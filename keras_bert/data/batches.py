@@ -42,7 +42,8 @@ class TextBatches:
         packed: what `BertTokenizer.pack` returned.
         pad_id: id of [PAD].
         labels: int array [texts], or None.
-        length_multiple: padded lengths are multiples of this; more than 1 saves compilations where each shape costs one.
+        length_multiple: padded lengths are multiples of this; more than 1 saves
+            compilations where each shape costs one.
     """
 
     def __init__(self, packed, pad_id, labels=None, length_multiple=1):
@@ -66,7 +67,8 @@ class TextBatches:
             step = 0
             for epoch in itertools.count():
                 for indices in plan_batches(self.lengths, batch_size, np.random.default_rng((seed, epoch))):
-                    yield self.inputs(indices) | {"dropout_seed": np.array([seed, step], np.int32)}, self.labels[indices]
+                    inputs = self.inputs(indices) | {"dropout_seed": np.array([seed, step], np.int32)}
+                    yield inputs, self.labels[indices]
                     step += 1
 
         return self._dataset(batches, tf.data.INFINITE_CARDINALITY, dropout_seed=tf.TensorSpec([2], tf.int32))

@@ -42,7 +42,8 @@ class BertClassifier(keras.Model):
     def call(self, inputs, training=False, seed=None):
         seed = self.bert.dropout_seed(inputs, training, seed)
         pooled, _ = self.bert(inputs, training=training, seed=seed)
-        return self.classifier(kernels.dropout(pooled, self.dropout, kernels.fold_in(seed, self.bert.config.num_hidden_layers + 1)))
+        head = self.bert.config.num_hidden_layers + 1  # the place after the last block's
+        return self.classifier(kernels.dropout(pooled, self.dropout, kernels.fold_in(seed, head)))
 
     def get_config(self):
         return super().get_config() | {

@@ -2,21 +2,21 @@
 
 from keras_bert.errors import InputError
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_NEEDED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
 def load_vocabulary(path):
     """Reads a `vocab.txt` into a list of pieces, ids in order.
 
     Raises:
-        InputError: not UTF-8, an empty file, or a special token other than [MASK] is missing.
+        InputError: not UTF-8, or [PAD], [UNK], [CLS] or [SEP] is missing.
     """
     try:
         with open(path, encoding="utf-8", newline="\n") as file:
             pieces = [line.strip() for line in file]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: a vocabulary must be UTF-8 text: {error.reason} at byte {error.start}") from None
-    missing = [token for token in SPECIAL_TOKENS[:4] if token not in pieces]
+    missing = [token for token in _NEEDED if token not in pieces]
     if missing:
         raise InputError(f"{path}: a BERT vocabulary holds [PAD], [UNK], [CLS] and [SEP], one piece a line; "
                          f"missing {', '.join(missing)}")

@@ -47,6 +47,8 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", text="text",
     Raises:
         InputError: names the file, row and column, or the argument.
     """
+    arguments = locals() | {"train": str(train), "valid": str(valid), "init_from": str(init_from),
+                            "output_dir": str(output_dir)}
     _check_arguments(task, epochs, batch_size, learning_rate, max_length)
     check_free(output_dir, overwrite)
     started = time.monotonic()
@@ -84,11 +86,7 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", text="text",
         "train_examples": len(train_examples),
         "valid_examples": len(valid_examples),
         "seconds": round(time.monotonic() - started, 1),
-        "arguments": {
-            "train": os.fspath(train), "valid": os.fspath(valid), "init_from": os.fspath(init_from), "task": task,
-            "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "warmup_ratio": warmup_ratio,
-            "weight_decay": weight_decay, "dropout": dropout, "max_length": max_length, "seed": seed,
-        },
+        "arguments": arguments,
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in ("keras", "tensorflow")},
     }

@@ -1,0 +1,30 @@
+"""`keras-bert verify`: checks a SavedModel against the contract of a Hub-style encoder."""
+
+import dataclasses
+import json
+
+from absl import flags
+
+from keras_bert.errors import InputError
+
+REQUIRED = ()
+
+
+def define(values):
+    flags.DEFINE_enum("format", "text", ["text", "json"], "A line a check, or one JSON list.", flag_values=values)
+
+
+def run(values, paths):
+    if len(paths) != 1:
+        raise InputError(f"verify takes the path of one SavedModel; got {len(paths)}")
+    from keras_bert.export.verify import FAILED, verify
+
+    results = verify(paths[0])
+    if values.format == "json":
+        print(json.dumps([dataclasses.asdict(result) for result in results], indent=2))
+    else:
+        for result in results:
+            print(f"{result.line:2} {result.status:14} {result.rule}{result.seen and f': {result.seen}'}")
+    failed = [result for result in results if result.status == FAILED]
+    if failed:
+        raise InputError(f"{paths[0]}: {len(failed)} of {len(results)} checks failed")

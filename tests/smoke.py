@@ -1,0 +1,46 @@
+"""Run by `make wheel` in an environment that holds the built wheel alone: what it installs, and that it works.
+
+    python smoke.py WHEEL
+"""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+names = zipfile.ZipFile(sys.argv[1]).namelist()
+top_level = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+assert top_level == {"keras_bert"}, top_level
+assert "keras_bert/export/encoder.py" in names
+
+import numpy as np
+import tensorflow as tf
+
+import keras_bert
+
+assert "site-packages" in keras_bert.__file__, keras_bert.__file__
+assert importlib.util.find_spec("export") is None
+for library in ("tensorflow_text", "tensorflow_hub", "torch"):
+    assert importlib.util.find_spec(library) is None, f"the core does not need {library}"
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
+    config = keras_bert.BertConfig(vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                                   intermediate_size=16)
+    bert = keras_bert.BertLayer(config)
+    tokenizer = keras_bert.BertTokenizer(vocabulary)
+    keras_bert.export_encoder(bert, folder / "encoder", tokenizer)
+    inputs = tokenizer(["good film", "bad"])
+    served = keras_bert.HubLayer(folder / "encoder")(list(inputs.values()))
+    for got, wanted in zip(served, bert(inputs)):
+        np.testing.assert_allclose(got, wanted, atol=2e-6)
+
+commands = pathlib.Path(sys.executable).with_name("keras-bert")
+version = subprocess.run([commands, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+print(f"{version} on TensorFlow {tf.__version__}: the wheel works")

@@ -1,0 +1,163 @@
+"""`keras-bert verify` on good SavedModels, ours and the Garden's, and on some broken on purpose."""
+
+import json
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from keras_bert import cli
+from keras_bert.errors import InputError
+from keras_bert.export import export_encoder
+from keras_bert.export.verify import CHECKS, FAILED, NOT_APPLICABLE, PASSED, verify
+from keras_bert.layers import BertLayer
+
+from conftest import TINY, TINY_VOCABULARY, randomize
+
+WITHOUT_TRAINING = [(1, PASSED), (1, PASSED), (2, PASSED), (3, PASSED), (5, NOT_APPLICABLE), (6, NOT_APPLICABLE),
+                    (7, PASSED), (8, PASSED), (9, PASSED), (10, PASSED), (11, NOT_APPLICABLE)]
+COMPLETE = [(line, PASSED if line in (5, 6) else status) for line, status in WITHOUT_TRAINING]
+
+
+def statuses(path):
+    return [(result.line, result.status) for result in verify(path)]
+
+
+@pytest.mark.parametrize("options,expected", [({}, COMPLETE), ({"jit_compile": True}, COMPLETE),
+                                              ({"dtype": "bfloat16"}, WITHOUT_TRAINING)])
+def test_ours_pass(tmp_path, tokenizer, options, expected):
+    pytest.importorskip("tensorflow_hub")
+    export_encoder(randomize(BertLayer(TINY)), tmp_path / "encoder", tokenizer, **options)
+    assert statuses(tmp_path / "encoder") == expected
+
+
+def test_the_gardens_passes(tmp_path):
+    exporter = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
+    from official.legacy.bert import configs
+
+    config = configs.BertConfig(60, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32)
+    _, pretrainer = exporter._create_model(bert_config=config, encoder_config=None, with_mlm=True)
+    checkpoint = tf.train.Checkpoint(**pretrainer.checkpoint_items).save(str(tmp_path / "checkpoint/test"))
+    (tmp_path / "vocab.txt").write_text("\n".join(TINY_VOCABULARY))
+    exporter.export_model(str(tmp_path / "garden"), bert_config=config, model_checkpoint_path=checkpoint, with_mlm=True,
+                          vocab_file=str(tmp_path / "vocab.txt"), do_lower_case=True)
+    expected = [(line, PASSED) for line, _ in COMPLETE]
+    expected[1] = (1, NOT_APPLICABLE)  # it takes dicts only
+    assert statuses(tmp_path / "garden") == expected
+
+
+class Encoder(tf.Module):
+    """The least that fulfils the contract; `fault` breaks one line of it."""
+
+    variables = None
+    trainable_variables = None
+
+    def __init__(self, fault, vocabulary):
+        super().__init__()
+        self.fault = fault
+        self.table = tf.Variable(tf.random.normal([60, 4]), name="table")
+        self.variables = [] if fault == "no variables" else [self.table]
+        self.trainable_variables = [self.table]
+        self.regularization_losses = [tf.Variable(0.0)] if fault == "losses are no callables" else []
+        self.do_lower_case = tf.Variable(True, trainable=fault == "trainable casing")
+        if fault != "no vocabulary":
+            self.vocab_file = tf.saved_model.Asset(str(vocabulary))
+        if fault == "optimizer":
+            self.optimizer = tf.train.Checkpoint(iterations=tf.Variable(0))
+
+    @tf.function
+    def __call__(self, inputs, training=False):
+        if self.fault == "dropout by default":
+            training = not training
+        as_list = isinstance(inputs, list)
+        word_ids = inputs[0] if as_list else inputs["input_word_ids"]
+        sequence = tf.gather(self.table, word_ids)
+        if training and self.fault != "no dropout":
+            sequence = tf.nn.dropout(sequence, 0.5)
+        pooled = tf.tanh(sequence[:, 0])
+        if self.fault == "unknown shapes":
+            pooled = tf.raw_ops.PlaceholderWithDefault(input=pooled, shape=None)
+        if as_list:
+            return [pooled, sequence][:: -1 if self.fault == "list in another order" else 1]
+        outputs = {"pooled_output": pooled, "default": pooled, "sequence_output": sequence,
+                   "encoder_outputs": [sequence]}
+        if self.fault == "no default":
+            del outputs["default"]
+        dtype = tf.bfloat16 if self.fault == "bfloat16" else tf.float32
+        return tf.nest.map_structure(lambda tensor: tf.cast(tensor, dtype), outputs)
+
+    def write(self, path):
+        tokens = tf.TensorSpec([None, None], tf.int32)
+        names = ("input_word_ids", "input_mask", "input_type_ids")
+        for training in (False,) if self.fault == "one tracing" else (False, True):
+            for inputs in (dict.fromkeys(names, tokens), [tokens] * 3):
+                self.__call__.get_concrete_function(inputs, training=training)
+        tf.saved_model.save(self, str(path))
+
+
+@pytest.fixture
+def broken(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(TINY_VOCABULARY))
+
+    def write(fault):
+        path = tmp_path / "encoder"
+        if fault == "not callable":
+            tf.saved_model.save(tf.train.Checkpoint(variables=[]), str(path))
+        else:
+            Encoder(fault, tmp_path / "vocab.txt").write(path)
+        return path
+
+    return write
+
+
+def test_the_least_encoder_passes(broken):
+    pytest.importorskip("tensorflow_hub")
+    assert statuses(broken(None)) == COMPLETE
+
+
+@pytest.mark.parametrize("fault,lines,words", [
+    ("not callable", {1}, "not callable"),
+    ("list in another order", {1}, "pooled_output has shape (2, 5, 4) from a list"),
+    ("one tracing", {2, 6}, ""),
+    ("dropout by default", {2, 6}, "differs from training=False"),
+    ("no default", {3}, "encoder_outputs, pooled_output, sequence_output"),
+    ("bfloat16", {3}, "bfloat16"),
+    ("no dropout", {6}, "training=True"),
+    ("unknown shapes", {7}, "[None, 10] gave"),
+    ("no variables", {8}, "empty"),
+    ("losses are no callables", {5, 8}, "regularization_losses"),
+    ("optimizer", {9}, "an optimizer is saved"),
+    ("no vocabulary", {10}, "vocab_file"),
+    ("trainable casing", {10}, "do_lower_case"),
+])
+def test_a_fault_fails_its_line(broken, fault, lines, words):
+    failed = [result for result in verify(broken(fault)) if result.status == FAILED]
+    if fault == "not callable":
+        failed = failed[:1]  # nothing else can be checked
+    assert {result.line for result in failed} == lines
+    assert words in failed[0].seen
+
+
+def test_command_line(broken, capsys):
+    path = broken("no default")
+    assert cli.run(["verify", str(path)]) == 1
+    output, messages = capsys.readouterr()
+    assert len(output.splitlines()) == len(CHECKS)
+    assert " 3 failed" in output and messages == f"keras-bert: {path}: 1 of {len(CHECKS)} checks failed\n"
+    assert cli.run(["verify", "--format=json", str(path)]) == 1
+    assert [result["line"] for result in json.loads(capsys.readouterr()[0])] == [line for line, _, _ in CHECKS]
+
+
+def test_what_is_no_saved_model(tmp_path, broken):
+    with pytest.raises(InputError, match="saved_model.pb"):
+        verify(tmp_path)
+    path = broken(None)
+    (path / "saved_model.pb").write_bytes((path / "saved_model.pb").read_bytes()[:-200])
+    with pytest.raises((InputError, OSError)):
+        verify(path)
+
+
+def test_the_document_holds_the_same_lines():
+    document = (pathlib.Path(__file__).parents[1] / "docs/hub_contract.md").read_text()
+    written = [line[2:] for line in document.splitlines() if line.startswith("- ")]
+    assert written == [f"{line}: {rule}" for line, rule, _ in CHECKS]
