@@ -42,7 +42,7 @@ def verify(path):
     try:
         loaded = tf.saved_model.load(os.fspath(path))
     except (ValueError, KeyError, tf.errors.OpError) as error:
-        raise InputError(f"{path}: not a whole SavedModel: {_first_line(error)}") from None
+        raise InputError(f"{path}: not a whole SavedModel: {_one_line(error)}") from None
     return [_run(line, rule, check, loaded, path) for line, rule, check in CHECKS]
 
 
@@ -52,7 +52,7 @@ def _run(line, rule, check, loaded, path):
     except _NotApplicable as reason:
         return Result(line, rule, NOT_APPLICABLE, str(reason))
     except Exception as error:  # whatever a foreign artifact raises is what was seen
-        return Result(line, rule, FAILED, _first_line(error) or type(error).__name__)
+        return Result(line, rule, FAILED, _one_line(error))
 
 
 class _NotApplicable(Exception):
@@ -64,8 +64,9 @@ def _expect(condition, seen):
         raise ValueError(seen)
 
 
-def _first_line(error):
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+def _one_line(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1 if lines[0] == "in user code:" else 0]  # a traced function's error stands below its traceback
 
 
 def _inputs(batch, length):
@@ -153,13 +154,14 @@ def _static_shapes(loaded, _):
     @tf.function(input_signature=[tf.TensorSpec([None, 10], tf.int32)] * 3)
     def call(*inputs):
         outputs = loaded(dict(zip(_KEYS, inputs)))
-        shapes.update({key: outputs[key].shape.as_list() for key in ("pooled_output", "sequence_output")})
+        shapes.update({key: outputs[key].shape for key in ("pooled_output", "sequence_output")})
         return outputs["pooled_output"]
 
     call.get_concrete_function()
-    hidden = shapes["pooled_output"][-1]
-    _expect(hidden and shapes == {"pooled_output": [None, hidden], "sequence_output": [None, 10, hidden]},
-            f"inputs [None, 10] gave {shapes}")
+    pooled, sequence = map(str, shapes.values())
+    hidden = loaded(_inputs(1, 2))["pooled_output"].shape[-1]
+    _expect((pooled, sequence) == (f"(None, {hidden})", f"(None, 10, {hidden})"),
+            f"inputs (None, 10) gave pooled_output {pooled}, sequence_output {sequence}")
 
 
 def _variables(loaded, _):
