@@ -35,7 +35,7 @@ def main(folder):
 
     print("2. Fine-tuning MiniLM (keras-bert finetune does the same)")
     model = keras_bert.finetune(
-        folder / "data/train.tsv", folder / "data/valid.tsv", weights, folder / "model", epochs=3, learning_rate=3e-4,
+        folder / "data/train.tsv", folder / "data/valid.tsv", weights, folder / "model", epochs=4, learning_rate=4e-4,
         overwrite=True)
 
     print(f"3. Exporting its encoder to {folder / 'encoder'} (keras-bert export)")

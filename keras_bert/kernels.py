@@ -28,6 +28,13 @@ if BACKEND == "tensorflow":
                 seed = fold_in(seed, replica.replica_id_in_sync_group)
             return seed
 
+    def adam_step(variable, momentum, velocity, gradient, step, learning_rate, beta_1, beta_2, epsilon):
+        """One step of Adam in one pass over memory; Keras's own takes ten. The arithmetic is the same."""
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle, m=momentum.handle, v=velocity.handle,
+            beta1_power=tf.pow(beta_1, step), beta2_power=tf.pow(beta_2, step), lr=learning_rate, beta1=beta_1,
+            beta2=beta_2, epsilon=epsilon, grad=tf.convert_to_tensor(gradient))
+
     def _fold_in(seed, number):
         return tf.random.fold_in(seed, number)
 
@@ -35,6 +42,7 @@ if BACKEND == "tensorflow":
         return tf.random.stateless_uniform(shape, seed)
 
 else:
+    adam_step = None  # XLA fuses Keras's own
 
     class SeedSource(keras.random.SeedGenerator):
         """Draws the seed of a call that was given none. JAX needs a state for that; it is never saved."""

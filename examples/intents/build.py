@@ -11,7 +11,7 @@ import random
 import re
 import sys
 
-TRAIN_TEXTS, VALID_TEXTS = 36, 8  # an intent, at most
+TRAIN_TEXTS, VALID_TEXTS = 30, 8  # an intent, at most
 
 
 def read_templates(path):

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_bert import kernels
+
 
 @keras.saving.register_keras_serializable("keras_bert")
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -24,8 +26,22 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         return {"peak": self.peak, "warmup_steps": self.warmup_steps, "total_steps": self.total_steps}
 
 
+@keras.saving.register_keras_serializable("keras_bert")
+class AdamW(keras.optimizers.AdamW):
+    """Keras's AdamW (Loshchilov and Hutter, 2017) with a fused step for float32 variables on TensorFlow."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        if kernels.adam_step is None or keras.backend.standardize_dtype(variable.dtype) != "float32":
+            return super().update_step(gradient, variable, learning_rate)
+        index = self._get_variable_index(variable)
+        kernels.adam_step(
+            variable, self._momentums[index], self._velocities[index], gradient,
+            ops.cast(self.iterations + 1, "float32"), ops.cast(learning_rate, "float32"), self.beta_1, self.beta_2,
+            self.epsilon)
+
+
 def make_optimizer(model, learning_rate, total_steps, warmup_ratio=0.1, weight_decay=0.01):
-    """AdamW (Loshchilov and Hutter, 2017) with `WarmupLinearDecay`, gradients clipped to a global norm of 1; biases
+    """`AdamW` with `WarmupLinearDecay`, gradients clipped to a global norm of 1; biases
     and layer norms do not decay (google-research/bert `optimization.py`).
 
     Args:
@@ -36,11 +52,10 @@ def make_optimizer(model, learning_rate, total_steps, warmup_ratio=0.1, weight_d
         weight_decay: decoupled decay a step, times the learning rate.
 
     Returns:
-        a `keras.optimizers.AdamW`.
+        an `AdamW`.
     """
     schedule = WarmupLinearDecay(learning_rate, int(total_steps * warmup_ratio), total_steps)
-    optimizer = keras.optimizers.AdamW(
-        schedule, weight_decay=weight_decay, beta_2=0.999, epsilon=1e-6, global_clipnorm=1.0)
+    optimizer = AdamW(schedule, weight_decay=weight_decay, beta_2=0.999, epsilon=1e-6, global_clipnorm=1.0)
     optimizer.exclude_from_weight_decay(
         var_list=[variable for variable in model.trainable_variables if variable.name in ("bias", "gamma", "beta")])
     return optimizer
