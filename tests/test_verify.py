@@ -55,7 +55,7 @@ class Encoder(tf.Module):
     def __init__(self, fault, vocabulary):
         super().__init__()
         self.fault = fault
-        self.table = tf.Variable(tf.random.normal([60, 4]), name="table")
+        self.table = tf.Variable(tf.random.normal([60, 16]), name="table")
         self.variables = [] if fault == "no variables" else [self.table]
         self.trainable_variables = [self.table]
         self.regularization_losses = [tf.Variable(0.0)] if fault == "losses are no callables" else []
@@ -117,7 +117,7 @@ def test_the_least_encoder_passes(broken):
 
 @pytest.mark.parametrize("fault,lines,words", [
     ("not callable", {1}, "not callable"),
-    ("list in another order", {1}, "pooled_output has shape (2, 5, 4) from a list"),
+    ("list in another order", {1}, "pooled_output has shape (2, 5, 16) from a list"),
     ("one tracing", {2, 6}, ""),
     ("dropout by default", {1, 2, 6}, "differs"),
     ("no default", {3}, "encoder_outputs, pooled_output, sequence_output"),
