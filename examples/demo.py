@@ -1,5 +1,5 @@
 """From real text to a Hub SavedModel: fine-tunes MiniLM on the bundled 176 intents, exports the encoder, loads the
-export with `hub.KerasLayer` and with `HubLayer`, and asks the model five questions. About four minutes on 2 cores.
+export with `hub.KerasLayer` and with `HubLayer`, and asks the model five questions. Under five minutes on 2 cores.
 
     python examples/demo.py [FOLDER]        (default: demo)
 """
