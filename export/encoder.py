@@ -91,7 +91,7 @@ def export_encoder(bert, path, tokenizer, *, dtype="float32", jit_compile=False,
         overwrite: whether to replace what stands at `path`.
 
     Raises:
-        InputError: `path` is taken, `dtype` unknown, or Keras does not run on TensorFlow.
+        InputError: `path` is taken or cannot be written, `dtype` unknown, or Keras does not run on TensorFlow.
     """
     if keras.backend.backend() != "tensorflow":
         raise InputError("export writes a TensorFlow SavedModel: run it with KERAS_BACKEND=tensorflow; "
@@ -108,7 +108,10 @@ def export_encoder(bert, path, tokenizer, *, dtype="float32", jit_compile=False,
         bert.config.to_json(config)
         module.vocab_file = tf.saved_model.Asset(vocabulary)
         module.bert_config = tf.saved_model.Asset(config)
-        tf.saved_model.save(module, folder, signatures={"serving_default": signature})
+        try:
+            tf.saved_model.save(module, folder, signatures={"serving_default": signature})
+        except tf.errors.OpError as error:  # a full disk, say
+            raise InputError(f"{path}: cannot be written: {error.message.rpartition('; ')[2]}") from None
 
 
 def _trace(module):

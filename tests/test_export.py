@@ -169,6 +169,17 @@ def test_line_14_never_overwrites_and_leaves_nothing_half_written(source, tmp_pa
     assert tf.saved_model.contains_saved_model(str(path)) and not (path / "keep").exists()
 
 
+def test_a_full_disk_is_one_line(source, tmp_path, tokenizer, monkeypatch):
+    """The disk is made up here: a real one needs root to mount."""
+    def full(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "variables.data: No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    with pytest.raises(InputError, match="encoder: cannot be written: .*No space left"):
+        export_encoder(source, tmp_path / "encoder", tokenizer)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_unknown_dtype(source, tmp_path, tokenizer):
     with pytest.raises(InputError, match="float32, bfloat16.*int8"):
         export_encoder(source, tmp_path / "encoder", tokenizer, dtype="int8")
