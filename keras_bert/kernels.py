@@ -29,7 +29,7 @@ if BACKEND == "tensorflow":
             return seed
 
     def adam_step(variable, momentum, velocity, gradient, step, learning_rate, beta_1, beta_2, epsilon):
-        """One step of Adam in one pass over memory; Keras's own takes ten. The arithmetic is the same."""
+        """One step of Adam in one pass over memory; Keras's own takes several. The arithmetic is the same."""
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=momentum.handle, v=velocity.handle,
             beta1_power=tf.pow(beta_1, step), beta2_power=tf.pow(beta_2, step), lr=learning_rate, beta1=beta_1,
