@@ -8,9 +8,11 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "keras_bert/__init__.py").r
 
 TEXT = ["tensorflow-text"]
 # tensorflow-hub imports pkg_resources, which setuptools 81 announces to drop and 82 drops.
-HUB = ["tensorflow-hub>=0.16.1", "tf-keras", "setuptools<81"]
+HUB = ["tensorflow-hub>=0.16.1", "tf-keras", "setuptools<81", "huggingface_hub>=1"]
 # tf-models-official 2.20 wants these together, or the resolver tries versions that do not build.
 GARDEN = ["tf-models-official==2.20.*", "tensorflow==2.20.*", "tensorflow-text==2.20.*", "tf-keras==2.20.*"]
+# Pictures of a fine-tuned model; 3.9 is the first for NumPy 2.
+REPORT = ["matplotlib>=3.9", "tensorboard"]
 # PyTorch is pinned because a newer one brings gigabytes of CUDA.
 PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
 TEST = ["pytest", "hypothesis", "build", "ruff"]
@@ -34,9 +36,10 @@ setup(
         "text": TEXT,
         "hub": HUB,
         "garden": GARDEN,
-        "all": [*TEXT, *HUB, *GARDEN],
-        "test": TEST,
-        "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST],
+        "report": REPORT,
+        "all": [*TEXT, *HUB, *GARDEN, *REPORT],
+        "test": [*TEST, *REPORT],
+        "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST, *REPORT],
     },
     entry_points={"console_scripts": ["keras-bert = keras_bert.cli:main"]},
     classifiers=[

@@ -17,7 +17,6 @@ import tensorflow_hub as hub
 import keras_bert
 
 from intents.build import build
-from minilm import minilm_folder
 
 QUESTIONS = [
     "could you wake me at a quarter to six tomorrow",
@@ -30,7 +29,7 @@ QUESTIONS = [
 
 def main(folder):
     started = time.monotonic()
-    weights = minilm_folder()
+    weights = keras_bert.find_pretrained("minilm")
     print(f"1. The data: {build(folder / 'data')} texts of 176 intents in {folder / 'data'}")
 
     print("2. Fine-tuning MiniLM (keras-bert finetune does the same)")

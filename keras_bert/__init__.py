@@ -17,6 +17,7 @@ _HOMES = {
     "HubLayer": "keras_bert.hub",
     "InputError": "keras_bert.errors",
     "export_encoder": "keras_bert.export",
+    "find_pretrained": "keras_bert.presets",
     "finetune": "keras_bert.training",
 }
 __all__ = sorted(_HOMES)

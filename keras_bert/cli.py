@@ -7,21 +7,24 @@ import sys
 from absl import flags
 
 from keras_bert import __version__
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Stopped
 
 # The line of each command in the overview; its code is `keras_bert.commands.<name>`.
 COMMANDS = {
     "finetune": "Fine-tune a pretrained encoder on labelled texts.",
+    "evaluate": "Score a fine-tuned model on labelled texts.",
     "predict": "Answer texts with a fine-tuned model.",
     "export": "Write an encoder as a Hub-style SavedModel.",
     "verify": "Check a SavedModel against the contract of a Hub-style encoder.",
+    "presets": "List the pretrained encoders that have a name.",
 }
 # Commands that take texts or paths as arguments; the others take flags alone.
 _TAKE_ARGUMENTS = ("predict", "verify")
 
 
 def main(arguments=None):
-    """The console script. Exits with 0, with 1 for bad input, 2 for bad usage, 130 for Ctrl-C."""
+    """The console script. Exits with 0, with 1 for bad input, 2 for bad usage, 130 for Ctrl-C,
+    143 for SIGTERM."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -67,6 +70,8 @@ def _run(command, values, positional):
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Stopped as stopped:
+        return _fail(stopped, 128 + stopped.signal)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except (InputError, ImportError) as error:

@@ -1,10 +1,10 @@
 """`BertConfig`: the hyperparameters of an encoder, as `bert_config.json` names them."""
 
 import dataclasses
-import json
 import os
 
 from keras_bert.errors import InputError
+from keras_bert.files import read_json, write_json
 
 # Activation names and the function each one means. Google's and Hugging Face's `gelu` is the erf form.
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_tanh", "relu", "silu")
@@ -143,11 +143,7 @@ class BertConfig:
     @classmethod
     def from_json(cls, path):
         """Reads Google's `bert_config.json` or Hugging Face's `config.json`; errors name the file."""
-        try:
-            with open(path, encoding="utf-8") as file:
-                values = json.load(file)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{os.fspath(path)}: not a JSON file: {error}") from None
+        values = read_json(path)
         try:
             _check(isinstance(values, dict), "a config file must hold one JSON object", type(values).__name__)
             return cls.from_dict(values)
@@ -160,8 +156,7 @@ class BertConfig:
 
     def to_json(self, path):
         """Writes the file that `from_json`, Google's BERT and Hugging Face transformers read."""
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(json.dumps(self.to_dict(), indent=2) + "\n")
+        write_json(path, self.to_dict())
 
 
 def _check(condition, rule, value):

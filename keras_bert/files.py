@@ -1,7 +1,9 @@
 """Files and folders that are either written whole or not at all."""
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import tempfile
 
@@ -23,29 +25,64 @@ def check_free(path, overwrite=False):
 
 
 @contextlib.contextmanager
-def written_beside(path, overwrite=False):
+def written_beside(path, overwrite=False, workspace=None):
     """Gives a new folder beside `path` to write into; renames it to `path` when the block ends well, removes it when
-    the block fails. What stood at `path` is replaced only then, and only with `overwrite`."""
+    the block fails. What stood at `path` is replaced only then, and only with `overwrite`.
+
+    Args:
+        path: folder to write.
+        workspace: folder for what is unfinished, on the same disk and removed afterwards; a new one beside `path` where
+            None. Who names one finds there what a killed process has left, and this function clears it.
+
+    Raises:
+        InputError: `path` is taken or cannot be written, a full disk included.
+    """
     path = os.path.abspath(path)
     check_free(path, overwrite)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    beside = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
-    try:
-        yield beside
-        os.chmod(beside, 0o777 & ~_umask())
-        check_free(path, overwrite)
-        if os.path.lexists(path):
-            old = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.old.", dir=os.path.dirname(path))
-            os.replace(path, os.path.join(old, "replaced"))
-            os.replace(beside, path)
-            shutil.rmtree(old)
+    with writing(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if workspace is None:
+            workspace = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
         else:
-            os.replace(beside, path)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(workspace, ignore_errors=True)
+        new, old = os.path.join(workspace, "new"), os.path.join(workspace, "old")
+        try:
+            os.makedirs(new)
+            yield new
+            check_free(path, overwrite)
+            if os.path.lexists(path):
+                os.replace(path, old)
+            os.replace(new, path)
+        finally:
+            shutil.rmtree(workspace, ignore_errors=True)
 
 
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+@contextlib.contextmanager
+def writing(path):
+    """Turns a failure of the system, a full disk say, into an InputError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise InputError(f"{path}: cannot be written: {reason}") from None
+
+
+def write_json(path, value):
+    """Writes a JSON file that a person can read, whole or not at all: a list of numbers stands on one line."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        file.write(re.sub(r"\[[-+.,\d\seE]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n")
+    os.replace(f"{path}.part", path)
+
+
+def read_json(path):
+    """The value in a JSON file.
+
+    Raises:
+        InputError: names the file, and the line where it stops being JSON.
+    """
+    with open(path, encoding="utf-8") as file:
+        try:
+            return json.load(file)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{os.fspath(path)}: not a JSON file: {error}") from None

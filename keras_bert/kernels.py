@@ -22,11 +22,14 @@ if BACKEND == "tensorflow":
         """Draws the seed of a call that was given none; holds no variable."""
 
         def next(self):
-            seed = tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32)
-            replica = tf.distribute.get_replica_context()
-            if replica is not None and replica.num_replicas_in_sync > 1:
-                seed = fold_in(seed, replica.replica_id_in_sync_group)
-            return seed
+            return per_replica(tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32))
+
+    def per_replica(seed):
+        """A seed of its own for each replica of a `tf.distribute` strategy."""
+        replica = tf.distribute.get_replica_context()
+        if replica is not None and replica.num_replicas_in_sync > 1:
+            seed = fold_in(seed, replica.replica_id_in_sync_group)
+        return seed
 
     def adam_step(variable, momentum, velocity, gradient, step, learning_rate, beta_1, beta_2, epsilon):
         """One step of Adam in one pass over memory; Keras's own takes several. The arithmetic is the same."""
@@ -58,6 +61,9 @@ else:
 
     def _fold_in(seed, number):
         return ops.cast(jax.random.key_data(jax.random.fold_in(_key(seed), number)), "int32")
+
+    def per_replica(seed):
+        return seed  # one program runs on all devices
 
     def _uniform(shape, seed):
         return jax.random.uniform(_key(seed), shape)

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from keras_bert.config import BertConfig
+from keras_bert.presets import find_pretrained
 from keras_bert.text import BertTokenizer
-
-from minilm import minilm_folder
 
 TINY = BertConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32,
                   max_position_embeddings=128)
@@ -42,14 +41,14 @@ def tokenizer():
 
 @pytest.fixture(scope="session")
 def minilm():
-    return minilm_folder()
+    return pathlib.Path(find_pretrained("minilm"))
 
 
 @pytest.fixture(scope="session")
-def minilm_bert(minilm):
+def minilm_bert():
     from keras_bert.layers import BertLayer
 
-    return BertLayer.from_pretrained(minilm)
+    return BertLayer.from_pretrained("minilm")
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_python_m_export(pretrained, tmp_path):
 
 @pytest.mark.parametrize("arguments,status,words", [
     ([], 2, []),
-    (["teach"], 2, ["'teach'", "finetune, predict, export, verify"]),
+    (["teach"], 2, ["'teach'", "finetune, evaluate, predict, export, verify, presets"]),
     (["finetune", "--epoch=3"], 2, ["epoch", "epochs"]),
     (["finetune", "--epochs=many"], 2, ["--epochs", "many"]),
     (["finetune", "--train=a.tsv"], 2, ["--valid", "--init_from", "--output_dir"]),
@@ -98,6 +98,9 @@ def test_python_m_export(pretrained, tmp_path):
     (["predict", "--model=x", "--input=y", "z"], 1, ["both"]),
     (["predict", "--model=/nowhere", "hello"], 1, ["/nowhere", "model.keras"]),
     (["export", "--model=/nowhere", "--output=/tmp/never"], 1, ["/nowhere"]),
+    (["evaluate", "--model=x"], 2, ["--data"]),
+    (["evaluate", "--model=/nowhere", "--data=y.tsv"], 1, ["/nowhere", "model.keras"]),
+    (["finetune", "--class_weights=heavy"], 2, ["--class_weights", "heavy", "balanced"]),
     (["export", "--model=x", "--output=y", "--dtype=int8"], 2, ["--dtype", "int8"]),
 ])
 def test_bad_usage_is_one_line(run, arguments, status, words):
@@ -121,6 +124,24 @@ def cut(name):
     def damage(folder):
         (folder / name).write_bytes((folder / name).read_bytes()[:-50])
         return name.split("/")[-1]
+
+    return damage
+
+
+def use(flag, name, content):
+    """Damage in a file of another name, given by `flag`."""
+    def damage(folder):
+        (folder / name).write_bytes(content)
+        return name, f"--{flag}={folder / name}"
+
+    return damage
+
+
+def config(**changes):
+    def damage(folder):
+        path = folder / "pretrained/config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        return "pretrained"
 
     return damage
 
@@ -150,14 +171,70 @@ def folder_instead(name):
     remove("pretrained/vocab.txt"), write("pretrained/vocab.txt", b"a\n"), folder_instead("pretrained/vocab.txt"),
     write("pretrained/vocab.txt", "\n".join(TINY_VOCABULARY[:9]).encode()),
     write("pretrained/tokenizer_config.json", b"{"), write("out", b"a file of mine"),
+    write("out.checkpoints", b"a file of mine"),
+    write("train.tsv", b"text\tlabel\n"), write("train.tsv", b"text\tlabel\tlabel\nplay\tmusic\tmusic\n"),
+    write("train.tsv", b"text\tlabel\nplay\tmusic\nturn on\tmusic\n"),
+    write("train.tsv", b"text\tlabel\nplay\t\n"),
+    write("valid.tsv", b"text\ttext_pair\tlabel\nplay\tsing\tmusic\n"),
+    write("valid.tsv", b"text\tlabel\n\xff\tmusic\n"),
+    use("train", "train.jsonl", b'{"text": "play", "label": "music"}\n{"text": "play"\n'),
+    use("train", "train.jsonl", b'{"text": 3, "label": "music"}\n'),
+    use("valid", "valid.csv", b'text,label\n"play,music\n'),
+    use("train", "train.xlsx", b"PK"), use("valid", "valid", b"text\tlabel\nplay\tmusic\n"),
+    write("pretrained/model.safetensors", b""), config(num_hidden_layers=3), config(hidden_size=20),
+    config(model_type="roberta"), config(vocab_size=61),
 ])
 def test_bad_input_is_one_line_and_leaves_nothing(run, intents, pretrained, tmp_path, damage):
-    name = damage(tmp_path)
+    damaged = damage(tmp_path)
+    name, *more = damaged if isinstance(damaged, tuple) else (damaged,)
     before = sorted(tmp_path.rglob("*"))
-    status, output, messages = train(run, intents, pretrained, tmp_path / "out")
+    status, output, messages = train(run, intents, pretrained, tmp_path / "out", *more)
     assert status == 1 and output == []
     assert len(messages) == 1 and messages[0].startswith("keras-bert: ") and name in messages[0]
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("row,content", [
+    (2, "play"), (3, "play\tmusic\nfly\tflight"), (4, "a\tmusic\nb\tlight\n\tc\td")])
+def test_bad_rows_are_named(run, trained, tmp_path, row, content):
+    path = tmp_path / "data.tsv"
+    path.write_text(f"text\tlabel\n{content}\n")
+    status, output, messages = run("evaluate", f"--model={trained}", f"--data={path}")
+    assert status == 1 and output == [] and len(messages) == 1
+    assert messages[0].startswith(f"keras-bert: {path}: row {row}: ")
+
+
+def test_a_text_of_ten_megabytes_is_cut(run, intents, pretrained, tmp_path):
+    with open(intents[0], "a") as file:
+        file.write("play music " * 900_000 + "\tmusic\n" + "x" * 10_000_000 + "\tlight\n")
+    assert train(run, intents, pretrained, tmp_path / "out")[0] == 0
+
+
+def test_evaluate(run, trained, intents, tmp_path):
+    status, output, _ = run("evaluate", f"--model={trained}", f"--data={intents[1]}", "--format=json")
+    scores = json.loads("\n".join(output))
+    metrics = json.loads((trained / "metrics.json").read_text())
+    for key in ("accuracy", "macro_f1", "loss", "calibration_error", "classes", "confusions", "out_of_scope"):
+        assert scores[key] == metrics[key], key
+    status, output, _ = run("evaluate", f"--model={trained}", f"--data={intents[1]}")
+    assert status == 0
+    assert output[0].split() == ["class", "precision", "recall", "F1", "texts"]
+    assert [line.split()[0] for line in output[1:3]] == ["light", "music"]
+    assert f"accuracy           {metrics['accuracy']:.4f}" in output
+
+
+def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path):
+    path = tmp_path / "scope.tsv"
+    path.write_text(intents[1].read_text() + "what time is it today\tnone\nbook a flight\tnone\n")
+    status, _, messages = run("evaluate", f"--model={trained}", f"--data={path}")
+    assert status == 1 and "row 6: label 'none' does not occur in the training file" in messages[0]
+    status, output, _ = run("evaluate", f"--model={trained}", f"--data={path}", "--out_of_scope=none", "--format=json",
+                            "--choose_threshold")
+    chosen = json.loads("\n".join(output))["out_of_scope"]
+    assert (chosen["texts"], chosen["stand_in"]) == (2, False)
+    _, output, _ = run("predict", f"--model={trained}", "--format=jsonl", "what time is it today", "play some music")
+    for answer in map(json.loads, output):
+        assert answer["in_scope"] == (answer["score"] >= chosen["threshold"])
 
 
 def test_a_broken_model_is_one_line(run, trained):

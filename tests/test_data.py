@@ -81,12 +81,14 @@ def test_training_batches_follow_seed_and_step():
     packed = [([2, *range(10, 10 + i), 3], i + 2) for i in range(1, 10)]
 
     def batches(seed):
-        dataset = TextBatches(packed, 0, np.arange(9)).training_dataset(4, seed)
+        text_batches = TextBatches(packed, 0, np.arange(9))
+        datasets = [text_batches.training_dataset(4, seed, epoch) for epoch in range(2)]
+        assert [len(dataset) for dataset in datasets] == [text_batches.steps(4)] * 2
         return [(inputs["dropout_seed"].numpy().tolist(), labels.numpy().tolist(), inputs["input_word_ids"].numpy())
-                for inputs, labels in dataset.take(6)]
+                for dataset in datasets for inputs, labels in dataset]
 
     first, again, other = batches(7), batches(7), batches(8)
-    assert [seed for seed, _, _ in first] == [[7, step] for step in range(6)]
+    assert [seeds for seeds, _, _ in first] == [[[7, step]] * len(labels) for step, (_, labels, _) in enumerate(first)]
     assert [labels for _, labels, _ in first] == [labels for _, labels, _ in again]
     assert [labels for _, labels, _ in first] != [labels for _, labels, _ in other]
     for epoch in (first[:3], first[3:]):  # nine texts in batches of four
@@ -94,6 +96,9 @@ def test_training_batches_follow_seed_and_step():
     for _, labels, word_ids in first:
         for label, row in zip(labels, word_ids):
             assert [i for i in row if i] == packed[label][0]
+    skipped = TextBatches(packed, 0, np.arange(9)).training_dataset(4, 7, epoch=1, skip=2)
+    assert [(seeds.numpy().tolist(), labels.numpy().tolist()) for (seeds, labels) in
+            ((inputs["dropout_seed"], labels) for inputs, labels in skipped)] == [first[5][:2]]
 
 
 def test_lengths_in_multiples():

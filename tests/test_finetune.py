@@ -121,8 +121,8 @@ def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
     assert loaded.predict(texts, top_k=2) == answers
     assert loaded.predict([]) == []
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "bert_config.json", "labels.json", "metrics.json", "model.keras", "settings.json", "tokenizer_config.json",
-        "vocab.txt"]
+        "README.md", "attention.png", "bert_config.json", "calibration.png", "confusions.png", "labels.json",
+        "learning_curves.png", "metrics.json", "model.keras", "settings.json", "tokenizer_config.json", "vocab.txt"]
 
 
 def test_same_seed_same_model(tmp_path, pretrained, intents):

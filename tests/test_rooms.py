@@ -7,18 +7,20 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 EVERYONE = {"errors", "files"}  # standard library alone; every room may use them
-ANYTHING = {"config", "text", "kernels", "layers", "models", "convert", "data", "training", "hub", "export", "commands"}
+ANYTHING = {"config", "presets", "text", "kernels", "layers", "models", "convert", "data", "training", "hub", "export",
+            "commands"}
 MAY_IMPORT = {
     "config": set(),
     "errors": set(),
     "files": {"errors"},
+    "presets": set(),
     "text": {"config"},
     "kernels": set(),
     "layers": {"config", "kernels"},
     "models": {"layers", "config", "kernels"},
-    "convert": {"models", "layers", "config"},
+    "convert": {"models", "layers", "config", "presets"},
     "data": {"text"},
-    "training": {"models", "data", "convert", "text", "kernels"},
+    "training": {"models", "data", "convert", "text", "kernels", "presets"},
     "hub": set(),
     "export": {"layers", "models", "text", "config"},
     "commands": ANYTHING,
@@ -26,9 +28,11 @@ MAY_IMPORT = {
 }
 # BertLayer.from_pretrained is a door: it imports the room behind it when it is called.
 DOORS = {("layers/bert.py", "convert")}
-LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "tf_keras"}
+LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "tf_keras",
+             "huggingface_hub"}
 MAY_IMPORT_LIBRARIES = {
     "kernels": {"tensorflow", "jax"},
+    "presets": {"huggingface_hub"},  # only where it is installed
     "hub": {"tensorflow"},
     "export": {"tensorflow", "tensorflow_hub"},  # tensorflow-hub only where it is installed
     "data": {"tensorflow"},

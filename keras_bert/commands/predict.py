@@ -88,6 +88,8 @@ def _format_prediction(pair, prediction, form):
         return "\t".join([scores, *filter(None, pair)])
     answer = {"text": pair[0]} | ({"text_pair": pair[1]} if pair[1] is not None else {})
     answer |= {"label": prediction.label, "score": prediction.score}
+    if prediction.in_scope is not None:
+        answer["in_scope"] = prediction.in_scope
     if len(prediction.labels) > 1:
         answer["top"] = [{"label": label, "score": score}
                          for label, score in zip(prediction.labels, prediction.scores)]

@@ -1,7 +1,5 @@
 """Packed texts to batches of like length."""
 
-import itertools
-
 import numpy as np
 import tensorflow as tf
 
@@ -44,13 +42,16 @@ class TextBatches:
         labels: int array [texts], or None.
         length_multiple: padded lengths are multiples of this; more than 1 saves
             compilations where each shape costs one.
+        whole: whether an epoch leaves out its last batch where that is a short one,
+            which devices could not share out evenly.
     """
 
-    def __init__(self, packed, pad_id, labels=None, length_multiple=1):
+    def __init__(self, packed, pad_id, labels=None, length_multiple=1, whole=False):
         self.packed = packed
         self.pad_id = pad_id
         self.labels = labels
         self.length_multiple = length_multiple
+        self.whole = whole
         self.lengths = [len(ids) for ids, _ in packed]
 
     def inputs(self, indices):
@@ -59,19 +60,23 @@ class TextBatches:
         length = -(-longest // self.length_multiple) * self.length_multiple
         return pad([self.packed[i] for i in indices], self.pad_id, length)
 
-    def training_dataset(self, batch_size, seed):
-        """An endless `tf.data.Dataset` of (inputs, labels), anew shuffled at each epoch. Each batch brings its
-        `dropout_seed` (seed, step): order and dropout depend on `seed` and the step alone."""
+    def steps(self, batch_size):
+        """Training batches an epoch."""
+        return len(self.packed) // batch_size + bool(len(self.packed) % batch_size and not self.whole)
+
+    def training_dataset(self, batch_size, seed, epoch, skip=0):
+        """One epoch as a `tf.data.Dataset` of (inputs, labels), without its first `skip` batches. Each batch brings its
+        `dropout_seed` (seed, step), a row a text: order and dropout depend on `seed` and the step alone."""
+        plan = plan_batches(self.lengths, batch_size, np.random.default_rng((seed, epoch)))
+        if self.whole:
+            plan = [indices for indices in plan if len(indices) == batch_size]
 
         def batches():
-            step = 0
-            for epoch in itertools.count():
-                for indices in plan_batches(self.lengths, batch_size, np.random.default_rng((seed, epoch))):
-                    inputs = self.inputs(indices) | {"dropout_seed": np.array([seed, step], np.int32)}
-                    yield inputs, self.labels[indices]
-                    step += 1
+            for step, indices in enumerate(plan[skip:], epoch * len(plan) + skip):
+                seeds = np.tile(np.array([seed, step], np.int32), (len(indices), 1))
+                yield self.inputs(indices) | {"dropout_seed": seeds}, self.labels[indices]
 
-        return self._dataset(batches, tf.data.INFINITE_CARDINALITY, dropout_seed=tf.TensorSpec([2], tf.int32))
+        return self._dataset(batches, len(plan) - skip, dropout_seed=tf.TensorSpec([None, 2], tf.int32))
 
     def validation_dataset(self, batch_size):
         """A `tf.data.Dataset` of (inputs, labels), each text once, in order of length."""

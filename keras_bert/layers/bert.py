@@ -42,7 +42,7 @@ class BertLayer(ConfiguredLayer):
     Call arguments:
         inputs: int32 tensors [batch, seq], seq at most `max_position_embeddings`: the list above, or a dict with
             `input_word_ids`, `input_mask` (1 for real tokens), and `segment_ids` or `input_type_ids`. A dict may also
-            hold `dropout_seed`, int32 [2].
+            hold `dropout_seed`, int32 [batch, 2], its rows alike, so that devices can share the batch out.
         training: whether to drop out.
         seed: int32 [2]; the same seed gives the same dropout. Drawn anew at each call where none is given.
 
@@ -104,9 +104,26 @@ class BertLayer(ConfiguredLayer):
         """The seed of one call: None outside training, else `seed`, the inputs' own, or a fresh one."""
         if not training:
             return None
-        if seed is None and isinstance(inputs, dict):
-            seed = inputs.get("dropout_seed")
+        if seed is None and isinstance(inputs, dict) and "dropout_seed" in inputs:
+            # The maximum of equal rows; a device that got none of the batch has one too.
+            seed = kernels.per_replica(ops.max(inputs["dropout_seed"], axis=0))
         return self.seeds.next() if seed is None else seed
+
+    def freeze(self, num_blocks):
+        """Keeps the embeddings and the first `num_blocks` blocks as they are in training; 0 freezes nothing."""
+        if not 0 <= num_blocks <= len(self.blocks):
+            raise ValueError(f"the blocks to freeze must be 0 to {len(self.blocks)}; got {num_blocks}")
+        for layer in (self.embeddings, *self.blocks)[:num_blocks and num_blocks + 1]:
+            layer.trainable = False
+
+    def enable_lora(self, rank):
+        """Trains low-rank additions to the query and value projections, and nothing else of the encoder (LoRA: Hu et
+        al., 2021, https://arxiv.org/abs/2106.09685). A `.keras` file holds the sums, as a plain encoder."""
+        for block in self.blocks:
+            block.attention.query.enable_lora(rank)
+            block.attention.value.enable_lora(rank)
+        for variable in self.variables:
+            variable.trainable = variable.name.startswith("lora")
 
     def compute_output_shape(self, input_shape):
         batch, length = (input_shape["input_word_ids"] if isinstance(input_shape, dict) else input_shape[0])[:2]

@@ -1,12 +1,12 @@
 """`BertTokenizer`: texts to word-piece ids, offline, with the `tokenizers` library."""
 
-import json
 import os
 
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from keras_bert.errors import InputError
+from keras_bert.files import read_json, write_json
 from keras_bert.text import packing
 from keras_bert.text.vocabulary import load_vocabulary
 
@@ -43,11 +43,7 @@ class BertTokenizer:
         path = os.path.join(folder, "tokenizer_config.json")
         settings = {}
         if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                try:
-                    settings = json.load(file)
-                except json.JSONDecodeError as error:
-                    raise InputError(f"{path}: not a JSON file: {error}") from None
+            settings = read_json(path)
         vocabulary = load_vocabulary(os.path.join(folder, "vocab.txt"))
         lower_case = settings.get("do_lower_case")
         if lower_case is None:
@@ -58,8 +54,7 @@ class BertTokenizer:
         """Writes `tokenizer_config.json`, as Hugging Face names the settings."""
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.lower_case,
                     "strip_accents": self.strip_accents}
-        with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as file:
-            file.write(json.dumps(settings, indent=2) + "\n")
+        write_json(os.path.join(folder, "tokenizer_config.json"), settings)
 
     def tokenize(self, text):
         """The word pieces of one text, without [CLS] and [SEP]."""

@@ -1,7 +1,13 @@
-"""Fine-tuning."""
+"""Fine-tuning and its scores."""
 
+from keras_bert.training.evaluation import evaluate
 from keras_bert.training.finetune import TASKS, finetune
 from keras_bert.training.folder import FineTuned, Prediction
+from keras_bert.training.labelled import Labelled
+from keras_bert.training.loop import enable_determinism
 from keras_bert.training.optimizer import WarmupLinearDecay, make_optimizer
 
-__all__ = ["TASKS", "FineTuned", "Prediction", "WarmupLinearDecay", "finetune", "make_optimizer"]
+__all__ = [
+    "TASKS", "FineTuned", "Labelled", "Prediction", "WarmupLinearDecay", "enable_determinism", "evaluate", "finetune",
+    "make_optimizer",
+]

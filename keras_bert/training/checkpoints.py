@@ -1,0 +1,152 @@
+"""Checkpoints: what a killed run needs to end as if nothing had happened."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import safetensors
+from keras import ops
+from safetensors.numpy import save_file
+
+from keras_bert.errors import InputError
+from keras_bert.files import read_json, write_json, writing
+
+
+@dataclasses.dataclass
+class Progress:
+    """How far a run has come. The order of the data and the dropout follow from the seed and the step alone, so that
+    the step stands for the data position and the random state too.
+
+    Args:
+        step: optimizer steps done.
+        history: for each finished epoch its scores, a list a name.
+        best_epoch: the epoch with the best validation scores, counted from 1; 0 before there is one.
+    """
+
+    step: int = 0
+    history: dict = dataclasses.field(
+        default_factory=lambda: {"loss": [], "accuracy": [], "val_loss": [], "val_accuracy": []})
+    best_epoch: int = 0
+
+    @property
+    def epoch(self):
+        """Epochs trained and scored."""
+        return len(self.history["val_loss"])
+
+    def add(self, scores):
+        """Adds the scores of one epoch to the history."""
+        for name, value in scores.items():
+            self.history[name].append(float(value))
+
+
+class Checkpoints:
+    """The last and the best state of one run, each a safetensors file that is written beside and renamed.
+
+    Args:
+        folder: where they are kept; made at once.
+        run: what decides the result: a dict of `arguments`, and `sha256` of the files that some of them name.
+        overwrite: whether to clear away the checkpoints of another run.
+
+    Raises:
+        InputError: the folder holds checkpoints of a run with another `run`; the differences are named.
+    """
+
+    def __init__(self, folder, run, overwrite=False):
+        self.folder = folder
+        description = self.path("run.json")
+        if os.path.exists(description):
+            differences = _differences(read_json(description), run)
+            if not differences:
+                return
+            if not overwrite:
+                raise InputError(f"{folder}: holds the checkpoints of an unfinished run with {differences}; finish that"
+                                 " one by its own command, or pass --overwrite to begin this one")
+        with writing(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            os.makedirs(folder)
+            write_json(description, run)
+
+    def path(self, name):
+        """The path of a file or folder of the run."""
+        return os.path.join(self.folder, name)
+
+    def save_last(self, model, progress):
+        """Saves all that the run needs to go on.
+
+        Raises:
+            InputError: the file cannot be written, or a weight is not a finite number.
+        """
+        self._save("last", _state(model), progress)
+
+    def save_best(self, model, progress):
+        """Saves the trained weights."""
+        self._save("best", _variables("model", model.trainable_variables), progress)
+
+    def restore_last(self, model):
+        """Sets the model to the last state saved.
+
+        Returns:
+            the `Progress`; that of a new run where nothing is saved yet.
+        """
+        if not os.path.exists(self.path("last.safetensors")):
+            return Progress()
+        return self._restore("last", _state(model))
+
+    def restore_best(self, model):
+        """Sets the model to the best weights saved."""
+        self._restore("best", _variables("model", model.trainable_variables))
+
+    def remove(self):
+        """Clears the run away; its description last, so that a kill meanwhile leaves a run that can be recognised."""
+        for name in ("last", "best"):
+            if os.path.exists(self.path(f"{name}.safetensors")):
+                os.remove(self.path(f"{name}.safetensors"))
+        shutil.rmtree(self.folder)
+
+    def _save(self, name, variables, progress):
+        path = self.path(f"{name}.safetensors")
+        tensors = {key: np.asarray(ops.convert_to_numpy(variable)) for key, variable in variables.items()}
+        for key, tensor in tensors.items():
+            if not np.isfinite(tensor).all():
+                raise InputError(f"{path}: not written at step {progress.step}: {variables[key].path} is not finite")
+        with writing(path):
+            try:
+                save_file(tensors, path + ".part", {"progress": json.dumps(dataclasses.asdict(progress))})
+            except safetensors.SafetensorError as error:  # it has the number of the system's error in its text
+                number = re.search(r"os error (\d+)", str(error))
+                raise OSError(int(number[1]) if number else None, str(error)) from None
+            with open(path + ".part", "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(path + ".part", path)
+
+    def _restore(self, name, variables):
+        path = self.path(f"{name}.safetensors")
+        try:
+            with safetensors.safe_open(path, framework="numpy") as file:
+                for key, variable in variables.items():
+                    variable.assign(file.get_tensor(key))
+                return Progress(**json.loads(file.metadata()["progress"]))
+        except safetensors.SafetensorError as error:
+            raise InputError(f"{path}: not a whole checkpoint: {error}; pass --overwrite to begin anew") from None
+
+
+def _state(model):
+    """Every variable that training changes, by name."""
+    return (_variables("model", model.trainable_variables) | _variables("optimizer", model.optimizer.variables)
+            | _variables("metrics", model.metrics_variables))
+
+
+def _variables(kind, variables):
+    return {f"{kind}/{number}": variable for number, variable in enumerate(variables)}
+
+
+def _differences(there, here):
+    """Says how two descriptions of a run differ; nothing where they agree."""
+    differences = [f"{name}={there['arguments'].get(name)!r} (now {value!r})"
+                   for name, value in here["arguments"].items() if there["arguments"].get(name) != value]
+    differences += [f"another content of {here['arguments'][name]}"
+                    for name, digest in here["sha256"].items() if there["sha256"].get(name) != digest]
+    return ", ".join(differences)

@@ -1,0 +1,146 @@
+"""The epochs of a run: trained, scored, saved, and taken up again where they were left."""
+
+import contextlib
+import math
+import signal
+import sys
+import threading
+
+import keras
+import tensorflow as tf
+
+from keras_bert.errors import InputError, Stopped
+from keras_bert.training.progress import ProgressLine, TensorBoardLog
+
+
+def enable_determinism():
+    """Makes TensorFlow's operations give the same bits each time, on a GPU too, for the rest of the process."""
+    keras.utils.set_random_seed(0)  # TensorFlow wants one first
+    tf.config.experimental.enable_op_determinism()
+
+
+def train(model, train_batches, valid_batches, checkpoints, *, epochs, batch_size, seed, save_steps,
+          class_weight=None, patience=None, log_dir=None):
+    """Trains a compiled model from its last checkpoint to the end, and leaves it with the weights of its best epoch.
+
+    Args:
+        model: compiled with a loss and the metric `accuracy`, its optimizer built.
+        train_batches, valid_batches: `TextBatches`.
+        checkpoints: `Checkpoints` of this run.
+        epochs, batch_size, seed: as of `finetune`; order and dropout follow from `seed` and the step.
+        save_steps: steps between two checkpoints; there is one after each epoch in any case.
+        class_weight: dict of class numbers to weights of their losses.
+        patience: epochs without a better score after which to stop; None never does.
+        log_dir: folder for TensorBoard's logs, or None.
+
+    Returns:
+        the `Progress`, its history complete.
+
+    Raises:
+        InputError: the loss is not a number, or a checkpoint cannot be written.
+        Stopped: a signal came; all is saved.
+    """
+    model.evaluate(valid_batches.validation_dataset(batch_size).take(1), verbose=0)  # makes the metrics' variables
+    progress = checkpoints.restore_last(model)
+    steps = train_batches.steps(batch_size)
+    if progress.step:
+        print(f"going on from step {progress.step} of {steps * epochs}", file=sys.stderr)
+    with _signals() as received:
+        watch = _Watch(checkpoints, progress, save_steps, received)
+        callbacks = [watch, ProgressLine(progress, steps, epochs, batch_size)]
+        if log_dir:
+            callbacks.append(TensorBoardLog(progress, log_dir))
+        while progress.epoch < epochs and not _exhausted(progress, patience):
+            epoch, done = progress.epoch, progress.step - progress.epoch * steps
+            if done < steps:
+                watch.metrics = [float(variable) for variable in model.metrics_variables] if done else None
+                model.fit(train_batches.training_dataset(batch_size, seed, epoch, done), initial_epoch=epoch,
+                          epochs=epoch + 1, class_weight=class_weight, callbacks=callbacks, shuffle=False, verbose=0)
+                progress.add(model.get_metrics_result())
+            valid = model.evaluate(valid_batches.validation_dataset(batch_size), return_dict=True, verbose=0,
+                                   callbacks=callbacks)
+            progress.add({f"val_{name}": value for name, value in valid.items()})
+            if _best_epoch(progress.history) == progress.epoch:
+                progress.best_epoch = progress.epoch
+                checkpoints.save_best(model, progress)
+            watch.save()
+            watch.check_signals()
+    checkpoints.restore_best(model)
+    return progress
+
+
+class _Watch(keras.callbacks.Callback):
+    """Keeps up the progress, saves it, and stops the run on a signal or a loss that is no number."""
+
+    def __init__(self, checkpoints, progress, save_steps, received):
+        super().__init__()
+        self.checkpoints = checkpoints
+        self.progress = progress
+        self.save_steps = save_steps
+        self.received = received
+        self.saved = progress.step
+        self.metrics = None  # sums to go on from in the middle of an epoch: `fit` begins with new ones
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.metrics:
+            for variable, value in zip(self.model.metrics_variables, self.metrics):
+                variable.assign(value)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.progress.step += 1
+        if not math.isfinite(logs["loss"]):
+            raise InputError(
+                f"the loss is {logs['loss']} at step {self.progress.step}; {self.checkpoints.folder} keeps the "
+                f"checkpoint of step {self.saved}; a lower learning_rate may help, with --overwrite to begin anew")
+        if self.received or self.progress.step - self.saved >= self.save_steps:
+            self.save()
+        self.check_signals()
+
+    def on_test_batch_end(self, batch, logs=None):
+        if self.received:
+            self.save()
+        self.check_signals()
+
+    def save(self):
+        """Saves the state and the progress."""
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()  # within `fit` the variables are behind
+        self.checkpoints.save_last(self.model, self.progress)
+        self.saved = self.progress.step
+
+    def check_signals(self):
+        """Ends the run if a signal has come."""
+        if self.received:
+            raise Stopped(self.received[0], f"stopped at step {self.progress.step}, all is saved; the same command "
+                                            "goes on from there")
+
+
+def _best_epoch(history):
+    """The epoch with the highest accuracy, of several the one with the lowest loss; counted from 1."""
+    scores = list(zip(history["val_accuracy"], (-loss for loss in history["val_loss"])))
+    return scores.index(max(scores)) + 1
+
+
+def _exhausted(progress, patience):
+    return patience is not None and progress.epoch - progress.best_epoch >= patience
+
+
+@contextlib.contextmanager
+def _signals():
+    """Gives a list that Ctrl-C and SIGTERM are noted in; a second one acts at once. Python lets only the main thread
+    do so: elsewhere the list stays empty."""
+    received = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def note(number, _):
+        received.append(number)
+        signal.signal(number, previous[number])
+
+    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

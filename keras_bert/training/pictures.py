@@ -1,0 +1,213 @@
+"""Pictures of a fine-tuned classifier, drawn from its `metrics.json` alone."""
+
+import itertools
+import os
+import warnings
+
+import numpy as np
+
+MOST_PAIRS, MOST_CLASSES, LONGEST_LABEL = 20, 200, 80
+# The colour-blind can tell these apart: two of Okabe and Ito's colours, and a map of one hue for shares.
+TRAINING, VALIDATION, NEUTRAL, PALE, SHARES = "#0072B2", "#D55E00", "#666666", "#dddddd", "Blues"
+# DejaVu Sans, which comes with matplotlib, has no Hangul.
+HANGUL_FONTS = ("Noto Sans KR", "Noto Sans CJK KR", "Noto Sans CJK JP", "NanumGothic", "Malgun Gothic",
+                "Apple SD Gothic Neo", "AppleGothic")
+INCH = 72  # points
+
+
+def draw(metrics, folder):
+    """Draws what the metrics hold: learning curves, confusions, calibration, attention.
+
+    Args:
+        metrics: dict of `metrics.json`; a picture whose numbers are not there is left out.
+        folder: folder that exists.
+
+    Returns:
+        a list of str, the paths of the PNG files.
+
+    Raises:
+        ImportError: there is no matplotlib.
+    """
+    try:
+        from matplotlib import font_manager, style
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError('pictures need matplotlib: pip install "keras-bert-hub[report]"') from None
+    installed = font_manager.get_font_names()
+    fonts = ["DejaVu Sans", *(font for font in HANGUL_FONTS if font in installed)]
+    # The defaults: a user's matplotlibrc would change the pictures. A label may hold dollars, which are no mathematics.
+    look = {"font.family": fonts, "text.parse_math": False, "axes.titlelocation": "left"}
+    paths = []
+    with style.context(["default", look]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a box stands for it; the model card has the label
+        for name, key, paint in PICTURES:
+            if metrics.get(key):
+                # One inch square, so that axes are placed in inches. What lies around them is saved too: no label of
+                # any length is cut off.
+                figure = Figure(figsize=(1, 1), dpi=150)
+                paint(figure, metrics)
+                paths.append(os.path.join(folder, f"{name}.png"))
+                figure.savefig(paths[-1], bbox_inches="tight", pad_inches=0.2, metadata={"Software": None})
+    return paths
+
+
+def _learning_curves(figure, metrics):
+    history, best = metrics["history"], metrics["best_epoch"]
+    epochs = np.arange(1, len(history["loss"]) + 1)
+    for left, name in ((0, "loss"), (5.2, "accuracy")):
+        axes = figure.add_axes([left, 0, 4.5, 3])
+        axes.axvline(best, color=NEUTRAL, linestyle=":", label=f"epoch {best}, kept")
+        axes.plot(epochs, history[name], color=TRAINING, marker="o", markersize=4, label="training")
+        axes.plot(epochs, history[f"val_{name}"], color=VALIDATION, marker="s", markersize=4, label="validation")
+        axes.set_title(f"{name.capitalize()}: {history[f'val_{name}'][best - 1]:.4f} on validation at epoch {best}")
+        axes.set_xlabel("epoch")
+        axes.set_xticks(epochs[::-(-len(epochs) // 10)])
+        axes.grid(alpha=0.3)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3, frameon=False)
+
+
+def _pairs(figure, metrics):
+    """The pairs most often confused."""
+    classes, confusions = metrics["classes"], metrics["confusions"]
+    texts = sum(scores["texts"] for scores in classes.values())
+    wrong = sum(count for _, _, count in confusions)
+    shown = confusions[:MOST_PAIRS]
+    axes = figure.add_axes([0, 0, 5, 0.26 * max(len(shown), 1)])
+    if not shown:
+        axes.text(0.5, 0.5, f"No confusions among {texts:,} validation texts.", ha="center", va="center", fontsize=12)
+        axes.set_axis_off()
+        return
+    bars = axes.barh(range(len(shown)), [count for _, _, count in shown], color=VALIDATION)
+    axes.bar_label(bars, [f"{count:,} of {classes[true]['texts']:,} texts" for true, _, count in shown], padding=4)
+    axes.set_yticks(range(len(shown)), [f"{_line(true)} → {_line(predicted)}" for true, predicted, _ in shown])
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.tick_params(left=False, bottom=False, labelbottom=False)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.set_title(f"Most frequent confusions, true → predicted class: {len(shown)} of {len(confusions):,}\n"
+                   f"{wrong:,} of {texts:,} validation texts are answered wrongly")
+
+
+def _matrix(figure, metrics):
+    """The classes that were confused: one that never was has nothing to show."""
+    classes, confusions = metrics["classes"], metrics["confusions"]
+    often = dict.fromkeys(itertools.chain.from_iterable(pair for *pair, _ in confusions))
+    labels = _side_by_side(list(often)[:MOST_CLASSES], confusions)
+    places = {label: place for place, label in enumerate(labels)}
+    shares = np.diag([float(classes[label]["texts"] > 0) for label in labels])
+    for true, predicted, count in confusions:
+        if true in places:
+            share, row = count / classes[true]["texts"], places[true]
+            shares[row, row] -= share
+            if predicted in places:
+                shares[row, places[predicted]] = share
+    shares[shares < 1e-9] = 0  # what rounding leaves of a class that was never right
+
+    cell = min(max(10, 6 * INCH / len(labels)), INCH / 2)  # points: a number of three digits fits in
+    side = cell * len(labels) / INCH
+    axes = figure.add_axes([0, 0, side, side])
+    cells = axes.pcolormesh(range(len(labels)), range(len(labels)), np.ma.masked_equal(shares, 0), cmap=SHARES,
+                            norm="log", vmin=0.01, vmax=1, edgecolors=PALE, linewidth=0.4)
+    axes.invert_yaxis()
+    for row, column in np.argwhere(shares):
+        share = shares[row, column]
+        axes.text(column, row, f"{100 * share:.0f}" if share >= 0.01 else "<1", ha="center", va="center",
+                  fontsize=min(cell / 2, 9), color="white" if cells.norm(share) > 0.6 else "black")
+    _name(axes, labels, labels, min(0.65 * cell, 10))
+    # A large matrix is named on all sides, so that a cell's names are near.
+    axes.tick_params(top=False, labeltop=side > 7, right=False, labelright=side > 7)
+    axes.set(xlabel="predicted class", ylabel="true class")
+    axes.set_title(f"Classes most often confused: {len(labels)} of {len(classes):,}\nIn % of the true class's texts",
+                   fontsize=10 + side / 3)
+
+
+def _side_by_side(labels, confusions):
+    """Orders labels so that classes often confused stand near each other: joins their chains, the most frequent
+    confusion first, with the two classes as near the joint as turning a chain brings them."""
+    chains = {label: [label] for label in labels}
+    for true, predicted, _ in confusions:
+        left, right = chains.get(true), chains.get(predicted)
+        if left and right and left is not right:
+            if 2 * left.index(true) < len(left) - 1:
+                left = left[::-1]
+            if 2 * right.index(predicted) > len(right) - 1:
+                right = right[::-1]
+            joined = left + right
+            chains.update(dict.fromkeys(joined, joined))
+    return list(dict.fromkeys(itertools.chain.from_iterable(chains.values())))
+
+
+def _calibration(figure, metrics):
+    confidences, accuracies, texts = zip(*metrics["calibration"])
+    upper, lower = figure.add_axes([0, 1.3, 4, 4]), figure.add_axes([0, 0, 4, 1])
+    upper.plot([0, 1], [0, 1], color=NEUTRAL, linestyle=":", label="perfectly calibrated")
+    upper.plot(confidences, accuracies, color=VALIDATION, marker="s", markersize=5, label="validation")
+    upper.set_title(f"Calibration: error {metrics['calibration_error']:.4f}")
+    upper.set(ylabel="share of right answers", ylim=(-0.03, 1.03))
+    upper.tick_params(labelbottom=False)
+    upper.grid(alpha=0.3)
+    upper.legend()
+    lower.bar(confidences, texts, width=0.03, color=VALIDATION)
+    lower.set(xlabel="mean score of the answers", ylabel="texts", yscale="log", ylim=(0.8, 2 * max(texts)))
+    lower.yaxis.set_major_formatter("{x:,.0f}")
+    lower.minorticks_off()
+    for axes in (upper, lower):
+        axes.set_xlim(-0.03, 1.03)
+
+
+def _attention(figure, metrics):
+    tokens = [_line(token) for token in metrics["attention"]["tokens"]]
+    attention = np.array(metrics["attention"]["layers"])  # [layers, heads, from, to]
+    layers, heads, length, _ = attention.shape
+    layer_names = [f"layer {layer}" for layer in range(1, layers + 1)]
+
+    # All heads in one image, with a gap between them of which nothing is drawn.
+    step = length + max(1, length // 8)
+    grid = np.full((layers, step, heads, step), np.nan)
+    grid[:, :length, :, :length] = attention.transpose(0, 2, 1, 3)
+    grid = grid.reshape(layers * step, heads * step)[:length - step, :length - step]
+    side = max(80, length) / INCH
+    small = figure.add_axes([0, 0, heads * side, layers * side])
+    _map(small, grid, "Every head: tokens from top to bottom attend to tokens from left to right")
+    centres = np.arange(max(layers, heads)) * step + (length - 1) / 2
+    small.set_yticks(centres[:layers], layer_names)
+    small.set_xticks(centres[:heads], [f"head {head}" for head in range(1, heads + 1)])
+    small.set_facecolor(PALE)
+
+    size, height = max(2.6, 13 * length / INCH), 13 * layers / INCH
+    top = layers * side + 1 + max(size, height)
+    mean = figure.add_axes([0, top - size, size, size])
+    _map(mean, attention[-1].mean(0), f"Layer {layers}, mean of its heads:\na row's token attends to …")
+    _name(mean, tokens, tokens, 9)
+    first = figure.add_axes([size + 1.2, top - height, size, height])
+    image = _map(first, attention.mean(1)[:, 0], f"{tokens[0]} attends to …,\nmean of a layer's heads")
+    _name(first, layer_names, tokens, 9)
+    figure.colorbar(image, cax=figure.add_axes([2 * size + 1.4, top - 2.6, 0.15, 2.6]),
+                    ticks=[0.01, 0.03, 0.1, 0.3, 1], format="{x:.0%}").minorticks_off()
+
+
+def _map(axes, shares, title):
+    """A heat map of shares; those under 1% look like 1%."""
+    axes.set_title(title)
+    axes.tick_params(length=0, top=False, bottom=False, left=False, labeltop=True, labelbottom=False)
+    return axes.imshow(np.clip(shares, 0.01, 1), cmap=SHARES, norm="log", vmin=0.01, vmax=1, aspect="auto")
+
+
+def _name(axes, rows, columns, fontsize):
+    axes.set_yticks(range(len(rows)), [_line(row) for row in rows], fontsize=fontsize)
+    axes.set_xticks(range(len(columns)), [_line(column) for column in columns], fontsize=fontsize, rotation=90)
+
+
+def _line(label):
+    """A label on one line of bounded length."""
+    line = " ".join(label.split())
+    return line if len(line) <= LONGEST_LABEL else line[:LONGEST_LABEL - 1] + "…"
+
+
+# File name, the key of the numbers that it needs, function.
+PICTURES = (
+    ("learning_curves", "history", _learning_curves),
+    ("confusions", "classes", _pairs),
+    ("confusion_matrix", "confusions", _matrix),
+    ("calibration", "calibration", _calibration),
+    ("attention", "attention", _attention),
+)

@@ -1,0 +1,116 @@
+"""Fine-tuning with LoRA, frozen blocks, class weights, early stopping, bfloat16, on two devices."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_bert.errors import InputError
+from keras_bert.layers import BertLayer
+from keras_bert.training import FineTuned, finetune
+
+from conftest import TINY, random_inputs, randomize, write_huggingface
+
+
+def weights(layer):
+    return {variable.path.split("/", 1)[1]: keras.ops.convert_to_numpy(variable) for variable in layer.variables}
+
+
+def changed(before, after):
+    return {name for name, value in weights(after).items() if (value != weights(before)[name]).any()}
+
+
+def test_frozen_blocks_stay(tmp_path, pretrained, intents, bert):
+    model = finetune(*intents, pretrained, tmp_path / "out", epochs=2, batch_size=2, freeze_blocks=1,
+                     learning_rate=0.01)
+    moved = changed(bert, model.model.bert)
+    assert moved and not any(name.startswith(("embeddings", "block_0")) for name in moved)
+    assert {"pooler/kernel", "block_1/attention/query/kernel"} <= moved
+    with pytest.raises(InputError, match=r"freeze_blocks must be at most .* \(2\); got 3"):
+        finetune(*intents, pretrained, tmp_path / "out3", freeze_blocks=3)
+
+
+def test_lora_changes_queries_and_values_by_a_low_rank(tmp_path, pretrained, intents, bert):
+    model = finetune(*intents, pretrained, tmp_path / "out", epochs=3, batch_size=2, lora_rank=2, learning_rate=0.05)
+    assert changed(bert, model.model.bert) == {
+        f"block_{i}/attention/{name}/kernel" for i in range(2) for name in ("query", "value")}
+    for i in range(2):
+        name = f"block_{i}/attention/query/kernel"
+        singular = np.linalg.svd(weights(model.model.bert)[name] - weights(bert)[name], compute_uv=False)
+        assert singular[1] > 1e-4 > 1e-5 > singular[2]  # of rank 2 but for rounding
+    assert not [variable for variable in model.model.variables if "lora" in variable.name]
+    inputs = random_inputs(2, 5)
+    np.testing.assert_array_equal(FineTuned.load(tmp_path / "out").model(inputs), model.model(inputs))
+
+
+def test_lora_begins_as_the_encoder(bert):
+    inputs = random_inputs(2, 5)
+    before = keras.ops.convert_to_numpy(bert(inputs)[1])
+    bert.enable_lora(4)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(bert(inputs)[1]), before)
+    assert all("lora" in variable.name for variable in bert.trainable_variables)
+    assert len(bert.trainable_variables) == 2 * 2 * TINY.num_hidden_layers
+
+
+def test_class_weights_help_the_rare_class(tmp_path, pretrained):
+    """One text with both labels: its scores tend to the shares of the classes in the loss."""
+    for name, common in (("train", 30), ("even", 3)):
+        rows = "play music\tcommon\n" * common + "play music\trare\n" * 3
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + rows)
+    for weighing, valid, share in ((None, "train", 3 / 33), ("balanced", "even", 0.5)):
+        model = finetune(tmp_path / "train.tsv", tmp_path / f"{valid}.tsv", pretrained, tmp_path / f"out_{valid}",
+                         epochs=15, learning_rate=0.01, class_weights=weighing)
+        assert model.probabilities(["play music"])[0, 1] == pytest.approx(share, abs=0.05)
+
+
+def test_early_stopping_keeps_the_best_epoch(tmp_path, pretrained, intents):
+    text = intents[1].read_text()  # answers that the training file calls wrong: scores get worse in time
+    intents[1].write_text(text.replace("music\n", "x\n").replace("light\n", "music\n").replace("x\n", "light\n"))
+    finetune(*intents, pretrained, tmp_path / "out", epochs=40, batch_size=2, learning_rate=0.02, early_stopping=2)
+    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+    accuracy, loss = metrics["history"]["val_accuracy"], metrics["history"]["val_loss"]
+    assert len(loss) == metrics["best_epoch"] + 2 < 40
+    best = metrics["best_epoch"] - 1
+    assert (accuracy[best], -loss[best]) == max(zip(accuracy, (-value for value in loss)))
+    assert (metrics["accuracy"], metrics["loss"]) == pytest.approx((accuracy[best], loss[best]), abs=1e-5)
+
+
+def test_mixed_bfloat16_learns_with_float32_weights(tmp_path, pretrained, intents):
+    model = finetune(*intents, pretrained, tmp_path / "out", epochs=30, batch_size=2, learning_rate=0.01,
+                     dtype="mixed_bfloat16")
+    assert json.loads((tmp_path / "out/metrics.json").read_text())["accuracy"] == 1.0
+    assert {str(variable.dtype) for variable in model.model.trainable_variables} == {"float32"}
+    assert model.model.bert.compute_dtype == "bfloat16"
+
+
+TWO_DEVICES = """
+import sys
+import numpy as np
+import tensorflow as tf
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0],
+                                           [tf.config.LogicalDeviceConfiguration()] * 2)
+from keras_bert.training import finetune
+folder = sys.argv[1]
+runs = [finetune(f"{folder}/train.tsv", f"{folder}/valid.tsv", f"{folder}/calm", f"{folder}/out{len(devices)}",
+                 epochs=2, batch_size=4, learning_rate=0.01, dropout=0.0, devices=devices)
+        for devices in ((), ("CPU:0", "CPU:1"))]
+one, two = (run.model.get_weights() for run in runs)
+print(max(np.abs(a - b).max() for a, b in zip(one, two)))
+"""
+
+
+def test_two_devices_as_one(tmp_path, intents):
+    """Without dropout, whose draws differ by device, sharing batches out changes nothing but rounding, which
+    Adam's first steps, near the sign of each gradient, enlarge."""
+    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    write_huggingface(tmp_path / "calm", randomize(BertLayer(config)))
+    intents[0].write_text(intents[0].read_text() + "".join(intents[0].read_text().splitlines(keepends=True)[1:]))
+    with open(intents[1], "a") as file:
+        file.write("what time is it\tlight\n")  # a last batch of one text: the second device gets none of it
+    result = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout.splitlines()[-1]) < 1e-4

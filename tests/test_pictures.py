@@ -1,0 +1,221 @@
+import json
+import re
+import sys
+import warnings
+
+import matplotlib
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib import font_manager
+from matplotlib.text import Text
+
+from keras_bert.training import pictures
+from keras_bert.training.card import model_card
+from keras_bert.training.pictures import draw
+
+TOKENS = "[CLS] wake me up at ##six please [SEP]".split()
+KOREAN = ["날씨_문의", "음악_재생", "알람_" + "아주_긴_이름_" * 8, "no_font_has_\ue123"]
+LONG = ["a_label_of_" + 5 * "sixty_chars_" + str(i) for i in range(3)]
+ODD = ["$cost$ of $\\nonsense$", "a|b", "<b>*bold*</b>", "two\nlines", "__init__", "back\\slash|"]
+
+
+def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
+    """Metrics of a model that answers some texts of every third class with the two classes after it."""
+    rng = np.random.default_rng(0)
+    confusions = [[labels[i], labels[(i + step) % len(labels)], 6 - 2 * step]
+                  for step in (1, 2) for i in range(0, len(labels), 3) if step % len(labels)]
+    attention = rng.dirichlet(np.full(len(tokens), 0.3), (layers, heads, len(tokens)))
+    falling = np.linspace(1, 0.1, epochs)
+    return json.loads(json.dumps({
+        "task": "intent", "accuracy": 0.94862, "macro_f1": 0.93951, "loss": 0.21234, "calibration_error": 0.03123,
+        "history": {"loss": list(falling), "accuracy": list(1 - falling / 2), "val_loss": list(falling + 0.1),
+                    "val_accuracy": list(0.9 - falling / 2)},
+        "best_epoch": max(1, epochs - 1),
+        "classes": {label: {"precision": 0.9, "recall": 0.8, "f1": 0.95 - 0.001 * i, "texts": texts}
+                    for i, label in enumerate(labels)},
+        "confusions": confusions,
+        "calibration": [[0.2, 0.3, 4], [0.7, 0.6, 50], [0.98, 0.97, 3000]],
+        "out_of_scope": {"threshold": 0.42424, "precision": 0.81818, "recall": 0.71717, "texts": 33, "stand_in": False},
+        "attention": {"tokens": tokens, "layers": attention.tolist()},
+        "train_examples": 17561, "valid_examples": texts * len(labels) + 33, "seconds": 730.1,
+        "command": "keras-bert finetune --train=train.tsv",
+        "arguments": {"train": "/data/train.tsv", "valid": "/data/valid.tsv", "init_from": "MiniLM", "epochs": epochs,
+                      "devices": [], "early_stopping": None},
+        "sha256": {"train": "a" * 64, "valid": "b" * 64, "init_from": "c" * 64},
+        "versions": {"python": "3.11.2", "keras": "3.15", "tensorflow": "2.20.0", "keras-bert-hub": "0.1.0"},
+    }))
+
+
+@pytest.fixture
+def checked_draw(tmp_path, monkeypatch):
+    """Draws, and checks that each picture has ink, and that all its texts lie within it, apart from each other."""
+    texts, plain_draw = {}, Text.draw
+
+    def draw_text(text, renderer):
+        plain_draw(text, renderer)
+        if text.get_visible() and text.get_text().strip():
+            texts.setdefault(text.get_figure(root=True), {})[text] = text.get_window_extent(renderer).extents
+
+    monkeypatch.setattr(Text, "draw", draw_text)
+
+    def checked(metrics):
+        texts.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            paths = draw(metrics, tmp_path)
+        for path, drawn in zip(paths, texts.values(), strict=True):
+            image = matplotlib.image.imread(path)
+            assert image[..., :3].std() > 0.01, f"{path} is blank"
+            left, bottom, right, top = np.array(list(drawn.values())).T
+            height, width = image.shape[:2]
+            assert left.min() > 0 and bottom.min() > 0 and right.max() < width and top.max() < height, path
+            assert min(text.get_fontsize() for text in drawn) >= 5
+            # Two boxes overlap where they do in both directions; a pixel is the rounding.
+            overlap = ((np.minimum(right[:, None], right) - np.maximum(left[:, None], left) > 1)
+                       & (np.minimum(top[:, None], top) - np.maximum(bottom[:, None], bottom) > 1))
+            np.fill_diagonal(overlap, False)
+            names = [text.get_text() for text in drawn]
+            assert not overlap.any(), f"{path}: {[(names[i], names[j]) for i, j in np.argwhere(overlap)[:5]]}"
+        names = [path.removeprefix(f"{tmp_path}/").removesuffix(".png") for path in paths]
+        return dict(zip(names, ([text.get_text() for text in drawn] for drawn in texts.values())))
+
+    return checked
+
+
+@pytest.mark.parametrize("labels", [
+    ["light", "music"],
+    [*KOREAN, *LONG, *ODD, *(f"class_{i}" for i in range(8))],
+], ids=len)
+def test_pictures_are_whole(checked_draw, labels):
+    texts = checked_draw(make_metrics(labels))
+    assert list(texts) == ["learning_curves", "confusions", "confusion_matrix", "calibration", "attention"]
+    assert any("epoch 3, kept" in text for text in texts["learning_curves"])
+    assert {" ".join(label.split()) for label in labels} <= set(texts["confusion_matrix"])
+    assert f"{' '.join(labels[0].split())} → {labels[1]}" in texts["confusions"]
+    assert "4 of 20 texts" in texts["confusions"]
+    assert set(TOKENS) | {"layer 6", "head 12"} <= set(texts["attention"])
+
+
+def test_many_classes(checked_draw):
+    labels = [*KOREAN, *LONG, *(f"a_class_of_many_{i}" for i in range(170))]
+    texts = checked_draw({key: make_metrics(labels)[key] for key in ("classes", "confusions")})
+    assert set(labels) <= set(texts["confusion_matrix"])
+    assert len([text for text in texts["confusions"] if " → " in text]) == 21  # 20 pairs and the title
+
+
+@pytest.mark.parametrize("epochs", [1, 50])
+def test_learning_curves_of_any_length(checked_draw, epochs):
+    texts = checked_draw({key: make_metrics(["a", "b"], epochs=epochs)[key] for key in ("history", "best_epoch")})
+    assert list(texts) == ["learning_curves"]
+    assert "1" in texts["learning_curves"] and f"epoch {max(1, epochs - 1)}, kept" in texts["learning_curves"]
+
+
+def test_attention_of_a_large_encoder(checked_draw):
+    tokens = [*TOKENS[:-1], "antidisestablishmentarianism", "[SEP]"]
+    metrics = make_metrics(["a", "b"], layers=24, heads=16, tokens=tokens)
+    texts = checked_draw({"attention": metrics["attention"]})["attention"]
+    assert {"layer 24", "head 16", "antidisestablishmentarianism"} <= set(texts)
+
+
+def test_no_confusions(checked_draw):
+    texts = checked_draw(make_metrics(["a", "b"]) | {"confusions": [], "attention": None})
+    assert list(texts) == ["learning_curves", "confusions", "calibration"]
+    assert texts["confusions"] == ["No confusions among 40 validation texts."]
+
+
+def test_matrix_holds_shares_of_the_true_class(checked_draw, monkeypatch):
+    metrics = {key: make_metrics(["a", "b", "c", "never"])[key] for key in ("classes", "confusions")}
+    metrics["classes"]["c"]["texts"] = 0
+    metrics["confusions"] = [["a", "b", 5], ["b", "a", 20], ["a", "c", 1]]
+
+    def numbers():
+        return sorted(text for text in checked_draw(metrics)["confusion_matrix"] if re.fullmatch(r"<?\d+", text))
+
+    assert numbers() == sorted(["70", "25", "5", "100"])  # a is right 14 times of 20; b and c never
+    metrics["classes"]["a"]["texts"] = 2000
+    assert numbers() == sorted(["100", "<1", "<1", "100"])
+    monkeypatch.setattr(pictures, "MOST_CLASSES", 2)
+    assert numbers() == sorted(["100", "<1", "100"])
+
+
+def test_confused_classes_stand_side_by_side():
+    def order(*pairs):
+        return "".join(pictures._side_by_side(list("abcdef"), [(*pair, 1) for pair in pairs]))
+
+    assert order("af", "be", "fb", "az") == "afbecd"
+    assert order("af", "be", "ae") == "faebcd"  # both chains turned
+
+
+def test_pictures_depend_on_the_metrics_alone(tmp_path):
+    def drawn(labels):
+        return [open(path, "rb").read() for path in draw(make_metrics(labels) | {"attention": None}, tmp_path)]
+
+    before = dict(matplotlib.rcParams)
+    first = drawn(["날씨", "b"])
+    with matplotlib.rc_context({"font.size": 20, "lines.linewidth": 9, "figure.facecolor": "black"}):
+        assert drawn(["날씨", "b"]) == first
+    assert dict(matplotlib.rcParams) == before
+    # Without a font for them, all syllables are the same box.
+    if set(pictures.HANGUL_FONTS) & set(font_manager.get_font_names()):
+        assert drawn(["음악", "b"])[1:3] != first[1:3]
+
+
+def test_without_matplotlib(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r'pip install "keras-bert-hub\[report\]"'):
+        draw(make_metrics(["a", "b"]), tmp_path)
+
+
+def tables(card):
+    """The rows of each section's table, without its header."""
+    found = {}
+    for section in card.split("\n## ")[1:]:
+        title, *lines = section.splitlines()
+        rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines if line.startswith("|")]
+        assert len({len(row) for row in rows}) <= 1, rows
+        found[title] = rows[2:]
+    return found
+
+
+def test_card_tells_the_metrics():
+    metrics = make_metrics([f"class_{i}" for i in range(30)])
+    card = model_card(metrics, ["confusions.png"])
+    assert card.startswith(
+        "---\nlibrary_name: keras\npipeline_tag: text-classification\ntags:\n- bert\n- intent\n---\n\n# BERT")
+    assert "![confusions](confusions.png)" in card and card.count("![") == 1
+    assert f"```\n{metrics['command']}\n```" in card
+    assert "on 600 validation texts, after epoch 3 of 4" in card
+    assert "33 validation texts out of scope" in card and "30 classes" in card
+    found = tables(card)
+    scope = metrics["out_of_scope"]
+    assert [float(value) for _, value in found["Scores"]] == pytest.approx(
+        [metrics[key] for key in ("accuracy", "macro_f1", "loss", "calibration_error")]
+        + [scope[key] for key in ("threshold", "precision", "recall")], abs=5e-5)
+    assert found["Data"] == [["training", "train.tsv", "17,561", f"`{'a' * 64}`"],
+                             ["validation", "valid.tsv", "633", f"`{'b' * 64}`"]]
+    assert found["Weakest classes"] == [[f"class_{i}", "0.9000", "0.8000", f"{0.95 - 0.001 * i:.4f}", "20"]
+                                        for i in range(29, 19, -1)]
+    assert found["Most frequent confusions"] == [[f"class_{i}", f"class_{i + 1}", "4"] for i in range(0, 30, 3)]
+    assert found["Training"] == [["epochs", "4"]]
+
+
+def test_card_of_odd_labels():
+    metrics = make_metrics(ODD) | {"command": "keras-bert finetune --text='```'"}
+    card = model_card(metrics, [])
+    assert [row[0] for row in tables(card)["Weakest classes"]][::-1] == [
+        r"\$cost\$ of \$\\nonsense\$", r"a\|b", r"&lt;b&gt;\*bold\*&lt;/b&gt;",
+        "two lines", r"\_\_init\_\_", r"back\\slash\|"]
+    assert f"````\n{metrics['command']}\n````" in card
+
+
+def test_card_of_what_there_is():
+    metrics = make_metrics(["a", "b", "untested"]) | {"out_of_scope": None, "command": None, "confusions": []}
+    metrics["classes"]["untested"]["texts"] = 0
+    del metrics["attention"]
+    card = model_card(metrics, [])
+    assert "out-of-scope" not in card and "## Pictures" not in card and "None" not in card
+    assert [row[0] for row in tables(card)["Weakest classes"]] == ["b", "a"]
+    assert "Classes without a validation text: 1." in card and "No validation text is answered wrongly." in card
+    metrics["out_of_scope"] = {"threshold": 0.3, "precision": 0.5, "recall": 0.5, "texts": 7, "stand_in": True}
+    assert "the 7 wrongly answered validation texts, since there were no texts out of scope" in model_card(metrics, [])

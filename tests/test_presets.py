@@ -1,0 +1,250 @@
+"""Weights by name: packages, the Hugging Face cache, and a hub that this file serves on the loopback."""
+
+import hashlib
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from keras_bert import cli
+from keras_bert.config import BertConfig
+from keras_bert.errors import InputError
+from keras_bert.presets import PRESETS, find_pretrained
+
+WEIGHTS = b"weights" * 40_000
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+NEEDED = {"config.json": b"{}", "vocab.txt": b"[PAD]\n", "model.safetensors": WEIGHTS}
+WANTED = NEEDED | {"tokenizer_config.json": b'{"do_lower_case": true}'}
+FILES = WANTED | {"pytorch_model.bin": b"a pickle", "tf_model.h5": b"another framework's"}
+# huggingface_hub reads its settings when it is imported, so each lookup is a process. It does not wait between retries.
+LOOK_UP = """
+import sys, time
+time.sleep = lambda seconds: None
+from keras_bert.errors import InputError
+from keras_bert.presets import find_pretrained
+try:
+    print(find_pretrained(sys.argv[1]))
+except InputError as error:
+    sys.exit(str(error))
+assert not {"tensorflow", "keras", "torch"} & sys.modules.keys()
+"""
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """What huggingface_hub asks of a hub: HEAD and GET of /REPOSITORY/resolve/REVISION/FILE. The file named by `cut`
+    breaks off in its middle, each time."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self):
+        self.answer()
+
+    def do_GET(self):
+        self.answer()
+
+    def answer(self):
+        repository, resolve, place = self.path[1:].partition("/resolve/")
+        name = place.split("/")[-1]
+        if resolve:
+            self.server.log.append((self.command, name))
+        cut = self.command == "GET" and name == self.server.cut
+        files = self.server.repositories.get(repository)
+        content = (files or {}).get(name)
+        self.send_response(404 if content is None else 200)
+        if content is None:
+            self.send_header("X-Error-Code", "RepoNotFound" if files is None else "EntryNotFound")
+            content = b""
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content[:len(content) // 2] if cut else content)
+            self.close_connection = cut
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hub():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.daemon_threads = True
+    server.repositories, server.log, server.cut = {"org/name": FILES}, [], None
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def process(hub, tmp_path):
+    """Runs Python code in a process that knows this hub alone: (exit status, output, last line of the messages)."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+    environment |= {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(tmp_path / "home"),
+                    "NO_PROXY": "*", "no_proxy": "*"}
+
+    def run(code, *arguments, **more):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True,
+                              env=environment | more)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout.strip(), (done.stderr.splitlines() or [""])[-1]
+
+    return run
+
+
+def files_in(folder):
+    return {name: open(os.path.join(folder, name), "rb").read() for name in os.listdir(folder)}
+
+
+def test_a_repository_is_downloaded_once_and_without_pickles(hub, process):
+    status, folder, _ = process(LOOK_UP, "org/name")
+    assert status == 0
+    assert files_in(folder) == WANTED
+    fetched = [name for command, name in hub.log if command == "GET"]
+    assert sorted(fetched) == sorted(WANTED) and fetched[-1] == "model.safetensors"
+    assert {name for _, name in hub.log} == WANTED.keys()
+
+    asked = len(hub.log)
+    assert process(LOOK_UP, "org/name") == (0, folder, "")
+    assert process(LOOK_UP, "org/name", HF_HUB_OFFLINE="1") == (0, folder, "")
+    assert len(hub.log) == asked
+
+
+def test_a_repository_may_have_no_tokenizer_config(hub, process):
+    hub.repositories["org/name"] = NEEDED
+    status, folder, _ = process(LOOK_UP, "org/name")
+    assert status == 0 and files_in(folder) == NEEDED
+
+
+def test_a_failed_download_is_one_line(hub, process):
+    endpoint = f"http://127.0.0.1:{hub.server_port}"
+    hub.repositories["org/pickled"] = {name: FILES[name] for name in FILES if name != "model.safetensors"}
+    for repository, more, reason in (
+            ("org/unknown", {}, "there is no such repository"),
+            ("org/pickled", {}, "the repository has no model.safetensors"),
+            ("org/name", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE"),
+            ("org/two--dashes", {}, "Cannot have -- or .. in repo_id"),
+            ("bert-base-uncased", {"HF_HUB_OFFLINE": "1"}, "google-bert/bert-base-uncased")):
+        status, output, message = process(LOOK_UP, repository, **more)
+        assert (status, output) == (1, "")
+        assert repository in message and f"cannot be downloaded from {endpoint}: " in message and reason in message
+
+
+def test_an_unreachable_hub_is_one_line(hub, process):
+    endpoint = "http://127.0.0.1:9"  # "discard": nobody listens
+    status, _, message = process(LOOK_UP, "org/name", HF_ENDPOINT=endpoint)
+    assert status == 1 and message.endswith("Connection refused")
+    assert message.startswith(f"org/name: not on this machine, and cannot be downloaded from {endpoint}: ")
+
+
+def test_a_cut_connection_leaves_nothing_that_looks_whole(hub, process):
+    hub.cut = "model.safetensors"
+    status, output, message = process(LOOK_UP, "org/name")
+    assert (status, output) == (1, "") and message.startswith("org/name: not on this machine, and cannot be downloaded")
+    assert message.endswith(f"(received {len(WEIGHTS) // 2} bytes, expected {len(WEIGHTS)})")
+
+    hub.cut = None
+    assert process(LOOK_UP, "org/name", HF_HUB_OFFLINE="1")[0] == 1
+    status, folder, _ = process(LOOK_UP, "org/name")
+    assert status == 0 and files_in(folder) == WANTED
+
+
+def test_downloaded_weights_must_have_the_published_checksum(hub, process):
+    preset = PRESETS["bert-base-uncased"]
+    hub.repositories[preset.repository] = FILES
+    for name in (preset.name, preset.repository):  # the second finds them in the cache
+        status, output, message = process(LOOK_UP, name)
+        assert (status, output) == (1, "")
+        assert message.endswith(f"model.safetensors: its SHA-256 must be {preset.sha256}; got "
+                                f"{hashlib.sha256(WEIGHTS).hexdigest()}")
+
+    status, output, _ = process("from keras_bert import cli; cli.main(['presets', '--format=json'])")
+    places = {preset["name"]: preset["where"] for preset in json.loads(output)}
+    assert status == 0 and places == dict.fromkeys(PRESETS, "") | {"minilm": "package", preset.name: "cache"}
+
+
+def test_a_package_holds_minilm():
+    folder = find_pretrained("minilm")
+    assert folder == find_pretrained("sentence-transformers/all-MiniLM-L6-v2")
+    config = BertConfig.from_json(os.path.join(folder, "config.json"))
+    assert PRESETS["minilm"].size == f"L{config.num_hidden_layers}-H{config.hidden_size}"
+
+
+def test_a_package_must_hold_the_published_weights(tmp_path, monkeypatch):
+    folder = tmp_path / PRESETS["minilm"].package / "model"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "model.safetensors").write_bytes(WEIGHTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError) as error:
+        find_pretrained("minilm")
+    for words in (str(folder / "model.safetensors"), PRESETS["minilm"].sha256, hashlib.sha256(WEIGHTS).hexdigest()):
+        assert words in str(error.value)
+
+
+def test_a_folder_comes_first(tmp_path, monkeypatch):
+    (tmp_path / "minilm").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert find_pretrained("minilm") == "minilm"
+    assert find_pretrained(tmp_path / "minilm") == str(tmp_path / "minilm")
+
+
+@pytest.mark.parametrize("name,meant", [
+    ("bert-base-uncase", "; did you mean bert-base-uncased?"), ("minlm", "; did you mean minilm?"),
+    ("/no/such/folder", ""), ("a/b/c", ""), ("", "")])
+def test_an_unknown_name(name, meant):
+    with pytest.raises(InputError) as error:
+        find_pretrained(name)
+    assert str(error.value) == (f"{name}: must be a folder, a name that `keras-bert presets` lists or a Hugging Face "
+                                f"id org/name; it is none of them{meant}")
+
+
+def test_a_file_is_no_repository(tmp_path, monkeypatch):
+    (tmp_path / "org").mkdir()
+    (tmp_path / "org/name").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="must be a folder"):
+        find_pretrained("org/name")
+
+
+def test_without_huggingface_hub(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert find_pretrained("minilm")
+    with pytest.raises(InputError) as error:
+        find_pretrained("bert-base-uncased")
+    assert str(error.value) == ('google-bert/bert-base-uncased: not on this machine; to download it: pip install '
+                                '"keras-bert-hub[hub]"')
+    assert cli.run(["presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(PRESETS) and lines[0].split() == [
+        "minilm", "L6-H384", "22.7M", "English,", "uncased", "Apache-2.0", "package"]
+    column = lines[0].index("L6-H384")
+    assert all(line[:column].strip() in PRESETS and line[column - 1:column + 1] == " L" for line in lines)
+    assert all(line.endswith("  to download") for line in lines[1:])
+
+
+def test_importing_presets_imports_no_library():
+    code = "import sys, keras_bert.presets; assert not {'huggingface_hub', 'tensorflow', 'keras'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# As `keras_bert.config` has them; the last two kinds follow from the published sizes of their weights.
+VOCABULARIES = {"minilm": 30522, "bert-tiny": 30522, "bert-base-uncased": 30522, "bert-base-cased": 28996,
+                "bert-large-uncased": 30522, "bert-large-cased": 28996, "bert-base-multilingual-cased": 119547,
+                "bert-base-chinese": 21128, "bert-base-multilingual-uncased": 105879, "klue-bert-base": 32000}
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+def test_the_table(preset):
+    layers, hidden = (int(part[1:]) for part in preset.size.split("-"))
+    block = 12 * hidden**2 + 13 * hidden
+    parameters = (VOCABULARIES[preset.name] + 512 + 2 + 2) * hidden + layers * block + hidden**2 + hidden
+    assert preset.parameters == round(parameters / 1e6, 1)
+    assert preset.repository.count("/") == 1
+    assert preset.language and preset.licence in ("Apache-2.0", "CC-BY-SA-4.0")
+    assert preset.sha256 is None or len(bytes.fromhex(preset.sha256)) == 32

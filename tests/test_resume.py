@@ -1,0 +1,203 @@
+"""A run that is killed, stopped or starved, and started again by the same command."""
+
+import json
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import safetensors
+
+from keras_bert.errors import InputError
+from keras_bert.training import finetune
+from keras_bert.training.folder import FineTuned
+
+from conftest import TINY_VOCABULARY
+
+# Kills the process that runs it: in the middle of writing the nth checkpoint, before its renaming, or while the model's
+# folder is put in its place.
+SABOTAGE = """
+import os, signal, sys
+from keras_bert import cli
+from keras_bert.training import checkpoints, report
+
+def killer(function, count, half=False):
+    calls = iter(range(count))
+    def call(*arguments):
+        if next(calls, None) is None:
+            if half:
+                function(*arguments)
+                os.truncate(arguments[1], os.path.getsize(arguments[1]) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments)
+    return call
+
+place, count = sys.argv[1], int(sys.argv[2])
+if place == "write":
+    checkpoints.save_file = killer(checkpoints.save_file, count, half=True)
+elif place == "rename":
+    os.replace = killer(os.replace, count)
+elif place == "remove":
+    checkpoints.Checkpoints.remove = killer(checkpoints.Checkpoints.remove, 0)
+elif place == "report":
+    report.model_card = killer(report.model_card, 0)
+cli.main(sys.argv[3:])
+"""
+EPOCHS, TEXTS = 4, 60
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """Data and encoder of the runs, and the result of one that nobody disturbed."""
+    from keras_bert.layers import BertLayer
+
+    from conftest import TINY, randomize, write_huggingface
+
+    folder = tmp_path_factory.mktemp("resume")
+    write_huggingface(folder / "pretrained", randomize(BertLayer(TINY)))
+    rng = random.Random(0)
+    for split in ("train", "valid"):
+        rows = [(" ".join(rng.choices(TINY_VOCABULARY[5:40], k=rng.randint(1, 12))), rng.choice("abc"))
+                for _ in range(TEXTS)]
+        (folder / f"{split}.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    assert start(folder, "whole").wait() == 0
+    return folder
+
+
+def command(folder, name, *more):
+    return ["finetune", f"--train={folder}/train.tsv", f"--valid={folder}/valid.tsv",
+            f"--init_from={folder}/pretrained", f"--output_dir={folder}/{name}", f"--epochs={EPOCHS}",
+            "--batch_size=4", "--learning_rate=0.01", "--save_steps=3", *more]
+
+
+def start(folder, name, place="", count=0, more=(), **options):
+    return subprocess.Popen([sys.executable, "-c", SABOTAGE, place, str(count), *command(folder, name, *more)],
+                            stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+
+
+def assert_ends_as_undisturbed(folder, name, undisturbed=None):
+    """Starts the same command again and compares every bit of the weights, and the scores."""
+    whole = (undisturbed or folder) / "whole"
+    process = start(folder, name)
+    _, messages = process.communicate()
+    assert process.returncode == 0, messages
+    wanted, got = (FineTuned.load(run).model.get_weights() for run in (whole, folder / name))
+    for one, other in zip(wanted, got, strict=True):
+        np.testing.assert_array_equal(one, other)
+    wanted, got = (json.loads((run / "metrics.json").read_text()) for run in (whole, folder / name))
+    for key in ("history", "best_epoch", "accuracy", "confusions", "out_of_scope"):
+        assert got[key] == wanted[key], key
+    assert not (folder / f"{name}.checkpoints").exists()
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    return messages
+
+
+@pytest.mark.parametrize("place,count", [
+    ("write", 7), ("rename", 4), ("remove", 0), pytest.param("write", 0, marks=pytest.mark.slow),
+    pytest.param("report", 0, marks=pytest.mark.slow)])
+def test_killed_within_a_save(work, place, count):
+    name = f"{place}{count}"
+    process = start(work, name, place, count)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    messages = assert_ends_as_undisturbed(work, name)
+    assert ("going on from step" in messages) == (place in ("report", "rename") or count == 7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(17))
+def test_killed_at_random(work, number):
+    process = start(work, f"random{number}")
+    for line in process.stderr:  # the start takes seconds: the moments of interest come after it
+        if line.startswith("epoch"):
+            break
+    time.sleep(random.Random(number).uniform(0, 2.5))
+    process.kill()
+    process.communicate()
+    assert_ends_as_undisturbed(work, f"random{number}")
+
+
+@pytest.mark.parametrize("number", [
+    signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_stopped_by_a_signal(work, number):
+    name = f"signal{number}"
+    process = start(work, name)
+    for line in process.stderr:
+        if line.startswith("epoch 1"):
+            break
+    process.send_signal(number)
+    _, messages = process.communicate()
+    assert process.returncode == 128 + number
+    assert "Traceback" not in messages
+    assert messages.splitlines()[-1].startswith("keras-bert: stopped at step ")
+    assert "the same command goes on from there" in messages
+    assert "going on from step" in assert_ends_as_undisturbed(work, name)
+
+
+@pytest.fixture
+def unfinished(work, tmp_path):
+    """Arguments of a run that was killed."""
+    for name in ("train.tsv", "valid.tsv", "pretrained"):
+        os.system(f"cp -r {work / name} {tmp_path / name}")
+    process = start(tmp_path, "out", "write", 3)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    return tmp_path
+
+
+def test_other_arguments_or_files_are_refused(unfinished):
+    def refused(*more):
+        process = start(unfinished, "out", more=more)
+        _, messages = process.communicate()
+        assert process.returncode == 1
+        last = messages.splitlines()[-1]
+        assert last.startswith(f"keras-bert: {unfinished}/out.checkpoints: holds the checkpoints of an unfinished run")
+        return last
+
+    assert "with epochs=4 (now 5), seed=0 (now 1);" in refused("--epochs=5", "--seed=1")
+    train = (unfinished / "train.tsv").read_text()
+    (unfinished / "train.tsv").write_text(train + "play\ta\n")
+    assert f"with another content of {unfinished}/train.tsv;" in refused()
+    (unfinished / "train.tsv").write_text(train)
+    last = unfinished / "out.checkpoints/last.safetensors"
+    os.truncate(last, last.stat().st_size - 100)
+    process = start(unfinished, "out")
+    assert f"{last}: not a whole checkpoint" in process.communicate()[1]
+    assert process.wait() == 1
+    process = start(unfinished, "out", more=["--overwrite", "--epochs=1"])
+    process.communicate()
+    assert process.returncode == 0 and not (unfinished / "out.checkpoints").exists()
+
+
+def test_a_loss_that_is_no_number(work, tmp_path):
+    with pytest.raises(InputError) as error:
+        finetune(work / "train.tsv", work / "valid.tsv", work / "pretrained", tmp_path / "out", epochs=40, batch_size=4,
+                 learning_rate=1e30, save_steps=1)
+    folder = tmp_path / "out.checkpoints"
+    assert re.search(rf"the loss is (nan|inf) at step \d+; {folder} keeps the checkpoint of step \d+",
+                     str(error.value))
+    with safetensors.safe_open(folder / "last.safetensors", framework="numpy") as file:
+        assert all(np.isfinite(file.get_tensor(key)).all() for key in file.keys())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_one_line(work, tmp_path):
+    """A limit on the size of files stands in for the disk's: both fail in the middle of a write."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    for name in ("train.tsv", "valid.tsv", "pretrained"):
+        os.symlink(work / name, tmp_path / name)
+    process = start(tmp_path, "out", preexec_fn=limit)
+    _, messages = process.communicate()
+    assert process.returncode == 1
+    assert messages.splitlines()[-1] == (
+        f"keras-bert: {tmp_path}/out.checkpoints/last.safetensors: cannot be written: File too large")
+    assert not (tmp_path / "out").exists()
+    assert_ends_as_undisturbed(tmp_path, "out", work)
