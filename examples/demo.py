@@ -36,6 +36,9 @@ def main(folder):
     model = keras_bert.finetune(
         folder / "data/train.tsv", folder / "data/valid.tsv", weights, folder / "model", epochs=4, learning_rate=4e-4,
         overwrite=True)
+    print("   Its model card and pictures:")
+    for path in sorted(folder.glob("model/*.md")) + sorted(folder.glob("model/*.png")):
+        print(f"   {path}")
 
     print(f"3. Exporting its encoder to {folder / 'encoder'} (keras-bert export)")
     keras_bert.export_encoder(model.model.bert, folder / "encoder", model.tokenizer, overwrite=True)

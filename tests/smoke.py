@@ -41,6 +41,15 @@ with tempfile.TemporaryDirectory() as folder:
     for got, wanted in zip(served, bert(inputs)):
         np.testing.assert_allclose(got, wanted, atol=2e-6)
 
+    # The core alone fine-tunes, too: without matplotlib there are no pictures.
+    rows = "text\tlabel\ngood film\tgood\nbad film\tbad\n"
+    (folder / "data.tsv").write_text(rows)
+    model = keras_bert.BertClassifier(bert, 2)
+    keras_bert.FineTuned(model, tokenizer, ["bad", "good"], "intent", 16, False).save(folder)
+    keras_bert.finetune(folder / "data.tsv", folder / "data.tsv", folder, folder / "model", epochs=2, max_length=16)
+    assert "## Scores" in (folder / "model/README.md").read_text()
+    assert keras_bert.FineTuned.load(folder / "model").predict(["good film"])[0].label in ("good", "bad")
+
 commands = pathlib.Path(sys.executable).with_name("keras-bert")
 version = subprocess.run([commands, "--version"], capture_output=True, text=True, check=True).stdout.strip()
 print(f"{version} on TensorFlow {tf.__version__}: the wheel works")

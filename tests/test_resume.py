@@ -49,7 +49,7 @@ elif place == "report":
     report.model_card = killer(report.model_card, 0)
 cli.main(sys.argv[3:])
 """
-EPOCHS, TEXTS = 4, 60
+EPOCHS, TEXTS = 6, 120
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +120,7 @@ def test_killed_at_random(work, number):
     time.sleep(random.Random(number).uniform(0, 2.5))
     process.kill()
     process.communicate()
+    assert process.returncode == -signal.SIGKILL
     assert_ends_as_undisturbed(work, f"random{number}")
 
 
@@ -160,7 +161,7 @@ def test_other_arguments_or_files_are_refused(unfinished):
         assert last.startswith(f"keras-bert: {unfinished}/out.checkpoints: holds the checkpoints of an unfinished run")
         return last
 
-    assert "with epochs=4 (now 5), seed=0 (now 1);" in refused("--epochs=5", "--seed=1")
+    assert "with epochs=6 (now 5), seed=0 (now 1);" in refused("--epochs=5", "--seed=1")
     train = (unfinished / "train.tsv").read_text()
     (unfinished / "train.tsv").write_text(train + "play\ta\n")
     assert f"with another content of {unfinished}/train.tsv;" in refused()
