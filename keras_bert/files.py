@@ -67,12 +67,26 @@ def writing(path):
         raise InputError(f"{path}: cannot be written: {reason}") from None
 
 
+@contextlib.contextmanager
+def replacing(path):
+    """Gives the path of a new file, which takes the place of `path` when the block has written it well."""
+    part = f"{path}.part"
+    try:
+        with writing(path):
+            yield part
+            with open(part, "rb") as file:
+                os.fsync(file.fileno())  # a machine that loses power keeps the old file or the new one
+            os.replace(part, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(part)
+
+
 def write_json(path, value):
     """Writes a JSON file that a person can read, whole or not at all: a list of numbers stands on one line."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    with open(f"{path}.part", "w", encoding="utf-8") as file:
+    with replacing(path) as part, open(part, "w", encoding="utf-8") as file:
         file.write(re.sub(r"\[[-+.,\d\seE]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n")
-    os.replace(f"{path}.part", path)
 
 
 def read_json(path):

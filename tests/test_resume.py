@@ -181,8 +181,7 @@ def test_a_loss_that_is_no_number(work, tmp_path):
         finetune(work / "train.tsv", work / "valid.tsv", work / "pretrained", tmp_path / "out", epochs=40, batch_size=4,
                  learning_rate=1e30, save_steps=1)
     folder = tmp_path / "out.checkpoints"
-    assert re.search(rf"the loss is (nan|inf) at step \d+; {folder} keeps the checkpoint of step \d+",
-                     str(error.value))
+    assert re.search(r"at step \d+ (it is|\S+ is not)", str(error.value)) and "learning_rate" in str(error.value)
     with safetensors.safe_open(folder / "last.safetensors", framework="numpy") as file:
         assert all(np.isfinite(file.get_tensor(key)).all() for key in file.keys())
     assert not (tmp_path / "out").exists()

@@ -12,7 +12,10 @@ from keras import ops
 from safetensors.numpy import save_file
 
 from keras_bert.errors import InputError
-from keras_bert.files import read_json, write_json, writing
+from keras_bert.files import read_json, replacing, write_json, written_beside
+
+# For a run that diverges.
+ADVICE = "checkpoints are kept; a lower learning_rate may help, with --overwrite to begin anew"
 
 
 @dataclasses.dataclass
@@ -46,28 +49,25 @@ class Checkpoints:
     """The last and the best state of one run, each a safetensors file that is written beside and renamed.
 
     Args:
-        folder: where they are kept; made at once.
+        folder: where they are kept; made at once, taken up again where it holds the same run.
         run: what decides the result: a dict of `arguments`, and `sha256` of the files that some of them name.
         overwrite: whether to clear away the checkpoints of another run.
 
     Raises:
-        InputError: the folder holds checkpoints of a run with another `run`; the differences are named.
+        InputError: the folder holds something else, or checkpoints with another `run`; the differences are named.
     """
 
     def __init__(self, folder, run, overwrite=False):
         self.folder = folder
-        description = self.path("run.json")
-        if os.path.exists(description):
-            differences = _differences(read_json(description), run)
+        if os.path.exists(self.path("run.json")):
+            differences = _differences(read_json(self.path("run.json")), run)
             if not differences:
                 return
             if not overwrite:
                 raise InputError(f"{folder}: holds the checkpoints of an unfinished run with {differences}; finish that"
                                  " one by its own command, or pass --overwrite to begin this one")
-        with writing(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            os.makedirs(folder)
-            write_json(description, run)
+        with written_beside(folder, overwrite, workspace=f"{folder}.new") as new:
+            write_json(os.path.join(new, "run.json"), run)
 
     def path(self, name):
         """The path of a file or folder of the run."""
@@ -101,26 +101,26 @@ class Checkpoints:
 
     def remove(self):
         """Clears the run away; its description last, so that a kill meanwhile leaves a run that can be recognised."""
-        for name in ("last", "best"):
-            if os.path.exists(self.path(f"{name}.safetensors")):
-                os.remove(self.path(f"{name}.safetensors"))
-        shutil.rmtree(self.folder)
+        for name in sorted(os.listdir(self.folder), key=lambda name: name == "run.json"):
+            if os.path.isdir(self.path(name)):
+                shutil.rmtree(self.path(name))
+            else:
+                os.remove(self.path(name))
+        os.rmdir(self.folder)
 
     def _save(self, name, variables, progress):
         path = self.path(f"{name}.safetensors")
         tensors = {key: np.asarray(ops.convert_to_numpy(variable)) for key, variable in variables.items()}
         for key, tensor in tensors.items():
             if not np.isfinite(tensor).all():
-                raise InputError(f"{path}: not written at step {progress.step}: {variables[key].path} is not finite")
-        with writing(path):
+                raise InputError(f"{path}: weights must be finite; at step {progress.step} {variables[key].path} is not;"
+                                 f" {ADVICE}")
+        with replacing(path) as part:
             try:
-                save_file(tensors, path + ".part", {"progress": json.dumps(dataclasses.asdict(progress))})
+                save_file(tensors, part, {"progress": json.dumps(dataclasses.asdict(progress))})
             except safetensors.SafetensorError as error:  # it has the number of the system's error in its text
                 number = re.search(r"os error (\d+)", str(error))
                 raise OSError(int(number[1]) if number else None, str(error)) from None
-            with open(path + ".part", "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(path + ".part", path)
 
     def _restore(self, name, variables):
         path = self.path(f"{name}.safetensors")

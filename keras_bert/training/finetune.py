@@ -82,8 +82,8 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", text="text",
     arguments = {name: os.fspath(value) if isinstance(value, os.PathLike) else value
                  for name, value in locals().items()}
     _check_arguments(**arguments)
-    unfinished = f"{output_dir}.checkpoints"
-    check_free(output_dir, overwrite or os.path.exists(unfinished))
+    begun = os.path.exists(f"{output_dir}.checkpoints")
+    check_free(output_dir, overwrite or begun)
     started = time.monotonic()
     train_data = Labelled.read(train, text, text_pair, label)
     valid_data = Labelled.read(valid, text, text_pair, label, train_data.labels, out_of_scope)
@@ -98,8 +98,8 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", text="text",
     run = {"arguments": {name: value for name, value in arguments.items() if name not in _HOUSEKEEPING},
            "sha256": {"train": train_data.digest(), "valid": valid_data.digest(),
                       "init_from": _digest(model, tokenizer)}}
-    checkpoints = Checkpoints(unfinished, run, overwrite)
-    if describes(output_dir, run):  # killed after the model was written, before the checkpoints were gone
+    checkpoints = Checkpoints(f"{output_dir}.checkpoints", run, overwrite)
+    if begun and describes(output_dir, run):  # killed after the model was written, before the checkpoints were gone
         checkpoints.remove()
         return FineTuned.load(output_dir)
     check_free(output_dir, overwrite)

@@ -45,8 +45,10 @@ class Labelled:
             if len(labels) < 2:
                 raise InputError(f"{path}: a classifier needs at least two labels; got {labels[0]}")
         numbers = {label: number for number, label in enumerate(labels)}
+        if out_of_scope in numbers:
+            raise InputError(f"out_of_scope must not be a label of the training file; got {out_of_scope!r}")
         if out_of_scope is not None:
-            numbers.setdefault(out_of_scope, -1)
+            numbers[out_of_scope] = -1
         for example in examples:
             if example.label not in numbers:
                 raise InputError(

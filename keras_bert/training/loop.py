@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert.errors import InputError, Stopped
+from keras_bert.training.checkpoints import ADVICE
 from keras_bert.training.progress import ProgressLine, TensorBoardLog
 
 
@@ -89,9 +90,8 @@ class _Watch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.progress.step += 1
         if not math.isfinite(logs["loss"]):
-            raise InputError(
-                f"the loss is {logs['loss']} at step {self.progress.step}; {self.checkpoints.folder} keeps the "
-                f"checkpoint of step {self.saved}; a lower learning_rate may help, with --overwrite to begin anew")
+            raise InputError(f"the loss must be a finite number; at step {self.progress.step} it is {logs['loss']}; "
+                             f"the last checkpoint is of step {self.saved}; {ADVICE}")
         if self.received or self.progress.step - self.saved >= self.save_steps:
             self.save()
         self.check_signals()
