@@ -8,6 +8,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
@@ -67,13 +68,18 @@ def test_class_weights_help_the_rare_class(tmp_path, pretrained):
         assert model.probabilities(["play music"])[0, 1] == pytest.approx(share, abs=0.05)
 
 
-def test_early_stopping_keeps_the_best_epoch(tmp_path, pretrained, intents):
+def test_early_stopping_keeps_the_best_epoch_and_tensorboard_sees_it(tmp_path, pretrained, intents):
     text = intents[1].read_text()  # answers that the training file calls wrong: scores get worse in time
     intents[1].write_text(text.replace("music\n", "x\n").replace("light\n", "music\n").replace("x\n", "light\n"))
-    finetune(*intents, pretrained, tmp_path / "out", epochs=40, batch_size=2, learning_rate=0.02, early_stopping=2)
+    finetune(*intents, pretrained, tmp_path / "out", epochs=40, batch_size=2, learning_rate=0.02, early_stopping=2,
+             log_dir=str(tmp_path / "logs"))
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     accuracy, loss = metrics["history"]["val_accuracy"], metrics["history"]["val_loss"]
     assert len(loss) == metrics["best_epoch"] + 2 < 40
+    logged = [(event.step, tf.make_ndarray(value.tensor)) for path in (tmp_path / "logs").iterdir()
+              for event in tf.compat.v1.train.summary_iterator(str(path))
+              for value in event.summary.value if value.tag == "validation/loss"]
+    assert logged == [(2 * epoch, pytest.approx(value)) for epoch, value in enumerate(loss, 1)]
     best = metrics["best_epoch"] - 1
     assert (accuracy[best], -loss[best]) == max(zip(accuracy, (-value for value in loss)))
     assert (metrics["accuracy"], metrics["loss"]) == pytest.approx((accuracy[best], loss[best]), abs=1e-5)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import safetensors
 
+from keras_bert import cli
 from keras_bert.errors import InputError
 from keras_bert.training import finetune
 from keras_bert.training.folder import FineTuned
@@ -81,16 +82,15 @@ def start(folder, name, place="", count=0, more=(), **options):
                             stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
 
 
-def assert_ends_as_undisturbed(folder, name, undisturbed=None):
+def assert_ends_as_undisturbed(folder, name):
     """Starts the same command again and compares every bit of the weights, and the scores."""
-    whole = (undisturbed or folder) / "whole"
     process = start(folder, name)
     _, messages = process.communicate()
     assert process.returncode == 0, messages
-    wanted, got = (FineTuned.load(run).model.get_weights() for run in (whole, folder / name))
+    wanted, got = (FineTuned.load(folder / run).model.get_weights() for run in ("whole", name))
     for one, other in zip(wanted, got, strict=True):
         np.testing.assert_array_equal(one, other)
-    wanted, got = (json.loads((run / "metrics.json").read_text()) for run in (whole, folder / name))
+    wanted, got = (json.loads((folder / run / "metrics.json").read_text()) for run in ("whole", name))
     for key in ("history", "best_epoch", "accuracy", "confusions", "out_of_scope"):
         assert got[key] == wanted[key], key
     assert not (folder / f"{name}.checkpoints").exists()
@@ -141,39 +141,36 @@ def test_stopped_by_a_signal(work, number):
     assert "going on from step" in assert_ends_as_undisturbed(work, name)
 
 
-@pytest.fixture
-def unfinished(work, tmp_path):
-    """Arguments of a run that was killed."""
+def test_other_arguments_or_files_are_refused(work, tmp_path, capsys):
     for name in ("train.tsv", "valid.tsv", "pretrained"):
-        os.system(f"cp -r {work / name} {tmp_path / name}")
+        os.symlink(work / name, tmp_path / name)
     process = start(tmp_path, "out", "write", 3)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    return tmp_path
 
+    def refusal(*more):
+        assert cli.run(command(tmp_path, "out", *more)) == 1
+        messages = capsys.readouterr().err.splitlines()
+        assert not (tmp_path / "out").exists()
+        return messages[-1]
 
-def test_other_arguments_or_files_are_refused(unfinished):
-    def refused(*more):
-        process = start(unfinished, "out", more=more)
-        _, messages = process.communicate()
-        assert process.returncode == 1
-        last = messages.splitlines()[-1]
-        assert last.startswith(f"keras-bert: {unfinished}/out.checkpoints: holds the checkpoints of an unfinished run")
-        return last
-
-    assert "with epochs=6 (now 5), seed=0 (now 1);" in refused("--epochs=5", "--seed=1")
-    train = (unfinished / "train.tsv").read_text()
-    (unfinished / "train.tsv").write_text(train + "play\ta\n")
-    assert f"with another content of {unfinished}/train.tsv;" in refused()
-    (unfinished / "train.tsv").write_text(train)
-    last = unfinished / "out.checkpoints/last.safetensors"
+    folder = tmp_path / "out.checkpoints"
+    unfinished = f"keras-bert: {folder}: holds the checkpoints of an unfinished run with"
+    assert refusal("--epochs=5", "--seed=1").startswith(f"{unfinished} epochs=6 (now 5), seed=0 (now 1);")
+    (tmp_path / "train.tsv").unlink()
+    (tmp_path / "train.tsv").write_text((work / "train.tsv").read_text() + "play\ta\n")
+    assert refusal().startswith(f"{unfinished} another content of {tmp_path}/train.tsv;")
+    (tmp_path / "train.tsv").write_text((work / "train.tsv").read_text())
+    last = folder / "last.safetensors"
     os.truncate(last, last.stat().st_size - 100)
-    process = start(unfinished, "out")
-    assert f"{last}: not a whole checkpoint" in process.communicate()[1]
-    assert process.wait() == 1
-    process = start(unfinished, "out", more=["--overwrite", "--epochs=1"])
-    process.communicate()
-    assert process.returncode == 0 and not (unfinished / "out.checkpoints").exists()
+    assert refusal().startswith(f"keras-bert: {last}: not a whole checkpoint")
+    (folder / "run.json").write_text("{")
+    assert refusal().startswith(f"keras-bert: {folder}/run.json: not a JSON file")
+    (folder / "run.json").unlink()  # a folder of somebody's own, by its looks
+    assert refusal().startswith(f"keras-bert: {folder}: exists already")
+    assert last.exists()
+    assert cli.run(command(tmp_path, "out", "--overwrite", "--epochs=1")) == 0
+    assert not folder.exists()
 
 
 def test_a_loss_that_is_no_number(work, tmp_path):
@@ -199,5 +196,5 @@ def test_a_full_disk_is_one_line(work, tmp_path):
     assert process.returncode == 1
     assert messages.splitlines()[-1] == (
         f"keras-bert: {tmp_path}/out.checkpoints/last.safetensors: cannot be written: File too large")
-    assert not (tmp_path / "out").exists()
-    assert_ends_as_undisturbed(tmp_path, "out", work)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "out.checkpoints", "pretrained", "run.json", "train.tsv", "valid.tsv"]

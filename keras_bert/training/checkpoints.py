@@ -113,8 +113,8 @@ class Checkpoints:
         tensors = {key: np.asarray(ops.convert_to_numpy(variable)) for key, variable in variables.items()}
         for key, tensor in tensors.items():
             if not np.isfinite(tensor).all():
-                raise InputError(f"{path}: weights must be finite; at step {progress.step} {variables[key].path} is not;"
-                                 f" {ADVICE}")
+                raise InputError(
+                    f"{path}: weights must be finite; at step {progress.step} {variables[key].path} is not; {ADVICE}")
         with replacing(path) as part:
             try:
                 save_file(tensors, part, {"progress": json.dumps(dataclasses.asdict(progress))})
@@ -130,7 +130,7 @@ class Checkpoints:
                     variable.assign(file.get_tensor(key))
                 return Progress(**json.loads(file.metadata()["progress"]))
         except safetensors.SafetensorError as error:
-            raise InputError(f"{path}: not a whole checkpoint: {error}; pass --overwrite to begin anew") from None
+            raise InputError(f"{path}: not a whole checkpoint: {error}; remove {self.folder} to begin anew") from None
 
 
 def _state(model):
