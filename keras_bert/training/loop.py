@@ -57,6 +57,7 @@ def train(model, train_batches, valid_batches, checkpoints, *, epochs, batch_siz
                 watch.metrics = [float(variable) for variable in model.metrics_variables] if done else None
                 model.fit(train_batches.training_dataset(batch_size, seed, epoch, done), initial_epoch=epoch,
                           epochs=epoch + 1, class_weight=class_weight, callbacks=callbacks, shuffle=False, verbose=0)
+            if len(progress.history["loss"]) == epoch:  # else it stood in the checkpoint
                 progress.add(model.get_metrics_result())
             valid = model.evaluate(valid_batches.validation_dataset(batch_size), return_dict=True, verbose=0,
                                    callbacks=callbacks)
