@@ -68,6 +68,15 @@ def intents(tmp_path):
     return tmp_path / "train.tsv", tmp_path / "valid.tsv"
 
 
+@pytest.fixture
+def run_cli(monkeypatch):
+    """`cli.run` in this process, without what `finetune` would switch on for all tests that follow."""
+    from keras_bert import cli
+
+    monkeypatch.setattr("keras_bert.training.enable_determinism", lambda: None)
+    return cli.run
+
+
 def randomize(layer, seed=0):
     """Gives each variable of a layer random values of a size that keeps activations near 1."""
     rng = np.random.default_rng(seed)

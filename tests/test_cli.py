@@ -8,17 +8,15 @@ import sys
 
 import pytest
 
-from keras_bert import cli
-
 from conftest import TINY_VOCABULARY
 
 
 @pytest.fixture
-def run(capsys):
+def run(capsys, run_cli):
     """Runs a command in this process: (exit status, lines of output, lines of messages)."""
 
     def call(*arguments):
-        status = cli.run([str(argument) for argument in arguments])
+        status = run_cli([str(argument) for argument in arguments])
         output, messages = capsys.readouterr()
         return status, output.splitlines(), messages.splitlines()
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import safetensors
 
-from keras_bert import cli
 from keras_bert.errors import InputError
 from keras_bert.training import finetune
 from keras_bert.training.folder import FineTuned
@@ -143,7 +142,7 @@ def test_stopped_by_a_signal(work, number):
     assert "going on from step" in assert_ends_as_undisturbed(work, name)
 
 
-def test_other_arguments_or_files_are_refused(work, tmp_path, capsys):
+def test_other_arguments_or_files_are_refused(work, tmp_path, capsys, run_cli):
     for name in ("train.tsv", "valid.tsv", "pretrained"):
         os.symlink(work / name, tmp_path / name)
     process = start(tmp_path, "out", "write", 3)
@@ -151,7 +150,7 @@ def test_other_arguments_or_files_are_refused(work, tmp_path, capsys):
     assert process.returncode == -signal.SIGKILL
 
     def refusal(*more):
-        assert cli.run(command(tmp_path, "out", *more)) == 1
+        assert run_cli(command(tmp_path, "out", *more)) == 1
         messages = capsys.readouterr().err.splitlines()
         assert not (tmp_path / "out").exists()
         return messages[-1]
@@ -171,7 +170,7 @@ def test_other_arguments_or_files_are_refused(work, tmp_path, capsys):
     (folder / "run.json").unlink()  # a folder of somebody's own, by its looks
     assert refusal().startswith(f"keras-bert: {folder}: exists already")
     assert last.exists()
-    assert cli.run(command(tmp_path, "out", "--overwrite", "--epochs=1")) == 0
+    assert run_cli(command(tmp_path, "out", "--overwrite", "--epochs=1")) == 0
     assert not folder.exists()
 
 
