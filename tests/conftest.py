@@ -77,6 +77,31 @@ def run_cli(monkeypatch):
     return cli.run
 
 
+@pytest.fixture
+def run(capsys, run_cli):
+    """Runs a command in this process: (exit status, lines of output, lines of messages)."""
+
+    def call(*arguments):
+        status = run_cli([str(argument) for argument in arguments])
+        output, messages = capsys.readouterr()
+        return status, output.splitlines(), messages.splitlines()
+
+    return call
+
+
+@pytest.fixture
+def trained(run, intents, pretrained, tmp_path):
+    """A folder that `finetune` wrote."""
+    assert run(*finetune_command(intents, pretrained, tmp_path / "trained"))[0] == 0
+    return tmp_path / "trained"
+
+
+def finetune_command(intents, pretrained, output, *more):
+    """A command that fine-tunes the tiny encoder for one epoch."""
+    return ("finetune", f"--train={intents[0]}", f"--valid={intents[1]}", f"--init_from={pretrained}",
+            f"--output_dir={output}", "--epochs=1", "--batch_size=2", *more)
+
+
 def randomize(layer, seed=0):
     """Gives each variable of a layer random values of a size that keeps activations near 1."""
     rng = np.random.default_rng(seed)
