@@ -1,5 +1,8 @@
+import io
 import json
+import zipfile
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -117,6 +120,9 @@ def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
     assert answers[1].label == "light"
     assert all(sum(answer.scores) == pytest.approx(1, abs=1e-6) and answer.scores == sorted(answer.scores, reverse=True)
                for answer in answers)
+    with zipfile.ZipFile(tmp_path / "out/model.keras") as file, h5py.File(
+            io.BytesIO(file.read("model.weights.h5"))) as weights:
+        assert "optimizer" not in weights
     loaded = FineTuned.load(tmp_path / "out")
     assert loaded.predict(texts, top_k=2) == answers
     assert loaded.predict([]) == []

@@ -108,6 +108,7 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", text="text",
         model, train_batches, valid_batches, checkpoints, epochs=epochs, batch_size=batch_size, seed=seed,
         save_steps=save_steps, patience=early_stopping, log_dir=log_dir,
         class_weight=train_data.balanced_weights() if class_weights else None)
+    model.optimizer, model.compiled = None, False  # or they would take two thirds of the file
     fine_tuned = FineTuned(model, tokenizer, train_data.labels, task, max_length, train_data.pairs)
     with written_beside(output_dir, overwrite, workspace=checkpoints.path("output")) as new:
         fine_tuned.save(new)
