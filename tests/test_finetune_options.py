@@ -120,3 +120,5 @@ def test_two_devices_as_one(tmp_path, intents):
     result = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert float(result.stdout.splitlines()[-1]) < 1e-4
+    command = json.loads((tmp_path / "out2/metrics.json").read_text())["command"]
+    assert command.endswith("--epochs=2 --batch_size=4 --learning_rate=0.01 --dropout=0.0 --devices=CPU:0,CPU:1")

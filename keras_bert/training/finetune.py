@@ -41,9 +41,8 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", text="text",
 
     The model kept is that of the epoch with the highest accuracy on `valid`, of several the one with the lowest loss.
     A run that was stopped or killed goes on from its last checkpoint when it is called again with the same arguments,
-    and ends with the same weights, bit for bit, on one device (a GPU needs
-    `enable_determinism()`, which the command line calls). The checkpoints, the last and the
-    best, stand in `output_dir`.checkpoints until the model is written.
+    and ends with the same weights, bit for bit, on one device (a GPU needs `enable_determinism()`, which the command
+    line calls). The checkpoints, the last and the best, stand in `output_dir`.checkpoints until the model is written.
 
     Args:
         train: TSV, CSV or JSON Lines file, see `read_examples`; its labels are the model's.
@@ -80,7 +79,7 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", text="text",
         Stopped: Ctrl-C or SIGTERM; all is saved.
     """
     arguments = {name: os.fspath(value) if isinstance(value, os.PathLike) else value
-                 for name, value in locals().items()}
+                 for name, value in locals().items()} | {"devices": list(devices) if devices else None}
     _check_arguments(**arguments)
     begun = os.path.exists(f"{output_dir}.checkpoints")
     check_free(output_dir, overwrite or begun)
@@ -204,5 +203,5 @@ def _command(arguments):
     """The command line that does the same."""
     defaults = {name: parameter.default for name, parameter in inspect.signature(finetune).parameters.items()}
     flags = {name: ",".join(value) if isinstance(value, list) else value for name, value in arguments.items()
-             if value and value != defaults[name]}
+             if value != defaults[name]}
     return " ".join(["keras-bert finetune", *(shlex.quote(f"--{name}={value}") for name, value in flags.items())])
