@@ -100,7 +100,7 @@ def export_encoder(bert, path, tokenizer, *, dtype="float32", jit_compile=False,
         raise InputError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
     check_free(path, overwrite)
     module = EncoderModule(bert, dtype, jit_compile)
-    module.do_lower_case = tf.Variable(tokenizer.lower_case, trainable=False, name="do_lower_case")
+    module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
     signature = _trace(module)
     with tempfile.TemporaryDirectory() as sources, written_beside(path, overwrite) as folder:
         vocabulary, config = os.path.join(sources, "vocab.txt"), os.path.join(sources, "bert_config.json")

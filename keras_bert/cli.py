@@ -15,6 +15,7 @@ COMMANDS = {
     "evaluate": "Score a fine-tuned model on labelled texts.",
     "predict": "Answer texts with a fine-tuned model.",
     "export": "Write an encoder as a Hub-style SavedModel.",
+    "make-vocab": "Learn a vocabulary from text.",
     "verify": "Check a SavedModel against the contract of a Hub-style encoder.",
     "presets": "List the pretrained encoders that have a name.",
 }
@@ -39,7 +40,7 @@ def run(arguments):
         return 0 if arguments else 2
     if name not in COMMANDS:
         return _fail(f"{name!r} is not a command; the commands are {', '.join(COMMANDS)}", 2)
-    command = importlib.import_module(f"keras_bert.commands.{name}")
+    command = importlib.import_module(f"keras_bert.commands.{name.replace('-', '_')}")
     values = flags.FlagValues()
     command.define(values)
     if {"-h", "--help"} & set(rest):

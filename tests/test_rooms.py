@@ -35,6 +35,7 @@ MAY_IMPORT_LIBRARIES = {
     "presets": {"huggingface_hub"},  # only where it is installed
     "hub": {"tensorflow"},
     "export": {"tensorflow", "tensorflow_hub"},  # tensorflow-hub only where it is installed
+    "text": {"tensorflow"},  # for the tokenizer in the graph, which keras_bert.text does not import by itself
     "data": {"tensorflow"},
     "training": {"tensorflow"},
 }

@@ -3,38 +3,44 @@
 import os
 
 import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import models, pre_tokenizers
 
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.text import packing
-from keras_bert.text.vocabulary import load_vocabulary
+from keras_bert.text.rules import Rules
+from keras_bert.text.vocabulary import holds_hangul_syllables, load_vocabulary
 
 # google-research/bert `tokenization.py`: a longer word is [UNK].
 MAX_WORD_LENGTH = 200
+UNKNOWN = "[UNK]"
 
 
 class BertTokenizer:
-    """Google's BERT tokenizer: clean, space CJK, lower-case, strip accents, split punctuation, greedy WordPiece.
+    """Google's BERT tokenizer: clean, space CJK, lower-case, strip accents, split punctuation (`Rules`), then greedy
+    WordPiece.
 
     Args:
         vocabulary: list of word pieces, ids in order, or the path of a `vocab.txt`.
         lower_case: lower-case the text; true for uncased models.
-        strip_accents: decompose (NFD) and drop combining marks; as `lower_case` where None. It takes Hangul syllables
-            apart, which an uncased vocabulary of jamo needs and one of syllables does not bear.
+        strip_accents: decompose (NFD) and drop combining marks; as `lower_case` where None.
+        split_cjk: make each CJK ideograph a word.
+        normalization: `NFC` or `none`. Stripping accents takes Hangul syllables apart, which a vocabulary of jamo needs
+            and one of syllables does not bear: where None, NFC puts them together again if the vocabulary holds them.
     """
 
-    def __init__(self, vocabulary, lower_case=True, strip_accents=None):
+    def __init__(self, vocabulary, lower_case=True, strip_accents=None, split_cjk=True, normalization=None):
         self.vocabulary = load_vocabulary(vocabulary) if isinstance(vocabulary, (str, os.PathLike)) else vocabulary
-        self.lower_case = lower_case
-        self.strip_accents = lower_case if strip_accents is None else strip_accents
+        strip_accents = lower_case if strip_accents is None else strip_accents
+        if normalization is None:
+            normalization = "NFC" if strip_accents and holds_hangul_syllables(self.vocabulary) else "none"
+        self.rules = Rules(lower_case, strip_accents, split_cjk, normalization)
         ids = {piece: index for index, piece in enumerate(self.vocabulary)}
-        self.pad_id, self.cls_id, self.sep_id = ids["[PAD]"], ids["[CLS]"], ids["[SEP]"]
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
+            ids[token] for token in ("[PAD]", UNKNOWN, "[CLS]", "[SEP]"))
         self._tokenizer = tokenizers.Tokenizer(
-            models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_LENGTH))
-        self._tokenizer.normalizer = normalizers.BertNormalizer(
-            lowercase=self.lower_case, strip_accents=self.strip_accents)
-        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+            models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_LENGTH))
+        self._tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 
     @classmethod
     def from_folder(cls, folder):
@@ -48,21 +54,30 @@ class BertTokenizer:
         lower_case = settings.get("do_lower_case")
         if lower_case is None:
             lower_case = not any(piece != piece.lower() for piece in vocabulary if not piece.startswith("["))
-        return cls(vocabulary, lower_case, settings.get("strip_accents"))
+        return cls(vocabulary, lower_case, settings.get("strip_accents"),
+                   settings.get("tokenize_chinese_chars", True), settings.get("normalization"))
 
     def save_settings(self, folder):
-        """Writes `tokenizer_config.json`, as Hugging Face names the settings."""
-        settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.lower_case,
-                    "strip_accents": self.strip_accents}
+        """Writes `tokenizer_config.json`, as Hugging Face names the settings; `normalization` is ours."""
+        settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.rules.lower_case,
+                    "strip_accents": self.rules.strip_accents, "tokenize_chinese_chars": self.rules.split_cjk,
+                    "normalization": self.rules.normalization}
         write_json(os.path.join(folder, "tokenizer_config.json"), settings)
 
     def tokenize(self, text):
         """The word pieces of one text, without [CLS] and [SEP]."""
-        return self._tokenizer.encode(text).tokens
+        return self._tokenizer.encode(self.rules.normalize(text)).tokens
 
     def ids(self, texts):
         """The ids of each text, without [CLS] and [SEP]: a list of lists."""
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
+        words = [self.rules.normalize(text) for text in texts]
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(words)]
+
+    def unknown_rate(self, texts):
+        """The share of the words of some texts that the vocabulary cannot spell, between 0 and 1."""
+        ids = [index for text in self.ids(texts) for index in text]
+        words = sum(len(self.rules.normalize(text).split()) for text in texts)
+        return ids.count(self.unk_id) / max(words, 1)
 
     def pack(self, texts, text_pairs=None, max_length=128):
         """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP], cut to `max_length`, the longer text first.

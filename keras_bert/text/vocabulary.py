@@ -27,3 +27,11 @@ def save_vocabulary(pieces, path):
     """Writes the file that `load_vocabulary` reads."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{piece}\n" for piece in pieces)
+
+
+def holds_hangul_syllables(pieces):
+    """Whether a vocabulary spells Korean in syllables (U+AC00 to U+D7A3) rather than in jamo (U+1100 to U+11FF)."""
+    text = "".join(pieces)
+    syllables = sum("\uac00" <= character <= "\ud7a3" for character in text)
+    jamo = sum("\u1100" <= character <= "\u11ff" for character in text)
+    return syllables > jamo

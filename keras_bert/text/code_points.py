@@ -1,0 +1,137 @@
+"""The rules and a vocabulary as arrays over all code points, for the tokenizer in the graph."""
+
+import collections
+import unicodedata
+
+import numpy as np
+
+from keras_bert.text.rules import CONTEXTUAL, is_deleted, second_halves
+from keras_bert.text.trie import double_array
+from keras_bert.text.unicode14 import ASSIGNED
+
+CODE_POINTS = 0x110000
+CONTINUES = "##"
+# A cell says what becomes of a code point: a symbol of the vocabulary under these flags, the rare ones high.
+SYMBOL = (1 << 20) - 1
+ALONE = 1 << 20  # a word of its own: punctuation, or a CJK ideograph
+SPACE = 1 << 21
+DROPPED = 1 << 22  # nothing is left of the character
+SEVERAL = 1 << 23  # several cells come of it: in place of a symbol, their row
+IN_CONTEXT = 1 << 24  # its neighbours may change it
+
+
+class Symbols:
+    """The characters of a vocabulary, numbered from 1, the frequent ones first; 0 stands for all others. At the start
+    of a word a character's number is higher by `count`."""
+
+    def __init__(self, vocabulary):
+        self._pieces = [(piece.removeprefix(CONTINUES), piece.startswith(CONTINUES), index)
+                        for index, piece in enumerate(vocabulary) if piece not in ("", CONTINUES)]
+        frequencies = collections.Counter(character for text, _, _ in self._pieces for character in text)
+        self._numbers = {character: number for number, (character, _) in enumerate(frequencies.most_common(), 1)}
+        self.count = len(self._numbers) + 1
+
+    def __getitem__(self, character):
+        return self._numbers.get(character, 0)
+
+    def __iter__(self):
+        return iter(self._numbers)
+
+    def trie(self):
+        """The pieces as a `DoubleArray`; one root serves both the starts and the middles of words."""
+        keys = {}
+        for text, continues, index in self._pieces:
+            first, *rest = (self._numbers[character] for character in text)
+            keys[first if continues else first + self.count, *rest] = index
+        return double_array(keys, 2 * self.count)
+
+
+def cells(rules, symbols):
+    """What becomes of each code point.
+
+    Returns:
+        cells: int32 [CODE_POINTS].
+        several: int32 [n, longest], cells again; -1 fills the rows.
+    """
+    table = np.zeros(CODE_POINTS, np.int32)
+    rows = []
+    for code_point in {*_all_assigned(), *map(ord, symbols)}:
+        character = chr(code_point)
+        flags = IN_CONTEXT if rules.table[code_point] == CONTEXTUAL else 0
+        words = rules.normalize_in_context(character) if flags else rules.table[code_point]
+        row = [SPACE] if words.isspace() else _cells_of(words, symbols)
+        if len(row) > 1:
+            table[code_point] = flags | SEVERAL | len(rows)
+            rows.append(row)
+        else:
+            table[code_point] = flags | (row[0] if row else DROPPED)
+    return table, _padded(rows)
+
+
+def _cells_of(words, symbols):
+    """Characters between spaces are words of their own."""
+    row = []
+    for word in words.split():
+        alone = ALONE if words != word else 0
+        row += [alone | symbols[character] for character in word]
+    return row
+
+
+def sigma_context():
+    """Two bool [CODE_POINTS]: characters that a final sigma does not see (case-ignorable and deleted ones), and the
+    cased ones, as `str.lower` knows them."""
+    unseen, cased = deleted(), np.zeros(CODE_POINTS, bool)
+    for code_point in _all_assigned():
+        character = chr(code_point)
+        cased[code_point] = (character + "Σ").lower()[-1] == "ς"
+        unseen[code_point] |= not cased[code_point] and ("A" + character + "Σ").lower()[-1] == "ς"
+    return unseen, cased
+
+
+def deleted():
+    """What BERT deletes: bool [CODE_POINTS]."""
+    table = np.zeros(CODE_POINTS, bool)
+    for code_point in _all_assigned():
+        table[code_point] = is_deleted(chr(code_point))
+    return table
+
+
+def decompositions(rules):
+    """What each code point is lower-cased and decomposed to before marks are dropped: int32 [CODE_POINTS] of rows, -1
+    where nothing changes, and int32 [n, longest], the rows: code points, -1 after the last."""
+    which = np.full(CODE_POINTS, -1, np.int32)
+    rows = []
+    for code_point in _all_assigned():
+        character = chr(code_point)
+        decomposed = unicodedata.normalize("NFD", character.lower() if rules.lower_case else character)
+        if decomposed != character:
+            which[code_point] = len(rows)
+            rows.append([ord(part) for part in decomposed])
+    return which, _padded(rows)
+
+
+def combining_classes():
+    """The canonical combining class of each code point: int32 [CODE_POINTS]."""
+    classes = np.zeros(CODE_POINTS, np.int32)
+    for code_point in _all_assigned():
+        classes[code_point] = unicodedata.combining(chr(code_point))
+    return classes
+
+
+def compositions():
+    """Canonical composition: first * CODE_POINTS + second, int64 [n] in order, and what they compose to, int32 [n]."""
+    pairs = sorted((ord(first) * CODE_POINTS + ord(second), ord(composite))
+                   for second, firsts in second_halves().items() for first, composite in firsts.items())
+    return np.array([key for key, _ in pairs], np.int64), np.array([composite for _, composite in pairs], np.int32)
+
+
+def _all_assigned():
+    for first, last in ASSIGNED:
+        yield from range(first, last + 1)
+
+
+def _padded(rows):
+    padded = np.full((max(len(rows), 1), max(map(len, rows), default=1)), -1, np.int32)
+    for index, row in enumerate(rows):
+        padded[index, :len(row)] = row
+    return padded

@@ -1,0 +1,128 @@
+"""The rules by which BERT's tokenizer cleans a text and cuts it into words, offline and in the graph."""
+
+import dataclasses
+import functools
+import re
+import unicodedata
+
+from keras_bert.errors import InputError
+from keras_bert.text.unicode14 import ASSIGNED
+
+NORMALIZATIONS = ("none", "NFC")
+# google-research/bert `tokenization.py`, `_is_chinese_char`.
+_CJK = re.compile("[\u4E00-\u9FFF\u3400-\u4DBF\U00020000-\U0002A6DF\U0002A700-\U0002B73F\U0002B740-\U0002B81F"
+                  "\U0002B820-\U0002CEAF\uF900-\uFAFF\U0002F800-\U0002FA1F]")
+_ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # no punctuation to Unicode, but to BERT
+_RUN = re.compile("[" + "".join(re.escape(chr(first)) + "-" + re.escape(chr(last)) for first, last in ASSIGNED) + "]+")
+# Stands in a table for a character whose words depend on its neighbours. Texts cannot hold it: it is deleted.
+CONTEXTUAL = "\0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """Google's `BasicTokenizer` (google-research/bert `tokenization.py`) over the code points of Unicode 14, with its
+    parts as options: delete control and format characters, space CJK ideographs, lower-case, decompose (NFD) and drop
+    nonspacing marks, recompose (NFC), space punctuation.
+
+    Args:
+        lower_case: lower-case the text; true for uncased models.
+        strip_accents: decompose and drop nonspacing marks (category Mn).
+        split_cjk: make each CJK ideograph a word.
+        normalization: `NFC` composes what is left, above all the Hangul syllables that `strip_accents` has taken apart;
+            `none` is Google's.
+    """
+
+    lower_case: bool = True
+    strip_accents: bool = True
+    split_cjk: bool = True
+    normalization: str = "none"
+
+    def __post_init__(self):
+        if self.normalization not in NORMALIZATIONS:
+            raise InputError(f"normalization must be one of {', '.join(NORMALIZATIONS)}; got {self.normalization!r}")
+
+    def normalize(self, text):
+        """The words of a text as one str, with white space between them and perhaps at the ends."""
+        words = text.translate(self.table)
+        return words if CONTEXTUAL not in words else self.normalize_in_context(text)
+
+    @property
+    def table(self):
+        """What `normalize` makes of each single character, for `str.translate`; filled as characters are met."""
+        return _table(self)
+
+    def normalize_in_context(self, text):
+        """`normalize`, a character at a time as Google's code does it, whatever the neighbours: the definition."""
+        cleaned = "".join(map(self._clean, text))
+        return "".join(map(_space_punctuation, _RUN.sub(lambda run: self._rewrite(run[0]), cleaned)))
+
+    def _clean(self, character):
+        if is_deleted(character):
+            return ""
+        if character.isspace():
+            return " "
+        return f" {character} " if self.split_cjk and _CJK.match(character) else character
+
+    def _rewrite(self, run):
+        """Rewrites neighbours within one word. Code points that Unicode 14 does not know end a run: they neither have
+        a case nor combine."""
+        if self.lower_case:
+            run = run.lower()
+        if self.strip_accents:
+            run = "".join(c for c in unicodedata.normalize("NFD", run) if unicodedata.category(c) != "Mn")
+        return unicodedata.normalize("NFC", run) if self.normalization == "NFC" else run
+
+    def is_contextual(self, character):
+        """Whether its neighbours may change what becomes of a character: a final sigma, or marks that change places or
+        compose."""
+        if self.lower_case and character == "Σ":
+            return True
+        if not self.strip_accents and self.normalization == "none":
+            return False
+        left = self._rewrite(character) if _RUN.match(character) else character
+        return any(unicodedata.combining(c) or self.normalization == "NFC" and c in second_halves() for c in left)
+
+
+class _Table(dict):
+    def __init__(self, rules):
+        super().__init__()
+        self._rules = rules
+
+    def __missing__(self, code_point):
+        character = chr(code_point)
+        contextual = self._rules.is_contextual(character)
+        self[code_point] = CONTEXTUAL if contextual else self._rules.normalize_in_context(character)
+        return self[code_point]
+
+
+_table = functools.cache(_Table)
+
+
+@functools.cache
+def second_halves():
+    """The characters that compose with one before them: {second: {first: composite}}, Hangul included."""
+    pairs = {}
+    for first_code, last_code in ASSIGNED:
+        for composite in map(chr, range(first_code, last_code + 1)):
+            if unicodedata.normalize("NFC", composite) != composite:  # excluded from composition
+                continue
+            decomposed = unicodedata.normalize("NFD", composite)
+            if len(decomposed) > 1:
+                first = unicodedata.normalize("NFC", decomposed[:-1])
+                pairs.setdefault(decomposed[-1], {})[first] = composite
+    return pairs
+
+
+def is_deleted(character):
+    """Whether BERT deletes a character: controls, formats, and what no text can hold."""
+    return character in "\0\ufffd" or _category(character) in ("Cc", "Cf", "Cs") and character not in "\t\n\r"
+
+
+def _category(character):
+    return unicodedata.category(character) if _RUN.match(character) or "\ud800" <= character <= "\udfff" else "Cn"
+
+
+def _space_punctuation(character):
+    if character in _ASCII_SYMBOLS or _category(character)[0] == "P":
+        return f" {character} "
+    return character
