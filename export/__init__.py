@@ -1,5 +1,7 @@
 """Writers of SavedModels."""
 
 from .encoder import export_encoder
+from .preprocessor import export_preprocessor
+from .text_model import export_text_model
 
-__all__ = ["export_encoder"]
+__all__ = ["export_encoder", "export_preprocessor", "export_text_model"]

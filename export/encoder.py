@@ -13,18 +13,13 @@ Attributes: `variables`, `trainable_variables`, `regularization_losses`, `vocab_
 sequence_output.
 """
 
-import os
-import tempfile
-
 import keras
 import tensorflow as tf
 
-from keras_bert.errors import InputError
-from keras_bert.files import check_free, written_beside
+from keras_bert.files import check_free
 from keras_bert.layers import BertLayer, standardize_inputs
-from keras_bert.text import save_vocabulary
 
-DTYPES = ("float32", "bfloat16")
+from .writing import check_dtype, needs_tensorflow, save, variable_name
 
 
 class EncoderModule(tf.Module):
@@ -43,7 +38,7 @@ class EncoderModule(tf.Module):
     def __init__(self, bert, dtype, jit_compile):
         super().__init__()
         self.variables = [
-            tf.Variable(tf.cast(source.value, dtype), trainable=dtype == "float32", name=_name(source))
+            tf.Variable(tf.cast(source.value, dtype), trainable=dtype == "float32", name=variable_name(source))
             for source in bert.weights
         ]
         self.trainable_variables = [variable for variable in self.variables if variable.trainable]
@@ -93,25 +88,12 @@ def export_encoder(bert, path, tokenizer, *, dtype="float32", jit_compile=False,
     Raises:
         InputError: `path` is taken or cannot be written, `dtype` unknown, or Keras does not run on TensorFlow.
     """
-    if keras.backend.backend() != "tensorflow":
-        raise InputError("export writes a TensorFlow SavedModel: run it with KERAS_BACKEND=tensorflow; "
-                         f"got {keras.backend.backend()}")
-    if dtype not in DTYPES:
-        raise InputError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
+    needs_tensorflow()
+    check_dtype(dtype)
     check_free(path, overwrite)
     module = EncoderModule(bert, dtype, jit_compile)
-    module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
-    signature = _trace(module)
-    with tempfile.TemporaryDirectory() as sources, written_beside(path, overwrite) as folder:
-        vocabulary, config = os.path.join(sources, "vocab.txt"), os.path.join(sources, "bert_config.json")
-        save_vocabulary(tokenizer.vocabulary, vocabulary)
-        bert.config.to_json(config)
-        module.vocab_file = tf.saved_model.Asset(vocabulary)
-        module.bert_config = tf.saved_model.Asset(config)
-        try:
-            tf.saved_model.save(module, folder, signatures={"serving_default": signature})
-        except tf.errors.OpError as error:  # a full disk, say
-            raise InputError(f"{path}: cannot be written: {error.message.rpartition('; ')[2]}") from None
+    assets = {"bert_config": ("bert_config.json", bert.config.to_json)}
+    save(module, path, {"serving_default": _trace(module)}, tokenizer, assets, overwrite)
 
 
 def _trace(module):
@@ -126,8 +108,3 @@ def _trace(module):
         module.__call__.get_concrete_function([tokens(name) for name in names], training=training)
     return module.serve.get_concrete_function(
         tokens("input_word_ids"), tokens("input_mask"), tokens("input_type_ids"))
-
-
-def _name(variable):
-    """A variable's path below its layer: `bert/block_0/attention/query/kernel`."""
-    return "bert/" + variable.path.split("/", 1)[1]

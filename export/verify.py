@@ -1,32 +1,20 @@
-"""Checks a SavedModel, whoever wrote it, against the contract of a Hub-style encoder (docs/hub_contract.md)."""
+"""Checks a SavedModel, whoever wrote it, against the contract of a Hub-style encoder or preprocessor
+(docs/hub_contract.md)."""
 
-import dataclasses
 import importlib.util
 import os
 
-import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_bert.errors import InputError
 
-PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
-_KEYS = ("input_word_ids", "input_mask", "input_type_ids")
-_DRAWS = 20
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """One line of the contract: its number, its rule, `passed`, `failed` or `not applicable`, and what was seen."""
-
-    line: int
-    rule: str
-    status: str
-    seen: str
+from . import encoder_checks, preprocessor_checks
+from .checking import one_line, run_check
 
 
 def verify(path):
-    """Runs every check of the contract on a SavedModel.
+    """Runs every check of the contract on a SavedModel: that of a preprocessor where it has `tokenize`, of an encoder
+    where it has not.
 
     Args:
         path: folder of the SavedModel.
@@ -35,188 +23,27 @@ def verify(path):
         a list of `Result`s, in the contract's order.
 
     Raises:
-        InputError: there is no SavedModel at `path`.
+        InputError: there is no SavedModel at `path`, or it needs a library that is not installed.
     """
+    path = os.fspath(path)
     if not tf.saved_model.contains_saved_model(path):
         raise InputError(f"{path}: a SavedModel is a folder that holds saved_model.pb; there is none")
     try:
-        loaded = tf.saved_model.load(os.fspath(path))
+        loaded = _load(path)
     except (ValueError, KeyError, tf.errors.OpError) as error:
-        raise InputError(f"{path}: not a whole SavedModel: {_one_line(error)}") from None
-    return [_run(line, rule, check, loaded, path) for line, rule, check in CHECKS]
+        raise InputError(f"{path}: not a whole SavedModel: {one_line(error)}") from None
+    checks = preprocessor_checks if hasattr(loaded, "tokenize") else encoder_checks
+    return [run_check(line, rule, check, loaded, path) for line, rule, check in checks.CHECKS]
 
 
-def _run(line, rule, check, loaded, path):
+def _load(path):
     try:
-        return Result(line, rule, PASSED, check(loaded, path) or "")
-    except _NotApplicable as reason:
-        return Result(line, rule, NOT_APPLICABLE, str(reason))
-    except Exception as error:  # whatever a foreign artifact raises is what was seen
-        return Result(line, rule, FAILED, _one_line(error))
-
-
-class _NotApplicable(Exception):
-    """The check says nothing about this SavedModel."""
-
-
-def _expect(condition, seen):
-    if not condition:
-        raise ValueError(seen)
-
-
-def _one_line(error):
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return lines[-1 if lines[0] == "in user code:" else 0]  # a traced function's error stands below its traceback
-
-
-def _inputs(batch, length):
-    """Real tokens with small ids, which every vocabulary has."""
-    word_ids = np.random.default_rng(0).integers(1, 5, (batch, length))
-    return dict(zip(_KEYS, (tf.constant(a, tf.int32) for a in (word_ids, np.ones_like(word_ids), word_ids * 0))))
-
-
-def _needs_training(loaded):
-    if not loaded.trainable_variables:
-        raise _NotApplicable("nothing is trainable: an export for serving")
-
-
-def _dict_call(loaded, _):
-    _expect(callable(loaded), "the root object is not callable")
-    for batch, length in ((1, 2), (3, 7)):
-        pooled = loaded(_inputs(batch, length))["pooled_output"]
-        _expect(pooled.shape[0] == batch, f"a batch of {batch} gave pooled_output {pooled.shape}")
-
-
-def _list_call(loaded, _):
-    inputs = _inputs(2, 5)
-    try:
-        outputs = loaded(list(inputs.values()))
-    except (TypeError, ValueError):
-        raise _NotApplicable("it takes dicts only") from None
-    _expect(isinstance(outputs, (list, tuple)) and len(outputs) == 2, f"returned {type(outputs).__name__}")
-    wanted = loaded(inputs)
-    for got, key in zip(outputs, ("pooled_output", "sequence_output")):
-        shape = wanted[key].shape
-        _expect(got.shape == shape, f"{key} has shape {got.shape} from a list, {shape} from a dict")
-        difference = float(tf.reduce_max(tf.abs(got - wanted[key])))
-        _expect(difference < 1e-5, f"{key} from a list differs from a dict's by {difference:.1e}")
-
-
-def _training_is_traced(loaded, _):
-    inputs = _inputs(2, 5)
-    default, off = loaded(inputs), loaded(inputs, training=False)
-    loaded(inputs, training=True)
-    difference = float(tf.reduce_max(tf.abs(default["pooled_output"] - off["pooled_output"])))
-    _expect(difference < 1e-6, f"without `training` the output differs from training=False by {difference:.1e}")
-
-
-def _outputs(loaded, _):
-    outputs = loaded(_inputs(2, 5))
-    expected = {"pooled_output", "default", "sequence_output", "encoder_outputs"}
-    _expect(set(outputs) == expected, f"the keys are {', '.join(sorted(outputs))}")
-    dtypes = {tensor.dtype.name for tensor in tf.nest.flatten(dict(outputs))}
-    _expect(dtypes == {"float32"}, f"dtypes are {', '.join(sorted(dtypes))}")
-    _expect(bool(tf.reduce_all(outputs["default"] == outputs["pooled_output"])), "default is not pooled_output")
-    hidden = outputs["pooled_output"].shape[-1]
-    for tensor in (outputs["sequence_output"], *outputs["encoder_outputs"]):
-        _expect(tensor.shape == (2, 5, hidden), f"an output of shape {tensor.shape} beside pooled_output [2, {hidden}]")
-    return f"{len(outputs['encoder_outputs'])} blocks, hidden size {hidden}"
-
-
-def _hub_layer(loaded, path):
-    _needs_training(loaded)
-    if importlib.util.find_spec("tensorflow_hub") is None:
-        raise _NotApplicable("tensorflow-hub is not installed")
-    import tensorflow_hub as hub
-
-    weights = hub.KerasLayer(os.fspath(path), trainable=True).trainable_weights
-    shapes, expected = [w.shape for w in weights], [v.shape for v in loaded.trainable_variables]
-    _expect(shapes == expected, f"{len(shapes)} weights for {len(expected)} trainable_variables, or another order")
-    return f"{len(weights)} weights"
-
-
-def _dropout(loaded, _):
-    _needs_training(loaded)
-    callables = {"": (loaded, _inputs(2, 5))}
-    if hasattr(loaded, "mlm"):
-        callables[".mlm "] = (loaded.mlm, _inputs(2, 5) | {"masked_lm_positions": tf.constant([[1, 2], [0, 1]])})
-    for name, (call, inputs) in callables.items():
-        for training in (False, True):
-            draws = np.stack([call(inputs, training=training)["pooled_output"] for _ in range(_DRAWS)])
-            deviation = float(draws.std(axis=0).mean())
-            _expect(deviation > 1e-3 if training else deviation < 1e-6,
-                    f"{name}pooled_output deviates by {deviation:.1e} over {_DRAWS} calls with training={training}")
-
-
-def _static_shapes(loaded, _):
-    shapes = {}
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 10], tf.int32)] * 3)
-    def call(*inputs):
-        outputs = loaded(dict(zip(_KEYS, inputs)))
-        shapes.update({key: outputs[key].shape for key in ("pooled_output", "sequence_output")})
-        return outputs["pooled_output"]
-
-    call.get_concrete_function()
-    pooled, sequence = map(str, shapes.values())
-    hidden = loaded(_inputs(1, 2))["pooled_output"].shape[-1]
-    _expect((pooled, sequence) == (f"(None, {hidden})", f"(None, 10, {hidden})"),
-            f"inputs (None, 10) gave pooled_output {pooled}, sequence_output {sequence}")
-
-
-def _variables(loaded, _):
-    variables = {variable.ref() for variable in loaded.variables}
-    _expect(variables, "variables is empty")
-    stray = [v.name for v in loaded.trainable_variables if v.ref() not in variables or not v.trainable]
-    _expect(not stray, f"not in variables, or not trainable: {', '.join(stray)}")
-    for loss in loaded.regularization_losses:
-        _expect(callable(loss), f"regularization_losses holds a {type(loss).__name__}")
-        _expect(loss().shape == (), f"a regularization loss has shape {loss().shape}")
-
-
-def _nothing_else(_, path):
-    with open(os.path.join(path, "saved_model.pb"), "rb") as file:
-        nodes = SavedModel.FromString(file.read()).meta_graphs[0].object_graph_def.nodes
-    for node in nodes:
-        children = {child.local_name for child in node.children}
-        _expect("optimizer" not in children and node.user_object.identifier != "optimizer", "an optimizer is saved")
-        _expect('"class_name": "Lambda"' not in node.user_object.metadata, "a Lambda layer, Python bytecode, is saved")
-
-
-def _assets(loaded, _):
-    if hasattr(loaded, "sp_model_file"):
-        raise _NotApplicable("its tokenizer is SentencePiece")
-    with open(loaded.vocab_file.asset_path.numpy(), "rb") as file:
-        pieces = file.read().count(b"\n")
-    lower_case = loaded.do_lower_case
-    _expect(lower_case.dtype == tf.bool and not lower_case.trainable, f"do_lower_case is {lower_case}")
-    return f"{pieces} pieces, do_lower_case {bool(lower_case.numpy())}"
-
-
-def _mlm(loaded, _):
-    if not hasattr(loaded, "mlm"):
-        raise _NotApplicable("it has no .mlm")
-    outputs = loaded.mlm(_inputs(2, 5) | {"masked_lm_positions": tf.constant([[1, 2, 3], [0, 1, 2]])})
-    expected = {"pooled_output", "sequence_output", "encoder_outputs", "mlm_logits"}
-    _expect(set(outputs) == expected, f"the keys are {', '.join(sorted(outputs))}")
-    _expect(outputs["mlm_logits"].shape[:2] == (2, 3), f"mlm_logits has shape {outputs['mlm_logits'].shape}")
-    root, head = ({v.name for v in part.trainable_variables} for part in (loaded, loaded.mlm))
-    _expect(root < head, "the root's trainable_variables must be a part of those of .mlm")
-
-
-# docs/hub_contract.md holds the same lines. 4 and 12 to 14 are the exporter's own affair, which no artifact shows.
-CHECKS = (
-    (1, "the root is callable with a dict of input_word_ids, input_mask, input_type_ids, int32 [batch, seq]",
-     _dict_call),
-    (1, "a list of the three returns the list [pooled_output, sequence_output]", _list_call),
-    (2, "training is a Python bool, False by default, and both values are traced", _training_is_traced),
-    (3, "a dict returns pooled_output, default (the same), sequence_output and encoder_outputs, float32", _outputs),
-    (5, "hub.KerasLayer(path, trainable=True) has the trainable variables as weights, in order", _hub_layer),
-    (6, "dropout is off with training=False and alive with training=True", _dropout),
-    (7, "inputs of static length give outputs of static shape", _static_shapes),
-    (8, "variables holds trainable_variables; regularization_losses are callables that return a scalar", _variables),
-    (9, "no optimizer is saved and no Python lambda is needed to load", _nothing_else),
-    (10, "vocab_file is an asset that can be read; do_lower_case is a non-trainable variable", _assets),
-    (11, ".mlm also takes masked_lm_positions, returns mlm_logits, and trains the root's variables and its head's",
-     _mlm),
-)
+        return tf.saved_model.load(path)
+    except (tf.errors.NotFoundError, FileNotFoundError) as error:
+        if "Op type not registered" not in str(error):
+            raise
+        if importlib.util.find_spec("tensorflow_text") is None:
+            raise InputError(f"{path}: {one_line(error)}; it may need tensorflow-text: "
+                             "pip install keras-bert-hub[text]") from None
+        importlib.import_module("tensorflow_text")  # registers its operations
+        return tf.saved_model.load(path)

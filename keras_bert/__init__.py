@@ -17,6 +17,8 @@ _HOMES = {
     "HubLayer": "keras_bert.hub",
     "InputError": "keras_bert.errors",
     "export_encoder": "keras_bert.export",
+    "export_preprocessor": "keras_bert.export",
+    "export_text_model": "keras_bert.export",
     "find_pretrained": "keras_bert.presets",
     "finetune": "keras_bert.training",
 }

@@ -2,12 +2,14 @@
 
 import importlib
 import os
+import re
 import sys
+import warnings
 
 from absl import flags
 
 from keras_bert import __version__
-from keras_bert.errors import InputError, Stopped
+from keras_bert.errors import InputError, InputWarning, Stopped
 
 # The line of each command in the overview; its code is `keras_bert.commands.<name>`.
 COMMANDS = {
@@ -15,8 +17,10 @@ COMMANDS = {
     "evaluate": "Score a fine-tuned model on labelled texts.",
     "predict": "Answer texts with a fine-tuned model.",
     "export": "Write an encoder as a Hub-style SavedModel.",
+    "export preprocessor": "Write a tokenizer as a SavedModel that takes strings.",
+    "export text-model": "Write a model as a SavedModel that takes strings and answers them.",
     "make-vocab": "Learn a vocabulary from text.",
-    "verify": "Check a SavedModel against the contract of a Hub-style encoder.",
+    "verify": "Check a SavedModel against the contract of a Hub-style encoder or preprocessor.",
     "presets": "List the pretrained encoders that have a name.",
 }
 # Commands that take texts or paths as arguments; the others take flags alone.
@@ -26,12 +30,15 @@ _TAKE_ARGUMENTS = ("predict", "verify")
 def main(arguments=None):
     """The console script. Exits with 0, with 1 for bad input, 2 for bad usage, 130 for Ctrl-C,
     143 for SIGTERM."""
+    warnings.showwarning = _show_warning
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments):
     """Runs one command; returns the exit status."""
     name, *rest = arguments or ["--help"]
+    if rest and f"{name} {rest[0]}" in COMMANDS:
+        name, rest = f"{name} {rest[0]}", rest[1:]
     if name == "--version":
         print(f"keras-bert-hub {__version__}")
         return 0
@@ -40,7 +47,7 @@ def run(arguments):
         return 0 if arguments else 2
     if name not in COMMANDS:
         return _fail(f"{name!r} is not a command; the commands are {', '.join(COMMANDS)}", 2)
-    command = importlib.import_module(f"keras_bert.commands.{name.replace('-', '_')}")
+    command = importlib.import_module(f"keras_bert.commands.{re.sub('[ -]', '_', name)}")
     values = flags.FlagValues()
     command.define(values)
     if {"-h", "--help"} & set(rest):
@@ -79,6 +86,12 @@ def _run(command, values, positional):
         return _fail(error, 1)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
+
+
+def _show_warning(message, category, *_):
+    """Ours as one line; other libraries' are not the user's business."""
+    if category is InputWarning:
+        print(f"keras-bert: warning: {message}", file=sys.stderr)
 
 
 def _fail(message, status):

@@ -1,4 +1,4 @@
-"""`keras-bert verify`: checks a SavedModel against the contract of a Hub-style encoder."""
+"""`keras-bert verify`: checks a SavedModel against the contract of a Hub-style encoder or preprocessor."""
 
 import dataclasses
 import json
@@ -17,7 +17,8 @@ def define(values):
 def run(values, paths):
     if len(paths) != 1:
         raise InputError(f"verify takes the path of one SavedModel; got {len(paths)}")
-    from keras_bert.export.verify import FAILED, verify
+    from keras_bert.export.checking import FAILED
+    from keras_bert.export.verify import verify
 
     results = verify(paths[0])
     if values.format == "json":

@@ -1,6 +1,7 @@
 """The rules and a vocabulary as arrays over all code points, for the tokenizer in the graph."""
 
 import collections
+import functools
 import unicodedata
 
 import numpy as np
@@ -77,10 +78,11 @@ def _cells_of(words, symbols):
     return row
 
 
+@functools.cache
 def sigma_context():
     """Two bool [CODE_POINTS]: characters that a final sigma does not see (case-ignorable and deleted ones), and the
     cased ones, as `str.lower` knows them."""
-    unseen, cased = deleted(), np.zeros(CODE_POINTS, bool)
+    unseen, cased = deleted().copy(), np.zeros(CODE_POINTS, bool)
     for code_point in _all_assigned():
         character = chr(code_point)
         cased[code_point] = (character + "Σ").lower()[-1] == "ς"
@@ -88,6 +90,7 @@ def sigma_context():
     return unseen, cased
 
 
+@functools.cache
 def deleted():
     """What BERT deletes: bool [CODE_POINTS]."""
     table = np.zeros(CODE_POINTS, bool)
@@ -96,10 +99,11 @@ def deleted():
     return table
 
 
+@functools.cache
 def decompositions(rules):
-    """What each code point is lower-cased and decomposed to before marks are dropped: int32 [CODE_POINTS] of rows, -1
+    """What each code point is lower-cased and decomposed to before marks are dropped: int16 [CODE_POINTS] of rows, -1
     where nothing changes, and int32 [n, longest], the rows: code points, -1 after the last."""
-    which = np.full(CODE_POINTS, -1, np.int32)
+    which = np.full(CODE_POINTS, -1, np.int16)
     rows = []
     for code_point in _all_assigned():
         character = chr(code_point)
@@ -110,9 +114,10 @@ def decompositions(rules):
     return which, _padded(rows)
 
 
+@functools.cache
 def combining_classes():
-    """The canonical combining class of each code point: int32 [CODE_POINTS]."""
-    classes = np.zeros(CODE_POINTS, np.int32)
+    """The canonical combining class of each code point: uint8 [CODE_POINTS]."""
+    classes = np.zeros(CODE_POINTS, np.uint8)
     for code_point in _all_assigned():
         classes[code_point] = unicodedata.combining(chr(code_point))
     return classes

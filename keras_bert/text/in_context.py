@@ -53,7 +53,7 @@ class InContext(tf.Module):
         return tf.where(is_final, ord("ς"), code_point)
 
     def _decomposed(self, code_point):
-        row = tf.gather(self._decomposition, code_point)
+        row = tf.cast(tf.gather(self._decomposition, code_point), tf.int32)
         parts = tf.gather(self._parts, tf.maximum(row, 0))
         alone = tf.concat([code_point[:, None], tf.fill(tf.shape(parts[:, 1:]), -1)], 1)
         parts = tf.where(row[:, None] >= 0, parts, alone)
@@ -62,10 +62,13 @@ class InContext(tf.Module):
         index = tf.cast(at[:, 0], tf.int32)
         return tf.gather_nd(parts, at), index, index
 
+    def _combining(self, code_point):
+        return tf.cast(tf.gather(self._class, code_point), tf.int32)
+
     def _in_order(self, code_point, first, last):
         """Marks between two starters by combining class, in their old order where it is the same. Who changes places
         comes from the whole of the run."""
-        combining = tf.gather(self._class, code_point)
+        combining = self._combining(code_point)
         run = tf.cumsum(tf.cast(tf.equal(combining, 0), tf.int64))
         order = run * 256 + tf.cast(combining, tf.int64)
 
@@ -87,7 +90,7 @@ class InContext(tf.Module):
     def _composed(self, *characters):
         """Composes each starter with the first mark, or starter, that it can, until there is none."""
         def step(_, code_point, first, last):
-            combining = tf.gather(self._class, code_point)
+            combining = self._combining(code_point)
             is_starter = tf.equal(combining, 0)
             index = tf.range(tf.size(code_point))
             starters = tf.concat([[-1], tf.cast(tf.where(is_starter)[:, 0], tf.int32)], 0)

@@ -1,11 +1,13 @@
 """`BertTokenizer`: texts to word-piece ids, offline, with the `tokenizers` library."""
 
+import itertools
 import os
+import warnings
 
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.files import read_json, write_json
 from keras_bert.text import packing
 from keras_bert.text.rules import Rules
@@ -14,6 +16,7 @@ from keras_bert.text.vocabulary import holds_hangul_syllables, load_vocabulary
 # google-research/bert `tokenization.py`: a longer word is [UNK].
 MAX_WORD_LENGTH = 200
 UNKNOWN = "[UNK]"
+_SAMPLE = 1000
 
 
 class BertTokenizer:
@@ -22,7 +25,7 @@ class BertTokenizer:
 
     Args:
         vocabulary: list of word pieces, ids in order, or the path of a `vocab.txt`.
-        lower_case: lower-case the text; true for uncased models.
+        lower_case: lower-case the text; true for uncased models. Where None, if the vocabulary has no capital letters.
         strip_accents: decompose (NFD) and drop combining marks; as `lower_case` where None.
         split_cjk: make each CJK ideograph a word.
         normalization: `NFC` or `none`. Stripping accents takes Hangul syllables apart, which a vocabulary of jamo needs
@@ -31,6 +34,8 @@ class BertTokenizer:
 
     def __init__(self, vocabulary, lower_case=True, strip_accents=None, split_cjk=True, normalization=None):
         self.vocabulary = load_vocabulary(vocabulary) if isinstance(vocabulary, (str, os.PathLike)) else vocabulary
+        if lower_case is None:
+            lower_case = not any(piece != piece.lower() for piece in self.vocabulary if not piece.startswith("["))
         strip_accents = lower_case if strip_accents is None else strip_accents
         if normalization is None:
             normalization = "NFC" if strip_accents and holds_hangul_syllables(self.vocabulary) else "none"
@@ -44,17 +49,10 @@ class BertTokenizer:
 
     @classmethod
     def from_folder(cls, folder):
-        """Reads `vocab.txt` and, where there is one, `tokenizer_config.json` (Hugging Face's file) from a folder.
-        Without it the vocabulary decides: one with cased pieces is not lower-cased."""
+        """Reads `vocab.txt` and, where there is one, `tokenizer_config.json` (Hugging Face's file) from a folder."""
         path = os.path.join(folder, "tokenizer_config.json")
-        settings = {}
-        if os.path.exists(path):
-            settings = read_json(path)
-        vocabulary = load_vocabulary(os.path.join(folder, "vocab.txt"))
-        lower_case = settings.get("do_lower_case")
-        if lower_case is None:
-            lower_case = not any(piece != piece.lower() for piece in vocabulary if not piece.startswith("["))
-        return cls(vocabulary, lower_case, settings.get("strip_accents"),
+        settings = read_json(path) if os.path.exists(path) else {}
+        return cls(os.path.join(folder, "vocab.txt"), settings.get("do_lower_case"), settings.get("strip_accents"),
                    settings.get("tokenize_chinese_chars", True), settings.get("normalization"))
 
     def save_settings(self, folder):
@@ -78,6 +76,13 @@ class BertTokenizer:
         ids = [index for text in self.ids(texts) for index in text]
         words = sum(len(self.rules.normalize(text).split()) for text in texts)
         return ids.count(self.unk_id) / max(words, 1)
+
+    def warn_if_unknown(self, texts, source):
+        """Warns, in the name of their source, if the vocabulary cannot spell most words of the first 1,000 texts."""
+        rate = self.unknown_rate(list(itertools.islice(texts, _SAMPLE)))
+        if rate > 0.5:
+            warnings.warn(f"{source}: the vocabulary cannot spell {rate:.0%} of the words, they become [UNK]; is it "
+                          "the one of this language, in this casing and normalization?", InputWarning, stacklevel=2)
 
     def pack(self, texts, text_pairs=None, max_length=128):
         """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP], cut to `max_length`, the longer text first.

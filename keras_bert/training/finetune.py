@@ -90,6 +90,7 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", text="text",
         raise InputError(f"{valid}: must have one text or two a row as {train} has")
     folder = find_pretrained(init_from)
     tokenizer = BertTokenizer.from_folder(folder)
+    tokenizer.warn_if_unknown((example.text for example in train_data.examples), train)
     train_batches = train_data.batches(tokenizer, max_length, whole=bool(devices))
     valid_batches = valid_data.only(valid_data.targets >= 0).batches(tokenizer, max_length)
     with _sharing(devices, batch_size, train_batches, valid_batches):

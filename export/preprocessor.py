@@ -1,0 +1,97 @@
+"""The preprocessor SavedModel: strings to the inputs of an encoder, by TensorFlow's core operations alone (the common
+text API, https://www.tensorflow.org/hub/common_saved_model_apis/text).
+
+    root                   string [batch] -> dict of input_word_ids, input_mask, input_type_ids, int32 [batch, length]
+    .tokenize              string [batch] -> int32 ragged [batch, (words), (pieces)]
+    .tokenize_with_offsets string [batch] -> the same, and int64 starts and limits of each piece, in bytes of the text
+    .bert_pack_inputs      a list of one to four of these, or of [batch, (tokens)], and seq_length -> as the root
+    .tokenize.get_special_tokens_dict() -> int32 padding_id, start_of_sequence_id, end_of_segment_id, vocab_size, and
+                           mask_id where the vocabulary has [MASK]
+
+Attributes: `vocab_file` (asset), `do_lower_case`. Signature `serving_default`: sentences to the three tensors.
+"""
+
+import tensorflow as tf
+
+from keras_bert.errors import InputError
+from keras_bert.files import check_free
+from keras_bert.text.graph_packing import MAX_SEGMENTS, TRUNCATORS, flatten, pack
+from keras_bert.text.graph_tokenizer import GraphTokenizer
+
+from .writing import Callable, save
+
+_TEXTS = tf.TensorSpec([None], tf.string, "sentences")
+
+
+class _Function(Callable):
+    """A function that has parts of its own."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.__call__ = function
+
+
+class Preprocessor(Callable):
+    """The root object.
+
+    Args:
+        tokenizer: the `BertTokenizer` to take over.
+        seq_length: the length that the root pads and cuts to.
+        truncator: `round_robin` or `waterfall`: how `bert_pack_inputs` shares the length out to segments.
+    """
+
+    def __init__(self, tokenizer, seq_length, truncator):
+        super().__init__()
+        graph = GraphTokenizer(tokenizer)
+        special_tokens = _Function(tf.function(lambda: _special_tokens(tokenizer), input_signature=[]))
+        self.tokenize = _Function(tf.function(graph.tokenize, input_signature=[_TEXTS], autograph=False))
+        self.tokenize_with_offsets = _Function(
+            tf.function(graph.tokenize_with_offsets, input_signature=[_TEXTS], autograph=False))
+        self.tokenize.get_special_tokens_dict = special_tokens
+        self.tokenize_with_offsets.get_special_tokens_dict = special_tokens
+
+        pack_flat = tf.function(
+            lambda segments, length: pack(segments, length, tokenizer, truncator), autograph=False)
+
+        def bert_pack_inputs(inputs, seq_length=seq_length):
+            return pack_flat([flatten(segment) for segment in inputs], tf.convert_to_tensor(seq_length))
+
+        def preprocess(texts):
+            return pack([flatten(graph.tokenize(texts))], seq_length, tokenizer, truncator)
+
+        self.bert_pack_inputs = _Function(tf.function(bert_pack_inputs, autograph=False))
+        self.__call__ = tf.function(preprocess, input_signature=[_TEXTS], autograph=False)
+        for segments in range(1, MAX_SEGMENTS + 1):
+            for rank in (2, 3):
+                tokens = tf.RaggedTensorSpec([None] * rank, tf.int32)
+                self.bert_pack_inputs.__call__.get_concrete_function(
+                    [tokens] * segments, seq_length=tf.TensorSpec([], tf.int32))
+
+
+def export_preprocessor(tokenizer, path, *, seq_length=128, truncator="round_robin", overwrite=False):
+    """Writes a preprocessor SavedModel; it stands at `path` whole or not at all.
+
+    Args:
+        tokenizer: a `BertTokenizer`.
+        path: folder to write.
+        seq_length, truncator: see `Preprocessor`.
+        overwrite: whether to replace what stands at `path`.
+
+    Raises:
+        InputError: `path` is taken or cannot be written, or an argument is out of its range.
+    """
+    if seq_length < 3:
+        raise InputError(f"seq_length must be at least 3; got {seq_length}")
+    if truncator not in TRUNCATORS:
+        raise InputError(f"truncator must be one of {', '.join(TRUNCATORS)}; got {truncator!r}")
+    check_free(path, overwrite)
+    module = Preprocessor(tokenizer, seq_length, truncator)
+    save(module, path, {"serving_default": module.__call__.get_concrete_function()}, tokenizer, {}, overwrite)
+
+
+def _special_tokens(tokenizer):
+    tokens = {"padding_id": "[PAD]", "start_of_sequence_id": "[CLS]", "end_of_segment_id": "[SEP]",
+              "mask_id": "[MASK]"}
+    ids = {name: tokenizer.vocabulary.index(token) for name, token in tokens.items() if token in tokenizer.vocabulary}
+    ids["vocab_size"] = len(tokenizer.vocabulary)
+    return {name: tf.constant(value, tf.int32) for name, value in ids.items()}

@@ -1,0 +1,61 @@
+"""What all writers of SavedModels share."""
+
+import os
+import tempfile
+
+import keras
+import tensorflow as tf
+
+from keras_bert.errors import InputError
+from keras_bert.files import written_beside
+from keras_bert.text import save_vocabulary
+
+DTYPES = ("float32", "bfloat16")
+
+
+class Callable(tf.Module):
+    """A part of a SavedModel that is called: by the `tf.function` that an instance has as its `__call__`."""
+
+    def __call__(self, *arguments, **named):
+        return self.__dict__["__call__"](*arguments, **named)
+
+
+def needs_tensorflow():
+    """Refuses to write the variables of a layer that runs on another backend."""
+    if keras.backend.backend() != "tensorflow":
+        raise InputError("export writes a TensorFlow SavedModel: run it with KERAS_BACKEND=tensorflow; "
+                         f"got {keras.backend.backend()}")
+
+
+def check_dtype(dtype):
+    if dtype not in DTYPES:
+        raise InputError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
+
+
+def variable_name(variable):
+    """A variable's path below its model: `bert/block_0/attention/query/kernel`."""
+    return "bert/" + variable.path.split("/", 1)[1]
+
+
+def save(module, path, signatures, tokenizer, assets, overwrite):
+    """Writes a SavedModel with the vocabulary and the casing of its tokenizer; it stands at `path` whole or not at all.
+
+    Args:
+        module: the root, a `tf.Module`. It gets the attributes `vocab_file` (an asset), `do_lower_case` (a
+            non-trainable variable), and those that `assets` names.
+        path: folder to write.
+        signatures: dict of concrete functions.
+        tokenizer: a `BertTokenizer`.
+        assets: dict of attribute to the name of a file and a function that writes it to a path.
+        overwrite: whether to replace what stands at `path`.
+    """
+    module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
+    vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
+    with tempfile.TemporaryDirectory() as sources, written_beside(path, overwrite) as folder:
+        for attribute, (name, write) in {"vocab_file": vocabulary, **assets}.items():
+            write(os.path.join(sources, name))
+            setattr(module, attribute, tf.saved_model.Asset(os.path.join(sources, name)))
+        try:
+            tf.saved_model.save(module, folder, signatures)
+        except tf.errors.OpError as error:  # a full disk, say
+            raise InputError(f"{path}: cannot be written: {error.message.rpartition('; ')[2]}") from None

@@ -1,0 +1,36 @@
+"""`keras-bert export text-model`: writes a model as a SavedModel that takes strings and answers them."""
+
+import os
+
+from absl import flags
+
+REQUIRED = ("model", "output")
+
+
+def define(values):
+    flags.DEFINE_string("model", None, "Folder that finetune wrote, for labels; or a pretrained encoder, a folder or a "
+                        "name, for embeddings.", flag_values=values)
+    flags.DEFINE_string("output", None, "SavedModel folder to write.", flag_values=values)
+    flags.DEFINE_integer("max_length", None, "Longest input in tokens; longer texts are cut. Where not given, what "
+                         "the model was trained with, or 128 for embeddings.", flag_values=values)
+    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "bfloat16: half the size.", flag_values=values)
+    flags.DEFINE_bool("overwrite", False, "Replace output.", flag_values=values)
+
+
+def run(values, _):
+    from keras_bert.convert import load_pretrained
+    from keras_bert.export import export_text_model
+    from keras_bert.presets import find_pretrained
+    from keras_bert.text import BertTokenizer
+    from keras_bert.training import FineTuned
+
+    options = {"dtype": values.dtype, "overwrite": values.overwrite}
+    if os.path.exists(os.path.join(values.model, "settings.json")):
+        tuned = FineTuned.load(values.model)
+        export_text_model(tuned.model, tuned.tokenizer, values.output, labels=tuned.labels, threshold=tuned.threshold,
+                          max_length=values.max_length or tuned.max_length, pairs=tuned.pairs, **options)
+    else:
+        folder = find_pretrained(values.model)
+        export_text_model(load_pretrained(folder), BertTokenizer.from_folder(folder), values.output,
+                          max_length=values.max_length or 128, **options)
+    print(values.output)

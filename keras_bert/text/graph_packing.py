@@ -1,0 +1,95 @@
+"""Token ids of one to four texts to the three inputs of an encoder, as TensorFlow operations."""
+
+import tensorflow as tf
+
+from keras_bert.errors import InputError
+
+MAX_SEGMENTS = 4
+
+
+def round_robin(lengths, limit):
+    """How many tokens to keep of each segment if they take turns, one token each, until `limit` are kept or all.
+
+    Args:
+        lengths: list of int32 [batch].
+        limit: int32 scalar.
+
+    Returns:
+        a list of int32 [batch].
+    """
+    # All get as much as the level, or all they have. The sum of the m shortest and n - m levels is no less than that
+    # gives, and just that for the right m: so the level is the highest that any m allows.
+    in_order = tf.unstack(tf.sort(tf.stack(lengths), axis=0))
+    level, shorter = tf.zeros_like(lengths[0]), tf.zeros_like(lengths[0])
+    for longer in range(len(lengths), 0, -1):
+        level = tf.maximum(level, (limit - shorter) // longer)
+        shorter += in_order[-longer]
+    kept = [tf.minimum(length, level) for length in lengths]
+    left = limit - tf.add_n(kept)
+    for index, length in enumerate(lengths):  # the last round may end before all had their turn
+        takes = tf.cast((length > level) & (left > 0), tf.int32)
+        kept[index] += takes
+        left -= takes
+    return kept
+
+
+def waterfall(lengths, limit):
+    """How many tokens to keep of each segment if the first takes what it needs, the second what is left, and so on;
+    arguments and result as of `round_robin`."""
+    kept = []
+    for length in lengths:
+        kept.append(tf.minimum(length, limit))
+        limit -= kept[-1]
+    return kept
+
+
+TRUNCATORS = {"round_robin": round_robin, "waterfall": waterfall}
+
+
+def flatten(tokens):
+    """Ragged [batch, (tokens)] or [batch, (words), (pieces)] to [batch, (tokens)]."""
+    return tokens.merge_dims(1, -1) if tokens.shape.rank > 2 else tokens
+
+
+def pack(segments, seq_length, tokenizer, truncator):
+    """[CLS] a [SEP] b [SEP] …, cut to `seq_length` and padded.
+
+    Args:
+        segments: one to four ragged int32 [batch, (tokens)].
+        seq_length: int or int32 scalar, at least one more than there are segments.
+        tokenizer: the `BertTokenizer` whose special tokens to use.
+        truncator: a key of `TRUNCATORS`.
+
+    Returns:
+        dict of int32 [batch, seq_length]: input_word_ids; input_mask; input_type_ids, 0 for the first segment, 1 for
+        the second, and so on.
+    """
+    if not 1 <= len(segments) <= MAX_SEGMENTS:
+        raise InputError(f"bert_pack_inputs takes 1 to {MAX_SEGMENTS} segments; got {len(segments)}")
+    batch = segments[0].nrows(out_type=tf.int32)
+    limit = seq_length - len(segments) - 1
+    with tf.control_dependencies([tf.debugging.assert_non_negative(
+            limit, f"seq_length must be at least {len(segments) + 1} for {len(segments)} segments")]):
+        kept = TRUNCATORS[truncator]([tf.cast(segment.row_lengths(), tf.int32) for segment in segments], limit)
+
+    column = tf.range(seq_length)
+    begin = tf.ones_like(kept[0])  # after [CLS]
+    places, ids, type_ids = [], [], tf.zeros([batch, seq_length], tf.int32)
+    for segment, length in zip(segments, kept):
+        row = tf.cast(segment.value_rowids(), tf.int32)
+        place = tf.range(tf.size(row)) - tf.gather(tf.cast(segment.row_starts(), tf.int32), row)
+        is_kept = place < tf.gather(length, row)
+        row, place = tf.boolean_mask(row, is_kept), tf.boolean_mask(place, is_kept)
+        places.append(row * seq_length + tf.gather(begin, row) + place)
+        ids.append(tf.boolean_mask(segment.values, is_kept))
+        begin += length + 1
+        places.append(tf.range(batch) * seq_length + begin - 1)
+        ids.append(tf.fill([batch], tokenizer.sep_id))
+        type_ids += tf.cast(column >= begin[:, None], tf.int32)
+    mask = column < begin[:, None]
+    tokens = tf.scatter_nd(tf.concat(places, 0)[:, None], tf.concat(ids, 0), [batch * seq_length])
+    word_ids = tf.where(column > 0, tf.reshape(tokens, [batch, seq_length]), tokenizer.cls_id)
+    outputs = {"input_word_ids": tf.where(mask, word_ids, tokenizer.pad_id), "input_mask": tf.cast(mask, tf.int32),
+               "input_type_ids": tf.where(mask, type_ids, 0)}
+    # The shape of the batch, which ragged tensors lose on their way.
+    return {name: tf.reshape(tensor, [batch, seq_length]) for name, tensor in outputs.items()}

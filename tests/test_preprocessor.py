@@ -1,0 +1,215 @@
+"""The preprocessor SavedModel: its golden values, its packing against tensorflow-text's, and `verify` on good and bad
+ones."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert.export import export_encoder, export_preprocessor
+from keras_bert.export.checking import FAILED, PASSED, run_check
+from keras_bert.export.preprocessor import Preprocessor
+from keras_bert.export.preprocessor_checks import CHECKS
+from keras_bert.export.verify import verify
+from keras_bert.text import BertTokenizer, truncate_pair
+from keras_bert.text.graph_packing import pack, round_robin, waterfall
+
+GOLDEN = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "d", "ef", "abc", "xy"]
+# Loads a SavedModel with TensorFlow alone, in another process.
+LOAD = """
+import sys, tensorflow as tf
+loaded = tf.saved_model.load(sys.argv[1])
+print(loaded(tf.constant(["abc d ef"]))["input_word_ids"][0, :6].numpy().tolist())
+assert not {"keras_bert", "tensorflow_text"} & set(sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    path = tmp_path_factory.mktemp("golden") / "preprocessor"
+    export_preprocessor(BertTokenizer(GOLDEN), path)
+    return path
+
+
+def statuses(path):
+    return [(result.line, result.status) for result in verify(path)]
+
+
+def test_golden_values(golden):  # of export_tfhub_lib_test.py in the Model Garden
+    loaded = tf.saved_model.load(str(golden))
+    assert loaded(["abc d ef"])["input_word_ids"][0, :6].numpy().tolist() == [2, 6, 4, 5, 3, 0]
+    tokens, starts, limits = loaded.tokenize_with_offsets(["abc d ef"])
+    assert tokens.to_list() == [[[6], [4], [5]]]
+    assert (starts.to_list(), limits.to_list()) == ([[[0], [4], [6]]], [[[3], [5], [8]]])
+    assert loaded.tokenize(["DEF"]).to_list() == [[[1]]]
+    special = {name: int(value) for name, value in loaded.tokenize.get_special_tokens_dict().items()}
+    assert special == {"padding_id": 0, "start_of_sequence_id": 2, "end_of_segment_id": 3, "vocab_size": 8}
+
+
+@pytest.mark.parametrize("lower_case,truncator", [(True, "round_robin"), (False, "waterfall")])
+def test_ours_passes(tmp_path, lower_case, truncator):
+    export_preprocessor(BertTokenizer(GOLDEN, lower_case), tmp_path / "one", truncator=truncator, seq_length=16)
+    results = verify(tmp_path / "one")
+    assert {result.status for result in results} == {PASSED}
+    assert [result.seen for result in results if result.line in (6, 7)] == [
+        truncator.replace("_", " "), "uncased" if lower_case else "cased"]
+
+
+@pytest.mark.parametrize("lower_case", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_the_gardens_passes(tmp_path, lower_case):
+    exporter = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
+    (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN))
+    exporter.export_preprocessing(str(tmp_path / "garden"), vocab_file=str(tmp_path / "vocab.txt"),
+                                  default_seq_length=128, do_lower_case=lower_case, tokenize_with_offsets=True)
+    assert statuses(tmp_path / "garden") == [(line, PASSED) for line, _, _ in CHECKS]
+
+
+def _with_another(part, function):
+    """Puts a function of strings in the place of a part's."""
+    part.__call__ = tf.function(function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+
+
+def _uncut(module, call):
+    _with_another(module, lambda texts: tf.nest.map_structure(lambda ids: tf.pad(ids, [[0, 0], [0, 9]]), call(texts)))
+
+
+def _int64(module, call):
+    tokenize = module.tokenize.__call__
+    _with_another(module.tokenize, lambda texts: tf.cast(tokenize(texts), tf.int64))
+
+
+def _late_offsets(module, call):
+    tokenize = module.tokenize_with_offsets.__call__
+    _with_another(module.tokenize_with_offsets, lambda texts: [
+        part + delta for part, delta in zip(tokenize(texts), (0, 1, 1))])
+
+
+def _no_padding_id(module, call):
+    special = module.tokenize.get_special_tokens_dict
+    special.__call__ = tf.function(lambda: {"vocab_size": tf.constant(8)}, input_signature=[])
+
+
+def _one_segment(module, call):
+    pack_two = module.bert_pack_inputs.__call__
+    module.bert_pack_inputs.__call__ = tf.function(lambda inputs, seq_length=128: pack_two(inputs[:1], seq_length))
+    for rank in (2, 3):
+        for segments in (1, 2):
+            module.bert_pack_inputs.__call__.get_concrete_function(
+                [tf.RaggedTensorSpec([None] * rank, tf.int32)] * segments, seq_length=tf.TensorSpec([], tf.int32))
+
+
+def _other_ids(module, call):
+    shifted = {5: 6, 6: 5}
+    tokenize = module.tokenize.__call__
+    table = tf.constant([shifted.get(index, index) for index in range(8)])
+    _with_another(module.tokenize, lambda texts: tokenize(texts).with_flat_values(
+        tf.gather(table, tokenize(texts).flat_values)))
+
+
+def _unknown_shapes(module, call):
+    tokenize = module.tokenize.__call__
+    _with_another(module.tokenize, lambda texts: tokenize(tf.raw_ops.PlaceholderWithDefault(
+        input=texts, shape=tf.TensorShape(None))))
+
+
+@pytest.mark.parametrize("fault,lines", [
+    (_uncut, {1}), (_int64, {2}), (_late_offsets, {3}), (_no_padding_id, {1, 4, 5}), (_one_segment, {5, 6}),
+    (_other_ids, {7}), (_unknown_shapes, {8})])
+def test_a_fault_fails_its_line(tmp_path, fault, lines):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets/vocab.txt").write_text("\n".join(GOLDEN))
+    module = Preprocessor(BertTokenizer(GOLDEN), 128, "round_robin")
+    fault(module, module.__call__)
+    results = [run_check(*check, module, tmp_path) for check in CHECKS[:-1]]  # the last one saves and loads
+    assert {result.line for result in results if result.status == FAILED} == lines
+
+
+def test_it_stands_alone(golden, tmp_path):
+    """Moved, saved again, the first deleted, loaded where nothing but TensorFlow is imported."""
+    shutil.copytree(golden, tmp_path / "first")
+    tf.saved_model.save(tf.saved_model.load(str(tmp_path / "first")), str(tmp_path / "second"))
+    shutil.rmtree(tmp_path / "first")
+    (tmp_path / "second").rename(tmp_path / "moved")
+    done = subprocess.run([sys.executable, "-c", LOAD, tmp_path / "moved"], capture_output=True, text=True,
+                          cwd=tmp_path)
+    assert done.stdout == "[2, 6, 4, 5, 3, 0]\n", done.stderr
+
+
+def test_the_path_of_the_vocabulary_is_not_in_it(tmp_path):
+    vocabulary = tmp_path / "a-secret-place" / "vocab.txt"
+    vocabulary.parent.mkdir()
+    vocabulary.write_text("\n".join(GOLDEN))
+    export_preprocessor(BertTokenizer(vocabulary), tmp_path / "out")
+    for file in (file for file in (tmp_path / "out").rglob("*") if file.is_file()):
+        content = file.read_bytes()
+        assert b"a-secret-place" not in content and tempfile.gettempdir().encode() + b"/" not in content
+
+
+def _random_segments(rng, count):
+    batch = rng.integers(1, 5)
+    return [tf.ragged.constant([rng.integers(4, 90, rng.integers(0, 12)).tolist() for _ in range(batch)], tf.int32,
+                               ragged_rank=1) for _ in range(count)]
+
+
+@pytest.mark.parametrize("truncator", ["round_robin", "waterfall"])
+def test_packing_equals_tensorflow_texts(truncator):
+    text = pytest.importorskip("tensorflow_text")
+    trimmer = {"round_robin": text.RoundRobinTrimmer, "waterfall": text.WaterfallTrimmer}[truncator]
+    tokenizer = BertTokenizer(GOLDEN)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        segments = _random_segments(rng, rng.integers(1, 5))
+        length = int(rng.integers(len(segments) + 1, 40))
+        ids, types = text.combine_segments(trimmer(length - len(segments) - 1).trim(segments), 2, 3)
+        got = pack(segments, length, tokenizer, truncator)
+        for name, wanted in (("input_word_ids", ids), ("input_type_ids", types), ("input_mask", tf.ones_like(ids))):
+            np.testing.assert_array_equal(got[name], wanted.to_tensor(0, shape=[None, length]))
+
+
+def test_round_robin_is_the_truncation_of_pairs_in_training():
+    for first in range(9):
+        for second in range(9):
+            for limit in range(20):
+                kept = round_robin([tf.constant([first]), tf.constant([second])], limit)
+                wanted = [len(part) for part in truncate_pair([0] * first, [0] * second, limit)]
+                assert [int(length[0]) for length in kept] == wanted
+
+
+def test_truncation_of_four():
+    lengths = [tf.constant([length]) for length in (1, 9, 2, 9)]
+    assert [int(kept[0]) for kept in round_robin(lengths, 10)] == [1, 4, 2, 3]
+    assert [int(kept[0]) for kept in waterfall(lengths, 11)] == [1, 9, 1, 0]
+
+
+def test_it_chains_with_encoders(tmp_path, bert, tokenizer):
+    export_encoder(bert, tmp_path / "encoder", tokenizer)
+    export_preprocessor(tokenizer, tmp_path / "preprocessor", seq_length=12)
+    preprocessor, encoder = (tf.saved_model.load(str(tmp_path / name)) for name in ("preprocessor", "encoder"))
+    texts = ["play some music!", "", "turn the lamp on please " * 9]
+    wanted, _ = bert(tokenizer(texts, max_length=12))
+    np.testing.assert_allclose(encoder(preprocessor(texts))["pooled_output"], wanted, atol=2e-6)
+    pair = [preprocessor.tokenize(part) for part in (texts, texts[::-1])]
+    wanted, _ = bert(tokenizer(texts, texts[::-1], max_length=9))
+    got = encoder(preprocessor.bert_pack_inputs(pair, seq_length=9))["pooled_output"]
+    np.testing.assert_allclose(got, wanted, atol=2e-6)
+
+
+def test_command_line(run, tmp_path):
+    vocabulary, output = tmp_path / "vocab.txt", tmp_path / "out"
+    vocabulary.write_text("\n".join(GOLDEN))
+    (tmp_path / "sample.txt").write_text("abc\n세상 모든 말\n")
+    command = ("export", "preprocessor", f"--vocab={vocabulary}", f"--output={output}")
+    with pytest.warns(UserWarning, match=r"sample.txt: .* 75% of the words"):
+        assert run(*command, "--lower_case=true", "--seq_length=9", f"--sample={tmp_path / 'sample.txt'}") == (
+            0, [str(output)], [])
+    assert tf.saved_model.load(str(output))(["ABC"])["input_word_ids"].numpy().tolist() == [[2, 6, 3] + [0] * 6]
+    for arguments, message in [((), f"{output}: exists already; name another path or pass --overwrite"),
+                               (("--overwrite", "--seq_length=2"), "seq_length must be at least 3; got 2"),
+                               (("--overwrite", f"--vocab={tmp_path / 'no'}"), f"{tmp_path / 'no'}: No such file")]:
+        status, _, messages = run(*command, *arguments)
+        assert status == 1 and len(messages) == 1 and messages[0].startswith(f"keras-bert: {message}")
+    assert tf.saved_model.contains_saved_model(str(output))

@@ -1,0 +1,128 @@
+"""The raw-text SavedModel against the models that it was made from."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert.errors import InputError
+from keras_bert.export import export_text_model
+from keras_bert.models import BertClassifier
+from keras_bert.training import FineTuned
+
+from conftest import TINY, randomize
+
+TEXTS = ["play some music", "", "turn the lamp off please " * 40, "각각의 집 é!", " \t\n"]
+# Loads a SavedModel with TensorFlow alone, in another process.
+ASK = """
+import sys, tensorflow as tf
+answer = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+print(answer(text=tf.constant(sys.argv[2:]))["probabilities"].numpy().tolist())
+assert not {"keras_bert", "tensorflow_text"} & set(sys.modules)
+"""
+
+
+@pytest.fixture
+def classifier(bert):
+    return randomize(BertClassifier(bert, 3))
+
+
+def test_a_classifier_answers_as_predict_does(run, trained, tmp_path):
+    assert run("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'out'}") == (
+        0, [str(tmp_path / "out")], [])
+    tuned = FineTuned.load(trained)
+    answers = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"](text=tf.constant(TEXTS))
+    np.testing.assert_allclose(answers["probabilities"], tuned.probabilities(TEXTS), atol=1e-6)
+    for prediction, label, score, in_scope in zip(tuned.predict(TEXTS), answers["label"].numpy(), answers["score"],
+                                                  answers["in_scope"]):
+        assert label.decode() == prediction.label and abs(float(score) - prediction.score) < 1e-6
+        assert bool(in_scope) == prediction.in_scope
+    labels = tf.saved_model.load(str(tmp_path / "out")).label_file.asset_path.numpy()
+    assert json.loads(tf.io.read_file(labels).numpy()) == tuned.labels
+
+
+def test_pairs_are_cut_as_in_training(classifier, tokenizer, tmp_path):
+    export_text_model(classifier, tokenizer, tmp_path / "out", labels=["a", "나", "c"], pairs=True, max_length=20)
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    others = TEXTS[::-1]
+    wanted = keras.ops.softmax(classifier(tokenizer(TEXTS, others, max_length=20)))
+    answers = loaded(TEXTS, others)
+    np.testing.assert_allclose(answers["probabilities"], wanted, atol=1e-6)
+    assert answers["label"].numpy().tolist() == [["a", "나", "c"][i].encode() for i in np.argmax(wanted, axis=1)]
+    assert "in_scope" not in answers
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text and text_pair must be as many"):
+        loaded(["a"], ["b", "c"])
+
+
+def test_an_encoder_embeds(bert, tokenizer, tmp_path):
+    export_text_model(bert, tokenizer, tmp_path / "out", max_length=30)
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    outputs = loaded(TEXTS)
+    for text, pooled, mean in zip(TEXTS, outputs["pooled_output"], outputs["mean_output"]):
+        wanted_pooled, sequence = bert(tokenizer([text], max_length=30))
+        np.testing.assert_allclose(pooled, wanted_pooled[0], atol=2e-6)
+        np.testing.assert_allclose(mean, np.mean(sequence[0], axis=0), atol=2e-6)  # alone, no text is padded
+    inputs = tokenizer(TEXTS, max_length=30)
+    inputs["input_type_ids"] = inputs.pop("segment_ids")
+    by_ids = loaded.signatures["encode"](**{name: tf.constant(ids) for name, ids in inputs.items()})
+    for name, tensor in by_ids.items():
+        np.testing.assert_allclose(tensor, outputs[name], atol=2e-6)
+
+
+def test_any_batch_and_any_content(classifier, tokenizer, tmp_path):
+    export_text_model(classifier, tokenizer, tmp_path / "out", labels=["a", "b", "c"])
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    assert loaded(tf.constant([], tf.string))["probabilities"].shape == (0, 3)
+    odd = [b"", b"\0", b"\xff\xfe", b"pl\0ay\xf0\x9f some music\xe2\x82", b"play " * 200_000, b"x" * 1_000_000,
+           "\u200b\ufeff\u0301".encode()]
+    plain = ["", "", "", "play some music", "play " * 200, "x" * 300, ""]
+    np.testing.assert_allclose(loaded(odd)["probabilities"], loaded(plain)["probabilities"], atol=1e-6)
+    np.testing.assert_allclose(loaded(odd)["probabilities"], np.concatenate(
+        [loaded([text])["probabilities"] for text in odd]), atol=1e-6)
+
+
+def test_it_stands_alone(classifier, tokenizer, tmp_path):
+    """Saved again, moved, all its sources deleted, loaded where nothing but TensorFlow is imported."""
+    export_text_model(classifier, tokenizer, tmp_path / "first", labels=["a", "b", "c"])
+    tf.saved_model.save(loaded := tf.saved_model.load(str(tmp_path / "first")), str(tmp_path / "second"),
+                        loaded.signatures)
+    shutil.rmtree(tmp_path / "first")
+    (tmp_path / "second").rename(tmp_path / "moved")
+    done = subprocess.run([sys.executable, "-c", ASK, tmp_path / "moved", *TEXTS], capture_output=True, text=True,
+                          cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    wanted = keras.ops.softmax(classifier(tokenizer(TEXTS)))
+    np.testing.assert_allclose(json.loads(done.stdout), wanted, atol=1e-6)
+
+
+def test_bfloat16_is_half_the_size(classifier, tokenizer, tmp_path):
+    sizes, rows = [], []
+    for dtype in ("float32", "bfloat16"):
+        export_text_model(classifier, tokenizer, tmp_path / dtype, labels=["a", "b", "c"], dtype=dtype)
+        loaded = tf.saved_model.load(str(tmp_path / dtype))
+        sizes.append(sum(weight.dtype.size * weight.shape.num_elements() for weight in loaded.weights))
+        rows.append(loaded(TEXTS)["probabilities"])
+    assert sizes[1] < 0.55 * sizes[0]  # the head stays float32
+    np.testing.assert_allclose(*rows, atol=0.02)  # bfloat16 has 8 bits: 0.4% a step
+
+
+@pytest.mark.parametrize("options,message", [
+    ({"max_length": TINY.max_position_embeddings + 1}, "max_length must be 4 to 128, the encoder's longest; got 129"),
+    ({"max_length": 3}, "got 3"), ({"dtype": "int8"}, "dtype must be one of float32, bfloat16; got 'int8'")])
+def test_what_it_refuses(bert, tokenizer, tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        export_text_model(bert, tokenizer, tmp_path / "out", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_command_line_for_embeddings(run, pretrained, bert, tokenizer, tmp_path):
+    assert run("export", "text-model", f"--model={pretrained}", f"--output={tmp_path / 'out'}")[0] == 0
+    pooled = tf.saved_model.load(str(tmp_path / "out"))(["play music"])["pooled_output"]
+    np.testing.assert_allclose(pooled, bert(tokenizer(["play music"]))[0], atol=2e-6)
+    status, _, messages = run("export", "text-model", f"--model={tmp_path / 'no'}", f"--output={tmp_path / 'out2'}")
+    assert status == 1 and len(messages) == 1 and "no" in messages[0]
