@@ -57,7 +57,7 @@ class Preprocessor(Callable):
             return pack_flat([flatten(segment) for segment in inputs], tf.convert_to_tensor(seq_length))
 
         def preprocess(texts):
-            return pack([flatten(graph.tokenize(texts))], seq_length, tokenizer, truncator)
+            return pack([flatten(self.tokenize(texts))], seq_length, tokenizer, truncator)
 
         self.bert_pack_inputs = _Function(tf.function(bert_pack_inputs, autograph=False))
         self.__call__ = tf.function(preprocess, input_signature=[_TEXTS], autograph=False)

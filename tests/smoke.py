@@ -48,7 +48,14 @@ with tempfile.TemporaryDirectory() as folder:
     keras_bert.FineTuned(model, tokenizer, ["bad", "good"], "intent", 16, False).save(folder)
     keras_bert.finetune(folder / "data.tsv", folder / "data.tsv", folder, folder / "model", epochs=2, max_length=16)
     assert "## Scores" in (folder / "model/README.md").read_text()
-    assert keras_bert.FineTuned.load(folder / "model").predict(["good film"])[0].label in ("good", "bad")
+    tuned = keras_bert.FineTuned.load(folder / "model")
+    texts = ["Good film", "bad", "각각 é"]
+    keras_bert.export_text_model(tuned.model, tokenizer, folder / "answers", labels=tuned.labels)
+    answers = tf.saved_model.load(str(folder / "answers"))(texts)
+    np.testing.assert_allclose(answers["probabilities"], tuned.probabilities(texts), atol=1e-6)
+    keras_bert.export_preprocessor(tokenizer, folder / "preprocessor", seq_length=6)
+    word_ids = tf.saved_model.load(str(folder / "preprocessor"))(texts)["input_word_ids"]
+    np.testing.assert_array_equal(word_ids[:, :4], tokenizer(texts)["input_word_ids"][:, :4])
 
 commands = pathlib.Path(sys.executable).with_name("keras-bert")
 version = subprocess.run([commands, "--version"], capture_output=True, text=True, check=True).stdout.strip()

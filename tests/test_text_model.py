@@ -12,10 +12,12 @@ import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
+from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
+from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
-from conftest import TINY, randomize
+from conftest import TINY, TINY_VOCABULARY, randomize
 
 TEXTS = ["play some music", "", "turn the lamp off please " * 40, "각각의 집 é!", " \t\n"]
 # Loads a SavedModel with TensorFlow alone, in another process.
@@ -27,9 +29,16 @@ assert not {"keras_bert", "tensorflow_text"} & set(sys.modules)
 """
 
 
-@pytest.fixture
-def classifier(bert):
-    return randomize(BertClassifier(bert, 3))
+@pytest.fixture(scope="module")
+def classifier():
+    return randomize(BertClassifier(randomize(BertLayer(TINY)), 3))
+
+
+@pytest.fixture(scope="module")
+def exported(classifier, tmp_path_factory):
+    path = tmp_path_factory.mktemp("classifier") / "model"
+    export_text_model(classifier, BertTokenizer(TINY_VOCABULARY), path, labels=["a", "b", "c"])
+    return path
 
 
 def test_a_classifier_answers_as_predict_does(run, trained, tmp_path):
@@ -74,9 +83,8 @@ def test_an_encoder_embeds(bert, tokenizer, tmp_path):
         np.testing.assert_allclose(tensor, outputs[name], atol=2e-6)
 
 
-def test_any_batch_and_any_content(classifier, tokenizer, tmp_path):
-    export_text_model(classifier, tokenizer, tmp_path / "out", labels=["a", "b", "c"])
-    loaded = tf.saved_model.load(str(tmp_path / "out"))
+def test_any_batch_and_any_content(exported):
+    loaded = tf.saved_model.load(str(exported))
     assert loaded(tf.constant([], tf.string))["probabilities"].shape == (0, 3)
     odd = [b"", b"\0", b"\xff\xfe", b"pl\0ay\xf0\x9f some music\xe2\x82", b"play " * 200_000, b"x" * 1_000_000,
            "\u200b\ufeff\u0301".encode()]
@@ -86,9 +94,9 @@ def test_any_batch_and_any_content(classifier, tokenizer, tmp_path):
         [loaded([text])["probabilities"] for text in odd]), atol=1e-6)
 
 
-def test_it_stands_alone(classifier, tokenizer, tmp_path):
-    """Saved again, moved, all its sources deleted, loaded where nothing but TensorFlow is imported."""
-    export_text_model(classifier, tokenizer, tmp_path / "first", labels=["a", "b", "c"])
+def test_it_stands_alone(classifier, tokenizer, exported, tmp_path):
+    """Saved again, moved, the first deleted, loaded where nothing but TensorFlow is imported."""
+    shutil.copytree(exported, tmp_path / "first")
     tf.saved_model.save(loaded := tf.saved_model.load(str(tmp_path / "first")), str(tmp_path / "second"),
                         loaded.signatures)
     shutil.rmtree(tmp_path / "first")
@@ -100,11 +108,11 @@ def test_it_stands_alone(classifier, tokenizer, tmp_path):
     np.testing.assert_allclose(json.loads(done.stdout), wanted, atol=1e-6)
 
 
-def test_bfloat16_is_half_the_size(classifier, tokenizer, tmp_path):
+def test_bfloat16_is_half_the_size(classifier, tokenizer, exported, tmp_path):
+    export_text_model(classifier, tokenizer, tmp_path / "out", labels=["a", "b", "c"], dtype="bfloat16")
     sizes, rows = [], []
-    for dtype in ("float32", "bfloat16"):
-        export_text_model(classifier, tokenizer, tmp_path / dtype, labels=["a", "b", "c"], dtype=dtype)
-        loaded = tf.saved_model.load(str(tmp_path / dtype))
+    for path in (exported, tmp_path / "out"):
+        loaded = tf.saved_model.load(str(path))
         sizes.append(sum(weight.dtype.size * weight.shape.num_elements() for weight in loaded.weights))
         rows.append(loaded(TEXTS)["probabilities"])
     assert sizes[1] < 0.55 * sizes[0]  # the head stays float32

@@ -1,0 +1,148 @@
+"""Tokenizers beside each other: texts to ids, texts a second.
+
+    python benchmarks/tokenizer_speed.py [--vocab=vocab.txt --texts=lines.txt --nolower_case]
+
+Without `--vocab` and `--texts`: English and Korean, from the folder `KERAS_BERT_DATA`. The tokenizers take turns; a
+rate is the size of a batch over its median time. Those in TensorFlow are concrete functions of strings to ragged ids.
+Peers that are not installed are left out. About two minutes.
+"""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import re
+import statistics
+import time
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf  # noqa: E402
+from absl import app, flags  # noqa: E402
+
+from keras_bert.text import BertTokenizer  # noqa: E402
+from keras_bert.text.graph_tokenizer import GraphTokenizer  # noqa: E402
+from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN  # noqa: E402
+from keras_bert.text.vocabulary import load_vocabulary  # noqa: E402
+
+DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
+FLAGS = flags.FLAGS
+flags.DEFINE_string("vocab", None, "A vocab.txt.")
+flags.DEFINE_string("texts", None, "Texts, one a line.")
+flags.DEFINE_bool("lower_case", True, "Whether to lower-case the texts of --texts and strip their accents.")
+flags.DEFINE_integer("turns", 12, "Turns of each tokenizer; one more comes first and is not counted.")
+
+REFERENCE = "FastBertTokenizer"
+BATCHES = {1: 256, 32: 64, 1024: 8}  # texts a batch: batches a turn
+CORPORA = {"English": ("vocab/bert-base-uncased/vocab.txt", "corpora/en/classic_books.txt", True),
+           "Korean": ("vocab/bert-base-multilingual-cased/vocab.txt", "corpora/ko/nsmc_raw_reviews.txt", False)}
+
+
+def in_graph(tokenize):
+    signature = [tf.TensorSpec([None], tf.string)]
+    return tf.function(tokenize, input_signature=signature, autograph=False).get_concrete_function()
+
+
+def graph_tokenizer(vocab, lower_case):
+    graph = GraphTokenizer(BertTokenizer(vocab, lower_case))
+    return in_graph(lambda texts: graph.tokenize(texts).merge_dims(1, 2))
+
+
+def offline_tokenizer(vocab, lower_case):
+    return BertTokenizer(vocab, lower_case).ids
+
+
+def tokenizers_alone(vocab, lower_case):
+    import tokenizers
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    ids = {piece: index for index, piece in enumerate(load_vocabulary(vocab))}
+    tokenizer = tokenizers.Tokenizer(
+        models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_LENGTH))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower_case, strip_accents=lower_case)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return lambda texts: [encoding.ids for encoding in tokenizer.encode_batch_fast(texts)]
+
+
+def fast_bert_tokenizer(vocab, lower_case):
+    import tensorflow_text
+
+    tokenizer = tensorflow_text.FastBertTokenizer(
+        load_vocabulary(vocab), token_out_type=tf.int32, lower_case_nfd_strip_accents=lower_case)
+    return in_graph(tokenizer.tokenize)
+
+
+def bert_tokenizer(vocab, lower_case):
+    import tensorflow_text
+
+    tokenizer = tensorflow_text.BertTokenizer(vocab, token_out_type=tf.int32, lower_case=lower_case)
+    return in_graph(lambda texts: tokenizer.tokenize(texts).merge_dims(1, 2))
+
+
+def full_tokenizer(vocab, lower_case):
+    from official.nlp.tools.tokenization import FullTokenizer
+
+    tokenizer = FullTokenizer(vocab, lower_case)
+    return lambda texts: [tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) for text in texts]
+
+
+TOKENIZERS = {"keras_bert, graph": graph_tokenizer, REFERENCE: fast_bert_tokenizer,
+              "tf_text BertTokenizer": bert_tokenizer, "keras_bert, offline": offline_tokenizer,
+              "tokenizers": tokenizers_alone, "Model Garden": full_tokenizer}
+
+
+def rates(tokenizers, batches):
+    """Texts a second of each tokenizer, by name."""
+    seconds = {name: [] for name in tokenizers}
+    for turn in range(FLAGS.turns + 1):
+        for name, tokenize in tokenizers.items():
+            is_graph = hasattr(tokenize, "structured_outputs")
+            for batch in map(tf.constant, batches) if is_graph else batches:
+                started = time.perf_counter()
+                tokenize(batch)
+                if turn:
+                    seconds[name].append(time.perf_counter() - started)
+    return {name: len(batches[0]) / statistics.median(times) for name, times in seconds.items()}
+
+
+def measure(corpus, vocab, texts, lower_case):
+    """Prints a table for one corpus; returns the rates by batch size and name."""
+    with open(texts, encoding="utf-8") as file:
+        lines = [line.strip() for line in file if line.strip()]
+    tokenizers = {}
+    for name, build in TOKENIZERS.items():
+        try:
+            tokenizers[name] = build(str(vocab), lower_case)
+        except ImportError as error:
+            print(f"without {name}: {error}")
+    results = {size: rates(tokenizers, [lines[i * size:(i + 1) * size] for i in range(min(count, len(lines) // size))])
+               for size, count in BATCHES.items()}
+    print(f"\n{corpus}: texts a second, and as a share of {REFERENCE}'s\n{'batch':22}"
+          + "".join(f"{size:>17}" for size in BATCHES))
+    for name in tokenizers:
+        cells = [(rate[name], rate[name] / rate.get(REFERENCE, float("nan"))) for rate in results.values()]
+        print(f"{name:22}" + "".join(f"{rate:11,.0f} {share:5.2f}" for rate, share in cells))
+    return results
+
+
+def main(_):
+    versions = []
+    for name in ("tensorflow", "tensorflow-text", "tokenizers", "tf-models-official"):
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"no {name}")
+    info = pathlib.Path("/proc/cpuinfo")
+    models = re.findall("model name\\s*: (.*)", info.read_text() if info.exists() else "")
+    print(f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores; {', '.join(versions)}")
+    if FLAGS.vocab and FLAGS.texts:
+        corpora = {FLAGS.texts: (FLAGS.vocab, FLAGS.texts, FLAGS.lower_case)}
+    else:
+        corpora = {name: (DATA / vocab, DATA / texts, lower) for name, (vocab, texts, lower) in CORPORA.items()}
+    print(json.dumps({name: measure(name, *settings) for name, settings in corpora.items()}))
+
+
+if __name__ == "__main__":
+    app.run(main)
