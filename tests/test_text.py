@@ -6,8 +6,6 @@ import pytest
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, truncate_pair
 
-from conftest import DATA, needs_data
-
 
 def full_tokenizer(vocabulary, lower_case):
     """The Model Garden's, with the word limit of Google's original, which its checkpoints were trained with (200; the
@@ -16,19 +14,6 @@ def full_tokenizer(vocabulary, lower_case):
     reference = tokenization.FullTokenizer(str(vocabulary), do_lower_case=lower_case)
     reference.wordpiece_tokenizer.max_input_chars_per_word = 200
     return reference
-
-
-@needs_data
-@pytest.mark.parametrize("name,lower_case", [("bert-base-uncased", True), ("bert-base-multilingual-cased", False)])
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 20])
-def test_ids_equal_the_reference_on_real_text(name, lower_case, every):
-    vocabulary = DATA / "vocab" / name / "vocab.txt"
-    reference = full_tokenizer(vocabulary, lower_case)
-    texts = sorted({line for path in (DATA / "corpora").rglob("*.txt")
-                    for line in path.read_text(encoding="utf-8").split("\n")})[::every]
-    assert len(texts) > 15_000
-    for text, ids in zip(texts, BertTokenizer(vocabulary, lower_case).ids(texts)):
-        assert ids == reference.convert_tokens_to_ids(reference.tokenize(text)), text
 
 
 def test_casing_and_accents_are_apart():

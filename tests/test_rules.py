@@ -1,0 +1,185 @@
+import functools
+import hashlib
+import itertools
+import random
+import string
+import sys
+import unicodedata
+
+import pytest
+
+from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text.rules import Rules
+from keras_bert.text.unicode14 import ASSIGNED
+
+from conftest import DATA, needs_data
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+OPTIONS = list(itertools.product([True, False], [True, False], [True, False], ["none", "NFC"]))
+GOOGLES = [(True, True, True, "none"), (False, False, True, "none")]  # uncased and cased
+
+
+@functools.cache
+def characters():
+    """What Unicode 14 assigns and what no version does. Python after 3.11 knows what came between, and the references
+    of these tests with it."""
+    assigned = {code for first, last in ASSIGNED for code in range(first, last + 1)}
+    return [chr(code) for code in range(sys.maxunicode + 1)
+            if code in assigned or unicodedata.category(chr(code)) == "Cn"]
+
+
+@functools.cache
+def hard_characters():
+    """Characters by what makes them hard."""
+    known = characters()
+    kinds = {kind: [c for c in known if unicodedata.category(c) in kind.split()]
+             for kind in ("Mc", "Cc Cf", "Cn", "Lm Sk", "Lt Lu", "Zs Zl Zp", "Ps Po")}
+    decomposed = [unicodedata.normalize("NFD", c) for c in known if not "\uac00" <= c <= "\ud7a3"]
+    parts = sorted({part for whole in decomposed if len(whole) > 1 for part in whole})
+    return [
+        *kinds.values(),
+        parts,
+        [c for c in known if unicodedata.combining(c)],
+        [c for c, whole in zip(known, decomposed) if c != whole],
+        [chr(code) for code in (*range(0xf900, 0xfb00), *range(0x2f800, 0x2fa20))],  # with their unassigned ends
+        [chr(code) for code in range(0x1100, 0x1200)], "ᄀ하ᅵᆨᇂ가힣각한글", "ㄱㅏᅟᅠﾡￂ\ua960\ud7b0\ud7cb",
+        "aeioAEIO", "\u0300\u0301\u0307\u0316\u0323\u0327\u0338\u0345", "=<>≠≮;\u037e`\u1fef",
+        "ΣσςΑᾳʰ'’.·:^\u00ad\u200b", "Σ", " ", "\u2028\u0085\x1c\u3000\xa0\t\n\0\ufffd",
+        "中\u2b739\u3400\U0002b739\U0002cea2\ue000\u0378\ufdd0\U0010ffff",
+        # A dropped mark that holds two others apart, a mark that composes over another, a syllable with a gap.
+        ["\U0001d16d\u034f\u1bf3", "a\u0316\u0301", "\u1100\u200b\u1161\u11a8"],
+        known,
+    ]
+
+
+def hard_texts(count, seed):
+    """Random texts, the same for a seed."""
+    random_ = random.Random(seed)
+    groups = hard_characters()
+    return ["".join(random_.choice(random_.choice(groups)) for _ in range(random_.randint(1, 12)))
+            for _ in range(count)]
+
+
+def words_of(text, lower_case, strip_accents, split_cjk, normalization):
+    """google-research/bert's `BasicTokenizer` in short, with the options of `Rules`."""
+    kept = [c for c in text if c in "\t\n\r" or c not in "\0\ufffd" and unicodedata.category(c) not in ("Cc", "Cf")]
+    spaced = "".join(f" {c} " if split_cjk and is_ideograph(ord(c)) else c for c in kept)
+    words = []
+    for word in spaced.split():
+        word = word.lower() if lower_case else word
+        if strip_accents:
+            word = "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
+        if normalization == "NFC":
+            word = unicodedata.normalize("NFC", word)
+        words += "".join(f" {c} " if c in string.punctuation or unicodedata.category(c)[0] == "P" else c
+                         for c in word).split()
+    return words
+
+
+def is_ideograph(code):
+    blocks = [(0x3400, 0x4dbf), (0x4e00, 0x9fff), (0xf900, 0xfaff), (0x20000, 0x2a6df), (0x2a700, 0x2ceaf),
+              (0x2f800, 0x2fa1f)]
+    return any(first <= code <= last for first, last in blocks)
+
+
+@pytest.fixture(params=GOOGLES, ids=["uncased", "cased"])
+def googles(request):
+    """Google's rules and the Model Garden's words."""
+    tokenization = pytest.importorskip("official.nlp.tools.tokenization")
+    return Rules(*request.param), tokenization.BasicTokenizer(do_lower_case=request.param[0]).tokenize
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 37])
+def test_each_character_becomes_what_the_reference_makes_of_it(googles, every):
+    rules, reference = googles
+    for character in characters()[::every]:
+        text = f"B{character}e"
+        assert rules.normalize(text).split() == reference(text), ascii(text)
+
+
+@pytest.mark.parametrize("count", [pytest.param(300_000, marks=pytest.mark.slow), 5_000])
+def test_hard_texts_become_the_words_of_the_reference(googles, count):
+    rules, reference = googles
+    for text in hard_texts(count, seed=1):
+        assert rules.normalize(text).split() == reference(text), ascii(text)
+
+
+@pytest.mark.parametrize("count", [pytest.param(50_000, marks=pytest.mark.slow), 1_000])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_option_does_what_it_says(options, count):
+    rules = Rules(*options)
+    for text in hard_texts(count, seed=2):
+        assert rules.normalize(text).split() == words_of(text, *options), ascii(text)
+
+
+@pytest.mark.parametrize("count", [pytest.param(50_000, marks=pytest.mark.slow), 1_000])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_fast_path_gives_what_the_definition_gives(options, count):
+    rules = Rules(*options)
+    for text in hard_texts(count, seed=3):
+        assert rules.normalize(text).split() == rules.normalize_in_context(text).split(), ascii(text)
+
+
+def test_lone_surrogates_are_deleted():
+    assert Rules().normalize("a\ud800b\udfff") == "ab"
+
+
+def test_syllables_stay_syllables_with_nfc():
+    syllables = "".join(map(chr, range(0xac00, 0xd7a4)))
+    assert Rules(normalization="NFC").normalize(syllables) == syllables
+    assert Rules().normalize(syllables) == unicodedata.normalize("NFD", syllables)
+
+
+@pytest.mark.parametrize("options", [o for o in OPTIONS if o[3] == "NFC" or o[1]], ids=str)
+def test_decomposed_korean_becomes_the_same_words(options):
+    # File names of macOS are decomposed.
+    text = " ".join(map(chr, range(0xac00, 0xd7a4))) + " 대한민국의 수도는 서울이다."
+    decomposed = unicodedata.normalize("NFD", text)
+    assert decomposed != text
+    assert Rules(*options).normalize(decomposed).split() == Rules(*options).normalize(text).split()
+
+
+@needs_data
+@pytest.mark.parametrize("name,lower_case,normalization", [
+    ("bert-base-uncased", True, "none"), ("bert-base-chinese", True, "none"), ("koelectra35000", False, "none"),
+    ("bert-base-multilingual-cased", False, "none"), ("koelectra35000", True, "NFC")])
+def test_real_vocabularies_choose_their_normalization(name, lower_case, normalization):
+    assert BertTokenizer(DATA / "vocab" / name / "vocab.txt", lower_case).rules == Rules(
+        lower_case, lower_case, True, normalization)
+
+
+@pytest.mark.parametrize("pieces,lower_case,strip_accents,normalization", [
+    (["가", "##나"], True, None, "NFC"), (["가", "##나"], False, True, "NFC"), (["가", "##나"], True, False, "none"),
+    (["가", "##나"], False, None, "none"), (["ᄀ", "##ᅡ"], True, None, "none"), (["a", "##b"], True, None, "none")])
+def test_an_uncased_vocabulary_of_syllables_chooses_nfc(pieces, lower_case, strip_accents, normalization):
+    assert BertTokenizer(SPECIAL + pieces, lower_case, strip_accents).rules.normalization == normalization
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_settings_come_back(options, tmp_path):
+    tokenizer = BertTokenizer([*SPECIAL, "a", "가"], *options)
+    tokenizer.save_settings(tmp_path)
+    save_vocabulary(tokenizer.vocabulary, tmp_path / "vocab.txt")
+    assert BertTokenizer.from_folder(tmp_path).rules == Rules(*options)
+
+
+@pytest.mark.skipif(unicodedata.unidata_version != "14.0.0", reason="Python 3.11 alone knows exactly Unicode 14")
+def test_the_table_is_unicode_14():
+    assigned = {code for first, last in ASSIGNED for code in range(first, last + 1)}
+    assert assigned == {code for code in range(sys.maxunicode + 1)
+                        if unicodedata.category(chr(code)) not in ("Cn", "Cs")}
+
+
+@pytest.mark.parametrize("text,digest", [
+    ("{}", "e2de455f6dbafef9ae8dff48fef9919e288e1fa1d875f3e2554fe87ee9dada45"),
+    # A character within a final sigma's context, and among marks that change places around it.
+    pytest.param("A{0}Σ e\u0316{0}\u0327", "8d4e6b3daaa00fe4d6092b1fe9fd263cc943368d68826bf7dad0c3b19ff5fa7d",
+                 marks=pytest.mark.slow)], ids=["alone", "context"])
+def test_every_python_makes_the_same_of_every_character(text, digest):
+    # Characters that Unicode 14 lacks and a later one has are among them.
+    codes = sorted({*range(0x32400), *(code for first, last in ASSIGNED for code in range(first, last + 1))})
+    sha256 = hashlib.sha256()
+    for rules in Rules(), Rules(strip_accents=False, normalization="NFC"):
+        for code in codes:
+            sha256.update(" ".join(rules.normalize(text.format(chr(code))).split()).encode() + b"\n")
+    assert sha256.hexdigest() == digest
