@@ -97,12 +97,12 @@ class GraphTokenizer(tf.Module):
 
     def _longest_matches(self, symbol, starts_word, word_at):
         """1 + the id of the piece that starts at each character, 0 where none does: int32 [characters]."""
-        at, piece = self._walk(symbol, word_at)
-        piece_of = tf.math.unsorted_segment_sum(piece + 1, at, tf.size(symbol))  # ten times as fast as scatter_nd
         next_at = tf.concat([word_at[1:], tf.shape(symbol)], 0)
-        long_at = tf.boolean_mask(word_at, next_at - word_at > MAX_WORD_LENGTH)  # or spaces follow
-        long_at = tf.boolean_mask(long_at, tf.gather(symbol, long_at + MAX_WORD_LENGTH) < self._word_starts)
-        unknown_at = tf.concat([tf.boolean_mask(at, piece < 0), long_at], 0)
+        last = tf.minimum(word_at + MAX_WORD_LENGTH, tf.size(symbol) - 1)
+        is_long = (next_at - word_at > MAX_WORD_LENGTH) & (tf.gather(symbol, last) < self._word_starts)  # and no space
+        at, piece = self._walk(symbol, tf.boolean_mask(word_at, ~is_long))
+        piece_of = tf.math.unsorted_segment_sum(piece + 1, at, tf.size(symbol))  # ten times as fast as scatter_nd
+        unknown_at = tf.concat([tf.boolean_mask(at, piece < 0), tf.boolean_mask(word_at, is_long)], 0)
 
         def without_unknown_words():
             word = tf.searchsorted(word_at, unknown_at, side="right") - 1
