@@ -6,7 +6,7 @@ import unicodedata
 
 import numpy as np
 
-from keras_bert.text.rules import CONTEXTUAL, is_deleted, second_halves
+from keras_bert.text.rules import CJK, CONTEXTUAL, is_deleted, second_halves
 from keras_bert.text.trie import double_array
 from keras_bert.text.unicode14 import ASSIGNED
 
@@ -56,7 +56,7 @@ def cells(rules, symbols):
     """
     table = np.zeros(CODE_POINTS, np.int32)
     rows = []
-    for code_point in {*_all_assigned(), *map(ord, symbols)}:
+    for code_point in {*_all_assigned(), *_code_points(CJK), *map(ord, symbols)}:  # assigned or not, these are spaced
         character = chr(code_point)
         flags = IN_CONTEXT if rules.table[code_point] == CONTEXTUAL else 0
         words = rules.normalize_in_context(character) if flags else rules.table[code_point]
@@ -131,7 +131,11 @@ def compositions():
 
 
 def _all_assigned():
-    for first, last in ASSIGNED:
+    return _code_points(ASSIGNED)
+
+
+def _code_points(spans):
+    for first, last in spans:
         yield from range(first, last + 1)
 
 

@@ -109,6 +109,7 @@ class InContext(tf.Module):
             composites = tf.gather(self._composites, tf.boolean_mask(place, composes))
             code_point = tf.tensor_scatter_nd_update(code_point, at, composites)
             last = tf.tensor_scatter_nd_max(last, at, tf.boolean_mask(last, composes))
+            last = tf.where(is_starter, last, tf.maximum(last, tf.gather(last, starter)))  # of marks it reached over
             return (tf.reduce_any(composes),
                     *(tf.boolean_mask(values, ~composes) for values in (code_point, first, last)))
 

@@ -10,12 +10,18 @@ from keras_bert.text.unicode14 import ASSIGNED
 
 NORMALIZATIONS = ("none", "NFC")
 # google-research/bert `tokenization.py`, `_is_chinese_char`.
-_CJK = re.compile("[\u4E00-\u9FFF\u3400-\u4DBF\U00020000-\U0002A6DF\U0002A700-\U0002B73F\U0002B740-\U0002B81F"
-                  "\U0002B820-\U0002CEAF\uF900-\uFAFF\U0002F800-\U0002FA1F]")
+CJK = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
+       (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
 _ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # no punctuation to Unicode, but to BERT
-_RUN = re.compile("[" + "".join(re.escape(chr(first)) + "-" + re.escape(chr(last)) for first, last in ASSIGNED) + "]+")
 # Stands in a table for a character whose words depend on its neighbours. Texts cannot hold it: it is deleted.
 CONTEXTUAL = "\0"
+
+
+def _any_of(spans):
+    return "[" + "".join(f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in spans) + "]"
+
+
+_CJK, _RUN = re.compile(_any_of(CJK)), re.compile(_any_of(ASSIGNED) + "+")
 
 
 @dataclasses.dataclass(frozen=True)
