@@ -73,10 +73,10 @@ def lines():
 @needs_data
 @pytest.mark.parametrize("every", [pytest.param(1, marks=SLOW), 600])
 @pytest.mark.parametrize("name", LOWER_CASE)
-def test_ids_equal_the_references_on_real_text(name, every):
+def test_ids_equal_the_references_on_real_and_random_text(name, every):
     tokenizer, graph = real(name, LOWER_CASE[name])
     reference = full_tokenizer(DATA / "vocab" / name / "vocab.txt", LOWER_CASE[name])
-    sample = lines()[::every]
+    sample = lines()[::every] + hard_texts(100_000 // every, seed=5)
     for at in range(0, len(sample), 2000):
         texts = sample[at:at + 2000]
         assert_same_ids(tokenizer, graph, texts)
