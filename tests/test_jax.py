@@ -8,10 +8,11 @@ import pytest
 HERE = pathlib.Path(__file__).parent
 
 
-@pytest.mark.parametrize("file", ["test_layers.py", "test_parity.py"])
-def test_on_jax(file):
+@pytest.mark.parametrize("chosen", ["not 200_real", pytest.param("200_real", marks=pytest.mark.slow)])
+def test_on_jax(chosen):
     pytest.importorskip("jax")
-    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "not slow", HERE / file],
+    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-k", chosen,
+                          HERE / "test_layers.py", HERE / "test_parity.py"],
                          env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]
 
