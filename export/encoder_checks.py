@@ -89,7 +89,7 @@ def _dropout(loaded, _):
             draws = np.stack([call(inputs, training=training)["pooled_output"] for _ in range(_DRAWS)])
             deviation = float(draws.std(axis=0).mean())
             expect(deviation > 1e-3 if training else deviation < 1e-6,
-                    f"{name}pooled_output deviates by {deviation:.1e} over {_DRAWS} calls with training={training}")
+                   f"{name}pooled_output deviates by {deviation:.1e} over {_DRAWS} calls with training={training}")
 
 
 def _static_shapes(loaded, _):
@@ -105,7 +105,7 @@ def _static_shapes(loaded, _):
     pooled, sequence = map(str, shapes.values())
     hidden = loaded(_inputs(1, 2))["pooled_output"].shape[-1]
     expect((pooled, sequence) == (f"(None, {hidden})", f"(None, 10, {hidden})"),
-            f"inputs (None, 10) gave pooled_output {pooled}, sequence_output {sequence}")
+           f"inputs (None, 10) gave pooled_output {pooled}, sequence_output {sequence}")
 
 
 def _variables(loaded, _):

@@ -90,8 +90,7 @@ def export_preprocessor(tokenizer, path, *, seq_length=128, truncator="round_rob
 
 
 def _special_tokens(tokenizer):
-    tokens = {"padding_id": "[PAD]", "start_of_sequence_id": "[CLS]", "end_of_segment_id": "[SEP]",
-              "mask_id": "[MASK]"}
-    ids = {name: tokenizer.vocabulary.index(token) for name, token in tokens.items() if token in tokenizer.vocabulary}
-    ids["vocab_size"] = len(tokenizer.vocabulary)
-    return {name: tf.constant(value, tf.int32) for name, value in ids.items()}
+    ids = {"padding_id": tokenizer.pad_id, "start_of_sequence_id": tokenizer.cls_id,
+           "end_of_segment_id": tokenizer.sep_id, "mask_id": tokenizer.mask_id,
+           "vocab_size": len(tokenizer.vocabulary)}
+    return {name: tf.constant(value, tf.int32) for name, value in ids.items() if value is not None}

@@ -28,9 +28,9 @@ def run(values, _):
     if os.path.exists(os.path.join(values.model, "settings.json")):
         tuned = FineTuned.load(values.model)
         export_text_model(tuned.model, tuned.tokenizer, values.output, labels=tuned.labels, threshold=tuned.threshold,
-                          max_length=values.max_length or tuned.max_length, pairs=tuned.pairs, **options)
+                          max_length=tuned.max_length if values.max_length is None else values.max_length, pairs=tuned.pairs, **options)
     else:
         folder = find_pretrained(values.model)
         export_text_model(load_pretrained(folder), BertTokenizer.from_folder(folder), values.output,
-                          max_length=values.max_length or 128, **options)
+                          max_length=128 if values.max_length is None else values.max_length, **options)
     print(values.output)

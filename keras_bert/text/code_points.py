@@ -9,9 +9,9 @@ import numpy as np
 from keras_bert.text.rules import CJK, CONTEXTUAL, is_deleted, second_halves
 from keras_bert.text.trie import double_array
 from keras_bert.text.unicode14 import ASSIGNED
+from keras_bert.text.vocabulary import CONTINUES
 
 CODE_POINTS = 0x110000
-CONTINUES = "##"
 # A cell says what becomes of a code point: a symbol of the vocabulary under these flags, the rare ones high.
 SYMBOL = (1 << 20) - 1
 ALONE = 1 << 20  # a word of its own: punctuation, or a CJK ideograph

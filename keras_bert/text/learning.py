@@ -14,11 +14,10 @@ from tokenizers import models, pre_tokenizers, trainers
 from keras_bert.errors import InputError
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN
-from keras_bert.text.vocabulary import holds_hangul_syllables
+from keras_bert.text.vocabulary import CONTINUES, holds_hangul_syllables
 
 SPECIALS = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 HANGUL = ("syllables", "jamo")
-CONTINUES = "##"  # begins a piece that continues a word
 MAX_SIZE = 1_000_000  # the trainer reserves memory for as many pieces before it reads a word
 MAX_WORDS = 2_000_000  # distinct words counted at a time; to learn from as many takes under 3 GB
 MAX_HELD_OUT = 100_000  # lines; more would tell nothing new

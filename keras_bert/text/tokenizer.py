@@ -43,6 +43,7 @@ class BertTokenizer:
         ids = {piece: index for index, piece in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
             ids[token] for token in ("[PAD]", UNKNOWN, "[CLS]", "[SEP]"))
+        self.mask_id = ids.get("[MASK]")  # only pretraining needs it
         self._tokenizer = tokenizers.Tokenizer(
             models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_LENGTH))
         self._tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -73,9 +74,9 @@ class BertTokenizer:
 
     def unknown_rate(self, texts):
         """The share of the words of some texts that the vocabulary cannot spell, between 0 and 1."""
-        ids = [index for text in self.ids(texts) for index in text]
-        words = sum(len(self.rules.normalize(text).split()) for text in texts)
-        return ids.count(self.unk_id) / max(words, 1)
+        words = [word for text in texts for word in self.rules.normalize(text).split()]
+        unknown = sum(self.unk_id in encoding.ids for encoding in self._tokenizer.encode_batch_fast(words))
+        return unknown / max(len(words), 1)
 
     def warn_if_unknown(self, texts, source):
         """Warns, in the name of their source, if the vocabulary cannot spell most words of the first 1,000 texts."""

@@ -2,6 +2,7 @@
 
 from keras_bert.errors import InputError
 
+CONTINUES = "##"  # begins a piece that continues a word
 _NEEDED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 

@@ -4,8 +4,9 @@ import dataclasses
 import itertools
 import math
 
-from keras_bert.text.learning import CONTINUES, SPECIALS
+from keras_bert.text.learning import SPECIALS
 from keras_bert.text.tokenizer import UNKNOWN, BertTokenizer
+from keras_bert.text.vocabulary import CONTINUES
 
 
 @dataclasses.dataclass(frozen=True)
