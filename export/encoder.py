@@ -9,51 +9,76 @@ default False):
     [input_word_ids, input_mask, segment_ids] -> [pooled_output, sequence_output]
 
 Attributes: `variables`, `trainable_variables`, `regularization_losses`, `vocab_file` and `bert_config` (assets),
-`do_lower_case`. Signature `serving_default`: input_word_ids, input_mask, input_type_ids to pooled_output and
-sequence_output.
+`do_lower_case`; of a `BertPretrainer` also `mlm`, which is called like the root, with a dict that holds
+`masked_lm_positions` int32 [batch, n] too, returns `mlm_logits` float32 [batch, n, vocab] in place of `default`, and
+has the head's variables besides the root's. Signature `serving_default`: input_word_ids, input_mask, input_type_ids to
+pooled_output and sequence_output.
 """
 
 import keras
 import tensorflow as tf
 
 from keras_bert.files import check_free
-from keras_bert.layers import BertLayer, standardize_inputs
+from keras_bert.layers import BertLayer, MaskedLMHead, standardize_inputs
 
 from .writing import check_dtype, needs_tensorflow, save, variable_name
 
 
-class EncoderModule(tf.Module):
-    """The root object.
+class _Reusable(tf.Module):
+    """The attributes of a reusable SavedModel.
 
     Args:
-        bert: the `BertLayer` to export; its variables are copied.
+        part: `bert` or `mlm`.
+        sources: its Keras variables, to copy.
         dtype: `float32`, or `bfloat16` for serving: half the size, float32 outputs, nothing trainable.
-        jit_compile: compile the encoder with XLA wherever it runs, once a shape.
+        shared: `tf.Variable`s that it has besides, of another part.
     """
 
     # tf.Module has properties of these names, which have no setter.
     variables = None
     trainable_variables = None
 
-    def __init__(self, bert, dtype, jit_compile):
+    def __init__(self, part, sources, dtype, shared=()):
         super().__init__()
-        self.variables = [
-            tf.Variable(tf.cast(source.value, dtype), trainable=dtype == "float32", name=variable_name(source))
-            for source in bert.weights
+        copies = [
+            tf.Variable(tf.cast(source.value, dtype), trainable=dtype == "float32", name=variable_name(source, part))
+            for source in sources
         ]
+        self.variables = [*shared, *copies]
         self.trainable_variables = [variable for variable in self.variables if variable.trainable]
         self.regularization_losses = []
-        self._encode = tf.function(_stateless_encode(bert.config, dtype, self.variables), jit_compile=jit_compile)
+
+
+class EncoderModule(_Reusable):
+    """The root object.
+
+    Args:
+        model: the `BertLayer` to export, or a `BertPretrainer` for `mlm` too; its variables are copied.
+        dtype: see `_Reusable`.
+        jit_compile: compile the encoder with XLA wherever it runs, once a shape.
+    """
+
+    def __init__(self, model, dtype, jit_compile):
+        bert = model if isinstance(model, BertLayer) else model.bert
+        super().__init__("bert", bert.weights, dtype)
+        twin = bert if bert.dtype_policy.name == dtype else BertLayer(bert.config, dtype=dtype)
+        self._encode = tf.function(_stateless_encode(twin, self.variables), jit_compile=jit_compile)
+        if model is not bert:
+            self.mlm = MaskedLMModule(model, self, dtype)
 
     @tf.function
     def __call__(self, inputs, training=False):
-        # The op draws afresh after each load: tf.random.uniform would bake a global seed in. It stands outside the
-        # compiled function, whose own random numbers follow from this seed.
-        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max) if training else None
-        outputs = self._encode(*standardize_inputs(inputs), seed)
+        outputs = self.encode(inputs, training)
         if isinstance(inputs, dict):
             return outputs | {"default": outputs["pooled_output"]}
         return [outputs["pooled_output"], outputs["sequence_output"]]
+
+    def encode(self, inputs, training):
+        """Every output of the encoder."""
+        # The op draws afresh after each load: tf.random.uniform would bake a global seed in. It stands outside the
+        # compiled function, whose own random numbers follow from this seed.
+        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max) if training else None
+        return self._encode(*standardize_inputs(inputs), seed)
 
     @tf.function
     def serve(self, input_word_ids, input_mask, input_type_ids):
@@ -62,27 +87,54 @@ class EncoderModule(tf.Module):
         return {"pooled_output": pooled, "sequence_output": sequence}
 
 
-def _stateless_encode(config, dtype, variables):
-    """The encoder as a function of its inputs and a seed (None outside training) that reads `variables`. The layer
-    stays out of the module's sight, which would save its weights once more."""
-    bert = BertLayer(config, dtype=dtype)
+class MaskedLMModule(_Reusable):
+    """`mlm`: the encoder of `root` with the masked LM head of a `BertPretrainer`."""
+
+    def __init__(self, pretrainer, root, dtype):
+        super().__init__("mlm", pretrainer.mlm.weights, dtype, shared=root.variables)
+        self._encode = root.encode
+        self._predict = _stateless_predict(pretrainer, self.variables, dtype)
+
+    @tf.function
+    def __call__(self, inputs, training=False):
+        outputs = self._encode(inputs, training)
+        masked = tf.gather(outputs["sequence_output"], inputs["masked_lm_positions"], batch_dims=1)
+        return outputs | {"mlm_logits": self._predict(masked)}
+
+
+def _stateless_encode(twin, variables):
+    """The encoder as a function of its inputs and a seed (None outside training) that reads `variables`. Its `twin`, a
+    `BertLayer`, stays out of the module's sight, which would save its weights once more."""
 
     def encode(word_ids, mask, segment_ids, seed):
-        with keras.StatelessScope(state_mapping=list(zip(bert.weights, variables))):
-            outputs = bert.encode([word_ids, mask, segment_ids], training=seed is not None, seed=seed)
+        with keras.StatelessScope(state_mapping=list(zip(twin.weights, variables))):
+            outputs = twin.encode([word_ids, mask, segment_ids], training=seed is not None, seed=seed)
         return tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), outputs)
 
     return encode
 
 
-def export_encoder(bert, path, tokenizer, *, dtype="float32", jit_compile=False, overwrite=False):
+def _stateless_predict(pretrainer, variables, dtype):
+    """The masked LM head as a function of its inputs that reads `variables`, the encoder's and its own."""
+    twin = MaskedLMHead(pretrainer.mlm.config, dtype=dtype)
+    sources = pretrainer.bert.weights + pretrainer.mlm.weights
+    copies = {source.path: copy for source, copy in zip(sources, variables)}
+    embeddings = copies[pretrainer.bert.embeddings.word_embeddings.embeddings.path]
+
+    def predict(x):
+        with keras.StatelessScope(state_mapping=list(zip(twin.weights, variables[-len(twin.weights):]))):
+            return twin(x, embeddings)
+
+    return predict
+
+
+def export_encoder(model, path, tokenizer, *, dtype="float32", jit_compile=False, overwrite=False):
     """Writes a Hub-style SavedModel of an encoder; it stands at `path` whole or not at all.
 
     Args:
-        bert: a `BertLayer`.
+        model, dtype, jit_compile: see `EncoderModule`.
         path: folder to write.
         tokenizer: the `BertTokenizer` of the encoder; its vocabulary and casing go along.
-        dtype, jit_compile: see `EncoderModule`.
         overwrite: whether to replace what stands at `path`.
 
     Raises:
@@ -91,20 +143,22 @@ def export_encoder(bert, path, tokenizer, *, dtype="float32", jit_compile=False,
     needs_tensorflow()
     check_dtype(dtype)
     check_free(path, overwrite)
-    module = EncoderModule(bert, dtype, jit_compile)
-    assets = {"bert_config": ("bert_config.json", bert.config.to_json)}
+    module = EncoderModule(model, dtype, jit_compile)
+    config = (model if isinstance(model, BertLayer) else model.bert).config
+    assets = {"bert_config": ("bert_config.json", config.to_json)}
     save(module, path, {"serving_default": _trace(module)}, tokenizer, assets, overwrite)
 
 
 def _trace(module):
-    """Traces every form of the call, so that all of them are saved; returns the serving signature."""
-    def tokens(name):
-        return tf.TensorSpec([None, None], tf.int32, name)
+    """Traces every form of the calls, so that all of them are saved; returns the serving signature."""
+    def tokens(*names):
+        return {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
 
     for training in (False, True):
         for segments in ("input_type_ids", "segment_ids"):
-            names = ("input_word_ids", "input_mask", segments)
-            module.__call__.get_concrete_function({name: tokens(name) for name in names}, training=training)
-        module.__call__.get_concrete_function([tokens(name) for name in names], training=training)
-    return module.serve.get_concrete_function(
-        tokens("input_word_ids"), tokens("input_mask"), tokens("input_type_ids"))
+            inputs = tokens("input_word_ids", "input_mask", segments)
+            module.__call__.get_concrete_function(inputs, training=training)
+            if hasattr(module, "mlm"):
+                module.mlm.__call__.get_concrete_function(inputs | tokens("masked_lm_positions"), training=training)
+        module.__call__.get_concrete_function(list(inputs.values()), training=training)
+    return module.serve.get_concrete_function(*tokens("input_word_ids", "input_mask", "input_type_ids").values())

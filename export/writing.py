@@ -32,9 +32,9 @@ def check_dtype(dtype):
         raise InputError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
 
 
-def variable_name(variable):
-    """A variable's path below its model: `bert/block_0/attention/query/kernel`."""
-    return "bert/" + variable.path.split("/", 1)[1]
+def variable_name(variable, part="bert"):
+    """A variable's path below its layer, which is called `part`: `bert/block_0/attention/query/kernel`."""
+    return f"{part}/{variable.path.split('/', 1)[1]}"
 
 
 def save(module, path, signatures, tokenizer, assets, overwrite):

@@ -19,12 +19,14 @@ COMMANDS = {
     "export": "Write an encoder as a Hub-style SavedModel.",
     "export preprocessor": "Write a tokenizer as a SavedModel that takes strings.",
     "export text-model": "Write a model as a SavedModel that takes strings and answers them.",
+    "convert": "Write weights in another library's format.",
+    "fill-mask": "Guess the [MASK] in texts.",
     "make-vocab": "Learn a vocabulary from text.",
     "verify": "Check a SavedModel against the contract of a Hub-style encoder or preprocessor.",
     "presets": "List the pretrained encoders that have a name.",
 }
 # Commands that take texts or paths as arguments; the others take flags alone.
-_TAKE_ARGUMENTS = ("predict", "verify")
+_TAKE_ARGUMENTS = ("fill-mask", "predict", "verify")
 
 
 def main(arguments=None):

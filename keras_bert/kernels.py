@@ -38,6 +38,11 @@ if BACKEND == "tensorflow":
             beta1_power=tf.pow(beta_1, step), beta2_power=tf.pow(beta_2, step), lr=learning_rate, beta1=beta_1,
             beta2=beta_2, epsilon=epsilon, grad=tf.convert_to_tensor(gradient))
 
+    def gather(x, positions):
+        """The rows of x [batch, seq, width] at int32 positions [batch, n]: [batch, n, width]. Without a copy of x as
+        wide as n, which `take_along_axis` makes."""
+        return tf.gather(x, positions, batch_dims=1)
+
     def _fold_in(seed, number):
         return tf.random.fold_in(seed, number)
 
@@ -58,6 +63,9 @@ else:
 
         def load_own_variables(self, store):
             pass
+
+    def gather(x, positions):
+        return ops.take_along_axis(x, ops.expand_dims(positions, -1), axis=1)
 
     def _fold_in(seed, number):
         return ops.cast(jax.random.key_data(jax.random.fold_in(_key(seed), number)), "int32")

@@ -122,17 +122,10 @@ def random_inputs(batch, length, config=TINY, seed=0):
 
 
 def write_huggingface(folder, bert, vocabulary=TINY_VOCABULARY):
-    """Writes an encoder as a Hugging Face folder, with PyTorch's names."""
-    from safetensors.numpy import save_file
-
-    from keras_bert.convert.names import huggingface_names
-    from keras_bert.text import save_vocabulary
+    """Writes an encoder, or a model on one, as a Hugging Face folder."""
+    from keras_bert.convert import huggingface
+    from keras_bert.convert.weights import Weights
 
     folder.mkdir()
-    bert.config.to_json(folder / "config.json")
-    tensors = {name.theirs: np.ascontiguousarray(name.convert(np.asarray(name.variable(bert))))
-               for name in huggingface_names(bert.config)}
-    save_file(tensors, folder / "model.safetensors")
-    save_vocabulary(vocabulary, folder / "vocab.txt")
-    BertTokenizer(vocabulary).save_settings(folder)
+    huggingface.write(Weights.of(bert, BertTokenizer(vocabulary)), folder)
     return folder

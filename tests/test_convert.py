@@ -6,7 +6,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from keras_bert.convert import load_pretrained
-from keras_bert.convert.names import huggingface_names
+from keras_bert.convert.huggingface import TABLE
+from keras_bert.convert.kinds import shapes, variable
+from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 
@@ -25,12 +27,12 @@ def assert_same_weights(got, wanted):
 
 
 def test_every_weight_of_minilm_is_carried(minilm, minilm_bert):
-    names = huggingface_names(minilm_bert.config)
+    names = shapes(minilm_bert.config)
     assert len(names) == len(minilm_bert.weights) == 5 + 16 * 6 + 2 == 103
     tensors = load_file(minilm / "model.safetensors")
-    assert {name.theirs for name in names} == tensors.keys() - {"embeddings.position_ids"}
-    assert {id(name.variable(minilm_bert)) for name in names} == {id(weight) for weight in minilm_bert.weights}
-    assert minilm_bert.count_params() == sum(tensors[name.theirs].size for name in names)
+    assert {TABLE[name].theirs for name in names} == tensors.keys() - {"embeddings.position_ids"}
+    assert {id(variable(minilm_bert, name)) for name in names} == {id(weight) for weight in minilm_bert.weights}
+    assert minilm_bert.count_params() == sum(tensors[TABLE[name].theirs].size for name in names)
 
 
 def test_round_trip(pretrained, bert):
@@ -42,9 +44,8 @@ def test_saved_by_transformers(tmp_path):
     model = transformers.BertForSequenceClassification(transformers.BertConfig(**TINY.to_dict(), num_labels=3))
     model.save_pretrained(tmp_path)  # with the prefix bert. and a head
     loaded = load_pretrained(tmp_path)
-    for name in huggingface_names(TINY):
-        expected = model.bert.state_dict()[name.theirs].numpy()
-        np.testing.assert_array_equal(name.convert(np.asarray(name.variable(loaded))), expected)
+    for name, array in Weights.of(loaded).arrays(TABLE):
+        np.testing.assert_array_equal(array, model.bert.state_dict()[name.theirs].numpy())
 
 
 def test_old_names(pretrained, bert):
@@ -81,7 +82,7 @@ def test_missing_extra_and_misshapen_weights_are_listed_at_once(pretrained):
     change(pretrained, damage)
     with pytest.raises(InputError) as error:
         load_pretrained(pretrained)
-    for words in ("model.safetensors", "missing pooler.dense.bias", "unexpected encoder.layer.2.output.dense.bias",
+    for words in (str(pretrained), "missing pooler.dense.bias", "unexpected encoder.layer.2.output.dense.bias",
                   "embeddings.word_embeddings.weight has shape (59, 16)", "(60, 16)"):
         assert words in str(error.value)
 

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.names import huggingface_names
+from keras_bert.convert.huggingface import TABLE
+from keras_bert.convert.kinds import shapes, variable
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
@@ -40,14 +41,14 @@ def pytorch_twin(model):
     config = model.bert.config
     twin = transformers.BertForSequenceClassification(
         transformers.BertConfig(**config.to_dict(), num_labels=model.num_classes, classifier_dropout=0.0))
-    ours = {f"bert.{name.theirs}": (name.variable(model.bert), name.transposed) for name in huggingface_names(config)}
-    ours |= {"classifier.weight": (model.classifier.kernel, True), "classifier.bias": (model.classifier.bias, False)}
-    pairs = {name: (*ours.pop(name)[:1], parameter, name.endswith("weight") and parameter.ndim == 2
+    ours = {f"bert.{TABLE[name].theirs}": variable(model, name) for name in shapes(config)}
+    ours |= {"classifier.weight": model.classifier.kernel, "classifier.bias": model.classifier.bias}
+    pairs = {name: (ours.pop(name), parameter, name.endswith("weight") and parameter.ndim == 2
                     and "embeddings" not in name) for name, parameter in twin.named_parameters()}
     assert not ours
     with torch.no_grad():
-        for variable, parameter, transposed in pairs.values():
-            parameter.copy_(torch.tensor(in_layout(numpy(variable), transposed)))
+        for source, parameter, transposed in pairs.values():
+            parameter.copy_(torch.tensor(in_layout(numpy(source), transposed)))
     return twin, pairs
 
 
@@ -104,8 +105,8 @@ def test_optimizer_steps_equal_pytorch(classifier):
         theirs.step()
         schedule.step()
         ours.apply([tf.constant(gradient) for gradient in gradients], [variable for variable, _, _ in pairs.values()])
-    for name, (variable, parameter, transposed) in pairs.items():
-        np.testing.assert_allclose(in_layout(numpy(variable), transposed), parameter.detach().numpy(), atol=1e-6,
+    for name, (source, parameter, transposed) in pairs.items():
+        np.testing.assert_allclose(in_layout(numpy(source), transposed), parameter.detach().numpy(), atol=1e-6,
                                    err_msg=name)
 
 

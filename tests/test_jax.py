@@ -8,11 +8,14 @@ import pytest
 HERE = pathlib.Path(__file__).parent
 
 
-@pytest.mark.parametrize("chosen", ["not 200_real", pytest.param("200_real", marks=pytest.mark.slow)])
+LONG = "200_real or padding_never or fit or functional"  # XLA compiles each shape
+
+
+@pytest.mark.parametrize("chosen", [f"not ({LONG})", pytest.param(LONG, marks=pytest.mark.slow)])
 def test_on_jax(chosen):
     pytest.importorskip("jax")
     run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-k", chosen,
-                          HERE / "test_layers.py", HERE / "test_parity.py"],
+                          *(HERE / f"test_{name}.py" for name in ("layers", "parity", "heads"))],
                          env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]
 

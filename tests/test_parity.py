@@ -7,7 +7,8 @@ import pytest
 from keras import ops
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.names import huggingface_names
+from keras_bert.convert import huggingface
+from keras_bert.convert.weights import Weights
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
 
@@ -60,9 +61,8 @@ def torch_twin(bert, **changes):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     config = transformers.BertConfig(**bert.config.to_dict() | changes)
     twin = transformers.BertModel._from_config(config, attn_implementation="eager")
-    twin.load_state_dict({
-        name.theirs: torch.tensor(np.ascontiguousarray(name.convert(ops.convert_to_numpy(name.variable(bert)))))
-        for name in huggingface_names(bert.config)})
+    arrays = Weights.of(bert).arrays(huggingface.TABLE)
+    twin.load_state_dict({name.theirs: torch.tensor(array) for name, array in arrays})
     return twin.eval()
 
 
@@ -140,8 +140,8 @@ TANH = BertConfig.from_dict(TINY.to_dict() | {"hidden_act": "gelu_tanh"})
 
 
 def carry(bert, variables):
-    for name, variable in zip(huggingface_names(bert.config), variables, strict=True):
-        variable.assign(ops.convert_to_numpy(name.variable(bert)).reshape(variable.shape))
+    for read, variable in zip(Weights.of(bert).read.values(), variables, strict=True):
+        variable.assign(read().reshape(variable.shape))
 
 
 def assert_equal_outputs(bert, inputs, pooled, sequence):

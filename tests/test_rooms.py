@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "kernels": set(),
     "layers": {"config", "kernels"},
     "models": {"layers", "config", "kernels"},
-    "convert": {"models", "layers", "config", "presets"},
+    "convert": {"models", "layers", "config", "presets", "text", "export"},
     "data": {"text"},
     "training": {"models", "data", "convert", "text", "kernels", "presets"},
     "hub": set(),
@@ -26,8 +26,8 @@ MAY_IMPORT = {
     "commands": ANYTHING,
     "cli": ANYTHING,
 }
-# BertLayer.from_pretrained is a door: it imports the room behind it when it is called.
-DOORS = {("layers/bert.py", "convert")}
+# The two from_pretrained are doors: they import the room behind them when they are called.
+DOORS = {("layers/bert.py", "convert"), ("models/base.py", "convert")}
 LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "tf_keras",
              "huggingface_hub"}
 MAY_IMPORT_LIBRARIES = {
@@ -36,6 +36,7 @@ MAY_IMPORT_LIBRARIES = {
     "hub": {"tensorflow"},
     "export": {"tensorflow", "tensorflow_hub"},  # tensorflow-hub only where it is installed
     "text": {"tensorflow"},  # for the tokenizer in the graph, which keras_bert.text does not import by itself
+    "convert": {"tensorflow"},  # for the formats that are TensorFlow's, when they are read
     "data": {"tensorflow"},
     "training": {"tensorflow"},
 }

@@ -18,19 +18,19 @@ def define(values):
 
 
 def run(values, _):
-    from keras_bert.convert import load_pretrained
+    from keras_bert.convert import load_pretrained, open_source
     from keras_bert.export import export_text_model
-    from keras_bert.presets import find_pretrained
-    from keras_bert.text import BertTokenizer
     from keras_bert.training import FineTuned
 
     options = {"dtype": values.dtype, "overwrite": values.overwrite}
     if os.path.exists(os.path.join(values.model, "settings.json")):
         tuned = FineTuned.load(values.model)
+        max_length = tuned.max_length if values.max_length is None else values.max_length
         export_text_model(tuned.model, tuned.tokenizer, values.output, labels=tuned.labels, threshold=tuned.threshold,
-                          max_length=tuned.max_length if values.max_length is None else values.max_length, pairs=tuned.pairs, **options)
+                          max_length=max_length, pairs=tuned.pairs, **options)
     else:
-        folder = find_pretrained(values.model)
-        export_text_model(load_pretrained(folder), BertTokenizer.from_folder(folder), values.output,
-                          max_length=128 if values.max_length is None else values.max_length, **options)
+        source = open_source(values.model)
+        max_length = 128 if values.max_length is None else values.max_length
+        export_text_model(load_pretrained(source), source.needed_tokenizer(), values.output, max_length=max_length,
+                          **options)
     print(values.output)

@@ -1,35 +1,41 @@
-"""Weights from elsewhere."""
+"""Weights from elsewhere and to elsewhere."""
 
-import os
+import warnings
 
-from keras_bert.convert.huggingface import load_huggingface
+from keras_bert.convert.conversion import FORMATS, convert, open_source
+from keras_bert.convert.kinds import ENCODER, KINDS
+from keras_bert.convert.source import Source
+from keras_bert.errors import InputWarning
 from keras_bert.layers import BertLayer
-from keras_bert.models import load_model
-from keras_bert.presets import find_pretrained
 
-__all__ = ["load_fine_tuned", "load_huggingface", "load_pretrained"]
+__all__ = ["FORMATS", "convert", "load_pretrained", "open_source"]
 
 
-def load_pretrained(name, **kwargs):
-    """A `BertLayer` with pretrained weights.
+def load_pretrained(name, model=BertLayer, config=None, **kwargs):
+    """A model with pretrained weights, from whatever format.
 
     Args:
-        name: path of a Hugging Face folder or of one that `finetune` wrote, a name that `keras-bert presets` lists, or
-            a Hugging Face id `org/name`.
-        **kwargs: arguments of `BertLayer`, e.g. `dtype`.
+        name, config: see `open_source`; or what that returned.
+        model: `BertLayer`, or the class of a head on one. A head that the source does not hold, or holds for another
+            number of classes, starts from random values, with a warning.
+        **kwargs: `dtype`, for the `BertLayer`, and arguments of the head's class.
 
     Raises:
-        InputError: see `find_pretrained` and `load_huggingface`.
+        InputError: see `open_source` and `Source.take`.
     """
-    folder = find_pretrained(name)
-    if os.path.exists(os.path.join(folder, "model.keras")):
-        return load_fine_tuned(folder, **kwargs)
-    return load_huggingface(folder, **kwargs)
-
-
-def load_fine_tuned(folder, **kwargs):
-    """A `BertLayer` with the encoder's weights of a folder that `finetune` wrote."""
-    trained = load_model(folder).bert
-    bert = BertLayer(trained.config, **kwargs)
-    bert.set_weights(trained.get_weights())
-    return bert
+    source = name if isinstance(name, Source) else open_source(name, config)
+    if model is BertLayer:
+        return source.take(ENCODER)[0].build(**kwargs)
+    dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
+    kind = source.kind if KINDS[source.kind].model is model else ENCODER
+    if kind == "pretraining" and kwargs.get("next_sentence") is False:
+        kind = "masked_lm"
+    if kwargs.get("num_classes", source.options.get("num_classes")) != source.options.get("num_classes"):
+        kind = ENCODER
+    weights = source.take(kind)[0]
+    head = model(BertLayer(weights.config, **dtype), **weights.options | kwargs)
+    weights.assign(head)
+    if len(weights.read) < len(head.weights):
+        warnings.warn(f"{source.path}: holds no such head as {model.__name__}'s: it starts from random values",
+                      InputWarning, stacklevel=2)
+    return head

@@ -1,35 +1,135 @@
-"""Reads a Hugging Face folder: `config.json`, `model.safetensors`."""
+"""Hugging Face folders: `config.json`, `model.safetensors` in one file or in shards, `vocab.txt`."""
 
+import functools
 import os
 import re
 
 import numpy as np
 import safetensors
+from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.assign import assign
-from keras_bert.convert.names import huggingface_names
+from keras_bert.convert.folders import read_tokenizer, write_tokenizer
+from keras_bert.convert.format import Format
+from keras_bert.convert.kinds import KINDS
+from keras_bert.convert.names import TRANSPOSED, Name, Table
+from keras_bert.convert.source import Source, detect
 from keras_bert.errors import InputError
-from keras_bert.layers import BertLayer
+from keras_bert.files import read_json, write_json
 
-# Not weights of the encoder: a buffer of old versions, and the heads of BertForPreTraining and of the task models.
-_NOT_ENCODER = re.compile(r"embeddings\.position_ids$|cls\.|classifier\.|qa_outputs\.")
-
-
-def read_safetensors(path):
-    """The tensors of a file as a dict of names to float32 arrays."""
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            return {key: np.asarray(file.get_tensor(key), np.float32) for key in file.keys()}
-    except safetensors.SafetensorError as error:
-        raise InputError(f"{path}: not a whole safetensors file: {error}") from None
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-def find_weights(folder):
-    """The path of the folder's `model.safetensors`; a pickle is refused."""
-    path = os.path.join(folder, "model.safetensors")
-    if os.path.exists(path):
-        return path
+def _dense(ours, theirs):
+    return Name(f"{ours}.kernel", f"{theirs}.weight", TRANSPOSED), Name(f"{ours}.bias", f"{theirs}.bias")
+
+
+def _norm(ours, theirs):
+    return Name(f"{ours}.gamma", f"{theirs}.weight"), Name(f"{ours}.beta", f"{theirs}.bias")
+
+
+# Names of the encoder are those of `BertModel`; the models with heads put `bert.` before them.
+TABLE = Table(
+    Name("bert.embeddings.word_embeddings.embeddings", "embeddings.word_embeddings.weight"),
+    Name("bert.embeddings.position_embeddings.embeddings", "embeddings.position_embeddings.weight"),
+    Name("bert.embeddings.segment_embeddings.embeddings", "embeddings.token_type_embeddings.weight"),
+    *_norm("bert.embeddings.norm", "embeddings.LayerNorm"),
+    *_dense("bert.blocks.{i}.attention.query", "encoder.layer.{i}.attention.self.query"),
+    *_dense("bert.blocks.{i}.attention.key", "encoder.layer.{i}.attention.self.key"),
+    *_dense("bert.blocks.{i}.attention.value", "encoder.layer.{i}.attention.self.value"),
+    *_dense("bert.blocks.{i}.attention.output_dense", "encoder.layer.{i}.attention.output.dense"),
+    *_norm("bert.blocks.{i}.attention_norm", "encoder.layer.{i}.attention.output.LayerNorm"),
+    *_dense("bert.blocks.{i}.intermediate", "encoder.layer.{i}.intermediate.dense"),
+    *_dense("bert.blocks.{i}.output_dense", "encoder.layer.{i}.output.dense"),
+    *_norm("bert.blocks.{i}.output_norm", "encoder.layer.{i}.output.LayerNorm"),
+    *_dense("bert.pooler", "pooler.dense"),
+    *_dense("mlm.dense", "cls.predictions.transform.dense"),
+    *_norm("mlm.norm", "cls.predictions.transform.LayerNorm"),
+    Name("mlm.bias", "cls.predictions.bias"),
+    *_dense("next_sentence", "cls.seq_relationship"),
+    *_dense("classifier", "classifier"),
+    *_dense("regressor", "classifier"),
+    *_dense("span", "qa_outputs"),
+)
+_ARCHITECTURES = {
+    "encoder": "BertModel",
+    "pretraining": "BertForPreTraining",
+    "masked_lm": "BertForMaskedLM",
+    "classification": "BertForSequenceClassification",
+    "regression": "BertForSequenceClassification",
+    "token_classification": "BertForTokenClassification",
+    "span": "BertForQuestionAnswering",
+    "multiple_choice": "BertForMultipleChoice",
+}
+_OLD_NAMES = {"gamma": "weight", "beta": "bias"}
+# The output layer of masked LM, which is the word embeddings and `cls.predictions.bias` once more.
+_TIED = {"cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+         "cls.predictions.decoder.bias": "cls.predictions.bias"}
+
+
+def recognise(path):
+    """Whether a path is this format's: it takes every folder with a config that no other format claims."""
+    return os.path.isfile(os.path.join(path, "config.json"))
+
+
+def read(path, config=None):
+    """The `Source` in a folder; see `Source` for what is read when.
+
+    Raises:
+        InputError: a file is missing, is not what its name says, or is a pickle.
+    """
+    values = read_json(config or os.path.join(path, "config.json"))
+    config = BertConfig.from_json(config or os.path.join(path, "config.json"))
+    stored = {_plain_name(key): place for key, place in _find_tensors(path).items()}
+    names = {key: (file, theirs) for key, (file, theirs, _) in stored.items()}
+    shapes = {key: shape for key, (_, _, shape) in stored.items()}
+    get = functools.partial(_get, names)
+    aside = {"embeddings.position_ids": "a buffer"}
+    for copy, original in _TIED.items():
+        if copy in shapes and original in shapes:
+            if not np.array_equal(get(copy), get(original)):
+                raise InputError(f"{path}: {copy} must be {original} once more: an untied output layer is not BERT's")
+            aside[copy] = f"{original} once more"
+    kind = _kind(values, shapes)
+    options, labels = _head(values, kind, shapes)
+    return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, aside, options, read_tokenizer(path), labels)
+
+
+def write(weights, folder):
+    """Writes the files that transformers' `from_pretrained` reads."""
+    architecture = _ARCHITECTURES[weights.kind]
+    values = weights.config.to_dict() | {"architectures": [architecture]}
+    if "dropout" in weights.options:
+        values["classifier_dropout"] = weights.options["dropout"]
+    labels = weights.labels or [f"LABEL_{i}" for i in range(weights.options.get("num_classes", 0))]
+    labels = ["LABEL_0"] if weights.kind == "regression" else labels
+    if labels:
+        values |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+    if weights.kind == "regression":
+        values["problem_type"] = "regression"
+    write_json(os.path.join(folder, "config.json"), values)
+    write_tokenizer(weights.tokenizer, folder)
+    prefix = "" if weights.kind == "encoder" else "bert."
+    skipped = () if KINDS[weights.kind].is_pooled else ("pooler.",)
+    tensors = {
+        f"{prefix if name.ours.startswith('bert.') else ''}{name.theirs}": array
+        for name, array in weights.arrays(TABLE) if not name.theirs.startswith(skipped)}
+    save_file(tensors, os.path.join(folder, _WEIGHTS), metadata={"format": "pt"})
+
+
+def _find_tensors(folder):
+    """Dict of each tensor's name to (path of its file, name, shape)."""
+    index = os.path.join(folder, _INDEX)
+    if os.path.lexists(os.path.join(folder, _WEIGHTS)):
+        return _list(os.path.join(folder, _WEIGHTS))
+    if os.path.exists(index):
+        places = read_json(index)["weight_map"]
+        tensors = {}
+        for file in sorted(set(places.values())):
+            tensors |= _list(os.path.join(folder, file))
+        if lost := sorted(places.keys() - tensors.keys()):
+            raise InputError(f"{index}: names tensors that its shards do not hold: {', '.join(lost)}")
+        return tensors
     pickle = os.path.join(folder, "pytorch_model.bin")
     if os.path.exists(pickle):
         raise InputError(f"{pickle}: a pickle can run any code when it is read, so it is refused; save the model again "
@@ -37,23 +137,22 @@ def find_weights(folder):
     raise InputError(f"{folder}: a Hugging Face folder needs model.safetensors; there is none")
 
 
-def load_huggingface(folder, **kwargs):
-    """A `BertLayer` with the weights of a folder that `BertModel` or a model with heads was saved to.
+def _list(path):
+    with _opened(path) as file:
+        return {key: (path, key, tuple(file.get_slice(key).get_shape())) for key in file.keys()}
 
-    Args:
-        folder: holds `config.json` and `model.safetensors`.
-        **kwargs: arguments of `BertLayer`, e.g. `dtype`.
 
-    Raises:
-        InputError: a file or weight is missing, left over or does not fit; see `assign`.
-    """
-    config = BertConfig.from_json(os.path.join(folder, "config.json"))
-    path = find_weights(folder)
-    tensors = {_plain_name(key): array for key, array in read_safetensors(path).items()}
-    tensors = {key: array for key, array in tensors.items() if not _NOT_ENCODER.match(key)}
-    bert = BertLayer(config, **kwargs)
-    assign(bert, huggingface_names(config), tensors, path)
-    return bert
+def _get(names, key):
+    path, theirs = names[key]
+    with _opened(path) as file:
+        return file.get_tensor(theirs)
+
+
+def _opened(path):
+    try:
+        return safetensors.safe_open(path, framework="numpy")
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{path}: not a whole safetensors file: {error}") from None
 
 
 def _plain_name(key):
@@ -62,4 +161,29 @@ def _plain_name(key):
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{_OLD_NAMES[match[1]]}", key)
 
 
-_OLD_NAMES = {"gamma": "weight", "beta": "bias"}
+def _kind(values, shapes):
+    """By `architectures`; where there is none, by the weights. One label is a number, as transformers has it."""
+    for architecture in values.get("architectures") or ():
+        for kind, name in _ARCHITECTURES.items():
+            if name == architecture:
+                return "regression" if kind == "classification" and shapes.get("classifier.bias") == (1,) else kind
+    return detect(TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
+
+
+def _head(values, kind, shapes):
+    """(arguments of the head's model, labels)."""
+    if kind == "masked_lm":
+        return {"next_sentence": False}, None
+    if kind not in ("classification", "regression", "token_classification", "multiple_choice"):
+        return {}, None
+    dropout = values.get("classifier_dropout")
+    options = {"dropout": values.get("hidden_dropout_prob", 0.1) if dropout is None else dropout}
+    if kind in ("regression", "multiple_choice"):
+        return options, None
+    options["num_classes"] = shapes.get("classifier.bias", (0,))[0]
+    labels = values.get("id2label") or {}
+    labels = [labels.get(str(i), f"LABEL_{i}") for i in range(options["num_classes"])]
+    return options, labels
+
+
+FORMAT = Format("huggingface", recognise, read, write)

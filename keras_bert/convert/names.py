@@ -1,64 +1,76 @@
-"""Names of the same weights in our layers and elsewhere: ordered, reversible tables."""
+"""Names of the same weights here and elsewhere: reversible tables."""
 
 import dataclasses
-import functools
+import re
 
 import numpy as np
+
+# How another library stores a weight: as we do; a dense kernel as [out, in]; with the axis that counts heads x width,
+# its last or its first, as two.
+SAME, TRANSPOSED, SPLIT_LAST, SPLIT_FIRST = "same", "transposed", "split last", "split first"
 
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """One weight: `ours` is an attribute path from a `BertLayer`, `theirs` the other library's name, `{i}` stands for
-    the block; `transposed` says that they store a dense kernel as [out, in]."""
+    """One weight: `ours` as in `kinds`, `theirs` as the other library calls it, `form` as it stores it. In `theirs`
+    `{i}` stands for the block too, and `{_i}` for nothing in block 0, `_1` in block 1."""
 
     ours: str
     theirs: str
-    transposed: bool = False
+    form: str = SAME
 
     def for_block(self, index):
-        return Name(self.ours.format(i=index), self.theirs.format(i=index), self.transposed)
+        return Name(self.ours.format(i=index), self.theirs.format(i=index, _i=f"_{index}" if index else ""), self.form)
 
-    def variable(self, bert):
-        """The `keras.Variable` of a `BertLayer` that this name stands for."""
-        return functools.reduce(_step, self.ours.split("."), bert)
+    def to_theirs(self, array, config):
+        """Our array in the other library's form."""
+        if self.form == TRANSPOSED:
+            return np.transpose(array)
+        heads = (config.num_attention_heads, config.head_size)
+        if self.form == SPLIT_LAST:
+            return np.reshape(array, (*array.shape[:-1], *heads))
+        return np.reshape(array, (*heads, *array.shape[1:])) if self.form == SPLIT_FIRST else array
 
-    def convert(self, array):
-        """A weight in the other library's layout to ours, or back: the change is its own inverse."""
-        return np.transpose(array) if self.transposed else array
+    def their_shape(self, shape, config):
+        """The other library's shape of a weight that has `shape` here."""
+        return self.to_theirs(np.broadcast_to(np.float32(0), shape), config).shape
 
-
-def _step(parent, name):
-    return parent[int(name)] if name.isdigit() else getattr(parent, name)
-
-
-def _dense(ours, theirs):
-    return Name(f"{ours}.kernel", f"{theirs}.weight", transposed=True), Name(f"{ours}.bias", f"{theirs}.bias")
-
-
-def _norm(ours, theirs):
-    return Name(f"{ours}.gamma", f"{theirs}.weight"), Name(f"{ours}.beta", f"{theirs}.bias")
+    def to_ours(self, array, shape):
+        """The other library's array in our form, float32."""
+        array = np.transpose(array) if self.form == TRANSPOSED else np.reshape(array, shape)
+        return np.asarray(array, np.float32)
 
 
-_HUGGINGFACE_EMBEDDINGS = (
-    Name("embeddings.word_embeddings.embeddings", "embeddings.word_embeddings.weight"),
-    Name("embeddings.position_embeddings.embeddings", "embeddings.position_embeddings.weight"),
-    Name("embeddings.segment_embeddings.embeddings", "embeddings.token_type_embeddings.weight"),
-    *_norm("embeddings.norm", "embeddings.LayerNorm"),
-)
-_HUGGINGFACE_BLOCK = (
-    *_dense("blocks.{i}.attention.query", "encoder.layer.{i}.attention.self.query"),
-    *_dense("blocks.{i}.attention.key", "encoder.layer.{i}.attention.self.key"),
-    *_dense("blocks.{i}.attention.value", "encoder.layer.{i}.attention.self.value"),
-    *_dense("blocks.{i}.attention.output_dense", "encoder.layer.{i}.attention.output.dense"),
-    *_norm("blocks.{i}.attention_norm", "encoder.layer.{i}.attention.output.LayerNorm"),
-    *_dense("blocks.{i}.intermediate", "encoder.layer.{i}.intermediate.dense"),
-    *_dense("blocks.{i}.output_dense", "encoder.layer.{i}.output.dense"),
-    *_norm("blocks.{i}.output_norm", "encoder.layer.{i}.output.LayerNorm"),
-)
-_HUGGINGFACE_POOLER = _dense("pooler", "pooler.dense")
+class Table:
+    """The names of all weights in one format.
+
+    Args:
+        *names: `Name`s, those of one block with `{i}`.
+    """
+
+    def __init__(self, *names):
+        self._names = {name.ours: name for name in names}
+
+    def __contains__(self, ours):
+        return _template(ours) in self._names
+
+    def __getitem__(self, ours):
+        """The `Name` of one of our weights."""
+        block = re.search(r"blocks\.(\d+)\.", ours)
+        name = self._names[_template(ours)]
+        return name.for_block(int(block[1])) if block else name
 
 
-def huggingface_names(config):
-    """The weights of Hugging Face's `BertModel`, in order: 5 + 16 a block + 2 `Name`s."""
-    blocks = (name.for_block(i) for i in range(config.num_hidden_layers) for name in _HUGGINGFACE_BLOCK)
-    return (*_HUGGINGFACE_EMBEDDINGS, *blocks, *_HUGGINGFACE_POOLER)
+def _template(ours):
+    return re.sub(r"blocks\.\d+\.", "blocks.{i}.", ours)
+
+
+def dense(ours, theirs, form=SAME):
+    """Kernel and bias under Keras's names. Where the kernel's outputs are split, the bias is too."""
+    bias = SPLIT_LAST if form == SPLIT_LAST else SAME
+    return Name(f"{ours}.kernel", f"{theirs}/kernel", form), Name(f"{ours}.bias", f"{theirs}/bias", bias)
+
+
+def norm(ours, theirs):
+    """Scale and shift of a layer normalisation under Keras's names."""
+    return Name(f"{ours}.gamma", f"{theirs}/gamma"), Name(f"{ours}.beta", f"{theirs}/beta")

@@ -1,8 +1,17 @@
 """What the layers share: a configuration, and parts made from it."""
 
 import keras
+from keras import ops
 
 from keras_bert.config import BertConfig
+
+_ACTIVATIONS = {
+    "gelu": lambda x: ops.gelu(x, approximate=False),
+    "gelu_new": lambda x: ops.gelu(x, approximate=True),
+    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
+    "relu": ops.relu,
+    "silu": ops.silu,
+}
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -24,6 +33,10 @@ class ConfiguredLayer(keras.layers.Layer):
     def make_norm(self, name):
         return keras.layers.LayerNormalization(
             epsilon=self.config.layer_norm_eps, dtype=self.dtype_policy, name=name)
+
+    def activate(self, x):
+        """The config's `hidden_act`."""
+        return _ACTIVATIONS[self.config.hidden_act](x)
 
     def _initializer(self):
         return keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)

@@ -7,14 +7,6 @@ from keras_bert import kernels
 from keras_bert.layers.attention import SelfAttention
 from keras_bert.layers.base import ConfiguredLayer
 
-_ACTIVATIONS = {
-    "gelu": lambda x: ops.gelu(x, approximate=False),
-    "gelu_new": lambda x: ops.gelu(x, approximate=True),
-    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
-    "relu": ops.relu,
-    "silu": ops.silu,
-}
-
 
 @keras.saving.register_keras_serializable("keras_bert")
 class EncoderBlock(ConfiguredLayer):
@@ -53,6 +45,6 @@ class EncoderBlock(ConfiguredLayer):
         attended, probabilities = self.attention(x, bias, seed=kernels.fold_in(seed, 0))
         attended = kernels.dropout(attended, rate, kernels.fold_in(seed, 1))
         x = self.attention_norm(ops.add(x, attended))
-        expanded = _ACTIVATIONS[self.config.hidden_act](self.intermediate(x))
+        expanded = self.activate(self.intermediate(x))
         output = kernels.dropout(self.output_dense(expanded), rate, kernels.fold_in(seed, 2))
         return self.output_norm(ops.add(x, output)), probabilities

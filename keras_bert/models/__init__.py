@@ -2,5 +2,11 @@
 
 from keras_bert.models.classifier import BertClassifier
 from keras_bert.models.files import load_model
+from keras_bert.models.multiple_choice import BertMultipleChoice
+from keras_bert.models.pretrainer import BertPretrainer
+from keras_bert.models.regressor import BertRegressor
+from keras_bert.models.span_labeler import BertSpanLabeler
+from keras_bert.models.token_classifier import BertTokenClassifier
 
-__all__ = ["BertClassifier", "load_model"]
+__all__ = ["BertClassifier", "BertMultipleChoice", "BertPretrainer", "BertRegressor", "BertSpanLabeler",
+           "BertTokenClassifier", "load_model"]

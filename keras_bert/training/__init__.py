@@ -1,6 +1,7 @@
 """Fine-tuning and its scores."""
 
 from keras_bert.training.evaluation import evaluate
+from keras_bert.training.fill_mask import fill_mask
 from keras_bert.training.finetune import TASKS, finetune
 from keras_bert.training.folder import FineTuned, Prediction
 from keras_bert.training.labelled import Labelled
@@ -8,6 +9,6 @@ from keras_bert.training.loop import enable_determinism
 from keras_bert.training.optimizer import WarmupLinearDecay, make_optimizer
 
 __all__ = [
-    "TASKS", "FineTuned", "Labelled", "Prediction", "WarmupLinearDecay", "enable_determinism", "evaluate", "finetune",
-    "make_optimizer",
+    "TASKS", "FineTuned", "Labelled", "Prediction", "WarmupLinearDecay", "enable_determinism", "evaluate", "fill_mask",
+    "finetune", "make_optimizer",
 ]

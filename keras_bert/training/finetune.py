@@ -14,12 +14,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bert import kernels
-from keras_bert.convert import load_pretrained
+from keras_bert.convert import load_pretrained, open_source
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, written_beside
 from keras_bert.models import BertClassifier
-from keras_bert.presets import find_pretrained
-from keras_bert.text import BertTokenizer
 from keras_bert.training.checkpoints import Checkpoints
 from keras_bert.training.folder import FineTuned
 from keras_bert.training.labelled import Labelled, compiles
@@ -88,13 +86,13 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", text="text",
     valid_data = Labelled.read(valid, text, text_pair, label, train_data.labels, out_of_scope)
     if valid_data.pairs != train_data.pairs:
         raise InputError(f"{valid}: must have one text or two a row as {train} has")
-    folder = find_pretrained(init_from)
-    tokenizer = BertTokenizer.from_folder(folder)
+    source = open_source(init_from)
+    tokenizer = source.needed_tokenizer()
     tokenizer.warn_if_unknown((example.text for example in train_data.examples), train)
     train_batches = train_data.batches(tokenizer, max_length, whole=bool(devices))
     valid_batches = valid_data.only(valid_data.targets >= 0).batches(tokenizer, max_length)
     with _sharing(devices, batch_size, train_batches, valid_batches):
-        model = _make_model(folder, tokenizer, len(train_data.labels), train_batches.steps(batch_size), arguments)
+        model = _make_model(source, tokenizer, len(train_data.labels), train_batches.steps(batch_size), arguments)
     run = {"arguments": {name: value for name, value in arguments.items() if name not in _HOUSEKEEPING},
            "sha256": {"train": train_data.digest(), "valid": valid_data.digest(),
                       "init_from": _digest(model, tokenizer)}}
@@ -134,11 +132,11 @@ def _sharing(devices, batch_size, *batches):
     return tf.distribute.MirroredStrategy(devices).scope()
 
 
-def _make_model(folder, tokenizer, num_labels, steps, arguments):
+def _make_model(source, tokenizer, num_labels, steps, arguments):
     """The classifier, compiled, its optimizer built."""
     keras.utils.set_random_seed(arguments["seed"])
-    bert = load_pretrained(folder, dtype=arguments["dtype"])
-    _check_fit(folder, bert.config, tokenizer, arguments)
+    bert = load_pretrained(source, dtype=arguments["dtype"])
+    _check_fit(source.path, bert.config, tokenizer, arguments)
     if arguments["lora_rank"]:
         bert.enable_lora(arguments["lora_rank"])
     bert.freeze(arguments["freeze_blocks"])
@@ -181,9 +179,9 @@ def _check_arguments(task, epochs, batch_size, learning_rate, warmup_ratio, weig
         raise InputError('log_dir needs TensorBoard: pip install "keras-bert-hub[report]"')
 
 
-def _check_fit(folder, config, tokenizer, arguments):
+def _check_fit(path, config, tokenizer, arguments):
     if len(tokenizer.vocabulary) != config.vocab_size:
-        raise InputError(f"{folder}: vocab.txt must have as many pieces as the config's vocab_size "
+        raise InputError(f"{path}: vocab.txt must have as many pieces as the config's vocab_size "
                          f"({config.vocab_size}); got {len(tokenizer.vocabulary)}")
     for name, most in (("max_length", "max_position_embeddings"), ("freeze_blocks", "num_hidden_layers")):
         if arguments[name] > getattr(config, most):

@@ -1,0 +1,120 @@
+"""Weights from any format to any other, with proof."""
+
+import os
+
+from keras_bert.convert import folder, garden, hub, huggingface, kerashub, tf1
+from keras_bert.convert.kinds import ENCODER
+from keras_bert.convert.proof import differences
+from keras_bert.convert.remap import with_positions, with_vocabulary
+from keras_bert.errors import InputError
+from keras_bert.files import check_free, written_beside
+from keras_bert.presets import find_pretrained
+
+# In the order in which a folder is tried: Hugging Face's reader takes every folder with a config.json.
+FORMATS = {module.FORMAT.name: module.FORMAT for module in (hub, folder, kerashub, garden, tf1, huggingface)}
+# What float32 sums in another order may differ by.
+_EXACT = 2e-5
+
+
+def open_source(name, config=None, next_sentence_pooler=False):
+    """The `Source` at a path, in whatever format.
+
+    Args:
+        name: path of a folder or of a TensorFlow checkpoint, a name that `keras-bert presets` lists, or a Hugging Face
+            id `org/name`.
+        config: path of a `bert_config.json`, for weights that do not say what BERT they are of.
+        next_sentence_pooler: see `garden.read`.
+
+    Raises:
+        InputError: it is of no format, or what its files hold is not whole.
+    """
+    path = os.fspath(name)
+    if not os.path.isdir(path) and not os.path.exists(f"{path}.index"):
+        path = find_pretrained(path)
+    form = next((form for form in FORMATS.values() if form.recognise(path)), None)
+    if form is None:
+        raise InputError(f"{path}: is of no known format ({', '.join(FORMATS)}); it holds "
+                         f"{', '.join(sorted(os.listdir(path))[:10]) or 'nothing'}")
+    if next_sentence_pooler and form is not garden.FORMAT:
+        raise InputError(f"{path}: next_sentence_pooler is for the Model Garden's checkpoints; this one is {form.name}")
+    source = form.read(path, config, True) if next_sentence_pooler else form.read(path, config)
+    pieces = len(source.tokenizer.vocabulary) if source.tokenizer else 0
+    if pieces > source.config.vocab_size:
+        raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "
+                         f"({source.config.vocab_size}) pieces; got {pieces}")
+    return source
+
+
+def convert(source, path, form, *, config=None, vocab=None, max_position_embeddings=None, next_sentence_pooler=False,
+            allow_missing=(), ignore=(), allow_inexact=False, overwrite=False, tell=lambda line: None):
+    """Writes weights in another format; they stand at `path` whole or not at all, read again and compared.
+
+    Args:
+        source: see `open_source`.
+        path: folder to write.
+        form: a name of `FORMATS`.
+        config, next_sentence_pooler: see `open_source`.
+        vocab: path of another `vocab.txt`, see `remap.with_vocabulary`.
+        max_position_embeddings: positions to keep; None for all.
+        allow_missing, ignore: see `Source.take`.
+        allow_inexact: write what the format can hold where it cannot hold all.
+        overwrite: whether to replace what stands at `path`.
+        tell: function that gets each line of the report.
+
+    Returns:
+        dict of each output to the largest absolute difference between the weights and what was written.
+
+    Raises:
+        InputError: see `open_source` and `Source.take`; the format cannot hold the weights; or what was written does
+            not give their outputs.
+    """
+    if form not in FORMATS:
+        raise InputError(f"format must be one of {', '.join(FORMATS)}; got {form!r}")
+    check_free(path, overwrite)
+    opened = open_source(source, config, next_sentence_pooler)
+    weights, left, missing = opened.take(None, allow_missing, ignore)
+    _tell_source(opened, weights, left, missing, tell)
+    if vocab is not None:
+        weights, carried, spelt = with_vocabulary(weights, vocab)
+        tell(f"vocabulary {vocab}: {weights.config.vocab_size} pieces, {carried} carried, {spelt} as the mean of the "
+             f"pieces that spell them, {weights.config.vocab_size - carried - spelt} as the mean of all")
+    if max_position_embeddings is not None:
+        weights = with_positions(weights, max_position_embeddings)
+        tell(f"positions 0 to {max_position_embeddings - 1} kept")
+    target = FORMATS[form]
+    weights = _of_a_kind_it_holds(weights, target, allow_inexact, tell)
+    with written_beside(path, overwrite) as new:
+        target.write(target.fit(weights), new)
+        found = differences(weights, target, new)
+        tell("largest difference after reloading: " + ", ".join(f"{name} {value:.1e}" for name, value in found.items()))
+        if not allow_inexact and max(found.values()) > _EXACT:
+            raise InputError(f"{path}: what was written must give the same outputs within {_EXACT}; got {found}")
+    return found
+
+
+def _of_a_kind_it_holds(weights, target, allow_inexact, tell):
+    """The weights, without the head where the format has none for it."""
+    if losses := target.losses(weights):
+        if not allow_inexact:
+            raise InputError(f"{target.name} cannot hold these weights exactly: {'; '.join(losses)}; --allow_inexact "
+                             "writes them as well as it can")
+        tell(f"inexact: {'; '.join(losses)}")
+    if weights.kind in target.kinds:
+        return weights
+    if weights.kind == "pretraining" and "masked_lm" in target.kinds:
+        return weights.as_kind("masked_lm")
+    return weights.as_kind(ENCODER)
+
+
+def _tell_source(source, weights, left, missing, tell):
+    config = weights.config
+    tell(f"{source.format} {source.path}: {weights.kind}, {config.num_hidden_layers} blocks of width "
+         f"{config.hidden_size}, {config.hidden_act}, {config.vocab_size} pieces")
+    tell(f"took {len(weights.read) - len(missing)} weights")
+    for reason in dict.fromkeys(left.values()):
+        names = sorted(name for name in left if left[name] == reason)
+        tell(f"left {len(names)}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}: {reason}")
+    if missing:
+        tell(f"initialised {', '.join(missing)}: not in the source")
+    if source.tokenizer is None:
+        tell("no vocabulary: compared on random ids")

@@ -1,0 +1,57 @@
+"""Hub-style SavedModels: ours, and those that the Model Garden's exporter wrote. Nothing is run to read them."""
+
+import os
+
+from keras_bert.config import BertConfig
+from keras_bert.convert import garden
+from keras_bert.convert.bundle import Bundle
+from keras_bert.convert.folders import find_config, read_tokenizer
+from keras_bert.convert.format import Format
+from keras_bert.convert.kinds import NAMES
+from keras_bert.convert.names import Name, Table
+from keras_bert.convert.source import Source, detect
+
+# Ours have the names that `export.writing.variable_name` gives: bert/block_0/attention/query/kernel.
+TABLE = Table(*(Name(name, name.replace("blocks.", "block_").replace(".", "/")) for name in NAMES))
+
+
+def recognise(path):
+    return os.path.exists(os.path.join(path, "saved_model.pb"))
+
+
+def read(path, config=None):
+    """The `Source` of a SavedModel; ours says what BERT it is, of others `config` must."""
+    bundle = Bundle(os.path.join(path, "variables", "variables"))
+    assets = os.path.join(path, "assets")
+    config = BertConfig.from_json(find_config(os.path.join(assets, "vocab.txt"), config))
+    tokenizer = read_tokenizer(assets, bundle.get(_CASING) if _CASING in bundle.shapes else None)
+    keys, aside = bundle.variables()
+    if not any(name.startswith("bert/embeddings/") for name in keys):
+        return garden.read_bundle(bundle, path, FORMAT.name, config, tokenizer=tokenizer)
+    shapes = {name: bundle.shapes[key] for name, key in keys.items()} | dict.fromkeys(aside, ())
+    kind = detect(TABLE, shapes, ("masked_lm",))
+    options = {"next_sentence": False} if kind == "masked_lm" else {}
+    return Source(path, FORMAT.name, config, kind, TABLE, shapes, lambda name: bundle.get(keys[name]), aside, options,
+                  tokenizer)
+
+
+_CASING = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def write(weights, folder):
+    """Writes the SavedModel of `export_encoder`."""
+    from keras_bert.export import export_encoder  # only this format needs TensorFlow to be Keras's backend
+
+    export_encoder(weights.build(), folder, weights.tokenizer)
+
+
+def run(path, inputs):
+    """The outputs of the SavedModel itself for the inputs of `BertLayer` or `BertPretrainer`."""
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(path)
+    inputs = {name: tf.constant(array) for name, array in inputs.items()}
+    return loaded.mlm(inputs) if "masked_lm_positions" in inputs else loaded(inputs)
+
+
+FORMAT = Format("hub", recognise, read, write, ("encoder", "masked_lm"), run=run)

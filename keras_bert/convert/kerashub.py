@@ -1,0 +1,212 @@
+"""KerasHub presets (https://keras.io/keras_hub): `config.json`, `model.weights.h5`; of a task `task.json` and
+`task.weights.h5`; of the tokenizer `tokenizer.json` and `assets/tokenizer/vocabulary.txt`."""
+
+import os
+import re
+
+import h5py
+import ml_dtypes
+
+from keras_bert.config import BertConfig
+from keras_bert.convert.folders import read_labels, write_labels
+from keras_bert.convert.format import Format
+from keras_bert.convert.names import SAME, SPLIT_FIRST, SPLIT_LAST, Name, Table
+from keras_bert.convert.source import Source
+from keras_bert.errors import InputError
+from keras_bert.files import read_json, write_json
+from keras_bert.text import BertTokenizer, save_vocabulary
+
+_MODEL, _TASK = "model.weights.h5", "task.weights.h5"
+_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
+
+
+def _pair(first, second, theirs, forms=(SAME, SAME)):
+    """The two variables of a layer, which their files number."""
+    return Name(first, f"{theirs}/vars/0", forms[0]), Name(second, f"{theirs}/vars/1", forms[1])
+
+
+def _dense(ours, theirs, form=SAME):
+    return _pair(f"{ours}.kernel", f"{ours}.bias", theirs, (form, SPLIT_LAST if form == SPLIT_LAST else SAME))
+
+
+def _norm(ours, theirs):
+    return _pair(f"{ours}.gamma", f"{ours}.beta", theirs)
+
+
+_BLOCK = f"{_MODEL}/layers/transformer_encoder{{_i}}"
+TABLE = Table(
+    Name("bert.embeddings.word_embeddings.embeddings", f"{_MODEL}/layers/reversible_embedding/vars/0"),
+    Name("bert.embeddings.position_embeddings.embeddings", f"{_MODEL}/layers/position_embedding/vars/0"),
+    Name("bert.embeddings.segment_embeddings.embeddings", f"{_MODEL}/layers/embedding/vars/0"),
+    *_norm("bert.embeddings.norm", f"{_MODEL}/layers/layer_normalization"),
+    *_dense("bert.blocks.{i}.attention.query", f"{_BLOCK}/_self_attention_layer/query_dense", SPLIT_LAST),
+    *_dense("bert.blocks.{i}.attention.key", f"{_BLOCK}/_self_attention_layer/key_dense", SPLIT_LAST),
+    *_dense("bert.blocks.{i}.attention.value", f"{_BLOCK}/_self_attention_layer/value_dense", SPLIT_LAST),
+    *_dense("bert.blocks.{i}.attention.output_dense", f"{_BLOCK}/_self_attention_layer/output_dense", SPLIT_FIRST),
+    *_norm("bert.blocks.{i}.attention_norm", f"{_BLOCK}/_self_attention_layer_norm"),
+    *_dense("bert.blocks.{i}.intermediate", f"{_BLOCK}/_feedforward_intermediate_dense"),
+    *_dense("bert.blocks.{i}.output_dense", f"{_BLOCK}/_feedforward_output_dense"),
+    *_norm("bert.blocks.{i}.output_norm", f"{_BLOCK}/_feedforward_layer_norm"),
+    *_dense("bert.pooler", f"{_MODEL}/layers/dense"),
+    *_dense("mlm.dense", f"{_TASK}/layers/masked_lm_head/_intermediate_dense"),
+    *_norm("mlm.norm", f"{_TASK}/layers/masked_lm_head/_intermediate_layer_norm"),
+    Name("mlm.bias", f"{_TASK}/layers/masked_lm_head/vars/0"),
+    *_dense("classifier", f"{_TASK}/layers/dense"),
+)
+_KINDS = {"BertMaskedLM": "masked_lm", "BertTextClassifier": "classification"}
+# What KerasHub's classes fix: the encoder's activation, every epsilon of it, and both of the masked LM head.
+_ACTIVATION, _EPSILON = "gelu_tanh", 1e-12
+_HEAD = {"mlm_activation": "gelu", "mlm_layer_norm_eps": 1e-5}
+# Of the libraries whose files these are like.
+_VERSIONS = {"keras_version": "3.15.1", "keras_hub_version": "0.32.0"}
+_FIELDS = {
+    "vocabulary_size": "vocab_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size", "intermediate_dim": "intermediate_size", "dropout": "hidden_dropout_prob",
+    "max_sequence_length": "max_position_embeddings", "num_segments": "type_vocab_size",
+}
+
+
+def recognise(path):
+    return os.path.exists(os.path.join(path, _MODEL))
+
+
+def read(path, config=None):
+    """The `Source` of a preset, which says itself what BERT it is; `config` is not needed."""
+    tokenizer = _read_tokenizer(path)
+    config = _read_config(os.path.join(path, "config.json"), tokenizer)
+    places = _list(path, _MODEL)
+    kind, options = "encoder", {}
+    if os.path.exists(os.path.join(path, _TASK)):
+        places |= _list(path, _TASK)
+        kind, options = _task(os.path.join(path, "task.json"))
+    aside = {name: "an optimizer's" for name in places if name.startswith(f"{_TASK}/optimizer/")}
+    return Source(path, FORMAT.name, config, kind, TABLE, places, lambda name: _get(path, name), aside, options,
+                  tokenizer, read_labels(path))
+
+
+def _described(file, *names):
+    """(class name, its arguments) of the object that a file describes, one of the classes `names`."""
+    values = read_json(file)
+    if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
+        raise InputError(f"{file}: must describe an object of KerasHub by class_name and config; got {values!r:.100}")
+    name = values.get("class_name")
+    if name not in names:
+        raise InputError(f"{file}: class_name must be {' or '.join(names)}; got {name!r}")
+    return name, values["config"]
+
+
+def _read_config(file, tokenizer):
+    _, values = _described(file, "BertBackbone")
+    known = {ours: values[theirs] for theirs, ours in _FIELDS.items() if theirs in values}
+    known |= {"hidden_act": _ACTIVATION, "layer_norm_eps": _EPSILON, "pad_token_id": tokenizer and tokenizer.pad_id}
+    try:
+        return BertConfig.from_dict(known | {"attention_probs_dropout_prob": known.get("hidden_dropout_prob")})
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+
+
+def _task(file):
+    """(kind, options) of the model that a `task.json` describes."""
+    name, values = _described(file, *_KINDS)
+    if _KINDS[name] == "masked_lm":
+        return "masked_lm", {"next_sentence": False, **_HEAD}
+    if values.get("activation") not in (None, "linear"):
+        raise InputError(f"{file}: activation must be linear, so that outputs are logits; got {values['activation']!r}")
+    if not isinstance(values.get("num_classes"), int):
+        raise InputError(f"{file}: num_classes must be int; got {values.get('num_classes')!r}")
+    return "classification", {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}
+
+
+def _read_tokenizer(path):
+    file = os.path.join(path, _VOCABULARY)
+    if not os.path.exists(file):
+        return None
+    _, values = _described(os.path.join(path, "tokenizer.json"), "BertTokenizer")
+    # Their `strip_accents` is false unless somebody asks, also for checkpoints that were trained without accents:
+    # Google's rule stands, accents go with the capitals.
+    return BertTokenizer(file, values.get("lowercase", False), values.get("strip_accents") or None,
+                         values.get("split_on_cjk", True))
+
+
+def _list(path, name):
+    shapes = {}
+
+    def visit(key, item):
+        if isinstance(item, h5py.Dataset):
+            shapes[f"{name}/{key}"] = item.shape
+
+    with _open(os.path.join(path, name)) as file:
+        file.visititems(visit)
+    return shapes
+
+
+def _get(path, name):
+    file, _, key = name.partition("/")
+    file = os.path.join(path, file)
+    with _open(file) as opened:
+        try:
+            # NumPy has no bfloat16; Keras says where the two bytes are one.
+            return opened[key][()].view(ml_dtypes.bfloat16 if opened[key].attrs.get("dtype") == "bfloat16" else None)
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"{file}: {key} cannot be read: {error}") from None
+
+
+def _open(path):
+    try:
+        return h5py.File(path)
+    except OSError as error:
+        raise InputError(f"{path}: not a whole HDF5 file: {error}") from None
+
+
+def write(weights, folder):
+    """Writes a preset that `from_preset` reads: of the backbone, and of its masked LM or classifier."""
+    config = weights.config
+    backbone = _object("BertBackbone", {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()})
+    write_json(os.path.join(folder, "config.json"), backbone)
+    write_json(os.path.join(folder, "metadata.json"), _VERSIONS)
+    tokenizer = _write_tokenizer(weights.tokenizer, folder)
+    task = next((task for task, kind in _KINDS.items() if kind == weights.kind), None)
+    if task:
+        preprocessor = None
+        if tokenizer:
+            preprocessor = _object(f"{task}Preprocessor", {
+                "tokenizer": tokenizer, "config_file": "preprocessor.json",
+                "sequence_length": config.max_position_embeddings})
+            write_json(os.path.join(folder, "preprocessor.json"), preprocessor)
+        options = weights.options if weights.kind == "classification" else {}
+        settings = {"backbone": backbone, "preprocessor": preprocessor} | options
+        write_json(os.path.join(folder, "task.json"), _object(task, settings))
+    write_labels(weights.labels, folder)
+    for name, array in weights.arrays(TABLE):
+        file, _, key = name.theirs.partition("/")
+        with h5py.File(os.path.join(folder, file), "a") as opened:
+            opened[key] = array
+
+
+def _write_tokenizer(tokenizer, folder):
+    """Writes a tokenizer's files; returns its description, or None where there is none."""
+    if tokenizer is None:
+        return None
+    if tokenizer.mask_id is None or len(set(tokenizer.vocabulary)) < len(tokenizer.vocabulary):
+        raise InputError("kerashub: a vocabulary there must hold [MASK], and no piece twice")
+    rules = tokenizer.rules
+    os.makedirs(os.path.join(folder, os.path.dirname(_VOCABULARY)))
+    save_vocabulary(tokenizer.vocabulary, os.path.join(folder, _VOCABULARY))
+    described = _object("BertTokenizer", {
+        "config_file": "tokenizer.json", "vocabulary": None, "lowercase": rules.lower_case,
+        # Accents go by decomposition, and nothing there composes Hangul syllables again.
+        "strip_accents": rules.strip_accents and rules.normalization == "none", "split_on_cjk": rules.split_cjk})
+    write_json(os.path.join(folder, "tokenizer.json"), described)
+    return described
+
+
+def _object(name, config):
+    """An object as Keras describes it in JSON."""
+    module = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return {"module": f"keras_hub.src.models.bert.{module.replace('masked_lmpre', 'masked_lm_pre')}",
+            "class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
+
+
+FORMAT = Format("kerashub", recognise, read, write, ("encoder", *_KINDS.values()),
+                fixed={"hidden_act": (_ACTIVATION, "gelu_new"), "layer_norm_eps": (_EPSILON,)},
+                head={"hidden_act": (_HEAD["mlm_activation"],), "layer_norm_eps": (_HEAD["mlm_layer_norm_eps"],)})

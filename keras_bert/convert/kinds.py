@@ -1,0 +1,104 @@
+"""The models that formats hold, and the weights of each by name and shape."""
+
+import dataclasses
+import functools
+
+from keras_bert.layers import BertLayer
+from keras_bert.models import (
+    BertClassifier,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanLabeler,
+    BertTokenClassifier,
+)
+
+# A name is the path of attributes from a model to a variable, `{i}` the block; a dimension is a number, a field of
+# `BertConfig`, or `num_classes`.
+
+
+def _dense(name, inputs, outputs):
+    return {f"{name}.kernel": (inputs, outputs), f"{name}.bias": (outputs,)}
+
+
+def _norm(name):
+    return {f"{name}.gamma": ("hidden_size",), f"{name}.beta": ("hidden_size",)}
+
+
+_HIDDEN = ("hidden_size", "hidden_size")
+_EMBEDDINGS = {
+    "bert.embeddings.word_embeddings.embeddings": ("vocab_size", "hidden_size"),
+    "bert.embeddings.position_embeddings.embeddings": ("max_position_embeddings", "hidden_size"),
+    "bert.embeddings.segment_embeddings.embeddings": ("type_vocab_size", "hidden_size"),
+    **_norm("bert.embeddings.norm"),
+}
+_BLOCK = {
+    **_dense("bert.blocks.{i}.attention.query", *_HIDDEN),
+    **_dense("bert.blocks.{i}.attention.key", *_HIDDEN),
+    **_dense("bert.blocks.{i}.attention.value", *_HIDDEN),
+    **_dense("bert.blocks.{i}.attention.output_dense", *_HIDDEN),
+    **_norm("bert.blocks.{i}.attention_norm"),
+    **_dense("bert.blocks.{i}.intermediate", "hidden_size", "intermediate_size"),
+    **_dense("bert.blocks.{i}.output_dense", "intermediate_size", "hidden_size"),
+    **_norm("bert.blocks.{i}.output_norm"),
+}
+_POOLER = _dense("bert.pooler", *_HIDDEN)
+_MASKED_LM = {**_dense("mlm.dense", *_HIDDEN), **_norm("mlm.norm"), "mlm.bias": ("vocab_size",)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of model.
+
+    Args:
+        model: its class.
+        head: names and shapes of the weights beside the encoder's.
+        is_pooled: whether it uses the pooled output; other libraries leave the pooler out where not.
+    """
+
+    model: type
+    head: dict
+    is_pooled: bool = True
+
+
+ENCODER = "encoder"
+KINDS = {
+    ENCODER: Kind(BertLayer, {}),
+    "pretraining": Kind(BertPretrainer, {**_MASKED_LM, **_dense("next_sentence", "hidden_size", 2)}),
+    "masked_lm": Kind(BertPretrainer, _MASKED_LM, is_pooled=False),
+    "classification": Kind(BertClassifier, _dense("classifier", "hidden_size", "num_classes")),
+    "regression": Kind(BertRegressor, _dense("regressor", "hidden_size", 1)),
+    "token_classification": Kind(BertTokenClassifier, _dense("classifier", "hidden_size", "num_classes"), False),
+    "span": Kind(BertSpanLabeler, _dense("span", "hidden_size", 2), is_pooled=False),
+    "multiple_choice": Kind(BertMultipleChoice, _dense("classifier", "hidden_size", 1)),
+}
+
+
+# Every name that there is.
+NAMES = tuple({**_EMBEDDINGS, **_BLOCK, **_POOLER, **{name: None for kind in KINDS.values() for name in kind.head}})
+
+
+def kind_of(model):
+    """The kind of a `BertLayer` or of a model on one."""
+    if isinstance(model, BertPretrainer):
+        return "pretraining" if model.next_sentence is not None else "masked_lm"
+    return next(name for name, kind in KINDS.items() if isinstance(model, kind.model))
+
+
+def shapes(config, kind=ENCODER, num_classes=None):
+    """The weights of a model, in order: a dict of name to shape, 5 + 16 a block + 2 and those of the head."""
+    blocks = {name.format(i=i): shape for i in range(config.num_hidden_layers) for name, shape in _BLOCK.items()}
+    sizes = dataclasses.asdict(config) | {"num_classes": num_classes}
+    return {name: tuple(sizes.get(dimension, dimension) for dimension in shape)
+            for name, shape in (_EMBEDDINGS | blocks | _POOLER | KINDS[kind].head).items()}
+
+
+def variable(model, name):
+    """The `keras.Variable` of that name in a `BertLayer` or a model on one."""
+    if isinstance(model, BertLayer):
+        name = name.removeprefix("bert.")
+    return functools.reduce(_step, name.split("."), model)
+
+
+def _step(parent, name):
+    return parent[int(name)] if name.isdigit() else getattr(parent, name)

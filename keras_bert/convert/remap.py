@@ -1,0 +1,72 @@
+"""A model under another vocabulary, or with fewer positions."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_bert.convert.weights import Weights
+from keras_bert.errors import InputError
+from keras_bert.text import BertTokenizer
+from keras_bert.text.vocabulary import CONTINUES
+
+_WORDS = "bert.embeddings.word_embeddings.embeddings"
+_POSITIONS = "bert.embeddings.position_embeddings.embeddings"
+
+
+def with_vocabulary(weights, path):
+    """The weights with the rows of another vocabulary's pieces. A piece of both keeps its row; any other gets the mean
+    of the rows that spell it in the old vocabulary, or of all rows where that cannot spell it.
+
+    Args:
+        weights: `Weights` with a tokenizer.
+        path: of the new `vocab.txt`.
+
+    Returns:
+        (`Weights`, number of pieces carried, number of pieces spelt).
+    """
+    if weights.tokenizer is None:
+        raise InputError(f"{path}: rows can only be mapped from a known vocabulary: put the vocab.txt of the weights "
+                         "into their folder")
+    tokenizer = BertTokenizer(path, lower_case=None)
+    ids = {piece: index for index, piece in enumerate(weights.tokenizer.vocabulary)}
+    spellings = [[ids[piece]] if piece in ids else _spell(piece, ids) for piece in tokenizer.vocabulary]
+    carried = sum(piece in ids for piece in tokenizer.vocabulary)
+
+    def mapped(name):
+        def read():
+            rows = weights.read[name]()
+            mean = rows.mean(axis=0)
+            return np.stack([rows[spelling].mean(axis=0) if spelling else mean for spelling in spellings])
+
+        return read
+
+    config = dataclasses.replace(weights.config, vocab_size=len(tokenizer.vocabulary), pad_token_id=tokenizer.pad_id)
+    read = weights.read | {name: mapped(name) for name in (_WORDS, "mlm.bias") if name in weights.read}
+    return (dataclasses.replace(weights, config=config, read=read, tokenizer=tokenizer), carried,
+            sum(map(bool, spellings)) - carried)
+
+
+def with_positions(weights: Weights, number):
+    """The weights with the first `number` positions alone."""
+    most = weights.config.max_position_embeddings
+    if not 1 <= number <= most:
+        raise InputError(f"max_position_embeddings must be 1 to {most}, what the weights have; got {number}")
+    read = weights.read | {_POSITIONS: lambda: weights.read[_POSITIONS]()[:number]}
+    config = dataclasses.replace(weights.config, max_position_embeddings=number)
+    return dataclasses.replace(weights, config=config, read=read)
+
+
+def _spell(piece, ids):
+    """The ids of the longest pieces, one after the other, that make up `piece`; empty where they cannot. Special tokens
+    are not spelt."""
+    if piece.startswith("[") and piece.endswith("]"):
+        return []
+    prefix = CONTINUES if piece.startswith(CONTINUES) else ""
+    rest, spelling = piece.removeprefix(CONTINUES), []
+    while rest:
+        end = next((end for end in range(len(rest), 0, -1) if prefix + rest[:end] in ids), None)
+        if end is None:
+            return []
+        spelling.append(ids[prefix + rest[:end]])
+        rest, prefix = rest[end:], CONTINUES
+    return spelling

@@ -1,0 +1,51 @@
+"""The head that guesses masked tokens."""
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from keras_bert.layers.base import ConfiguredLayer
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class MaskedLMHead(ConfiguredLayer):
+    """A dense layer and a normalisation, then the product with every word embedding (Devlin et al., 2018, section 3.1;
+    google-research/bert `run_pretraining.py`, `get_masked_lm_output`). Its variables exist once it is made.
+
+    Args:
+        config: a `BertConfig`, or the dict of one.
+        activation: activation of the dense layer, one of `hidden_act`'s; the config's where None.
+        layer_norm_eps: epsilon of the normalisation; the config's where None.
+
+    Call arguments:
+        x: [..., hidden], the encoder's outputs at the masked places.
+        embeddings: [vocab, hidden], the word embeddings.
+
+    Returns:
+        logits [..., vocab], float32; the product is taken in the compute dtype.
+    """
+
+    def __init__(self, config, activation=None, layer_norm_eps=None, **kwargs):
+        super().__init__(config, **kwargs)
+        # KerasHub's head has the erf GELU and 1e-5 whatever its encoder has. The head's own config holds what differs,
+        # so that it checks the values and saves them.
+        changes = {"hidden_act": activation, "layer_norm_eps": layer_norm_eps}
+        self.config = dataclasses.replace(
+            self.config, **{field: value for field, value in changes.items() if value is not None})
+        self.dense = self.make_dense("dense", self.config.hidden_size)
+        self.norm = self.make_norm("norm")
+        self.build()
+
+    def build(self, *_):
+        if self.built:
+            return
+        for layer in (self.dense, self.norm):
+            layer.build((None, None, self.config.hidden_size))
+        self.bias = self.add_weight(name="bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False)
+        self.built = True
+
+    def call(self, x, embeddings):
+        x = self.norm(self.activate(self.dense(x)))
+        logits = ops.cast(ops.matmul(x, ops.transpose(embeddings)), "float32")
+        return ops.add(logits, ops.cast(self.bias, "float32"))

@@ -1,0 +1,56 @@
+"""Guesses for masked words."""
+
+import numpy as np
+from keras import ops
+
+from keras_bert.errors import InputError
+from keras_bert.text import pad
+
+MASK = "[MASK]"
+
+
+def fill_mask(model, tokenizer, texts, top_k=5):
+    """Guesses the pieces that stand at each [MASK] of some texts.
+
+    Args:
+        model: a `BertPretrainer`.
+        tokenizer: its `BertTokenizer`.
+        texts: list of str, each with one [MASK] or more.
+        top_k: number of guesses.
+
+    Returns:
+        for each text a list with, for each [MASK], a list of (piece, its probability), best first.
+
+    Raises:
+        InputError: a text has no [MASK], or is too long; the message says which.
+    """
+    if tokenizer.mask_id is None:
+        raise InputError(f"the vocabulary must have {MASK}; it has not")
+    limit = model.bert.config.max_position_embeddings
+    inputs = pad([_pack(text, number, tokenizer, limit) for number, text in enumerate(texts, 1)], tokenizer.pad_id)
+    places = [np.flatnonzero(row == tokenizer.mask_id) for row in inputs["input_word_ids"]]
+    positions = np.zeros((len(texts), max(map(len, places))), np.int32)
+    for row, columns in enumerate(places):
+        positions[row, :len(columns)] = columns
+    logits = model(inputs | {"masked_lm_positions": positions})["mlm_logits"]
+    probabilities = ops.convert_to_numpy(ops.softmax(logits))
+    return [[_best(probabilities[row, mask], tokenizer, top_k) for mask in range(len(columns))]
+            for row, columns in enumerate(places)]
+
+
+def _pack(text, number, tokenizer, limit):
+    """[CLS] text [SEP], as `packing.pad` takes it."""
+    if MASK not in text:
+        raise InputError(f"text {number}: must have {MASK}; got {text[:60]!r}")
+    first, *rest = tokenizer.ids(text.split(MASK))
+    ids = [tokenizer.cls_id, *first]
+    for part in rest:
+        ids += [tokenizer.mask_id, *part]
+    if len(ids) + 1 > limit:
+        raise InputError(f"text {number}: must have at most {limit} pieces with [CLS] and [SEP]; got {len(ids) + 1}")
+    return [*ids, tokenizer.sep_id], len(ids) + 1
+
+
+def _best(probabilities, tokenizer, top_k):
+    return [(tokenizer.vocabulary[i], float(probabilities[i]))
+            for i in np.argsort(-probabilities, kind="stable")[:top_k]]
