@@ -17,7 +17,7 @@ demo: .venv/installed
 
 test: .venv/installed
 	$(BIN)/ruff check --quiet .
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist=loadfile
 	$(MAKE) wheel
 
 test-all: .venv/installed

@@ -15,7 +15,7 @@ GARDEN = ["tf-models-official==2.20.*", "tensorflow==2.20.*", "tensorflow-text==
 REPORT = ["matplotlib>=3.9", "tensorboard"]
 # PyTorch is pinned because a newer one brings gigabytes of CUDA.
 PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
-TEST = ["pytest", "hypothesis", "build", "ruff"]
+TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff"]
 
 setup(
     name="keras-bert-hub",

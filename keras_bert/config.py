@@ -9,6 +9,9 @@ from keras_bert.files import read_json, write_json
 # Activation names and the function each one means. Google's and Hugging Face's `gelu` is the erf form.
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_tanh", "relu", "silu")
 
+# What a token sees.
+DIRECTIONALITIES = ("bidi", "ltr", "rtl")
+
 # Other spellings found in config files, by the name used here.
 _ACTIVATION_ALIASES = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_approximate": "gelu_tanh", "swish": "silu"}
 
@@ -69,6 +72,8 @@ class BertConfig:
         initializer_range: standard deviation of the truncated normal initialiser.
         layer_norm_eps: epsilon of every layer normalisation.
         pad_token_id: id of [PAD].
+        directionality: `bidi`; `ltr` and `rtl` hide from each token what comes after it or before it, for the paper's
+            ablations.
 
     Raises:
         InputError: a value is impossible; the message names the field, the rule and the value.
@@ -87,6 +92,7 @@ class BertConfig:
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
+    directionality: str = "bidi"
 
     def __post_init__(self):
         object.__setattr__(self, "hidden_act", _ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act))
@@ -100,6 +106,8 @@ class BertConfig:
         for name in ("initializer_range", "layer_norm_eps"):
             _check(getattr(self, name) > 0, f"{name} must be positive", getattr(self, name))
         _check(self.hidden_act in ACTIVATIONS, f"hidden_act must be one of {', '.join(ACTIVATIONS)}", self.hidden_act)
+        _check(self.directionality in DIRECTIONALITIES,
+               f"directionality must be one of {', '.join(DIRECTIONALITIES)}", self.directionality)
         _check(self.hidden_size % self.num_attention_heads == 0,
                f"hidden_size must be a multiple of num_attention_heads ({self.num_attention_heads})", self.hidden_size)
         _check(0 <= self.pad_token_id < self.vocab_size,

@@ -2,17 +2,19 @@
 SavedModels with `.mlm`."""
 
 import dataclasses
+import functools
 import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras import ops
 
-from keras_bert.convert import convert, load_pretrained, open_source
+from keras_bert.convert import FORMATS, convert, huggingface, load_pretrained, open_source
+from keras_bert.convert.proof import differences
+from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
 from keras_bert.export import export_encoder
-from keras_bert.export.checking import FAILED
+from keras_bert.export.checking import PASSED
 from keras_bert.export.verify import verify
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
@@ -20,254 +22,200 @@ from keras_bert.text import BertTokenizer
 
 from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize, write_huggingface
 
-# What the Garden calls gelu in a bert_config.json is the tanh form.
+# The Garden's pretrainer itself gives its encoder more inputs than that takes.
+pytestmark = pytest.mark.filterwarnings("ignore:Input dict contained keys")
+# What a bert_config.json calls gelu is the tanh form in the Garden.
 TANH = dataclasses.replace(TINY, hidden_act="gelu_tanh")
+CASED = TINY_VOCABULARY[:5] + [piece.title() for piece in TINY_VOCABULARY[5:]]
 VERSIONS = ("BertEncoder", "BertEncoderV2")
 INPUTS = random_inputs(3, 9)
 INPUTS["input_mask"][1, 5:] = INPUTS["input_mask"][2, 8:] = 0
 INPUTS["input_type_ids"] = INPUTS.pop("segment_ids")
-INPUTS["masked_lm_positions"] = np.array([[1, 8], [4, 2], [0, 7]], "int32")
-TENSORS = {name: tf.constant(array) for name, array in INPUTS.items()}
 REAL = INPUTS["input_mask"].astype(bool)
-ENCODER_TENSORS = {name: TENSORS[name] for name in ("input_word_ids", "input_mask", "input_type_ids")}
-# Values up to 4 through two blocks; the two programs sum in other orders.
-SAME = {"rtol": 0, "atol": 5e-6}
+INPUTS = {name: tf.constant(array) for name, array in INPUTS.items()}
+MASKED_INPUTS = INPUTS | {"masked_lm_positions": tf.constant([[1, 8], [4, 2], [0, 7]])}
+# Names of outputs, as the Garden has them.
+POOLED, SEQUENCE, LOGITS, NEXT = "pooled_output", "sequence_output", "mlm_logits", "next_sentence"
 
 
-def encoder(version, seed=0):
-    """The Garden's encoder, all variables random; the test is skipped where the Garden is not installed."""
+@functools.cache
+def make(version, next_sentence):
+    """The Garden's pretrainer, once; the test is skipped where the Garden is not installed. `pooler_dense` of its
+    next-sentence head stands beside the encoder's pooler."""
     networks = pytest.importorskip("official.nlp.modeling.networks")
-    made = getattr(networks, version)(
-        TINY.vocab_size, TINY.hidden_size, TINY.num_hidden_layers, TINY.num_attention_heads,
-        TINY.max_position_embeddings, TINY.type_vocab_size, TINY.intermediate_size, inner_activation=gelu(),
-        dict_outputs=True)
-    made(made.inputs)
-    return scramble(made, seed)
-
-
-def pretrainer(version, next_sentence=True, seed=0):
-    """The Garden's pretrainer; `pooler_dense` of its next-sentence head stands beside the encoder's pooler."""
-    inside = encoder(version)
+    from official.modeling import tf_utils
     from official.nlp.modeling import layers, models
 
+    gelu = tf_utils.get_activation("gelu")
+    encoder = getattr(networks, version)(
+        TINY.vocab_size, TINY.hidden_size, TINY.num_hidden_layers, TINY.num_attention_heads,
+        TINY.max_position_embeddings, TINY.type_vocab_size, TINY.intermediate_size, inner_activation=gelu,
+        dict_outputs=True)
     head = layers.ClassificationHead(inner_dim=TINY.hidden_size, num_classes=2, name="next_sentence")
-    made = models.BertPretrainerV2(inside, mlm_activation=gelu(), classification_heads=[head] if next_sentence else None)
-    made(made.inputs)
-    return scramble(made, seed)
+    heads = [head] if next_sentence else None
+    model = models.BertPretrainerV2(encoder, mlm_activation=gelu, classification_heads=heads)
+    model(MASKED_INPUTS)
+    return model
 
 
-def gelu():
-    from official.modeling import tf_utils
-
-    return tf_utils.get_activation("gelu")
-
-
-def scramble(model, seed):
-    rng = np.random.default_rng(seed)
+def garden(version="BertEncoder", next_sentence=True, seed=0):
+    """`make`, all variables random, so that none of them can be lost unnoticed."""
+    model, rng = make(version, next_sentence), np.random.default_rng(seed)
     for variable in model.variables:
         variable.assign(rng.normal(float("gamma" in variable.name), 0.1, variable.shape))
     return model
 
 
-def trained(model, optimizer):
-    """The optimizer after a step on every variable, so that it has slots for all of them."""
+def ours(kind):
+    bert = BertLayer(TANH)
+    return randomize(bert if kind == "encoder" else BertPretrainer(bert, next_sentence=kind == "pretraining"))
+
+
+def saved(folder, objects):
+    """The path of a checkpoint, with the Garden's own files beside it."""
+    TINY.to_json(folder / "bert_config.json")
+    (folder / "vocab.txt").write_text("\n".join(TINY_VOCABULARY))
+    return tf.train.Checkpoint(**objects).save(str(folder / "checkpoint"))
+
+
+def assert_same_outputs(model, wanted, *names, atol=5e-6):
+    """Ours beside the Garden's, real tokens alone: what stands at padding is nobody's business. Two blocks deep, two
+    programs differ by their order of summation."""
+    got = (model if isinstance(model, BertLayer) else model.bert).encode(INPUTS)
+    if isinstance(model, BertPretrainer):
+        got |= model(MASKED_INPUTS)
+    for name in names:
+        value, real = got["next_sentence_logits" if name == NEXT else name], REAL if name == SEQUENCE else ...
+        np.testing.assert_allclose(np.asarray(value)[real], np.asarray(wanted[name])[real], rtol=0, atol=atol)
+
+
+def assert_equal(got, wanted):
+    """Bit for bit, in one order."""
+    for one, other in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def trained(model, name):
+    """An optimizer of tf_keras after a step on every variable, so that it has slots for all of them."""
+    import tf_keras
+
+    optimizer = {"Adam": tf_keras.optimizers.Adam, "legacy": tf_keras.optimizers.legacy.Adam}[name]()
     optimizer.apply_gradients([(tf.ones_like(variable), variable) for variable in model.trainable_variables])
     return optimizer
 
 
-def saved(folder, **items):
-    """The path of a checkpoint of such objects, with the Garden's own files beside it."""
-    prefix = tf.train.Checkpoint(**items).save(str(folder / "checkpoint"))
-    TINY.to_json(folder / "bert_config.json")
-    (folder / "vocab.txt").write_text("\n".join(TINY_VOCABULARY))
-    return prefix
-
-
-def outputs(ours):
-    """Ours under the Garden's names; of real tokens alone, for what stands at padding is nobody's business."""
-    found = (ours if isinstance(ours, BertLayer) else ours.bert).encode(INPUTS)
-    if isinstance(ours, BertPretrainer):
-        found |= ours(INPUTS)
-    names = {"next_sentence_logits": "next_sentence"}
-    return {names.get(name, name): ops.convert_to_numpy(found[name]) for name in
-            ("pooled_output", "sequence_output", "mlm_logits", "next_sentence_logits") if name in found}
-
-
-def assert_same_outputs(ours, wanted, names=None, **tolerance):
-    """All outputs of ours, or those of `names`, beside the Garden's `wanted`."""
-    for name, got in outputs(ours).items():
-        if names is None or name in names:
-            real = REAL if name == "sequence_output" else ...
-            np.testing.assert_allclose(got[real], np.asarray(wanted[name])[real], **(tolerance or SAME), err_msg=name)
-
-
-def assert_same_variables(got, wanted):
-    """Bit for bit; both are the Garden's, in one order."""
-    for one, other in zip(got.variables, wanted.variables, strict=True):
-        np.testing.assert_array_equal(one, other, other.name)
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def theirs(request):
-    return pretrainer(request.param)
-
-
-# What people have saved, by name; optimizers are tf_keras's.
+# What people save, of a pretrainer.
 LAYOUTS = {
-    "encoder": lambda model, _: {"encoder": model.encoder_network},
-    "model of an encoder": lambda model, _: {"model": model.encoder_network},
-    "items": lambda model, _: model.checkpoint_items,
-    "model": lambda model, _: {"model": model},
-    "Adam": lambda model, keras: {"model": model, "optimizer": trained(model, keras.Adam())},
-    "legacy Adam": lambda model, keras: {"model": model, "optimizer": trained(model, keras.legacy.Adam())},
-    "model and items": lambda model, _: {"model": model, **model.checkpoint_items},
-    # official/core/base_trainer.py
-    "trainer": lambda model, keras: {"global_step": tf.Variable(7), "model": model, **model.checkpoint_items,
-                                     "optimizer": trained(model, keras.Adam(use_ema=True))},
+    "encoder": lambda model: {"encoder": model.encoder_network},
+    "model=encoder": lambda model: {"model": model.encoder_network},
+    "both": lambda model: LAYOUTS["encoder"](model) | LAYOUTS["model=encoder"](model),  # export_tfhub_lib.py
+    "items": lambda model: model.checkpoint_items,
+    "model": lambda model: {"model": model},
+    "Adam": lambda model: {"model": model, "optimizer": trained(model, "Adam")},
+    "legacy Adam": lambda model: {"model": model, "optimizer": trained(model, "legacy")},
+    "trainer": lambda model: {"global_step": tf.Variable(7), **LAYOUTS["Adam"](model), **model.checkpoint_items},
 }
-HEAD = {f"next_sentence/{name}/{part}" for name in ("pooler_dense", "logits") for part in ("kernel", "bias")}
+HEAD = {f"next_sentence/{layer}/{part}" for layer in ("pooler_dense", "logits") for part in ("kernel", "bias")}
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_checkpoints(theirs, layout, tmp_path):
-    keras = pytest.importorskip("tf_keras")
-    path = saved(tmp_path, **LAYOUTS[layout](theirs, keras.optimizers))
-    wanted = theirs(INPUTS)
-    assert_same_outputs(load_pretrained(path), wanted)
-    source = open_source(path)
+def test_checkpoints(version, layout, tmp_path):
+    model = garden(version)
+    source = open_source(saved(tmp_path, LAYOUTS[layout](model)))
     _, left, missing = source.take()
-    assert missing == []
-    has_slots = layout in ("Adam", "legacy Adam", "trainer")
-    slots = [name for name, reason in left.items() if reason == "an optimizer's"]
-    assert bool(slots) == has_slots
-    if "encoder" in layout:
+    optimizers = {name for name, reason in left.items() if reason == "an optimizer's"}
+    assert source.config == TANH and source.tokenizer.vocabulary == TINY_VOCABULARY and not missing
+    assert bool(optimizers) == (layout in ("Adam", "legacy Adam", "trainer"))
+    wanted = model(MASKED_INPUTS)
+    assert_same_outputs(load_pretrained(source), wanted, POOLED, SEQUENCE)
+    if layout in ("encoder", "model=encoder", "both"):
         assert source.kind == "encoder" and not left
     else:
-        # Moments of all variables at least, and of ours nothing but the other pooler's head.
-        assert not has_slots or len(slots) >= 2 * len(theirs.trainable_variables)
-        assert left.keys() - slots <= HEAD and source.kind == "masked_lm"
-        assert_same_outputs(load_pretrained(path, BertPretrainer), wanted)
+        assert source.kind == "masked_lm" and left.keys() - optimizers == HEAD - (
+            {"next_sentence/logits/kernel", "next_sentence/logits/bias"} if layout == "items" else set())
+        assert all("--next_sentence_pooler" in left[name] for name in left.keys() - optimizers)
+        assert_same_outputs(load_pretrained(source, BertPretrainer), wanted, POOLED, SEQUENCE, LOGITS)
 
 
 def test_the_functional_layout_of_old(tmp_path):
     """Where nothing but `layer_with_weights-N` leads to a variable, its full name tells what it is."""
-    keras = pytest.importorskip("tf_keras")
-    model = encoder("BertEncoder")
-    path = saved(tmp_path, model=keras.Model(model.inputs, model.outputs))
+    keras, encoder = pytest.importorskip("tf_keras"), garden().encoder_network
+    path = saved(tmp_path, {"model": keras.Model(encoder.inputs, encoder.outputs)})
     assert not any("_pooler_layer" in name for name, _ in tf.train.list_variables(path))
-    assert_same_outputs(load_pretrained(path), model(ENCODER_TENSORS))
-
-
-def test_config_and_vocabulary(theirs, tmp_path):
-    path = saved(tmp_path, encoder=theirs.encoder_network)
-    for name in (path, tmp_path):
-        source = open_source(name)
-        assert source.config == TANH and source.tokenizer.vocabulary == TINY_VOCABULARY
     (tmp_path / "bert_config.json").rename(tmp_path / "elsewhere.json")
     with pytest.raises(InputError, match="bert_config.json: .*--config"):
         load_pretrained(path)
-    assert_same_outputs(load_pretrained(path, config=tmp_path / "elsewhere.json"), theirs(INPUTS))
+    model = load_pretrained(path, config=tmp_path / "elsewhere.json")
+    assert_same_outputs(model, encoder(INPUTS), POOLED, SEQUENCE)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_without_a_next_sentence_head(version, tmp_path):
-    model = pretrainer(version, next_sentence=False)
-    path = saved(tmp_path, model=model)
+def test_the_next_sentence_heads_own_pooler(version, tmp_path):
+    model = garden(version)
+    head, wanted = model.classification_heads[0], model(MASKED_INPUTS)
+    source = open_source(saved(tmp_path, {"model": model}), None, True)
+    assert source.kind == "pretraining"
+    wanted[POOLED] = head(wanted[SEQUENCE], only_project=True)
+    assert_same_outputs(load_pretrained(source, BertPretrainer), wanted, POOLED, SEQUENCE, LOGITS, NEXT)
+    without_logits = open_source(saved(tmp_path, model.checkpoint_items), None, True)
+    assert without_logits.kind == "masked_lm"
+    assert_same_outputs(load_pretrained(without_logits), wanted, POOLED, SEQUENCE)
+
+
+def test_without_a_next_sentence_head(tmp_path):
+    model = garden(next_sentence=False)
+    path = saved(tmp_path, {"model": model})
     weights, left, _ = open_source(path).take()
     assert weights.kind == "masked_lm" and left == {}
-    assert_same_outputs(load_pretrained(path, BertPretrainer), model(INPUTS))
-    with pytest.raises(InputError, match="checkpoint-1: .*there is none"):
+    assert_same_outputs(weights.build(), model(MASKED_INPUTS), POOLED, SEQUENCE, LOGITS)
+    with pytest.raises(InputError, match="checkpoint-1: .*next-sentence head"):
         open_source(path, None, True)
 
 
-def test_the_next_sentence_head_is_left_with_its_pooler(theirs, tmp_path):
-    source = open_source(saved(tmp_path, model=theirs))
-    weights, left, _ = source.take()
-    assert weights.kind == "masked_lm" and left.keys() == HEAD
-    assert all("--next_sentence_pooler" in reason for reason in left.values())
-    np.testing.assert_array_equal(weights.build().bert.pooler.kernel, theirs.encoder_network.pooler_layer.kernel)
-
-
-def test_the_next_sentence_heads_pooler_taken(theirs, tmp_path):
-    source = open_source(saved(tmp_path, model=theirs), None, True)
-    ours = load_pretrained(source, BertPretrainer)
-    assert source.kind == "pretraining"
-    head = theirs.classification_heads[0]
-    for got, wanted in zip(ours.bert.pooler.weights, head.dense.weights, strict=True):
-        np.testing.assert_array_equal(got, wanted)
-    wanted = theirs(INPUTS)
-    pooled = head(wanted["sequence_output"], only_project=True)
-    assert_same_outputs(ours, wanted | {"pooled_output": pooled})
-
-
-def test_the_pooler_alone_where_its_logits_are_not_saved(theirs, tmp_path):
-    """`checkpoint_items` hold `pooler_dense` and no logits."""
-    source = open_source(saved(tmp_path, **theirs.checkpoint_items), None, True)
-    assert source.kind == "masked_lm"
-    np.testing.assert_array_equal(load_pretrained(source).pooler.kernel, theirs.classification_heads[0].dense.kernel)
-
-
-def test_two_encoders_in_one_checkpoint_are_told_apart_by_nobody(tmp_path):
-    path = saved(tmp_path, teacher=encoder("BertEncoderV2"), student=encoder("BertEncoderV2", seed=1))
-    with pytest.raises(InputError, match="checkpoint-1: two variables .* two encoders"):
+def test_of_two_encoders_none_is_chosen(tmp_path):
+    """Keras calls the second one bert_encoder_v2_1."""
+    encoders = [garden("BertEncoderV2", next_sentence).encoder_network for next_sentence in (True, False)]
+    path = saved(tmp_path, dict(zip(("teacher", "student"), encoders)))
+    with pytest.raises(InputError, match="checkpoint-1: two variables .*: student/.* and teacher/"):
         load_pretrained(path)
 
 
-ENCODER = ("pooled_output", "sequence_output")
-PRETRAINING = (*ENCODER, "mlm_logits", "next_sentence")
-MASKED_LM = ("sequence_output", "mlm_logits")  # Hugging Face's masked LM, which these come from, has no pooler
-# Kind, the Garden's objects that read it, the outputs that they then have, and whether they take all of the checkpoint.
-READERS = [
-    ("encoder", "encoder", ENCODER, True),
-    ("encoder", "model of an encoder", ENCODER, True),
-    ("masked_lm", "encoder", MASKED_LM[:1], False),
-    ("masked_lm", "items", MASKED_LM, True),
-    ("masked_lm", "model", MASKED_LM, True),
-    ("pretraining", "encoder", ENCODER, False),
-    ("pretraining", "items", PRETRAINING[:3], False),  # the logits' layer is not among them
-    ("pretraining", "model", PRETRAINING, True),
-    ("pretraining", "model and items", PRETRAINING, True),
-]
-
-
-def ours(kind, seed=0):
-    bert = BertLayer(TANH)
-    return randomize(bert if kind == "encoder" else BertPretrainer(bert, next_sentence=kind == "pretraining"), seed)
+@functools.cache
+def written(folder, kind):
+    """A model of ours, and the path of the Garden's checkpoint of it."""
+    model = ours(kind)
+    found = convert(write_huggingface(folder / f"{kind}-source", model), folder / kind, "garden")
+    assert set(found.values()) == {0.0}  # moving is no computation
+    return model, tf.train.latest_checkpoint(folder / kind)
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """Dict of each kind to a model of ours and to the path of its checkpoint."""
-    folder, found = tmp_path_factory.mktemp("written"), {}
-    for kind in ("encoder", "masked_lm", "pretraining"):
-        model = ours(kind)
-        source = write_huggingface(folder / f"{kind}-source", model)
-        assert set(convert(source, folder / kind, "garden").values()) == {0.0}  # moving is no computation
-        found[kind] = model, tf.train.latest_checkpoint(folder / kind)
-    return found
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("garden")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("kind,layout,names,is_whole", READERS)
-def test_restored_by_the_garden(written, version, kind, layout, names, is_whole):
-    theirs = pretrainer(version, next_sentence=kind == "pretraining", seed=5)
-    model, path = written[kind]
-    status = tf.train.Checkpoint(**LAYOUTS[layout](theirs, None)).restore(path)
-    status.assert_existing_objects_matched()
-    if is_whole:
+@pytest.mark.parametrize("kind,layout,names", [
+    *(("encoder", layout, (POOLED, SEQUENCE)) for layout in ("encoder", "model=encoder", "both")),
+    # Hugging Face's masked LM, which it is written from, has no pooler.
+    ("masked_lm", "both", (SEQUENCE,)), ("masked_lm", "items", (SEQUENCE, LOGITS)),
+    ("masked_lm", "model", (SEQUENCE, LOGITS)),
+    ("pretraining", "both", (POOLED, SEQUENCE)), ("pretraining", "items", (POOLED, SEQUENCE, LOGITS)),
+    ("pretraining", "model", (POOLED, SEQUENCE, LOGITS, NEXT)),
+])
+def test_restored_by_the_garden(folder, version, kind, layout, names):
+    theirs = garden(version, kind == "pretraining", seed=5)
+    model, path = written(folder, kind)
+    status = tf.train.Checkpoint(**LAYOUTS[layout](theirs)).restore(path).assert_existing_objects_matched()
+    if kind == "encoder" or layout == "model":
         status.assert_consumed()
-    assert_same_outputs(model, theirs(INPUTS), names)
+    assert_same_outputs(model, theirs(MASKED_INPUTS), *names)
+    assert '"hidden_act": "gelu"' in pathlib.Path(path).with_name("bert_config.json").read_text()
 
 
-def test_its_config_says_gelu_as_the_garden_understands_it(written):
-    configs = pytest.importorskip("official.legacy.bert.configs")
-    path = pathlib.Path(written["encoder"][1]).with_name("bert_config.json")
-    assert configs.BertConfig.from_json_file(str(path)).hidden_act == "gelu"
-    assert open_source(path.parent).config == TANH
-
-
-def test_the_erf_gelu_is_refused(pretrained, bert, tmp_path):
-    with pytest.raises(InputError, match="hidden_act .*not gelu.*--allow_inexact") as error:
+def test_the_erf_gelu_is_refused(pretrained, tmp_path):
+    with pytest.raises(InputError, match="hidden_act .*not gelu;.*--allow_inexact") as error:
         convert(pretrained, tmp_path / "garden", "garden")
     assert "\n" not in str(error.value) and not (tmp_path / "garden").exists()
     lines = []
@@ -275,72 +223,51 @@ def test_the_erf_gelu_is_refused(pretrained, bert, tmp_path):
     assert any(line.startswith("inexact: hidden_act") for line in lines)
 
 
-@pytest.mark.parametrize("layout,between", [("encoder", "huggingface"), ("encoder", "keras_bert"),
-                                            ("items", "keras_bert")])
+@pytest.mark.parametrize("layout,between", [("encoder", "huggingface"), ("items", "keras_bert"),
+                                            ("model", "huggingface"), ("model", "keras_bert")])
 def test_there_and_back(layout, between, tmp_path):
-    theirs, again = (pretrainer("BertEncoder", next_sentence=False, seed=seed) for seed in (0, 1))
-    path = saved(tmp_path, **LAYOUTS[layout](theirs, None))
-    convert(path, tmp_path / "between", between)
+    has_head = layout == "model"
+    model = garden("BertEncoderV2", has_head)
+    convert(saved(tmp_path, LAYOUTS[layout](model)), tmp_path / "between", between, next_sentence_pooler=has_head)
     convert(tmp_path / "between", tmp_path / "last", "garden")
-    restore = tf.train.Checkpoint(**LAYOUTS[layout](again, None)).restore
+    if has_head:  # the encoder's pooler is the head's now; all else must be what it was
+        model.encoder_network.pooler_layer.set_weights(model.classification_heads[0].dense.get_weights())
+    part = model.encoder_network if layout == "encoder" else model
+    before = [variable.numpy() for variable in part.variables]
+    restore = tf.train.Checkpoint(**LAYOUTS[layout](garden("BertEncoderV2", has_head, seed=1))).restore
     restore(tf.train.latest_checkpoint(tmp_path / "last")).assert_consumed()
-    if layout == "encoder":
-        theirs, again = theirs.encoder_network, again.encoder_network
-    assert_same_variables(again, theirs)
+    assert_equal(part.variables, before)
 
 
-@pytest.mark.parametrize("between", ["huggingface", "keras_bert"])
-def test_there_and_back_with_the_next_sentence_head(between, tmp_path):
-    """All but the encoder's pooler, which is the head's now, in both places."""
-    theirs, again = (pretrainer("BertEncoderV2", seed=seed) for seed in (0, 1))
-    convert(saved(tmp_path, model=theirs), tmp_path / "between", between, next_sentence_pooler=True)
-    convert(tmp_path / "between", tmp_path / "last", "garden")
-    tf.train.Checkpoint(model=again).restore(tf.train.latest_checkpoint(tmp_path / "last")).assert_consumed()
-    for got, own in zip(theirs.encoder_network.pooler_layer.weights, theirs.classification_heads[0].dense.weights):
-        got.assign(own)
-    assert_same_variables(again, theirs)
-
-
-# SavedModels. Each casing is the other than a guess from the vocabulary would be.
-CASED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"Word{i}" for i in range(TINY.vocab_size - 5))]
-
-
+# SavedModels. Their casing is the other than one would guess from the vocabulary.
 @pytest.fixture(scope="module", params=[True, False], ids=["with mlm", "without mlm"])
 def exported(request, tmp_path_factory):
-    """The Garden's SavedModel: (its path, whether it has `.mlm`, path of a config)."""
+    """The path of what the Garden's exporter wrote, of a config, and whether it has `.mlm`."""
     exporter = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
     from official.legacy.bert import configs
 
     folder, with_mlm = tmp_path_factory.mktemp("exported"), request.param
-    model = pretrainer("BertEncoder", next_sentence=False)
-    checkpoint = saved(folder, **(model.checkpoint_items if with_mlm else {"encoder": model.encoder_network}))
+    checkpoint = saved(folder, LAYOUTS["items" if with_mlm else "encoder"](garden(next_sentence=False)))
     (folder / "vocab.txt").write_text("\n".join(CASED if with_mlm else TINY_VOCABULARY))
     exporter.export_model(
         str(folder / "saved"), bert_config=configs.BertConfig.from_json_file(str(folder / "bert_config.json")),
         model_checkpoint_path=checkpoint, with_mlm=with_mlm, vocab_file=str(folder / "vocab.txt"),
         do_lower_case=with_mlm)
-    return folder / "saved", with_mlm, folder / "bert_config.json"
+    return folder / "saved", folder / "bert_config.json", with_mlm
 
 
-def test_the_gardens_saved_model(exported):
-    path, with_mlm, config = exported
-    loaded = tf.saved_model.load(str(path))
-    source = open_source(path, config)
+def test_what_the_garden_exported(exported):
+    path, config, with_mlm = exported
+    source, loaded = open_source(path, config), tf.saved_model.load(str(path))
     assert source.kind == ("masked_lm" if with_mlm else "encoder") and source.config == TANH
-    model = load_pretrained(source, BertPretrainer if with_mlm else BertLayer)
-    assert_same_outputs(model, loaded.mlm(TENSORS) if with_mlm else loaded(ENCODER_TENSORS))
-
-
-def test_its_casing(exported):
-    path, with_mlm, config = exported
-    tokenizer = open_source(path, config).tokenizer
-    assert tokenizer.rules.lower_case == with_mlm
-    assert tokenizer.vocabulary == (CASED if with_mlm else TINY_VOCABULARY)
-
-
-def test_it_does_not_say_what_bert_it_is_of(exported):
-    with pytest.raises(InputError, match="--config") as error:
-        load_pretrained(exported[0])
+    assert source.tokenizer.rules.lower_case == with_mlm
+    assert source.tokenizer.vocabulary == (CASED if with_mlm else TINY_VOCABULARY)
+    assert_same_outputs(load_pretrained(source), loaded(INPUTS), POOLED, SEQUENCE)
+    if with_mlm:
+        model = load_pretrained(source, BertPretrainer)
+        assert_same_outputs(model, loaded.mlm(MASKED_INPUTS), POOLED, SEQUENCE, LOGITS)
+    with pytest.raises(InputError, match="bert_config.json: .*--config") as error:
+        load_pretrained(path)
     assert "\n" not in str(error.value)
 
 
@@ -350,14 +277,84 @@ def source():
 
 
 @pytest.fixture(scope="module")
-def path(source, tmp_path_factory):
-    path = tmp_path_factory.mktemp("ours") / "saved"
-    export_encoder(source, path, BertTokenizer(TINY_VOCABULARY))
-    return str(path)
+def path(source, folder):
+    export_encoder(source, folder / "ours", BertTokenizer(CASED, lower_case=True))
+    return str(folder / "ours")
 
 
 @pytest.fixture(scope="module")
-def mlm(path):
-    root = tf.saved_model.load(path)
-    root.mlm.root = root  # or the variables go with it
-    return root.mlm
+def loaded(path):
+    return tf.saved_model.load(path)
+
+
+def test_ours_read_again(source, path):
+    read = open_source(path)
+    assert read.kind == "masked_lm" and read.config == TANH and read.tokenizer.rules.lower_case
+    model = load_pretrained(read, BertPretrainer)
+    assert_equal(model.weights, source.bert.weights + source.mlm.weights)
+    assert_equal(load_pretrained(read).weights, source.bert.weights)
+    found = differences(read.take()[0], FORMATS["hub"], path)
+    assert LOGITS in found and max(found.values()) <= 2e-6
+
+
+def test_ours_converted_and_read_again(source, tmp_path):
+    (tmp_path / "source").mkdir()
+    tokenizer = BertTokenizer(TINY_VOCABULARY, lower_case=False)
+    huggingface.write(Weights.of(source.bert, tokenizer), tmp_path / "source")
+    assert max(convert(tmp_path / "source", tmp_path / "encoder", "hub").values()) <= 2e-6
+    read = open_source(tmp_path / "encoder")
+    assert read.kind == "encoder" and read.config == TANH and not read.tokenizer.rules.lower_case
+    assert_equal(load_pretrained(read).weights, source.bert.weights)
+    with pytest.raises(InputError, match="hub .*encoder, masked_lm, not pretraining"):
+        convert(write_huggingface(tmp_path / "both heads", source), tmp_path / "again", "hub")
+
+
+def test_mlm_holds_the_encoder_and_its_head(source, loaded):
+    assert_same_outputs(source, loaded.mlm(MASKED_INPUTS), POOLED, SEQUENCE, LOGITS, atol=2e-6)
+    assert_equal(loaded.mlm.trainable_variables, source.bert.weights + source.mlm.weights)
+    assert_equal(loaded.trainable_variables, source.bert.weights)
+    head = {variable.ref() for variable in loaded.mlm.variables} - {variable.ref() for variable in loaded.variables}
+    assert len(head) == len(source.mlm.weights) == 5
+
+
+def test_mlm_trains(loaded):
+    first, second = (loaded.mlm(MASKED_INPUTS, training=True)[LOGITS] for _ in range(2))
+    assert np.abs(first - second).max() > 0.1  # two draws of dropout
+    with tf.GradientTape() as tape:
+        outputs = loaded.mlm(MASKED_INPUTS, training=True)
+        loss = tf.reduce_sum(outputs[LOGITS] ** 2) + tf.reduce_sum(outputs[POOLED] ** 3)
+    assert all(np.any(tf.convert_to_tensor(g)) for g in tape.gradient(loss, loaded.mlm.trainable_variables))
+
+
+def test_mlm_under_hub_keras_layer(path):
+    hub, keras = pytest.importorskip("tensorflow_hub"), pytest.importorskip("tf_keras")
+    loaded = tf.saved_model.load(path)  # another one, to train
+    layer = hub.KerasLayer(loaded.mlm, trainable=True)
+    assert [w.ref() for w in layer.trainable_weights] == [v.ref() for v in loaded.mlm.trainable_variables]
+    before = [weight.numpy() for weight in layer.trainable_weights]
+    inputs = {name: keras.Input((None,), dtype=tf.int32, name=name) for name in MASKED_INPUTS}
+    outputs = layer(inputs)
+    model = keras.Model(inputs, [outputs[LOGITS], outputs[POOLED]])
+    model.compile("adam", "mse")
+    model.fit(MASKED_INPUTS, [tf.ones([3, 2, TINY.vocab_size]), tf.ones([3, TINY.hidden_size])], verbose=0)
+    assert all((old != weight.numpy()).any() for old, weight in zip(before, layer.trainable_weights))
+
+
+def test_verify(path):
+    pytest.importorskip("tensorflow_hub")
+    assert {result.status for result in verify(path)} == {PASSED}
+
+
+@pytest.mark.parametrize("options,atol", [
+    ({"jit_compile": True}, 2e-6),
+    ({"dtype": "bfloat16"}, 0.05),  # 8 bits of precision, two blocks deep, values up to 1
+])
+def test_other_exports(source, tmp_path, options, atol):
+    export_encoder(source, tmp_path / "saved", BertTokenizer(TINY_VOCABULARY), **options)
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    outputs = loaded.mlm(MASKED_INPUTS)
+    assert {tensor.dtype for tensor in tf.nest.flatten(outputs)} == {tf.float32}
+    assert_same_outputs(source, outputs, POOLED, SEQUENCE, LOGITS, atol=atol)
+    read = load_pretrained(tmp_path / "saved", BertPretrainer)
+    assert_equal(read.weights, [tf.cast(v, tf.float32) for v in loaded.mlm.variables])
+    assert len(loaded.mlm.trainable_variables) == (0 if "dtype" in options else len(read.weights))

@@ -1,5 +1,7 @@
 """The layers, on the backend of KERAS_BACKEND; test_jax.py runs this file once more on JAX."""
 
+import dataclasses
+
 import hypothesis
 import hypothesis.strategies as st
 import keras
@@ -166,3 +168,32 @@ def test_classifier_round_trip_and_fit(tmp_path, shared_bert):
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(numpy(again(inputs)), numpy(model(inputs)))
     assert model(inputs).shape == (8, 3)
+
+
+@pytest.mark.parametrize("directionality,untouched", [("ltr", slice(0, 4)), ("rtl", slice(5, None)), ("bidi", None)])
+def test_a_token_sees_one_side_alone(directionality, untouched):
+    bert = randomize(BertLayer(dataclasses.replace(TINY, directionality=directionality)))
+    inputs = random_inputs(2, 9)
+    before = numpy(bert(inputs)[1])
+    inputs["input_word_ids"][:, 4] += 1
+    changed = np.abs(numpy(bert(inputs)[1]) - before).max(axis=(0, 2)) > 1e-6
+    assert changed.sum() == (9 if untouched is None else 5)
+    assert untouched is None or not changed[untouched].any()
+
+
+@pytest.mark.parametrize("directionality", ["bidi", "ltr"])
+def test_the_last_block_for_some_tokens_alone(directionality):
+    bert = randomize(BertLayer(dataclasses.replace(TINY, directionality=directionality)))
+    inputs = random_inputs(3, 9)
+    inputs["input_mask"][1, 6:] = 0
+    positions = np.array([[3, 0], [5, 5], [8, 1]], "int32")
+    whole = bert.encode(inputs, return_attention=True)
+    part = bert.encode(inputs, return_attention=True, positions=positions)
+    rows = np.arange(3)[:, None], positions
+    # The products are of other shapes, so that they sum in another order.
+    np.testing.assert_allclose(numpy(part["sequence_output"]), numpy(whole["sequence_output"])[rows], atol=2e-6)
+    np.testing.assert_allclose(numpy(part["pooled_output"]), numpy(whole["pooled_output"]), atol=2e-6)
+    np.testing.assert_allclose(numpy(part["encoder_outputs"][0]), numpy(whole["encoder_outputs"][0]), atol=2e-6)
+    attention = numpy(part["attention_probabilities"][-1])
+    assert attention.shape == (3, 4, 3, 9)  # of [CLS] and the two
+    np.testing.assert_allclose(attention[0, :, 1], numpy(whole["attention_probabilities"][-1])[0, :, 3], atol=2e-6)

@@ -1,5 +1,6 @@
 """Our outputs beside other libraries' with the same weights, on the backend of KERAS_BACKEND."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -72,6 +73,16 @@ def call_torch(twin, inputs, **kwargs):
     with torch.inference_mode():
         return twin(*(torch.from_numpy(inputs[key]).long() for key in ("input_word_ids", "input_mask", "segment_ids")),
                     **kwargs)
+
+
+def test_left_to_right_is_the_mask_of_a_decoder():
+    bert = randomize(BertLayer(dataclasses.replace(TINY, directionality="ltr")))
+    inputs = random_inputs(3, 9)
+    inputs["input_mask"][1, 6:] = 0
+    wanted = call_torch(torch_twin(bert, is_decoder=True), inputs).last_hidden_state.numpy()
+    real = inputs["input_mask"].astype(bool)
+    np.testing.assert_allclose(np.asarray(bert(inputs)[1])[real], wanted[real], atol=5e-6)
+
 
 
 def assert_close(got, wanted, mask, atol):

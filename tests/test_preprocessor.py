@@ -202,6 +202,36 @@ def test_it_chains_with_encoders(tmp_path, bert, tokenizer):
     np.testing.assert_allclose(got, wanted, atol=2e-6)
 
 
+def test_line_10_from_text_to_masked_tokens(tmp_path, bert, tokenizer):
+    """Tokenize, trim, combine, mask, pad with tensorflow-text, then the encoder's `.mlm`."""
+    text = pytest.importorskip("tensorflow_text")
+    from keras_bert.models import BertPretrainer
+
+    pretrainer = BertPretrainer(bert)
+    export_preprocessor(tokenizer, tmp_path / "preprocessor")
+    export_encoder(pretrainer, tmp_path / "encoder", tokenizer)
+    preprocessor, encoder = (tf.saved_model.load(str(tmp_path / name)) for name in ("preprocessor", "encoder"))
+    ids = preprocessor.tokenize.get_special_tokens_dict()
+    segments = [preprocessor.tokenize(texts).merge_dims(1, 2)
+                for texts in (["play some music please", "stop"], ["turn on the light in two", "what time is it now"])]
+    segments = text.RoundRobinTrimmer(7).trim(segments)
+    words, types = text.combine_segments(segments, ids["start_of_sequence_id"], ids["end_of_segment_id"])
+    words, positions, masked = text.mask_language_model(
+        words, text.RandomItemSelector(2, 0.5, [int(ids["start_of_sequence_id"]), int(ids["end_of_segment_id"])]),
+        text.MaskValuesChooser(int(ids["vocab_size"]), int(ids["mask_id"]), mask_token_rate=1.0,
+                               random_token_rate=0.0))
+    words, mask = text.pad_model_inputs(words, 10)
+    types, _ = text.pad_model_inputs(types, 10)
+    positions, _ = text.pad_model_inputs(positions, 2)
+    inputs = {"input_word_ids": words, "input_mask": mask, "input_type_ids": types,
+              "masked_lm_positions": tf.cast(positions, tf.int32)}
+    inputs = {name: tf.cast(tensor, tf.int32) for name, tensor in inputs.items()}
+    assert bool(tf.reduce_all(tf.gather(inputs["input_word_ids"], inputs["masked_lm_positions"], batch_dims=1)
+                              == int(ids["mask_id"])))
+    logits = encoder.mlm(inputs)["mlm_logits"]
+    np.testing.assert_allclose(logits, pretrainer(inputs)["mlm_logits"], atol=2e-6)  # another graph, other fusions
+
+
 def test_command_line(run, tmp_path):
     vocabulary, output = tmp_path / "vocab.txt", tmp_path / "out"
     vocabulary.write_text("\n".join(GOLDEN))

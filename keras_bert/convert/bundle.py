@@ -20,7 +20,7 @@ class Bundle:
         import tensorflow as tf  # only the formats that are TensorFlow's need it
 
         self.prefix = prefix
-        self._errors = (tf.errors.OpError, ValueError, RuntimeError)
+        self._errors = (tf.errors.OpError, ValueError, RuntimeError, LookupError)
         try:
             self._reader = tf.train.load_checkpoint(prefix)
             self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
@@ -59,7 +59,7 @@ class Bundle:
 
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_NO_WEIGHTS = ("save_counter/", "do_lower_case/")
+_NO_WEIGHTS = ("save_counter/", "do_lower_case/", "keras_api/")
 _OPTIMIZER = re.compile(r"(.*/)?(optimizer|global_step|step)/")
 
 

@@ -46,4 +46,4 @@ def write(weights, folder):
     keras.saving.save_model(weights.build(), os.path.join(folder, _MODEL))
 
 
-FORMAT = Format("keras_bert", recognise, read, write)
+FORMAT = Format("keras_bert", recognise, read, write, head={})

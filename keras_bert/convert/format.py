@@ -18,7 +18,8 @@ class Format:
         read: function of a path, and of the path of a config or None, that returns a `Source`.
         write: function of `Weights` and a folder.
         kinds: the kinds of model that it holds.
-        fixed: dict of a field of `BertConfig` to the values that it can express; all where not named.
+        fixed: dict of a field of `BertConfig` to the values that it can express, or the name of the field whose value
+            it shares; all where not named.
         head: the same for the masked LM head; where None, the head has what the encoder has.
         run: function of a folder and inputs that gives the outputs by the library's own means; None where the weights
             are read instead.
@@ -37,7 +38,7 @@ class Format:
         """What this format cannot hold of some weights: a list of reasons."""
         config, options = weights.config, weights.options
         reasons = [] if weights.kind in self.kinds else [f"it holds {', '.join(self.kinds)}, not {weights.kind}"]
-        reasons += _differences("", vars(config), self.fixed)
+        reasons += _differences("", vars(config), self._allowed(config))
         if weights.kind in _HEAD:
             head = {"hidden_act": options.get("mlm_activation") or config.hidden_act,
                     "layer_norm_eps": options.get("mlm_layer_norm_eps") or config.layer_norm_eps}
@@ -47,9 +48,13 @@ class Format:
 
     def fit(self, weights):
         """The weights with the first value that this format can express for every one that it cannot."""
-        changes = {name: allowed[0] for name, allowed in self.fixed.items()
+        changes = {name: allowed[0] for name, allowed in self._allowed(weights.config).items()
                    if getattr(weights.config, name) not in allowed}
         return dataclasses.replace(weights, config=dataclasses.replace(weights.config, **changes))
+
+    def _allowed(self, config):
+        """`fixed`, with the values of the fields that it names."""
+        return {name: [vars(config).get(value, value) for value in allowed] for name, allowed in self.fixed.items()}
 
 
 def _differences(whose, values, fixed):

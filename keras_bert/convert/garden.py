@@ -147,4 +147,5 @@ def _path(theirs):
 
 
 FORMAT = Format("garden", recognise, read, write, ("encoder", "pretraining", "masked_lm"),
-                fixed={"hidden_act": ("gelu_tanh", "gelu_new", "relu"), "layer_norm_eps": (1e-12,)})
+                fixed={"hidden_act": ("gelu_tanh", "gelu_new", "relu"), "layer_norm_eps": (1e-12,),
+                       "directionality": ("bidi",)})

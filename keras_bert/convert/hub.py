@@ -10,6 +10,7 @@ from keras_bert.convert.format import Format
 from keras_bert.convert.kinds import NAMES
 from keras_bert.convert.names import Name, Table
 from keras_bert.convert.source import Source, detect
+from keras_bert.errors import InputError
 
 # Ours have the names that `export.writing.variable_name` gives: bert/block_0/attention/query/kernel.
 TABLE = Table(*(Name(name, name.replace("blocks.", "block_").replace(".", "/")) for name in NAMES))
@@ -42,6 +43,8 @@ def write(weights, folder):
     """Writes the SavedModel of `export_encoder`."""
     from keras_bert.export import export_encoder  # only this format needs TensorFlow to be Keras's backend
 
+    if weights.tokenizer is None:
+        raise InputError("a Hub-style SavedModel holds its vocabulary; there is none beside the weights")
     export_encoder(weights.build(), folder, weights.tokenizer)
 
 

@@ -11,13 +11,19 @@ from safetensors.numpy import save_file
 from keras_bert.config import BertConfig
 from keras_bert.convert.folders import read_tokenizer, write_tokenizer
 from keras_bert.convert.format import Format
-from keras_bert.convert.kinds import KINDS
+from keras_bert.convert.kinds import KINDS, initial
 from keras_bert.convert.names import TRANSPOSED, Name, Table
 from keras_bert.convert.source import Source, detect
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_OLD_FILES = {
+    "pytorch_model.bin": ("a pickle can run any code when it is read, so it is refused",
+                          "transformers: BertModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"),
+    "tf_model.h5": ("transformers 5 no longer reads it, nor is it read here",
+                    "transformers 4: BertModel.from_pretrained(FOLDER, from_tf=True).save_pretrained(NEW_FOLDER)"),
+}
 
 
 def _dense(ours, theirs):
@@ -110,11 +116,17 @@ def write(weights, folder):
     write_json(os.path.join(folder, "config.json"), values)
     write_tokenizer(weights.tokenizer, folder)
     prefix = "" if weights.kind == "encoder" else "bert."
-    skipped = () if KINDS[weights.kind].is_pooled else ("pooler.",)
     tensors = {
         f"{prefix if name.ours.startswith('bert.') else ''}{name.theirs}": array
-        for name, array in weights.arrays(TABLE) if not name.theirs.startswith(skipped)}
+        for name, array in weights.arrays(TABLE) if not _is_untrained_pooler(name.ours, weights)}
     save_file(tensors, os.path.join(folder, _WEIGHTS), metadata={"format": "pt"})
+
+
+def _is_untrained_pooler(name, weights):
+    """Whether a weight is of a pooler that the model does not need, as it was initialised: theirs then have none."""
+    if KINDS[weights.kind].is_pooled or not name.startswith("bert.pooler."):
+        return False
+    return np.array_equal(weights.read[name](), initial(name, weights.shapes[name], weights.config))
 
 
 def _find_tensors(folder):
@@ -130,10 +142,9 @@ def _find_tensors(folder):
         if lost := sorted(places.keys() - tensors.keys()):
             raise InputError(f"{index}: names tensors that its shards do not hold: {', '.join(lost)}")
         return tensors
-    pickle = os.path.join(folder, "pytorch_model.bin")
-    if os.path.exists(pickle):
-        raise InputError(f"{pickle}: a pickle can run any code when it is read, so it is refused; save the model again "
-                         "with transformers: BertModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)")
+    for file, (reason, remedy) in _OLD_FILES.items():
+        if os.path.exists(os.path.join(folder, file)):
+            raise InputError(f"{os.path.join(folder, file)}: {reason}; save the model again with {remedy}")
     raise InputError(f"{folder}: a Hugging Face folder needs model.safetensors; there is none")
 
 
@@ -166,6 +177,8 @@ def _kind(values, shapes):
     for architecture in values.get("architectures") or ():
         for kind, name in _ARCHITECTURES.items():
             if name == architecture:
+                if kind == "masked_lm" and "cls.seq_relationship.bias" in shapes:  # bert-base-uncased is published so
+                    return "pretraining"
                 return "regression" if kind == "classification" and shapes.get("classifier.bias") == (1,) else kind
     return detect(TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
 
@@ -186,4 +199,4 @@ def _head(values, kind, shapes):
     return options, labels
 
 
-FORMAT = Format("huggingface", recognise, read, write)
+FORMAT = Format("huggingface", recognise, read, write, fixed={"directionality": ("bidi",)})

@@ -145,8 +145,8 @@ def _get(path, name):
     file = os.path.join(path, file)
     with _open(file) as opened:
         try:
-            # NumPy has no bfloat16; Keras says where the two bytes are one.
-            return opened[key][()].view(ml_dtypes.bfloat16 if opened[key].attrs.get("dtype") == "bfloat16" else None)
+            array = opened[key][()]
+            return array.view(ml_dtypes.bfloat16) if array.dtype.kind == "V" else array  # HDF5 has no name for bfloat16
         except (OSError, RuntimeError) as error:
             raise InputError(f"{file}: {key} cannot be read: {error}") from None
 
@@ -208,5 +208,6 @@ def _object(name, config):
 
 
 FORMAT = Format("kerashub", recognise, read, write, ("encoder", *_KINDS.values()),
-                fixed={"hidden_act": (_ACTIVATION, "gelu_new"), "layer_norm_eps": (_EPSILON,)},
+                fixed={"hidden_act": (_ACTIVATION, "gelu_new"), "layer_norm_eps": (_EPSILON,),
+                       "attention_probs_dropout_prob": ("hidden_dropout_prob",), "directionality": ("bidi",)},
                 head={"hidden_act": (_HEAD["mlm_activation"],), "layer_norm_eps": (_HEAD["mlm_layer_norm_eps"],)})

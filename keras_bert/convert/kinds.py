@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 
+import numpy as np
+
 from keras_bert.layers import BertLayer
 from keras_bert.models import (
     BertClassifier,
@@ -91,6 +93,18 @@ def shapes(config, kind=ENCODER, num_classes=None):
     sizes = dataclasses.asdict(config) | {"num_classes": num_classes}
     return {name: tuple(sizes.get(dimension, dimension) for dimension in shape)
             for name, shape in (_EMBEDDINGS | blocks | _POOLER | KINDS[kind].head).items()}
+
+
+def initial(name, shape, config):
+    """What a weight holds that no source has, the same each time: scales 1, shifts and biases 0, the rest normal, cut at
+    two deviations."""
+    if len(shape) == 1:
+        return np.full(shape, float(name.endswith("gamma")), np.float32)
+    rng = np.random.default_rng(len(name))
+    values = rng.standard_normal(shape, np.float32)
+    while (wide := np.abs(values) > 2).any():
+        values[wide] = rng.standard_normal(int(wide.sum()), np.float32)
+    return values * config.initializer_range
 
 
 def variable(model, name):

@@ -27,7 +27,7 @@ def with_vocabulary(weights, path):
     if weights.tokenizer is None:
         raise InputError(f"{path}: rows can only be mapped from a known vocabulary: put the vocab.txt of the weights "
                          "into their folder")
-    tokenizer = BertTokenizer(path, lower_case=None)
+    tokenizer = _tokenizer(path, weights.tokenizer)
     ids = {piece: index for index, piece in enumerate(weights.tokenizer.vocabulary)}
     spellings = [[ids[piece]] if piece in ids else _spell(piece, ids) for piece in tokenizer.vocabulary]
     carried = sum(piece in ids for piece in tokenizer.vocabulary)
@@ -54,6 +54,15 @@ def with_positions(weights: Weights, number):
     read = weights.read | {_POSITIONS: lambda: weights.read[_POSITIONS]()[:number]}
     config = dataclasses.replace(weights.config, max_position_embeddings=number)
     return dataclasses.replace(weights, config=config, read=read)
+
+
+def _tokenizer(path, old):
+    """By the rules that the pieces of the new vocabulary suggest; where those of the old suggest the same, the old
+    tokenizer's own stand."""
+    new = BertTokenizer(path, lower_case=None)
+    if new.rules != BertTokenizer(old.vocabulary, lower_case=None).rules:
+        return new
+    return BertTokenizer(new.vocabulary, **dataclasses.asdict(old.rules))
 
 
 def _spell(piece, ids):

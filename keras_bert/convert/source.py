@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.kinds import ENCODER, KINDS, shapes
+from keras_bert.convert.kinds import ENCODER, KINDS, initial, shapes
 from keras_bert.convert.names import Table
 from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
@@ -69,29 +69,33 @@ class Source:
         """
         kind = kind or self.kind
         wanted = shapes(self.config, kind, self.options.get("num_classes"))
+        if not KINDS[self.kind].is_pooled:
+            allow_missing = (*allow_missing, *(self.table[f"bert.pooler.{part}"].theirs for part in ("kernel", "bias")))
+        left = self._leave(wanted, ignore)
         read, missing, problems = {}, [], []
         for ours, shape in wanted.items():
             name = self.table[ours]
+            expected = name.their_shape(shape, self.config)
+            read[ours] = functools.partial(self._read, name, shape)
             if name.theirs not in self.shapes:
+                read[ours] = functools.partial(initial, ours, shape, self.config)
                 missing.append(name.theirs)
-                read[ours] = functools.partial(_initial, ours, shape, self.config)
-            elif self.shapes[name.theirs] != (theirs := name.their_shape(shape, self.config)):
-                problems.append(f"{name.theirs} has shape {self.shapes[name.theirs]} where the config gives {theirs}")
-            else:
-                read[ours] = functools.partial(self._read, name, shape)
-        taken = {self.table[ours].theirs for ours in read}
-        if not KINDS[self.kind].is_pooled:
-            allow_missing = (*allow_missing, *(self.table[f"bert.pooler.{part}"].theirs for part in ("kernel", "bias")))
-        head = {self.table[ours].theirs: "the head, not asked for" for ours in KINDS[self.kind].head.keys() - wanted}
-        ignored = {name: "ignored" for name in self.shapes if _matches(name, ignore)}
-        left = {name: reason for name, reason in (head | ignored | self.aside).items() if name in self.shapes}
-        unexpected = self.shapes.keys() - taken - left.keys()
-        problems = [*(f"missing {name}" for name in missing if not _matches(name, allow_missing)),
-                    *(f"unexpected {name}" for name in sorted(unexpected)), *problems]
+                if not _matches(name.theirs, allow_missing):
+                    problems.append(f"missing {name.theirs}")
+            elif self.shapes[name.theirs] != expected:
+                problems.append(f"{name.theirs} has shape {self.shapes[name.theirs]} where the config gives {expected}")
+        unexpected = self.shapes.keys() - left.keys() - {self.table[ours].theirs for ours in wanted}
+        problems += [f"unexpected {name}" for name in sorted(unexpected)]
         if problems:
             raise InputError(f"{self.path}: the weights do not fit the config: {'; '.join(problems)}")
         weights = Weights(self.config, self.kind, read, self.options, self.tokenizer, self.labels)
         return weights if kind == self.kind else weights.as_kind(kind), left, missing
+
+    def _leave(self, wanted, ignore):
+        """Dict of their names that are not to be taken to the reason."""
+        head = {self.table[ours].theirs: "the head, not asked for" for ours in KINDS[self.kind].head.keys() - wanted}
+        ignored = {name: "ignored" for name in self.shapes if _matches(name, ignore)}
+        return {name: reason for name, reason in (head | ignored | self.aside).items() if name in self.shapes}
 
     def _read(self, name, shape):
         return name.to_ours(self.get(name.theirs), shape)
@@ -105,17 +109,6 @@ def detect(table, names, kinds):
         if parts == found:
             return kind
     return ENCODER
-
-
-def _initial(ours, shape, config):
-    """What a fresh layer holds: scales 1, shifts and biases 0, all else normal, cut at two deviations."""
-    if len(shape) == 1:
-        return np.full(shape, float(ours.endswith("gamma")), np.float32)
-    rng = np.random.default_rng(len(ours))
-    values = rng.standard_normal(shape, np.float32)
-    while (wide := np.abs(values) > 2).any():
-        values[wide] = rng.standard_normal(int(wide.sum()), np.float32)
-    return values * config.initializer_range
 
 
 def _matches(name, patterns):

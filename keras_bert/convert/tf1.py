@@ -69,4 +69,4 @@ def write(weights, folder):
 
 
 FORMAT = Format("tf1", recognise, read, write, ("encoder", *_HEADS),
-                fixed={"hidden_act": ("gelu", "relu"), "layer_norm_eps": (1e-12,)})
+                fixed={"hidden_act": ("gelu", "relu"), "layer_norm_eps": (1e-12,), "directionality": ("bidi",)})

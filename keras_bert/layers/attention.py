@@ -7,12 +7,25 @@ from keras_bert import kernels
 from keras_bert.layers.base import ConfiguredLayer
 
 
-def padding_bias(input_mask, dtype):
-    """What to add to attention scores so that padding gets no weight: 0 for real tokens, a large negative number for
-    padding, shape [batch, 1, 1, seq]. The number is finite, so that a row of padding alone stays finite."""
-    padding = ops.expand_dims(ops.equal(input_mask, 0), (1, 2))
+def attention_bias(input_mask, directionality, dtype):
+    """What to add to attention scores so that padding gets no weight, nor what a token may not see: 0, or a large
+    negative number, finite so that a row of padding alone stays finite.
+
+    Args:
+        input_mask: int32 [batch, seq].
+        directionality: `bidi`; `ltr` hides what comes after a token, `rtl` what comes before it.
+        dtype: of the scores.
+
+    Returns:
+        [batch, 1, 1, seq], or [batch, 1, seq, seq] where it depends on the token.
+    """
+    hidden = ops.expand_dims(ops.equal(input_mask, 0), (1, 2))
+    if directionality != "bidi":
+        places = ops.arange(ops.shape(input_mask)[1])
+        own, other = ops.expand_dims(places, 1), ops.expand_dims(places, 0)
+        hidden = ops.logical_or(hidden, ops.greater(other, own) if directionality == "ltr" else ops.less(other, own))
     lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -1e9
-    return ops.multiply(ops.cast(padding, dtype), ops.cast(lowest, dtype))
+    return ops.multiply(ops.cast(hidden, dtype), ops.cast(lowest, dtype))
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -25,11 +38,12 @@ class SelfAttention(ConfiguredLayer):
 
     Call arguments:
         x: [batch, seq, hidden].
-        bias: [batch, 1, 1, seq] or [batch, 1, seq, seq], added to the scores (`padding_bias`).
+        bias: [batch, 1, 1, seq] or [batch, 1, seq, seq], added to the scores (`attention_bias`).
         seed: int32 [2], or None for no dropout.
+        positions: int32 [batch, n], the tokens that attend; all where None, and n is seq.
 
     Returns:
-        (output [batch, seq, hidden], probabilities [batch, heads, seq, seq] before dropout), compute dtype.
+        (output [batch, n, hidden], probabilities [batch, heads, n, seq] before dropout), compute dtype.
     """
 
     def __init__(self, config, **kwargs):
@@ -46,8 +60,13 @@ class SelfAttention(ConfiguredLayer):
         self.built = True
 
     # B batch, S sequence, N heads, D head size, H hidden = N * D.
-    def call(self, x, bias, seed=None):
-        query = self._split_heads(ops.multiply(self.query(x), self.config.head_size**-0.5))  # [B, N, S, D]
+    def call(self, x, bias, seed=None, positions=None):
+        attending = x
+        if positions is not None:
+            attending = kernels.gather(x, positions)
+            if self.config.directionality != "bidi":
+                bias = ops.expand_dims(kernels.gather(ops.squeeze(bias, 1), positions), 1)
+        query = self._split_heads(ops.multiply(self.query(attending), self.config.head_size**-0.5))  # [B, N, S, D]
         key = self._split_heads(self.key(x))
         value = self._split_heads(self.value(x))
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, S, S]

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_bert import kernels
-from keras_bert.layers.attention import padding_bias
+from keras_bert.layers.attention import attention_bias
 from keras_bert.layers.base import ConfiguredLayer
 from keras_bert.layers.embeddings import BertEmbeddings
 from keras_bert.layers.encoder import EncoderBlock
@@ -80,8 +80,13 @@ class BertLayer(ConfiguredLayer):
         outputs = self.encode(inputs, training=training, seed=seed)
         return outputs["pooled_output"], outputs["sequence_output"]
 
-    def encode(self, inputs, training=False, seed=None, return_attention=False):
-        """Every output as a dict; arguments as in a call.
+    def encode(self, inputs, training=False, seed=None, return_attention=False, positions=None):
+        """Every output as a dict; arguments as in a call, and
+
+        Args:
+            return_attention: whether to return it.
+            positions: int32 [batch, n], the tokens whose output is wanted. The last block computes theirs and that of
+                [CLS] alone, and its outputs have n in place of seq.
 
         Returns:
             `pooled_output` [batch, hidden], `sequence_output` [batch, seq, hidden], `encoder_outputs`, a list of one
@@ -90,14 +95,20 @@ class BertLayer(ConfiguredLayer):
         """
         word_ids, mask, segment_ids = standardize_inputs(inputs)
         seed = self.dropout_seed(inputs, training, seed)
-        bias = padding_bias(mask, self.compute_dtype)
+        bias = attention_bias(mask, self.config.directionality, self.compute_dtype)
         x = self.embeddings(word_ids, segment_ids, seed=kernels.fold_in(seed, 0))
         encoder_outputs, attention_probabilities = [], []
         for index, block in enumerate(self.blocks):
-            x, probabilities = block(x, bias, seed=kernels.fold_in(seed, index + 1))
+            wanted = None
+            if positions is not None and index + 1 == len(self.blocks):
+                wanted = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
+            x, probabilities = block(x, bias, seed=kernels.fold_in(seed, index + 1), positions=wanted)
             encoder_outputs.append(x)
             attention_probabilities.append(probabilities)
-        outputs = {"pooled_output": self.pooler(x[:, 0]), "sequence_output": x, "encoder_outputs": encoder_outputs}
+        pooled = self.pooler(x[:, 0])
+        if positions is not None:
+            x = encoder_outputs[-1] = x[:, 1:]
+        outputs = {"pooled_output": pooled, "sequence_output": x, "encoder_outputs": encoder_outputs}
         return outputs | {"attention_probabilities": attention_probabilities} if return_attention else outputs
 
     def dropout_seed(self, inputs, training, seed=None):

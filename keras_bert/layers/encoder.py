@@ -19,9 +19,10 @@ class EncoderBlock(ConfiguredLayer):
         x: [batch, seq, hidden].
         bias: added to the attention scores, see `SelfAttention`.
         seed: int32 [2], or None for no dropout.
+        positions: int32 [batch, n], the tokens to go on with; all where None, and n is seq.
 
     Returns:
-        (output [batch, seq, hidden], attention probabilities [batch, heads, seq, seq]), compute dtype.
+        (output [batch, n, hidden], attention probabilities [batch, heads, n, seq]), compute dtype.
     """
 
     def __init__(self, config, **kwargs):
@@ -40,9 +41,10 @@ class EncoderBlock(ConfiguredLayer):
         self.output_dense.build((None, None, self.config.intermediate_size))
         self.built = True
 
-    def call(self, x, bias, seed=None):
+    def call(self, x, bias, seed=None, positions=None):
         rate = self.config.hidden_dropout_prob
-        attended, probabilities = self.attention(x, bias, seed=kernels.fold_in(seed, 0))
+        attended, probabilities = self.attention(x, bias, seed=kernels.fold_in(seed, 0), positions=positions)
+        x = x if positions is None else kernels.gather(x, positions)
         attended = kernels.dropout(attended, rate, kernels.fold_in(seed, 1))
         x = self.attention_norm(ops.add(x, attended))
         expanded = self.activate(self.intermediate(x))

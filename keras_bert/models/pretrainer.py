@@ -3,7 +3,6 @@
 import keras
 from keras import ops
 
-from keras_bert import kernels
 from keras_bert.layers import MaskedLMHead
 from keras_bert.models.base import BertTask
 
@@ -36,26 +35,13 @@ class BertPretrainer(BertTask):
         self.build()
 
     def call(self, inputs, training=False, seed=None):
-        pooled, sequence = self.bert(inputs, training=training, seed=seed)
         positions = inputs.get("masked_lm_positions") if isinstance(inputs, dict) else None
-        outputs = {"mlm_logits": self.predict_masked(sequence, positions)}
+        outputs = self.bert.encode(inputs, training=training, seed=seed, positions=positions)
+        embeddings = ops.convert_to_tensor(self.bert.embeddings.word_embeddings.embeddings)
+        logits = {"mlm_logits": self.mlm(outputs["sequence_output"], embeddings)}
         if self.next_sentence is not None:
-            outputs["next_sentence_logits"] = self.next_sentence(pooled)
-        return outputs
-
-    def predict_masked(self, sequence_output, positions=None):
-        """Logits of the masked-token head.
-
-        Args:
-            sequence_output: [batch, seq, hidden], the encoder's.
-            positions: int32 [batch, n]; every position where None.
-
-        Returns:
-            logits [batch, n, vocab], float32.
-        """
-        if positions is not None:
-            sequence_output = kernels.gather(sequence_output, positions)
-        return self.mlm(sequence_output, ops.convert_to_tensor(self.bert.embeddings.word_embeddings.embeddings))
+            logits["next_sentence_logits"] = self.next_sentence(outputs["pooled_output"])
+        return logits
 
     def get_config(self):
         return super().get_config() | {

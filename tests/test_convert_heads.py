@@ -1,0 +1,232 @@
+"""Every model of PyTorch's transformers with a head: in, out, and back again."""
+
+import json
+
+import numpy as np
+import pytest
+from keras import ops
+from safetensors.numpy import load_file, save_file
+
+from keras_bert import models
+from keras_bert.convert import convert, load_pretrained, open_source
+from keras_bert.errors import InputError, InputWarning
+from keras_bert.layers import BertLayer
+
+from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize, write_huggingface
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+LABELS = {"id2label": {0: "음악", 1: "light", 2: "$|"}, "label2id": {"음악": 0, "light": 1, "$|": 2}}
+ARCHITECTURES = {
+    "BertModel": (BertLayer, {}),
+    "BertForPreTraining": (models.BertPretrainer, {}),
+    "BertForMaskedLM": (models.BertPretrainer, {}),
+    "BertForSequenceClassification": (models.BertClassifier, LABELS),
+    "BertForTokenClassification": (models.BertTokenClassifier, LABELS),
+    "BertForQuestionAnswering": (models.BertSpanLabeler, {}),
+    "BertForMultipleChoice": (models.BertMultipleChoice, {}),
+}
+
+
+def write(folder, architecture, **settings):
+    """A folder that transformers writes, all weights random, and the model."""
+    config = transformers.BertConfig(**TINY.to_dict(), **settings)
+    theirs = getattr(transformers, architecture)._from_config(config, attn_implementation="eager").eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    theirs.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(TINY_VOCABULARY) + "\n")
+    return theirs
+
+
+def outputs_of(theirs, inputs):
+    with torch.inference_mode():
+        outputs = theirs(*(torch.from_numpy(inputs[key]).long()
+                           for key in ("input_word_ids", "input_mask", "segment_ids")))
+    return [output.numpy() for output in outputs.to_tuple()]
+
+
+def outputs_of_ours(model, inputs):
+    outputs = model(inputs)
+    if isinstance(model, BertLayer):
+        outputs = outputs[::-1]
+    return [ops.convert_to_numpy(output) for output in
+            (outputs.values() if isinstance(outputs, dict) else outputs if isinstance(outputs, tuple) else [outputs])]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("between", ["keras_bert", "huggingface"])
+def test_full_circle(tmp_path, architecture, between):
+    model, settings = ARCHITECTURES[architecture]
+    theirs = write(tmp_path / "theirs", architecture, **settings)
+    shape = (2, 2, 9) if architecture == "BertForMultipleChoice" else (4, 9)
+    inputs = {name: array.reshape(shape) for name, array in random_inputs(4, 9).items()}
+    ours = load_pretrained(tmp_path / "theirs", model)
+    for got, wanted in zip(outputs_of_ours(ours, inputs), outputs_of(theirs, inputs), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=2e-5)
+
+    convert(tmp_path / "theirs", tmp_path / "ours", between)
+    convert(tmp_path / "ours", tmp_path / "back", "huggingface")
+    again, report = getattr(transformers, architecture).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    for (name, wanted), got in zip(theirs.state_dict().items(), again.state_dict().values(), strict=True):
+        assert torch.equal(got, wanted), name
+    if settings:
+        assert again.config.id2label == LABELS["id2label"]
+        assert open_source(tmp_path / "ours").labels == list(LABELS["label2id"])
+
+
+def test_one_label_is_a_number(tmp_path):
+    theirs = write(tmp_path / "theirs", "BertForSequenceClassification", num_labels=1)
+    inputs = random_inputs(3, 7)
+    (numbers,) = outputs_of(theirs, inputs)
+    np.testing.assert_allclose(models.BertRegressor.from_pretrained(tmp_path / "theirs")(inputs), numbers, atol=2e-5)
+    convert(tmp_path / "theirs", tmp_path / "back", "huggingface")
+    again = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "back")
+    assert again.config.num_labels == 1 and again.config.problem_type == "regression"
+
+
+def test_shards(tmp_path):
+    theirs = write(tmp_path / "whole", "BertForPreTraining")
+    theirs.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) == 2
+    for one, other in zip(*(models.BertPretrainer.from_pretrained(tmp_path / name).get_weights()
+                            for name in ("whole", "shards")), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_bfloat16_files(tmp_path):
+    theirs = write(tmp_path / "theirs", "BertModel").to(torch.bfloat16)
+    theirs.save_pretrained(tmp_path / "theirs")
+    got = load_pretrained(tmp_path / "theirs").pooler.kernel
+    np.testing.assert_array_equal(got, theirs.pooler.dense.weight.float().detach().numpy().T)
+
+
+def test_an_output_layer_of_its_own_is_refused(tmp_path):
+    write(tmp_path / "theirs", "BertForMaskedLM")
+    tensors = load_file(tmp_path / "theirs/model.safetensors")
+    decoder = tensors["bert.embeddings.word_embeddings.weight"].copy()
+    path = tmp_path / "theirs/model.safetensors"
+    save_file(tensors | {"cls.predictions.decoder.weight": decoder}, path)
+    lines = []
+    convert(tmp_path / "theirs", tmp_path / "out", "tf1", tell=lines.append)
+    assert any("cls.predictions.decoder.weight: embeddings.word_embeddings.weight once more" in line for line in lines)
+    save_file(tensors | {"cls.predictions.decoder.weight": decoder + 1}, path)
+    with pytest.raises(InputError, match="an untied output layer is not BERT's"):
+        open_source(tmp_path / "theirs")
+
+
+def test_our_folder_answers_texts(tmp_path, run):
+    write(tmp_path / "theirs", "BertForSequenceClassification", **LABELS)
+    assert run("convert", f"--from={tmp_path / 'theirs'}", f"--to={tmp_path / 'ours'}", "--format=keras_bert")[0] == 0
+    status, (line,), _ = run("predict", f"--model={tmp_path / 'ours'}", "play music")
+    label, score, text = line.split("\t")
+    assert status == 0 and label in LABELS["label2id"] and text == "play music"
+    pipeline = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "theirs").eval()
+    tokenizer = transformers.BertTokenizer(str(tmp_path / "theirs/vocab.txt"))
+    with torch.inference_mode():
+        logits = pipeline(**tokenizer("play music", return_tensors="pt")).logits
+    assert float(score) == pytest.approx(float(logits.softmax(-1).max()), abs=1e-4)
+
+
+def test_a_written_folder_has_its_tokenizer(tmp_path):
+    write_huggingface(tmp_path / "ours", BertLayer(TINY))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert tokenizer.tokenize("Play some músic") == ["play", "some", "music"]
+    assert tokenizer("play")["input_ids"] == [TINY_VOCABULARY.index(piece) for piece in ("[CLS]", "play", "[SEP]")]
+
+
+@pytest.mark.parametrize("model,options", [
+    (models.BertClassifier, {"num_classes": 3}), (models.BertSpanLabeler, {}), (models.BertPretrainer, {}),
+    (models.BertRegressor, {}), (models.BertMultipleChoice, {}), (models.BertTokenClassifier, {"num_classes": 2})])
+def test_a_new_head_on_a_pretrained_encoder(tmp_path, model, options):
+    bert = randomize(BertLayer(TINY))
+    write_huggingface(tmp_path / "encoder", bert)
+    with pytest.warns(InputWarning, match=f"holds no such head as {model.__name__}'s"):
+        made = model.from_pretrained(tmp_path / "encoder", dtype="mixed_bfloat16", **options)
+    assert made.bert.dtype_policy.name == "mixed_bfloat16"
+    for one, other in zip(made.bert.get_weights(), bert.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_head_for_other_classes_is_new(tmp_path):
+    write(tmp_path / "theirs", "BertForSequenceClassification", **LABELS)
+    assert models.BertClassifier.from_pretrained(tmp_path / "theirs").num_classes == 3
+    with pytest.warns(InputWarning, match="no such head"):
+        assert models.BertClassifier.from_pretrained(tmp_path / "theirs", num_classes=5).num_classes == 5
+
+
+def test_a_part_of_the_heads(tmp_path):
+    write(tmp_path / "theirs", "BertForPreTraining")
+    whole = models.BertPretrainer.from_pretrained(tmp_path / "theirs")
+    part = models.BertPretrainer.from_pretrained(tmp_path / "theirs", next_sentence=False)
+    assert part.next_sentence is None
+    np.testing.assert_array_equal(part.mlm.dense.kernel, whole.mlm.dense.kernel)
+    with pytest.warns(InputWarning, match="no such head"):
+        write(tmp_path / "masked", "BertForMaskedLM")
+        models.BertPretrainer.from_pretrained(tmp_path / "masked", next_sentence=True)
+
+
+def test_fill_mask(tmp_path, run):
+    theirs = write(tmp_path / "theirs", "BertForMaskedLM")
+    text = "play some [MASK] in the [MASK]"
+    status, output, _ = run("fill-mask", f"--model={tmp_path / 'theirs'}", "--top_k=3", "--format=jsonl", text)
+    masks = json.loads(output[0])["masks"]
+    tokenizer = transformers.BertTokenizer(str(tmp_path / "theirs/vocab.txt"))
+    inputs = tokenizer(text, return_tensors="pt")
+    with torch.inference_mode():
+        probabilities = theirs(**inputs).logits[inputs["input_ids"] == tokenizer.mask_token_id].softmax(-1)
+    for mask, wanted in zip(masks, probabilities, strict=True):
+        scores, ids = wanted.topk(3)
+        assert [guess["piece"] for guess in mask] == tokenizer.convert_ids_to_tokens(ids.tolist())
+        np.testing.assert_allclose([guess["score"] for guess in mask], scores, atol=1e-5)
+    assert status == 0
+
+
+@pytest.mark.parametrize("text,words", [("play", "text 1: must have [MASK]"), ("[MASK] " * 200, "at most 128 pieces")])
+def test_texts_that_fill_mask_refuses(tmp_path, run, text, words):
+    write_huggingface(tmp_path / "model", models.BertPretrainer(BertLayer(TINY)))
+    status, output, messages = run("fill-mask", f"--model={tmp_path / 'model'}", text)
+    assert status == 1 and output == [] and len(messages) == 1 and words in messages[0]
+
+
+def test_export_with_the_masked_lm_head(tmp_path, run):
+    import tensorflow as tf
+
+    theirs = write(tmp_path / "theirs", "BertForPreTraining")
+    assert run("export", f"--model={tmp_path / 'theirs'}", f"--output={tmp_path / 'hub'}", "--with_mlm")[0] == 0
+    inputs = random_inputs(2, 7)
+    logits = tf.saved_model.load(str(tmp_path / "hub")).mlm(
+        {"input_word_ids": inputs["input_word_ids"], "input_mask": inputs["input_mask"],
+         "input_type_ids": inputs["segment_ids"], "masked_lm_positions": np.array([[6, 1], [2, 0]], np.int32)})
+    wanted = outputs_of(theirs, inputs)[0][[[0], [1]], [[6, 1], [2, 0]]]
+    np.testing.assert_allclose(logits["mlm_logits"], wanted, atol=2e-5)
+
+
+def test_export_with_mlm_needs_that_head(tmp_path, run):
+    write_huggingface(tmp_path / "ours", BertLayer(TINY))
+    status, output, messages = run(
+        "export", f"--model={tmp_path / 'ours'}", f"--output={tmp_path / 'hub'}", "--with_mlm")
+    assert status == 1 and output == [] and len(messages) == 1
+    assert "--with_mlm needs weights with a masked LM head; these are encoder" in messages[0]
+
+
+def test_both_heads_are_taken_whatever_the_config_calls_them(tmp_path):
+    """bert-base-uncased is published as BertForMaskedLM, with the next-sentence head in its file."""
+    theirs = write(tmp_path / "theirs", "BertForPreTraining")
+    config = json.loads((tmp_path / "theirs/config.json").read_text()) | {"architectures": ["BertForMaskedLM"]}
+    (tmp_path / "theirs/config.json").write_text(json.dumps(config))
+    inputs = random_inputs(2, 7)
+    model = models.BertPretrainer.from_pretrained(tmp_path / "theirs")
+    for got, wanted in zip(outputs_of_ours(model, inputs), outputs_of(theirs, inputs), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=2e-5)
+
+
+def test_a_trained_pooler_is_kept_where_their_model_needs_none(tmp_path):
+    pretrainer = randomize(models.BertPretrainer(BertLayer(TINY), next_sentence=False))
+    write_huggingface(tmp_path / "ours", pretrainer)
+    np.testing.assert_array_equal(load_pretrained(tmp_path / "ours").pooler.kernel, pretrainer.bert.pooler.kernel)
+    again = transformers.BertForMaskedLM.from_pretrained(tmp_path / "ours")
+    np.testing.assert_array_equal(again.cls.predictions.bias.detach(), pretrainer.mlm.bias)

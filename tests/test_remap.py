@@ -1,0 +1,155 @@
+"""Models under another vocabulary, or with fewer positions."""
+
+import shutil
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bert.convert import convert, load_pretrained, open_source
+from keras_bert.convert.kinds import variable
+from keras_bert.errors import InputError
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertPretrainer
+from keras_bert.text import BertTokenizer, load_vocabulary, save_vocabulary
+
+from conftest import DATA, TINY, TINY_VOCABULARY, needs_data, randomize, write_huggingface
+
+# With pieces that spell a special token.
+VOCABULARY = [*TINY_VOCABULARY[:-3], "[", "##play", "##]"]
+TEXTS = ["play some music", "turn on the light, please.", "what time is it?"]
+
+
+@pytest.fixture(scope="module")
+def pretrainer():
+    return randomize(BertPretrainer(BertLayer(TINY)))
+
+
+@pytest.fixture(scope="module")
+def source(pretrainer, tmp_path_factory):
+    """A folder of a tiny encoder with both heads of pretraining."""
+    return write_huggingface(tmp_path_factory.mktemp("remap") / "source", pretrainer, VOCABULARY)
+
+
+def remap(source, tmp_path, vocabulary, **kwargs):
+    """(folder of the weights under another vocabulary, what the report says of it)."""
+    lines, path = [], tmp_path / "vocabulary.txt"
+    save_vocabulary(vocabulary, path)
+    convert(source, tmp_path / "mapped", "huggingface", vocab=path, tell=lines.append, **kwargs)
+    (line,) = (line.removeprefix(f"vocabulary {path}: ") for line in lines if line.startswith("vocabulary"))
+    return tmp_path / "mapped", line
+
+
+def encode(folder, texts=TEXTS):
+    """(pooled output, sequence output) of texts, by the folder's own tokenizer and encoder."""
+    inputs = BertTokenizer.from_folder(folder)(texts)
+    return [ops.convert_to_numpy(output) for output in load_pretrained(folder)(inputs)]
+
+
+def array(model, name):
+    return ops.convert_to_numpy(variable(model, name))
+
+
+def assert_refused(reason, *args, **kwargs):
+    with pytest.raises(InputError) as error:
+        convert(*args, **kwargs)
+    assert reason in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_permuted_vocabulary_changes_nothing(source, pretrainer, tmp_path):
+    order = np.random.default_rng(0).permutation(len(VOCABULARY))
+    mapped, report = remap(source, tmp_path, [VOCABULARY[i] for i in order])
+    assert report == "60 pieces, 60 carried, 0 as the mean of the pieces that spell them, 0 as the mean of all"
+    # The same rows meet the same weights, padding's too.
+    for got, wanted in zip(encode(mapped), encode(source), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    model, tokenizer = BertPretrainer.from_pretrained(mapped), BertTokenizer.from_folder(mapped)
+    assert model.bert.config.pad_token_id == tokenizer.pad_id == list(order).index(0) != 0
+    got, wanted = model(tokenizer(TEXTS)), pretrainer(BertTokenizer(VOCABULARY)(TEXTS))
+    # Columns in another order may be multiplied by other instructions.
+    np.testing.assert_allclose(got["mlm_logits"], ops.convert_to_numpy(wanted["mlm_logits"])[..., order], atol=1e-6)
+    np.testing.assert_array_equal(got["next_sentence_logits"], wanted["next_sentence_logits"])
+
+
+def test_new_pieces_get_the_mean_of_what_spells_them(source, pretrainer, tmp_path):
+    spelt = {"musics": ["music", "##s"], "playplaying": ["play", "##play", "##ing"], "##ssing": ["##s", "##s", "##ing"],
+             "##playplay": ["##play", "##play"]}
+    # Greedily: "it" leaves "##a", which there is not. Special tokens stand for themselves.
+    unknown = ["xyz", "ita", "##xs", "##", "[play]", "[unused99]"]
+    carried = ["[MASK]", "##s", "[CLS]", "play", "[PAD]", "[unused3]", "[SEP]", "[", "[UNK]"]
+    mapped, report = remap(source, tmp_path, [*unknown, *carried, *spelt])
+    assert report == "19 pieces, 9 carried, 4 as the mean of the pieces that spell them, 6 as the mean of all"
+    model = BertPretrainer.from_pretrained(mapped)
+    assert model.bert.config.vocab_size == 19 and model.bert.config.pad_token_id == 10
+    ids = {piece: index for index, piece in enumerate(VOCABULARY)}
+    for name in ("bert.embeddings.word_embeddings.embeddings", "mlm.bias"):
+        old, new = array(pretrainer, name), array(model, name)
+        np.testing.assert_array_equal(new[6:15], old[[ids[piece] for piece in carried]])
+        means = [sum(old[ids[part]] for part in parts) / len(parts) for parts in spelt.values()]
+        # Float32 sums of up to 60 values of 0.1.
+        np.testing.assert_allclose(new[15:], means, rtol=0, atol=1e-7)
+        np.testing.assert_allclose(new[:6], [sum(old) / 60] * 6, rtol=0, atol=1e-7)
+
+
+def test_all_else_is_carried(source, pretrainer, tmp_path):
+    mapped, _ = remap(source, tmp_path, VOCABULARY[:40])
+    model = BertPretrainer.from_pretrained(mapped)
+    for got, wanted in zip(model.get_weights(), pretrainer.get_weights(), strict=True):
+        np.testing.assert_array_equal(got, wanted[:40] if len(wanted) == 60 else wanted)
+
+
+@pytest.mark.parametrize("rules", [{"lower_case": False}, {"strip_accents": False}, {"split_cjk": False},
+                                   {"lower_case": False, "strip_accents": True}, {"normalization": "NFC"}])
+def test_the_rules_stand_where_the_vocabulary_suggests_no_others(tmp_path, rules):
+    source = write_huggingface(tmp_path / "source", BertLayer(TINY), VOCABULARY)
+    tokenizer = BertTokenizer(VOCABULARY, **rules)
+    tokenizer.save_settings(source)
+    mapped, _ = remap(source, tmp_path, VOCABULARY[::-1])
+    assert open_source(mapped).tokenizer.rules == tokenizer.rules
+
+
+@pytest.mark.parametrize(("old", "new"), [("Cafe", "cafe"), ("cafe", "Cafe")])
+def test_the_case_is_that_of_the_new_vocabulary(tmp_path, old, new):
+    source = write_huggingface(tmp_path / "source", BertLayer(TINY), [*VOCABULARY[:-1], old])
+    BertTokenizer(source / "vocab.txt", lower_case=None).save_settings(source)
+    mapped, _ = remap(source, tmp_path, [*VOCABULARY[:-1], new])
+    rules = open_source(mapped).tokenizer.rules
+    assert rules.lower_case == rules.strip_accents == (new == "cafe")
+
+
+def test_a_source_needs_its_vocabulary(source, tmp_path):
+    bare = shutil.copytree(source, tmp_path / "bare")
+    (bare / "vocab.txt").unlink()
+    assert_refused("put the vocab.txt of the weights into their folder", bare, tmp_path / "to", "huggingface",
+                   vocab=source / "vocab.txt")
+    assert_refused("missing [PAD]", source, tmp_path / "to", "huggingface", vocab=__file__)
+
+
+def test_cut_positions(source, tmp_path):
+    lines, short = [], tmp_path / "short"
+    convert(source, short, "huggingface", max_position_embeddings=9, tell=lines.append)
+    assert "positions 0 to 8 kept" in lines
+    assert open_source(short).config.max_position_embeddings == 9
+    for got, wanted in zip(encode(short), encode(source), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("number", [0, -1, 129])
+def test_positions_that_there_are_not(source, tmp_path, number):
+    assert_refused(f"max_position_embeddings must be 1 to 128, what the weights have; got {number}",
+                   source, tmp_path / "to", "huggingface", max_position_embeddings=number)
+
+
+@needs_data
+def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
+    known = set(load_vocabulary(minilm / "vocab.txt"))
+    pieces = load_vocabulary(DATA / "vocab/bert-base-multilingual-cased/vocab.txt")
+    pieces = [piece for index, piece in enumerate(pieces) if piece in known or index % 20 == 0]
+    mapped, report = remap(minilm, tmp_path, pieces, max_position_embeddings=64)
+    carried = sum(piece in known for piece in pieces)
+    assert report.startswith(f"{len(pieces)} pieces, {carried} carried, ")
+    texts = ["the river runs from the north to the old town.", "where is the next station, and when does it open?"]
+    tokens = [BertTokenizer.from_folder(folder).tokenize(" ".join(texts)) for folder in (mapped, minilm)]
+    assert tokens[0] == tokens[1] and known.issuperset(tokens[0])
+    for got, wanted in zip(encode(mapped, texts), encode(minilm, texts), strict=True):
+        np.testing.assert_array_equal(got, wanted)
