@@ -96,8 +96,8 @@ def shapes(config, kind=ENCODER, num_classes=None):
 
 
 def initial(name, shape, config):
-    """What a weight holds that no source has, the same each time: scales 1, shifts and biases 0, the rest normal, cut at
-    two deviations."""
+    """What a weight holds that no source has, the same each time: scales 1, shifts and biases 0, the rest normal, cut
+    at two deviations."""
     if len(shape) == 1:
         return np.full(shape, float(name.endswith("gamma")), np.float32)
     rng = np.random.default_rng(len(name))
