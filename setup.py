@@ -15,6 +15,9 @@ GARDEN = ["tf-models-official==2.20.*", "tensorflow==2.20.*", "tensorflow-text==
 REPORT = ["matplotlib>=3.9", "tensorboard"]
 # PyTorch is pinned because a newer one brings gigabytes of CUDA.
 PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
+# To make pretraining data at scale, and of Parquet files.
+BEAM = ["apache-beam>=2.77"]
+PARQUET = ["pyarrow"]
 TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff"]
 
 setup(
@@ -37,6 +40,8 @@ setup(
         "hub": HUB,
         "garden": GARDEN,
         "report": REPORT,
+        "beam": BEAM,
+        "parquet": PARQUET,
         "all": [*TEXT, *HUB, *GARDEN, *REPORT],
         "test": [*TEST, *REPORT],
         "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST, *REPORT],

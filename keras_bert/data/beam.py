@@ -1,0 +1,57 @@
+"""Examples made by an Apache Beam pipeline: on this machine, or by Flink, Spark or Dataflow."""
+
+import collections
+import os
+import re
+
+import apache_beam as beam
+from apache_beam.coders import BytesCoder
+from apache_beam.io import WriteToText
+from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from keras_bert.data.tfrecord import frame
+from keras_bert.errors import InputError
+
+
+def write_shards(maker, read, paths, folder, shards, arguments):
+    """`workers.write_shards` as a pipeline: the same examples, in another order. Every worker must see the paths.
+
+    Args:
+        maker, read, paths, folder, shards: see there.
+        arguments: list of the pipeline's flags, `--runner=FlinkRunner` for one.
+
+    Returns:
+        `Counter`, see there.
+    """
+    try:
+        pipeline = beam.Pipeline(options=PipelineOptions(arguments))
+    except ValueError as error:
+        raise InputError(f"beam_args: {error}") from None
+    _ = (pipeline
+         | "Files" >> beam.Create([(os.path.abspath(path), number) for number, path in enumerate(paths)])
+         | "Blocks" >> beam.FlatMapTuple(read)
+         | "Share out" >> beam.Reshuffle()
+         | "Records" >> beam.FlatMap(_records, maker)
+         # Of bytes as they are. WriteToTFRecord needs one more package, for the checksums that the records have.
+         | "Shards" >> WriteToText(os.path.join(folder, "pretraining"), ".tfrecord", append_trailing_newlines=False,
+                                   num_shards=shards, coder=BytesCoder()))
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except (InputError, RuntimeError) as error:  # of another process it is a text within a RuntimeError
+        text = str(error) if isinstance(error, InputError) else str(error).partition("InputError: ")[2]
+        if text:
+            raise InputError(re.split(r"\n| \[while running", text)[0]) from None
+        raise
+    counters = result.metrics().query()[result.metrics().COUNTERS]
+    return collections.Counter({counter.key.metric.name: counter.result for counter in counters
+                                if counter.key.metric.namespace == __name__})
+
+
+def _records(block, maker):
+    Metrics.counter(__name__, "documents").inc(len(block.documents))
+    for examples, counts in maker.examples(block):
+        for name, count in counts.items():
+            Metrics.counter(__name__, name).inc(count)
+        yield from frame(examples)

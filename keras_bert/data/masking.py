@@ -1,0 +1,129 @@
+"""Masked tokens to guess (Devlin et al., 2018, section 3.1)."""
+
+import numpy as np
+
+from keras_bert.errors import InputError
+from keras_bert.text.vocabulary import CONTINUES
+
+SHARE, MASKED, RANDOM = 0.15, 0.8, 0.1
+
+
+class Masking:
+    """Chooses 15% of the tokens of each text; of these, 80% become [MASK], 10% a random piece, 10% stay as they are.
+
+    The share is kept on the average: where 15% of a text is no whole number, chance decides between the two beside it.
+    A text has one chosen token at least and `max_predictions` at most. Pieces in brackets, [CLS], [UNK] and
+    [unused1] say, are neither chosen nor put in at random.
+
+    All chance is an argument, so that examples are the same however they are shared out. The same class masks when
+    examples are made and when they are read. (tensorflow-text's RandomItemSelector and MaskValuesChooser draw from
+    TensorFlow's global generator, round each text's 15% up, and put in special pieces too.)
+
+    Args:
+        tokenizer: `BertTokenizer`.
+        max_predictions: chosen tokens of a text at most.
+        whole_word: choose all pieces of a word or none; of words with more than `max_predictions` pieces, none.
+    """
+
+    def __init__(self, tokenizer, max_predictions, whole_word=False):
+        if tokenizer.mask_id is None:
+            raise InputError("masking needs a vocabulary with [MASK]")
+        if max_predictions < 1:
+            raise InputError(f"max_predictions must be at least 1; got {max_predictions}")
+        self.max_predictions = max_predictions
+        self.mask_id = tokenizer.mask_id
+        self._is_special = _special(tokenizer)
+        self._continues = np.array([whole_word and piece.startswith(CONTINUES) for piece in tokenizer.vocabulary])
+        self._pieces = np.flatnonzero(~self._is_special).astype(np.int32)
+
+    @staticmethod
+    def noise(rng, batch, length):
+        """The chance that masks [batch, length] ids: float32 [batch, 3, length], a row a text."""
+        return rng.random((batch, 3, length), np.float32)
+
+    def __call__(self, ids, noise):
+        """Masks texts.
+
+        Args:
+            ids: int32 [batch, length], each text begins with [CLS].
+            noise: what `noise` returned for this shape.
+
+        Returns:
+            dict of `input_word_ids`, int32 [batch, length]; `masked_lm_positions` in order and `masked_lm_ids`, int32
+            [batch, max_predictions], and `masked_lm_weights`, float32, 1 for a chosen token; 0 is behind them.
+        """
+        order, action, replacement = noise.swapaxes(0, 1)
+        chosen = self._choose(ids, order, chance=action[:, 0])  # [CLS] has no use for its own
+        rows, places = np.nonzero(chosen)
+        targets, action = ids[chosen], action[chosen]
+        random = self._pieces[(replacement[chosen] * np.float64(len(self._pieces))).astype(np.int32)]
+        masked = ids.copy()
+        masked[chosen] = np.where(action < MASKED, self.mask_id, np.where(action < MASKED + RANDOM, random, targets))
+        slots = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        features = {name: np.zeros((len(ids), self.max_predictions), dtype) for name, dtype in _TARGETS.items()}
+        for feature, values in zip(features.values(), (places, targets, 1)):
+            feature[rows, slots] = values
+        return {"input_word_ids": masked} | features
+
+    def _choose(self, ids, order, chance):
+        """Words in random order, each that still fits into 15%: bool [batch, length]."""
+        first, size = self._words(ids)
+        plain = ~self._is_special[ids]
+        begins = plain & (first == np.arange(ids.shape[1])) & (size <= self.max_predictions)
+        shortest = np.where(begins, size, self.max_predictions).min(axis=1)
+        room = np.floor(SHARE * plain.sum(axis=1) + chance).astype(int).clip(shortest, self.max_predictions)
+        chosen, rows = np.zeros_like(plain), np.arange(len(ids))
+        for place in np.argsort(np.where(begins, order, 2), axis=1).T:
+            fits = begins[rows, place] & (size[rows, place] <= room)
+            chosen[rows, place] = fits
+            room -= size[rows, place] * fits
+            if not room.any():
+                break
+        return np.take_along_axis(chosen, first, axis=1)
+
+    def _words(self, ids):
+        """The place where each token's word begins, and how many tokens the word has: int64 [batch, length]."""
+        batch, length = ids.shape
+        if not self._continues.any():  # each token is a word
+            return np.broadcast_to(np.arange(length), ids.shape), np.ones(ids.shape, int)
+        joins = self._continues[ids]
+        joins[:, 1:] &= ~self._is_special[ids[:, :-1]]
+        joins[:, 0] = False
+        first = np.maximum.accumulate(np.where(joins, 0, np.arange(length)), axis=1)
+        word = first + length * np.arange(batch)[:, None]
+        return first, np.bincount(word.ravel(), minlength=batch * length)[word]
+
+
+_TARGETS = {"masked_lm_positions": np.int32, "masked_lm_ids": np.int32, "masked_lm_weights": np.float32}
+
+
+class NextTokens:
+    """What a left-to-right or right-to-left language model guesses: the neighbour of every token, where that is no
+    special piece. To be used in place of a `Masking`.
+
+    Args:
+        tokenizer: `BertTokenizer`.
+        length: tokens of a text.
+        directionality: `ltr`, to guess what comes next, or `rtl`, what came before.
+    """
+
+    def __init__(self, tokenizer, length, directionality):
+        self.max_predictions = length - 1
+        self._is_special = _special(tokenizer)
+        self._step = {"ltr": 1, "rtl": -1}[directionality]
+
+    @staticmethod
+    def noise(rng, batch, length):
+        """Nothing is left to chance."""
+        return np.empty((batch, 0), np.float32)
+
+    def __call__(self, ids, noise):
+        """See `Masking`; the ids stay as they are."""
+        places = np.arange(self.max_predictions, dtype=np.int32) + (self._step < 0)
+        targets = ids[:, places + self._step]
+        return {"input_word_ids": ids, "masked_lm_positions": np.broadcast_to(places, targets.shape),
+                "masked_lm_ids": targets, "masked_lm_weights": np.float32(~self._is_special[targets])}
+
+
+def _special(tokenizer):
+    return np.array([len(piece) > 2 and piece[0] + piece[-1] == "[]" for piece in tokenizer.vocabulary])

@@ -1,0 +1,168 @@
+"""`make_pretraining_data`: text files to TFRecords of masked, paired examples."""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import os
+
+import numpy as np
+
+from keras_bert.data import workers
+from keras_bert.data.documents import read_blocks
+from keras_bert.data.masking import Masking
+from keras_bert.data.pairs import Tokens, join, pack_sentences, pair_sentences, truncate
+from keras_bert.data.tfrecord import serialize
+from keras_bert.errors import InputError
+from keras_bert.files import check_free, write_json, written_beside
+from keras_bert.text import save_vocabulary
+
+SETTINGS = "pretraining_data.json"
+MAX_LENGTH = 8192
+_AT_ONCE = 2**19  # tokens; bounds the memory that a large document takes
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingSettings:
+    """What examples are made.
+
+    Args:
+        max_seq_length: tokens of an example, [CLS] and [SEP] included.
+        max_predictions_per_seq: masked tokens of an example at most; 15% of `max_seq_length`, rounded up, where None.
+        next_sentence: make pairs, half of them with a random second text; else pack whole sentences to full length.
+        masking: `static`, or `dynamic` to leave it to who reads the examples.
+        whole_word_mask: mask all pieces of a word or none.
+        dupe_factor: how often the texts are used, each time paired and masked anew; where None, 10, or 1 with
+            `dynamic`.
+        seed: the same seed, settings and files give the same examples.
+    """
+
+    max_seq_length: int = 128
+    max_predictions_per_seq: int | None = None
+    next_sentence: bool = True
+    masking: str = "static"
+    whole_word_mask: bool = False
+    dupe_factor: int | None = None
+    seed: int = 0
+
+    def __post_init__(self):
+        defaults = {"max_predictions_per_seq": -(-15 * self.max_seq_length // 100),
+                    "dupe_factor": 10 if self.masking == "static" else 1}
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if self.masking not in ("static", "dynamic"):
+            raise InputError(f"masking must be one of static, dynamic; got {self.masking!r}")
+        for name, low, high in (("max_seq_length", 5, MAX_LENGTH), ("dupe_factor", 1, 1000), ("seed", 0, 2**31 - 1),
+                                ("max_predictions_per_seq", 1, self.max_seq_length)):
+            if not low <= getattr(self, name) <= high:
+                raise InputError(f"{name} must be from {low} to {high}; got {getattr(self, name)}")
+
+
+class ExampleMaker:
+    """Makes the examples of a block of documents, the same ones in whatever process.
+
+    Args:
+        settings: `PretrainingSettings`.
+        tokenizer: `BertTokenizer` with [MASK].
+    """
+
+    def __init__(self, settings, tokenizer):
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.masking = Masking(tokenizer, settings.max_predictions_per_seq, settings.whole_word_mask)
+
+    def examples(self, block):
+        """Yields (list of serialized examples, `Counter` of what they hold), some thousand at a time."""
+        for features in self.features(block):
+            masked = features.get("masked_lm_weights", np.zeros(1)).sum()
+            yield serialize(features), collections.Counter(
+                examples=len(features["input_mask"]), tokens=int(features["input_mask"].sum()), masked=int(masked),
+                random_next=int(features["next_sentence_labels"].sum()))
+
+    def features(self, block):
+        """Yields the Model Garden's features of some thousand examples at a time: dict of int32 arrays [examples, n],
+        float32 `masked_lm_weights`."""
+        tokens = Tokens.of(block.documents, self.tokenizer)
+        for duplicate in range(self.settings.dupe_factor):
+            rng = np.random.default_rng((self.settings.seed, block.file, block.number, duplicate))
+            ids, spans, labels = self._texts(tokens, rng)
+            order = rng.permutation(len(spans))
+            count = _AT_ONCE // self.settings.max_seq_length
+            for some in (order[i:i + count] for i in range(0, len(order), count)):
+                features = join(ids, spans[some], self.tokenizer, self.settings.max_seq_length)
+                if self.settings.masking == "static":
+                    word_ids = features["input_word_ids"]
+                    features |= self.masking(word_ids, self.masking.noise(rng, *word_ids.shape))
+                yield features | {"next_sentence_labels": labels[some, None]}
+
+    def _texts(self, tokens, rng):
+        if self.settings.next_sentence:
+            limit = self.settings.max_seq_length - 3
+            spans, labels = pair_sentences(tokens, limit, rng)
+            return tokens.ids, truncate(spans, limit, rng), labels
+        ids, spans = pack_sentences(tokens, self.settings.max_seq_length - 2, self.tokenizer.sep_id)
+        return ids, spans, np.zeros(len(spans), np.int32)
+
+
+def make_pretraining_data(paths, tokenizer, output, settings=None, *, text="text", split_sentences=False, shards=10,
+                          processes=None, beam_args=None, overwrite=False, progress=None):
+    """Writes a folder with `pretraining-00000-of-00010.tfrecord` and so on, examples with the Model Garden's features;
+    `pretraining_data.json` with settings and counts; `vocab.txt` and `tokenizer_config.json`.
+
+    A block of documents (`read_blocks`) is the unit of work. Its chance follows from the seed and its place alone, so
+    the examples are the same for any number of processes, with Apache Beam too. Without Beam the files are the same.
+
+    Args:
+        paths: list of text, JSON Lines and Parquet files.
+        tokenizer: `BertTokenizer` with [MASK].
+        output: folder to write, whole or not at all.
+        settings: `PretrainingSettings`.
+        text, split_sentences: as of `read_blocks`.
+        shards: number of TFRecord files.
+        processes: worker processes; one a core where None.
+        beam_args: list of flags of a Beam pipeline, `--runner=…` and so on, to run there; None for this machine.
+        overwrite: replace `output`.
+        progress: called now and then with the share of the texts that is done and the examples made so far.
+
+    Returns:
+        what `pretraining_data.json` holds, a dict.
+
+    Raises:
+        InputError: names file and row of bad input; the texts hold nothing; a worker was killed.
+    """
+    maker = ExampleMaker(settings or PretrainingSettings(), tokenizer)
+    processes = processes or os.cpu_count()
+    for name, value in (("shards", shards), ("processes", processes)):
+        if not 1 <= value <= 10_000:
+            raise InputError(f"{name} must be from 1 to 10000; got {value}")
+    check_free(output, overwrite)
+    read = functools.partial(read_blocks, text=text, split_sentences=split_sentences)
+    with written_beside(output, overwrite) as folder:
+        if beam_args is None:
+            counts = workers.write_shards(maker, read, paths, folder, shards, processes, progress)
+        else:
+            counts = _beam().write_shards(maker, read, paths, folder, shards, beam_args)
+        if not counts["examples"]:
+            raise InputError(f"{paths[0]}{' and the others' * (len(paths) > 1)}: must hold text; there is none")
+        return _describe(maker, counts, folder, paths=[os.fspath(path) for path in paths], text=text,
+                         split_sentences=split_sentences, shards=shards)
+
+
+def _describe(maker, counts, folder, **more_settings):
+    save_vocabulary(maker.tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
+    maker.tokenizer.save_settings(folder)
+    with open(os.path.join(folder, "vocab.txt"), "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    description = {"settings": dataclasses.asdict(maker.settings) | more_settings, "counts": dict(counts),
+                   "vocabulary_sha256": digest}
+    write_json(os.path.join(folder, SETTINGS), description)
+    return description
+
+
+def _beam():
+    try:
+        from keras_bert.data import beam
+    except ImportError:
+        raise InputError('--beam needs Apache Beam: pip install "keras-bert-hub[beam]"') from None
+    return beam

@@ -1,0 +1,124 @@
+"""Examples made by several processes of one machine."""
+
+import collections
+import contextlib
+import itertools
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from keras_bert.data.tfrecord import frame
+from keras_bert.errors import InputError
+
+
+def shard_path(folder, shard, shards):
+    """The path of a file of examples, as TensorFlow and Beam number them."""
+    return os.path.join(folder, f"pretraining-{shard:05}-of-{shards:05}.tfrecord")
+
+
+def write_shards(maker, read, paths, folder, shards, processes, progress=None):
+    """Deals the examples out to TFRecord files in the order of the texts, whoever made them.
+
+    A worker gets a block and leaves its records in a file, so that no more than a block a process and some thousand
+    examples are held in memory.
+
+    Args:
+        maker: has `examples` as `ExampleMaker` does; workers get a copy.
+        read: function of a path and its number that yields `Block`s.
+        paths: list of files.
+        folder: where to write.
+        shards: number of files.
+        processes: number of workers; with 1 this process does the work.
+        progress: see `make_pretraining_data`.
+
+    Returns:
+        `Counter` of documents, examples, tokens, masked and random_next.
+    """
+    ends = [0, *itertools.accumulate(os.path.getsize(path) for path in paths)]
+    counts = collections.Counter()
+    blocks = (block for number, path in enumerate(paths) for block in read(path, number))
+    with contextlib.ExitStack() as stack:
+        files = itertools.cycle(
+            [stack.enter_context(open(shard_path(folder, shard, shards), "wb")) for shard in range(shards)])
+        for block, (part, lengths, made) in _parts(maker, blocks, folder, processes):
+            with open(part, "rb") as records:
+                for length in lengths:
+                    next(files).write(records.read(length))
+            os.remove(part)
+            counts.update(made)
+            if progress:
+                done = ends[block.file] + block.share * (ends[block.file + 1] - ends[block.file])
+                progress(done / ends[-1], counts["examples"])
+    return counts
+
+
+def _parts(maker, blocks, folder, processes):
+    """Yields (block, what `_make` returned for it), in order."""
+    if processes == 1:
+        for block in blocks:
+            yield block, _make(block, maker, folder)
+        return
+    with _pool(processes, maker, folder) as pool:
+        waiting = collections.deque()
+        for block in blocks:
+            waiting.append((block, pool.submit(_work, block)))
+            if len(waiting) > processes:
+                block, future = waiting.popleft()
+                yield block, future.result()
+        for block, future in waiting:
+            yield block, future.result()
+
+
+def _make(block, maker, folder):
+    """Writes the records of a block into a new file: (its path, the length of each record, `Counter`)."""
+    part, lengths = os.path.join(folder, f"{block.file}-{block.number}.part"), []
+    counts = collections.Counter(documents=len(block.documents))
+    with open(part, "wb") as file:
+        for examples, made in maker.examples(block):
+            records = frame(examples)
+            file.writelines(records)
+            lengths += map(len, records)
+            counts.update(made)
+    return part, lengths, counts
+
+
+@contextlib.contextmanager
+def _pool(processes, maker, folder):
+    """Processes that end with this one, or with the block if that fails, whatever they are at: none writes on while
+    the folder is removed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imported once
+    held, lifeline = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(processes, context, _begin, (held, maker, folder))
+    try:
+        yield pool
+        pool.shutdown()
+    except BrokenProcessPool:
+        raise InputError("a worker process was killed, perhaps because memory ran out: fewer --processes need less"
+                         ) from None
+    finally:
+        lifeline.close()
+        pool.shutdown()
+        held.close()
+
+
+def _begin(held, *arguments):
+    """Begins a worker."""
+    global _arguments
+    _arguments = arguments
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has a core
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches them all; the first process sees to it
+    threading.Thread(target=_end_with, args=(held,), daemon=True).start()
+
+
+def _work(block):
+    return _make(block, *_arguments)
+
+
+def _end_with(held):
+    with contextlib.suppress(EOFError, OSError):
+        held.recv_bytes()  # nothing comes; the other end closes
+    os._exit(1)

@@ -1,0 +1,225 @@
+"""Examples from TFRecord files: batches that follow from seed and step alone, and broken files."""
+
+import struct
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert.data.masking import Masking
+from keras_bert.data.records import PretrainingRecords
+from keras_bert.data.tfrecord import frame, serialize
+from keras_bert.errors import InputError
+from keras_bert.text import BertTokenizer
+
+from conftest import TINY_VOCABULARY
+
+LENGTH, PREDICTIONS, COUNTS = 12, 3, (7, 1, 15)
+COUNT = sum(COUNTS)
+TOKENIZER = BertTokenizer(TINY_VOCABULARY)
+SKIPPED = "; with skip_corrupt it is left out"
+
+
+def features_of(count, first=0):
+    """Unmasked examples; an example's number is its label."""
+    rng = np.random.default_rng(first)
+    ids = rng.integers(5, 40, (count, LENGTH)).astype(np.int32)
+    ids[:, 0], ids[:, -1] = TOKENIZER.cls_id, TOKENIZER.sep_id
+    return {"input_word_ids": ids, "input_mask": np.ones_like(ids), "input_type_ids": np.zeros_like(ids),
+            "next_sentence_labels": first + np.arange(count, dtype=np.int32)[:, None]}
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Files of 7, 1 and 15 examples, masked."""
+    masking, rng = Masking(TOKENIZER, PREDICTIONS), np.random.default_rng(0)
+    for file, count in enumerate(COUNTS):
+        features = features_of(count, sum(COUNTS[:file]))
+        ids = features["input_word_ids"]
+        (tmp_path / f"{file}.tfrecord").write_bytes(
+            b"".join(frame(serialize(features | masking(ids, masking.noise(rng, *ids.shape))))))
+    return [tmp_path / f"{file}.tfrecord" for file in range(len(COUNTS))]
+
+
+def batches(records, count, *arguments, **options):
+    """The first batches of a dataset: a list of {name: array}."""
+    with records.naming_errors():
+        return list(records.dataset(*arguments, **options).take(count).as_numpy_iterator())
+
+
+def labels(found):
+    return [label for batch in found for label in batch["next_sentence_labels"].tolist()]
+
+
+def same(first, second):
+    return len(first) == len(second) and all(
+        a.keys() == b.keys() and all((a[name] == b[name]).all() for name in a) for a, b in zip(first, second))
+
+
+# Batches.
+
+def test_an_epoch_covers_each_example_once(paths):
+    records = PretrainingRecords(paths)
+    assert (len(records), records.seq_length, records.corrupt) == (COUNT, LENGTH, 0)
+    found = labels(batches(records, COUNT, 5, seed=1))
+    epochs = [found[i:i + COUNT] for i in range(0, len(found), COUNT)]
+    assert len(epochs) == 5 and all(sorted(epoch) == list(range(COUNT)) for epoch in epochs)
+    assert len(set(map(tuple, epochs))) == 5 and epochs[0] != sorted(epochs[0])
+    assert [records.plan(1, epoch).tolist() for epoch in range(5)] == epochs
+    assert labels(batches(records, 5, COUNT, seed=2)) != found
+
+
+def test_batches_hold_the_examples_as_they_are(paths):
+    records = PretrainingRecords(paths)
+    parsed = [tf.train.Example.FromString(record).features.feature
+              for record in tf.data.TFRecordDataset(list(map(str, paths))).as_numpy_iterator()]
+    for step, batch in enumerate(batches(records, 10, 4, seed=9)):
+        assert batch.pop("dropout_seed").tolist() == [[9, step]] * 4
+        for row in range(4):
+            expected = parsed[batch["next_sentence_labels"][row]]
+            assert batch.keys() == expected.keys()
+            for name, values in batch.items():
+                feature = expected[name]
+                assert np.atleast_1d(values[row]).tolist() == list(feature.int64_list.value or feature.float_list.value)
+    assert {name: (values.dtype.name, values.shape) for name, values in batch.items()} == {
+        "input_word_ids": ("int32", (4, 12)), "input_mask": ("int32", (4, 12)), "input_type_ids": ("int32", (4, 12)),
+        "masked_lm_positions": ("int32", (4, 3)), "masked_lm_ids": ("int32", (4, 3)),
+        "masked_lm_weights": ("float32", (4, 3)), "next_sentence_labels": ("int32", (4,))}
+
+
+@pytest.mark.parametrize("masking", [None, Masking(TOKENIZER, 2)])
+def test_a_batch_is_a_function_of_seed_and_step(paths, masking):
+    whole = batches(PretrainingRecords(paths), 20, 6, seed=3, masking=masking)
+    assert same(whole, batches(PretrainingRecords(paths), 20, 6, seed=3, masking=masking))
+    for step in (1, 7, 19):
+        assert same(whole[step:], batches(PretrainingRecords(paths), 20 - step, 6, seed=3, step=step, masking=masking))
+    for shards in (2, 3, 6):
+        parts = [batches(PretrainingRecords(paths), 20, 6, seed=3, shard=shard, shards=shards, masking=masking)
+                 for shard in range(shards)]
+        joined = [{name: np.concatenate([part[name] for part in step]) for name in step[0]} for step in zip(*parts)]
+        assert same(whole, joined)
+
+
+def test_dynamic_masks_are_new_in_each_epoch_and_return(paths):
+    masking = Masking(TOKENIZER, 2)
+    originals = np.concatenate([features_of(count, sum(COUNTS[:file]))["input_word_ids"]
+                                for file, count in enumerate(COUNTS)])
+    first, second = ({label: (ids.tolist(), places.tolist()) for label, ids, places in zip(
+        batch["next_sentence_labels"], batch["input_word_ids"], batch["masked_lm_positions"])}
+                     for batch in batches(PretrainingRecords(paths), 2, COUNT, seed=0, masking=masking))
+    assert sum(first[label] != second[label] for label in range(COUNT)) > COUNT * 0.8
+    for batch in batches(PretrainingRecords(paths), 20, 5, seed=0, masking=masking):  # their old masks are gone
+        ids, rows = batch["input_word_ids"].copy(), np.arange(5)[:, None]
+        real = batch["masked_lm_weights"] > 0
+        ids[(rows + 0 * batch["masked_lm_positions"])[real], batch["masked_lm_positions"][real]] = (
+            batch["masked_lm_ids"][real])
+        assert (ids == originals[batch["next_sentence_labels"]]).all()
+        assert batch["masked_lm_ids"].shape == (5, 2) and real[:, 0].all()
+
+
+def test_unmasked_examples_need_masking(tmp_path):
+    features = features_of(6)
+    del features["next_sentence_labels"]
+    (tmp_path / "a").write_bytes(b"".join(frame(serialize(features))))
+    records = PretrainingRecords([tmp_path / "a"])
+    with pytest.raises(InputError, match="a: the examples are not masked; they need masking"):
+        records.dataset(2, seed=0)
+    batch, = batches(records, 1, 2, seed=0, masking=Masking(TOKENIZER, 2))
+    assert "next_sentence_labels" not in batch and batch["masked_lm_weights"].shape == (2, 2)
+
+
+@pytest.mark.parametrize("batch_size, shard, shards", [(5, 0, 2), (4, 2, 2), (4, -1, 2), (0, 0, 1)])
+def test_batches_that_cannot_be_shared_out(paths, batch_size, shard, shards):
+    with pytest.raises(InputError, match=f"shard {shard} of {shards} must be .* got a batch of {batch_size}"):
+        PretrainingRecords(paths).dataset(batch_size, 0, shard=shard, shards=shards)
+
+
+# Broken files.
+
+def bounds(path):
+    """Where each record begins and the last one ends, read from the lengths alone."""
+    data, found = path.read_bytes(), [0]
+    while found[-1] < len(data):
+        found.append(found[-1] + 16 + struct.unpack("<Q", data[found[-1]:found[-1] + 8])[0])
+    return found
+
+
+def flip(record, offset):
+    def damage(path):
+        data, (begin, end) = bytearray(path.read_bytes()), bounds(path)[record:record + 2]
+        data[(end if offset < 0 else begin) + offset] ^= 1
+        path.write_bytes(data)
+        return begin
+
+    return damage
+
+
+def cut(record, offset):
+    def damage(path):
+        place = bounds(path)[record]
+        path.write_bytes(path.read_bytes()[:place + offset])
+        return place
+
+    return damage
+
+
+def garbage(content):
+    def damage(path):
+        path.write_bytes(content)
+        return 0
+
+    return damage
+
+
+@pytest.mark.parametrize("damage, problem, lost", [
+    (flip(4, 40), "the record is corrupt", 1),
+    (flip(0, 14), "the record is corrupt", 1),
+    (flip(4, -1), "the record is corrupt", 1),
+    (flip(4, 0), "no TFRecord begins here, or its length is corrupt", 11),
+    (flip(4, 6), "no TFRecord begins here, or its length is corrupt", 11),
+    (flip(4, 9), "no TFRecord begins here, or its length is corrupt", 11),
+    (cut(14, 100), "the file is cut off within the record", 1),
+    (cut(14, 5), "the file is cut off within the record", 1),
+    (garbage(b"\0" * 99), "no TFRecord begins here, or its length is corrupt", 15),
+    (garbage(b"\x1f\x8b garbage, not a file of records"), "no TFRecord begins here, or its length is corrupt", 15),
+    (garbage(b"short"), "the file is cut off within the record", 15),
+    (garbage(b"".join(frame([b"x"])).replace(b"x", b"y")), "the record is corrupt", 15),
+])
+def test_a_broken_place_is_named_or_left_out(paths, damage, problem, lost):
+    healthy = labels(batches(PretrainingRecords(paths), COUNT, 1, seed=0))
+    place = damage(paths[2])
+    with pytest.raises(InputError) as caught:
+        batches(PretrainingRecords(paths), 20, 4, seed=0)
+    assert str(caught.value) == f"{paths[2]}: byte {place}: {problem}{SKIPPED}"
+    records = PretrainingRecords(paths, skip_corrupt=True)
+    found = batches(records, 30, 4, seed=0)
+    assert records.corrupt == 1 and all(len(batch["input_mask"]) == 4 for batch in found)
+    left = set(labels(found))
+    assert len(left) == COUNT - lost and left < set(healthy)
+    assert same(found[11:], batches(PretrainingRecords(paths, skip_corrupt=True), 19, 4, seed=0, step=11))
+
+
+def test_files_that_are_no_examples(paths, tmp_path):
+    def write(name, records):
+        (tmp_path / name).write_bytes(b"".join(frame(records)))
+        return tmp_path / name
+
+    def error(*paths, **options):
+        with pytest.raises(InputError) as caught:
+            PretrainingRecords(paths, **options)
+        return str(caught.value)
+
+    assert error() == "paths: must hold examples; there are none"
+    assert error(write("empty", [])) == f"{tmp_path}/empty: must hold examples; there are none"
+    assert error(tmp_path / "no") == f"{tmp_path}/no: cannot be read: No such file or directory"
+    assert error(write("text", [b"\xff\xff text"])) == f"{tmp_path}/text: must hold tf.train.Examples"
+    other = write("other", serialize({"label": np.zeros((1, 1), int)}))
+    assert error(other) == (f"{other}: must hold examples for pretraining; they lack input_word_ids, input_mask, "
+                            "input_type_ids")
+    shorter = write("shorter", serialize({name: values[:, :9] for name, values in features_of(1).items()}))
+    assert error(*paths, shorter).startswith(f"{shorter}: the examples must be as those of {paths[0]}; got ")
+    with tf.io.TFRecordWriter(str(tmp_path / "huge")) as writer:
+        writer.write(bytes(200_000))
+    assert error(tmp_path / "huge").startswith(f"{tmp_path}/huge: byte 0: a record of 200000 bytes is no example; with")
+    write("broken", [b"x"]).write_bytes((tmp_path / "broken").read_bytes().replace(b"x", b"y"))
+    assert error(tmp_path / "broken", skip_corrupt=True) == f"{tmp_path}/broken: every example is corrupt"
