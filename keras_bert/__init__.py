@@ -27,6 +27,8 @@ _HOMES = {
     "fill_mask": "keras_bert.training",
     "find_pretrained": "keras_bert.presets",
     "finetune": "keras_bert.training",
+    "make_pretraining_data": "keras_bert.data.pretraining",
+    "pretrain": "keras_bert.training",
 }
 __all__ = sorted(_HOMES)
 

@@ -22,6 +22,8 @@ COMMANDS = {
     "convert": "Write weights in another library's format.",
     "fill-mask": "Guess the [MASK] in texts.",
     "make-vocab": "Learn a vocabulary from text.",
+    "make-pretraining-data": "Make masked, paired examples from text.",
+    "pretrain": "Train an encoder and its heads on such examples.",
     "verify": "Check a SavedModel against the contract of a Hub-style encoder or preprocessor.",
     "presets": "List the pretrained encoders that have a name.",
 }

@@ -38,6 +38,8 @@ if BACKEND == "tensorflow":
             beta1_power=tf.pow(beta_1, step), beta2_power=tf.pow(beta_2, step), lr=learning_rate, beta1=beta_1,
             beta2=beta_2, epsilon=epsilon, grad=tf.convert_to_tensor(gradient))
 
+    recompute = tf.recompute_grad  # of a function: keeps its arguments alone, and computes the rest again
+
     def gather(x, positions):
         """The rows of x [batch, seq, width] at int32 positions [batch, n]: [batch, n, width]. Without a copy of x as
         wide as n, which `take_along_axis` makes."""
@@ -51,6 +53,7 @@ if BACKEND == "tensorflow":
 
 else:
     adam_step = None  # XLA fuses Keras's own
+    recompute = jax.checkpoint
 
     class SeedSource(keras.random.SeedGenerator):
         """Draws the seed of a call that was given none. JAX needs a state for that; it is never saved."""

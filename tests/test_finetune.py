@@ -14,7 +14,7 @@ from keras_bert.convert.kinds import shapes, variable
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
-from keras_bert.training import FineTuned, WarmupLinearDecay, finetune, make_optimizer
+from keras_bert.training import FineTuned, WarmupDecay, finetune, make_optimizer
 
 from conftest import TINY, random_inputs, randomize
 
@@ -27,7 +27,7 @@ def test_schedule_equals_transformers():
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
     theirs = transformers.get_linear_schedule_with_warmup(optimizer, 7, 50)
-    ours = WarmupLinearDecay(0.3, 7, 50)
+    ours = WarmupDecay(0.3, 7, 50)
     for step in range(51):
         assert float(ours(step)) == pytest.approx(theirs.get_last_lr()[0], abs=1e-7)
         optimizer.step()

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "models": {"layers", "config", "kernels"},
     "convert": {"models", "layers", "config", "presets", "text", "export"},
     "data": {"text"},
-    "training": {"models", "data", "convert", "text", "kernels", "presets"},
+    "training": {"models", "layers", "config", "data", "convert", "text", "kernels", "presets"},
     "hub": set(),
     "export": {"layers", "models", "text", "config"},
     "commands": ANYTHING,
@@ -28,7 +28,7 @@ MAY_IMPORT = {
 }
 # The two from_pretrained are doors: they import the room behind them when they are called.
 DOORS = {("layers/bert.py", "convert"), ("models/base.py", "convert")}
-LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "tf_keras",
+LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "orbit", "tf_keras",
              "huggingface_hub"}
 MAY_IMPORT_LIBRARIES = {
     "kernels": {"tensorflow", "jax"},
@@ -38,7 +38,7 @@ MAY_IMPORT_LIBRARIES = {
     "text": {"tensorflow"},  # for the tokenizer in the graph, which keras_bert.text does not import by itself
     "convert": {"tensorflow"},  # for the formats that are TensorFlow's, when they are read
     "data": {"tensorflow"},
-    "training": {"tensorflow"},
+    "training": {"tensorflow", "jax", "orbit"},  # the latter two for the steps of pretraining
 }
 
 

@@ -1,5 +1,7 @@
 """`BertLayer`: embeddings, encoder blocks, pooler."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -47,7 +49,12 @@ class BertLayer(ConfiguredLayer):
         seed: int32 [2]; the same seed gives the same dropout. Drawn anew at each call where none is given.
 
     Returns:
-        (pooled_output [batch, hidden], sequence_output [batch, seq, hidden]) in the compute dtype.
+        (pooled_output [batch, hidden], sequence_output [batch, seq, hidden]) in the compute dtype. The pooled output
+        is of [CLS], or of the last real token where a token sees those before it alone (`directionality` of `ltr`).
+
+    Attributes:
+        recompute: whether training keeps of each block its input alone, and computes the rest again for the gradients
+            (Chen et al., 2016, https://arxiv.org/abs/1604.06174).
     """
 
     def __init__(self, config, **kwargs):
@@ -59,6 +66,7 @@ class BertLayer(ConfiguredLayer):
         ]
         self.pooler = self.make_dense("pooler", config.hidden_size, activation="tanh")
         self.seeds = kernels.SeedSource()
+        self.recompute = False
         self.build()
 
     @classmethod
@@ -86,7 +94,7 @@ class BertLayer(ConfiguredLayer):
         Args:
             return_attention: whether to return it.
             positions: int32 [batch, n], the tokens whose output is wanted. The last block computes theirs and that of
-                [CLS] alone, and its outputs have n in place of seq.
+                the pooled one alone, and its outputs have n in place of seq.
 
         Returns:
             `pooled_output` [batch, hidden], `sequence_output` [batch, seq, hidden], `encoder_outputs`, a list of one
@@ -101,15 +109,24 @@ class BertLayer(ConfiguredLayer):
         for index, block in enumerate(self.blocks):
             wanted = None
             if positions is not None and index + 1 == len(self.blocks):
-                wanted = ops.concatenate([ops.zeros_like(positions[:, :1]), positions], axis=1)
-            x, probabilities = block(x, bias, seed=kernels.fold_in(seed, index + 1), positions=wanted)
+                wanted = ops.concatenate([self._pooled_places(mask), positions], axis=1)
+            run = functools.partial(block, seed=kernels.fold_in(seed, index + 1), positions=wanted)
+            x, probabilities = (kernels.recompute(run) if self.recompute and training else run)(x, bias)
             encoder_outputs.append(x)
             attention_probabilities.append(probabilities)
-        pooled = self.pooler(x[:, 0])
+        pooled = x[:, 0]
         if positions is not None:
             x = encoder_outputs[-1] = x[:, 1:]
-        outputs = {"pooled_output": pooled, "sequence_output": x, "encoder_outputs": encoder_outputs}
+        elif self.config.directionality == "ltr":
+            pooled = kernels.gather(x, self._pooled_places(mask))[:, 0]
+        outputs = {"pooled_output": self.pooler(pooled), "sequence_output": x, "encoder_outputs": encoder_outputs}
         return outputs | {"attention_probabilities": attention_probabilities} if return_attention else outputs
+
+    def _pooled_places(self, mask):
+        """The token that stands for the text, int32 [batch, 1]."""
+        if self.config.directionality == "ltr":
+            return ops.maximum(ops.sum(mask, axis=1, keepdims=True) - 1, 0)
+        return ops.zeros_like(mask[:, :1])
 
     def dropout_seed(self, inputs, training, seed=None):
         """The seed of one call: None outside training, else `seed`, the inputs' own, or a fresh one."""

@@ -1,6 +1,7 @@
 """Checkpoints: what a killed run needs to end as if nothing had happened."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -25,24 +26,23 @@ class Progress:
 
     Args:
         step: optimizer steps done.
-        history: for each finished epoch its scores, a list a name.
+        history: for each finished epoch its scores, a list a name; in pretraining those of some steps each.
         best_epoch: the epoch with the best validation scores, counted from 1; 0 before there is one.
     """
 
     step: int = 0
-    history: dict = dataclasses.field(
-        default_factory=lambda: {"loss": [], "accuracy": [], "val_loss": [], "val_accuracy": []})
+    history: dict = dataclasses.field(default_factory=dict)
     best_epoch: int = 0
 
     @property
     def epoch(self):
         """Epochs trained and scored."""
-        return len(self.history["val_loss"])
+        return len(self.history.get("val_loss", []))
 
     def add(self, scores):
-        """Adds the scores of one epoch to the history."""
+        """Adds scores to the history."""
         for name, value in scores.items():
-            self.history[name].append(float(value))
+            self.history.setdefault(name, []).append(float(value))
 
 
 class Checkpoints:
@@ -52,13 +52,16 @@ class Checkpoints:
         folder: where they are kept; made at once, taken up again where it holds the same run.
         run: what decides the result: a dict of `arguments`, and `sha256` of the files that some of them name.
         overwrite: whether to clear away the checkpoints of another run.
+        writes: whether this process is the one that writes, of several that work together.
 
     Raises:
         InputError: the folder holds something else, or checkpoints with another `run`; the differences are named.
     """
 
-    def __init__(self, folder, run, overwrite=False):
+    def __init__(self, folder, run, overwrite=False, writes=True):
         self.folder = folder
+        if not writes:
+            return
         if os.path.exists(self.path("run.json")):
             differences = _differences(read_json(self.path("run.json")), run)
             if not differences:
@@ -131,6 +134,14 @@ class Checkpoints:
                 return Progress(**json.loads(file.metadata()["progress"]))
         except safetensors.SafetensorError as error:
             raise InputError(f"{path}: not a whole checkpoint: {error}; remove {self.folder} to begin anew") from None
+
+
+def weights_digest(tokenizer, variables):
+    """The SHA-256 of a vocabulary and of weights."""
+    digest = hashlib.sha256("\n".join(tokenizer.vocabulary).encode())
+    for variable in variables:
+        digest.update(np.ascontiguousarray(ops.convert_to_numpy(variable)).view(np.uint8))
+    return digest.hexdigest()
 
 
 def _state(model):

@@ -1,7 +1,6 @@
 """`finetune`: a pretrained encoder and labelled texts to a classifier."""
 
 import contextlib
-import hashlib
 import importlib.util
 import inspect
 import os
@@ -9,16 +8,14 @@ import shlex
 import time
 
 import keras
-import numpy as np
 import tensorflow as tf
-from keras import ops
 
 from keras_bert import kernels
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, written_beside
 from keras_bert.models import BertClassifier
-from keras_bert.training.checkpoints import Checkpoints
+from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.folder import FineTuned
 from keras_bert.training.labelled import Labelled, compiles
 from keras_bert.training.loop import train as train_epochs
@@ -93,9 +90,10 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", text="text",
     valid_batches = valid_data.only(valid_data.targets >= 0).batches(tokenizer, max_length)
     with _sharing(devices, batch_size, train_batches, valid_batches):
         model = _make_model(source, tokenizer, len(train_data.labels), train_batches.steps(batch_size), arguments)
+    pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
     run = {"arguments": {name: value for name, value in arguments.items() if name not in _HOUSEKEEPING},
            "sha256": {"train": train_data.digest(), "valid": valid_data.digest(),
-                      "init_from": _digest(model, tokenizer)}}
+                      "init_from": weights_digest(tokenizer, pretrained)}}
     checkpoints = Checkpoints(f"{output_dir}.checkpoints", run, overwrite)
     if begun and describes(output_dir, run):  # killed after the model was written, before the checkpoints were gone
         checkpoints.remove()
@@ -187,15 +185,6 @@ def _check_fit(path, config, tokenizer, arguments):
         if arguments[name] > getattr(config, most):
             raise InputError(f"{name} must be at most the encoder's {most} ({getattr(config, most)}); "
                              f"got {arguments[name]}")
-
-
-def _digest(model, tokenizer):
-    """The SHA-256 of the pretrained encoder and its vocabulary."""
-    digest = hashlib.sha256("\n".join(tokenizer.vocabulary).encode())
-    for variable in model.bert.variables:
-        if not variable.name.startswith("lora"):
-            digest.update(np.ascontiguousarray(ops.convert_to_numpy(variable)).view(np.uint8))
-    return digest.hexdigest()
 
 
 def _command(arguments):

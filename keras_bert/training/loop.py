@@ -1,10 +1,7 @@
 """The epochs of a run: trained, scored, saved, and taken up again where they were left."""
 
-import contextlib
 import math
-import signal
 import sys
-import threading
 
 import keras
 import tensorflow as tf
@@ -12,6 +9,7 @@ import tensorflow as tf
 from keras_bert.errors import InputError, Stopped
 from keras_bert.training.checkpoints import ADVICE
 from keras_bert.training.progress import ProgressLine, TensorBoardLog
+from keras_bert.training.signals import noted_signals
 
 
 def enable_determinism():
@@ -46,7 +44,7 @@ def train(model, train_batches, valid_batches, checkpoints, *, epochs, batch_siz
     steps = train_batches.steps(batch_size)
     if progress.step:
         print(f"going on from step {progress.step} of {steps * epochs}", file=sys.stderr)
-    with _signals() as received:
+    with noted_signals() as received:
         watch = _Watch(checkpoints, progress, save_steps, received)
         callbacks = [watch, ProgressLine(progress, steps, epochs, batch_size)]
         if log_dir:
@@ -57,7 +55,7 @@ def train(model, train_batches, valid_batches, checkpoints, *, epochs, batch_siz
                 watch.metrics = [float(variable) for variable in model.metrics_variables] if done else None
                 model.fit(train_batches.training_dataset(batch_size, seed, epoch, done), initial_epoch=epoch,
                           epochs=epoch + 1, class_weight=class_weight, callbacks=callbacks, shuffle=False, verbose=0)
-            if len(progress.history["loss"]) == epoch:  # else it stood in the checkpoint
+            if len(progress.history.get("loss", [])) == epoch:  # else it stood in the checkpoint
                 progress.add(model.get_metrics_result())
             valid = model.evaluate(valid_batches.validation_dataset(batch_size), return_dict=True, verbose=0,
                                    callbacks=callbacks)
@@ -124,24 +122,3 @@ def _best_epoch(history):
 
 def _exhausted(progress, patience):
     return patience is not None and progress.epoch - progress.best_epoch >= patience
-
-
-@contextlib.contextmanager
-def _signals():
-    """Gives a list that Ctrl-C and SIGTERM are noted in; a second one acts at once. Python lets only the main thread
-    do so: elsewhere the list stays empty."""
-    received = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def note(number, _):
-        received.append(number)
-        signal.signal(number, previous[number])
-
-    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

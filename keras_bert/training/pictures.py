@@ -15,12 +15,13 @@ HANGUL_FONTS = ("Noto Sans KR", "Noto Sans CJK KR", "Noto Sans CJK JP", "NanumGo
 INCH = 72  # points
 
 
-def draw(metrics, folder):
+def draw(metrics, folder, pictures=None):
     """Draws what the metrics hold: learning curves, confusions, calibration, attention.
 
     Args:
         metrics: dict of `metrics.json`; a picture whose numbers are not there is left out.
         folder: folder that exists.
+        pictures: other pictures than those, as `PICTURES` lists them.
 
     Returns:
         a list of str, the paths of the PNG files.
@@ -40,7 +41,7 @@ def draw(metrics, folder):
     paths = []
     with style.context(["default", look]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a box stands for it; the model card has the label
-        for name, key, paint in PICTURES:
+        for name, key, paint in pictures or PICTURES:
             if metrics.get(key):
                 # One inch square, so that axes are placed in inches. What lies around them is saved too: no label of
                 # any length is cut off.

@@ -31,8 +31,7 @@ def write_report(folder, model, data, progress, description):
         model.save_settings(folder)
     metrics = {"task": model.task, **scores, "best_epoch": progress.best_epoch, "history": progress.history,
                "valid_examples": len(data.examples), **description,
-               "versions": {"python": platform.python_version()}
-               | {name: importlib.metadata.version(name) for name in ("keras-bert-hub", "keras", "tensorflow")},
+               "versions": versions(),
                "attention": attention(model, data)}
     write_json(os.path.join(folder, "metrics.json"), metrics)
     try:
@@ -43,6 +42,12 @@ def write_report(folder, model, data, progress, description):
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(model_card(metrics, [os.path.basename(path) for path in drawn]))
     return model
+
+
+def versions():
+    """The versions of what a model was made with, a dict."""
+    return {"python": platform.python_version()} | {
+        name: importlib.metadata.version(name) for name in ("keras-bert-hub", "keras", "tensorflow")}
 
 
 def describes(folder, run):

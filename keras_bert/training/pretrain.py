@@ -1,0 +1,183 @@
+"""`pretrain`: examples to a BERT with its heads."""
+
+import contextlib
+import functools
+import importlib.util
+import os
+
+import tensorflow as tf
+
+from keras_bert import kernels
+from keras_bert.config import DIRECTIONALITIES, BertConfig
+from keras_bert.convert import folder as own_format
+from keras_bert.convert.weights import Weights
+from keras_bert.errors import InputError
+from keras_bert.files import check_free, written_beside
+from keras_bert.models import load_model
+from keras_bert.training.checkpoints import Checkpoints, weights_digest
+from keras_bert.training.objective import Objective
+from keras_bert.training.optimizer import OPTIMIZERS
+from keras_bert.training.peak import cost_of_token, peak
+from keras_bert.training.pretraining_report import write_pretraining_report
+from keras_bert.training.pretraining_run import PretrainingLog, run
+from keras_bert.training.pretraining_setup import Setup
+from keras_bert.training.report import describes
+
+DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")
+# Arguments that say where and how to keep the work, not what comes out of it.
+_HOUSEKEEPING = ("output_dir", "overwrite", "save_steps", "log_dir", "skip_corrupt", "strategy", "model_parallel")
+
+
+def pretrain(data, output_dir, steps, *, valid=None, init_from=None, config="base", vocab=None, batch_size=256,
+             learning_rate=1e-4, optimizer="adamw", warmup_ratio=0.01, power=1.0, weight_decay=0.01, clip_norm=1.0,
+             accumulate=1, directionality="bidi", next_sentence=None, next_sentence_weight=1.0, masking=None,
+             dtype="float32", recompute=False, strategy="one", model_parallel=1, seed=0, eval_steps=None,
+             save_steps=1000, skip_corrupt=False, log_dir=None, overwrite=False):
+    """Pretrains BERT (Devlin et al., 2018, section 3.1 and appendix A.2) and writes it with its heads to a folder.
+
+    There may be several phases, of 128 and then of 512 tokens say: an argument marked with * is one value for all, or a
+    list of one a phase.
+
+    A run that was stopped or killed goes on from its last checkpoint when it is called again with the same arguments,
+    and ends with the same weights, bit for bit, on one device (a GPU needs `enable_determinism()`, which the command
+    line calls). The checkpoint stands in `output_dir`.checkpoints until the model is written. With several workers each
+    runs the same command; the first one writes, and all must see the folder. If one is lost, the others end too.
+
+    Args:
+        data: *a folder of `make_pretraining_data`, or a glob of TFRecord files with the Model Garden's features.
+        output_dir: folder to write: the model, its vocabulary, `metrics.json`, and a picture of the curve where
+            matplotlib is installed.
+        steps: *optimizer steps.
+        valid: *held-out examples, as `data`; scored now and then in whole batches.
+        init_from: name or folder of what to go on from, in any format, see `load_pretrained`; a head that it does not
+            hold is new.
+        config: what to begin anew without `init_from`: one of `SIZES`, a `bert_config.json` or a `BertConfig`.
+        vocab: `vocab.txt` or a folder with it; that of `init_from` or of the first `data` where None.
+        batch_size: *examples a step, of all devices together.
+        learning_rate: the peak of one schedule over all phases; or a list, for a schedule a phase.
+        optimizer: `adamw` or `lamb`.
+        warmup_ratio: share of a schedule's steps in which the learning rate rises, in [0, 1).
+        power: of the decay that follows, 1 for a straight line.
+        weight_decay: decoupled weight decay, of neither biases nor norms.
+        clip_norm: most of the gradients' global norm; None for any.
+        accumulate: parts that a device's share of a batch is computed in, one after the other, to save memory.
+        directionality: `bidi`; `ltr` and `rtl` train a language model of the next or last token instead (ablations).
+        next_sentence: whether to train that head; None as the examples were made.
+        next_sentence_weight: factor of its loss beside that of masked tokens.
+        masking: `dynamic` masks anew at each step, `static` takes the masks of the examples; None as they were made.
+        dtype: float32, mixed_bfloat16, or mixed_float16 with its loss scaled.
+        recompute: keep less of the forward pass, and compute it again for the gradients.
+        strategy: see `make_strategy`; `one` on the JAX backend, which shares batches out over all its devices.
+        model_parallel: on the JAX backend, devices that share out the weights; a divisor of their number.
+        seed: of the weights, the order, the masks and the dropout.
+        eval_steps: steps between two evaluations; a tenth of all where None.
+        save_steps: steps between two checkpoints.
+        skip_corrupt: pass over broken records and count them instead of ending.
+        log_dir: folder for TensorBoard's logs.
+        overwrite: whether to replace `output_dir`, and the checkpoint of another run.
+
+    Returns:
+        the `BertPretrainer`, in float32.
+
+    Raises:
+        InputError: names the file or the argument.
+        Stopped: Ctrl-C or SIGTERM; all is saved.
+    """
+    arguments = {name: _plain(value) for name, value in locals().items()}
+    _check_arguments(**arguments)
+    make_trainer = _trainer_kind(strategy, model_parallel)  # a strategy of several machines must come first
+    begun = os.path.exists(f"{output_dir}.checkpoints")
+    check_free(output_dir, overwrite or begun)
+    setup = Setup(arguments)
+    trainer = make_trainer(setup.make, Objective(next_sentence_weight), accumulate)
+    description = {
+        "arguments": {name: value for name, value in arguments.items() if name not in _HOUSEKEEPING},
+        "sha256": {"data": setup.sizes_digest(),
+                   "init_from": weights_digest(setup.tokenizer, trainer.trainable_variables)}}
+    checkpoints = Checkpoints(f"{output_dir}.checkpoints", description, overwrite, trainer.is_chief)
+    if not (begun and describes(output_dir, description)):  # else killed after the model was written
+        if trainer.is_chief:
+            check_free(output_dir, overwrite)
+        log = PretrainingLog(setup.steps, functools.partial(cost_of_token, setup.config), peak(), log_dir)
+        with _naming_errors(setup.inputs.values(), strategy, checkpoints.folder):
+            progress = run(trainer, setup.phases, checkpoints, log, save_steps=save_steps,
+                           eval_steps=eval_steps or -(-setup.steps // 10))
+        if trainer.is_chief:
+            with written_beside(output_dir, overwrite, workspace=checkpoints.path("output")) as new:
+                own_format.write(Weights.of(trainer.model, setup.tokenizer), new)
+                write_pretraining_report(new, setup, progress, log, description)
+    if trainer.is_chief:
+        checkpoints.remove()
+    trainer.shared(0.0)  # until then the others wait
+    return load_model(output_dir)
+
+
+def _plain(value):
+    """An argument as JSON holds it."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, BertConfig):
+        return value.to_dict()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _trainer_kind(strategy, model_parallel):
+    """Function of `Setup.make`, an `Objective` and `accumulate` that returns the trainer of the backend."""
+    if kernels.BACKEND == "jax":
+        from keras_bert.training.pretraining_jax import JaxTrainer
+
+        return functools.partial(JaxTrainer, model_parallel=model_parallel)
+    try:
+        from keras_bert.training.pretraining_loop import PretrainingTrainer, make_strategy
+    except ImportError:
+        raise InputError('pretraining on TensorFlow needs orbit: pip install "keras-bert-hub[garden]"') from None
+    return functools.partial(PretrainingTrainer, strategy=make_strategy(strategy))
+
+
+@contextlib.contextmanager
+def _naming_errors(inputs, strategy, folder):
+    """Turns what TensorFlow raises for a broken example or a lost worker into an InputError."""
+    try:
+        with contextlib.ExitStack() as stack:
+            for given in inputs:
+                stack.enter_context(given.records.naming_errors())
+            yield
+    except tf.errors.InvalidArgumentError as error:
+        reason = [line for line in error.message.splitlines() if line.strip() and "{{node" not in line][-1]
+        raise InputError(f"data: an example fits neither the others nor the vocabulary: {reason}") from None
+    except tf.errors.OpError as error:
+        if strategy != "multiworker":
+            raise
+        raise InputError(f"another worker was lost ({type(error).__name__}); start all of them again by the "
+                         f"same command, and they go on from the checkpoint in {folder}") from None
+
+
+def _check_arguments(optimizer, warmup_ratio, power, weight_decay, clip_norm, accumulate, directionality, masking,
+                     dtype, strategy, model_parallel, save_steps, eval_steps, log_dir, init_from, **more):
+    on_jax = kernels.BACKEND == "jax"
+    numbers = {name: value if isinstance(value := more[name], (list, tuple)) else [value]
+               for name in ("steps", "batch_size", "learning_rate")}
+    for name, value, rule, holds in (
+        ("steps", numbers["steps"], "at least 1", min(numbers["steps"], default=0) >= 1),
+        ("batch_size", numbers["batch_size"], f"multiples of accumulate ({accumulate})",
+         accumulate >= 1 and all(size >= 1 and size % accumulate == 0 for size in numbers["batch_size"])),
+        ("learning_rate", numbers["learning_rate"], "positive", min(numbers["learning_rate"], default=0) > 0),
+        ("optimizer", optimizer, f"one of {', '.join(OPTIMIZERS)}", optimizer in OPTIMIZERS),
+        ("warmup_ratio", warmup_ratio, "at least 0 and below 1", 0 <= warmup_ratio < 1),
+        ("power", power, "positive", power > 0),
+        ("weight_decay", weight_decay, "at least 0", weight_decay >= 0),
+        ("clip_norm", clip_norm, "positive", clip_norm is None or clip_norm > 0),
+        ("directionality", directionality, f"one of {', '.join(DIRECTIONALITIES)}", directionality in DIRECTIONALITIES),
+        ("directionality", directionality, "that of init_from's weights", not init_from or directionality == "bidi"),
+        ("next_sentence_weight", more["next_sentence_weight"], "positive", more["next_sentence_weight"] > 0),
+        ("masking", masking, "static or dynamic", masking in (None, "static", "dynamic")),
+        ("dtype", dtype, f"one of {', '.join(DTYPES)}", dtype in DTYPES),
+        ("strategy", strategy, "one on the JAX backend", strategy == "one" or not on_jax),
+        ("model_parallel", model_parallel, "1 but on the JAX backend", model_parallel == 1 or on_jax),
+        ("save_steps", save_steps, "at least 1", save_steps >= 1),
+        ("eval_steps", eval_steps, "at least 1", eval_steps is None or eval_steps >= 1),
+    ):
+        if not holds:
+            raise InputError(f"{name} must be {rule}; got {value!r}")
+    if log_dir and not importlib.util.find_spec("tensorboard"):
+        raise InputError('log_dir needs TensorBoard: pip install "keras-bert-hub[report]"')

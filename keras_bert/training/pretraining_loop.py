@@ -1,0 +1,173 @@
+"""The steps of pretraining over `tf.distribute`: orbit's loop, our step."""
+
+import orbit
+import tensorflow as tf
+
+from keras_bert.errors import InputError
+from keras_bert.training.objective import with_own_dropout
+
+
+class PretrainingTrainer(orbit.StandardTrainer):
+    """Trains a `BertPretrainer`; the gradient of a global batch is the same however many devices share it.
+
+    Args:
+        make: function that returns the model, and an optimizer of `make_pretraining_optimizer`, which clips.
+        objective: an `Objective`.
+        accumulate: micro-batches that a replica's batch is computed in.
+        strategy: a `tf.distribute.Strategy`; the one around where None.
+    """
+
+    def __init__(self, make, objective, accumulate=1, strategy=None):
+        super().__init__(None)
+        self.objective = objective
+        self.accumulate = accumulate
+        self.strategy = strategy or tf.distribute.get_strategy()
+        with self.strategy.scope():
+            self.model, self.optimizer = make()
+            self._totals = {
+                name: tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+                for name in (*objective.names(self.model), "mlm", "next_sentence")}
+
+    @property
+    def trainable_variables(self):
+        return self.model.trainable_variables
+
+    @property
+    def metrics_variables(self):
+        """The sums of all steps since `reset`."""
+        return list(self._totals.values())
+
+    @property
+    def is_chief(self):
+        """Whether this process is the one that writes."""
+        return self.strategy.extended.should_checkpoint
+
+    def feed(self, batches, step):
+        """Sets what to train on.
+
+        Args:
+            batches: function of a step, a shard and the number of shards, see `PretrainingInput.batches`.
+            step: the first one.
+        """
+        self.train_dataset = self._distributed(batches, step)
+
+    def train(self, steps):
+        """Trains for some steps."""
+        super().train(tf.constant(steps))
+
+    def train_step(self, iterator):
+        self.strategy.run(self._replica_step, args=(next(iterator),))
+
+    def scores(self):
+        """The scores of all steps since `reset`, see `Objective.scores`."""
+        totals = {name: float(total.numpy()) for name, total in self._totals.items()}
+        return self.objective.scores(totals, totals)
+
+    def reset(self):
+        """Begins to add up the scores anew."""
+        for total in self._totals.values():
+            total.assign(0.0)
+
+    def evaluate(self, batches, steps):
+        """The scores of the first steps of other batches; those of the training go on."""
+        iterator = iter(self._distributed(batches, 0))
+        totals = None
+        for _ in range(steps):
+            sums = self._evaluate_step(next(iterator))
+            totals = sums if totals is None else tf.nest.map_structure(tf.add, totals, sums)
+        totals = {name: float(total) for name, total in totals.items()}
+        return self.objective.scores(totals, totals)
+
+    def shared(self, value):
+        """The mean of a float over all processes, which wait for one another here."""
+        return float(self._mean(tf.constant(value, tf.float32)))
+
+    @tf.function
+    def _mean(self, value):
+        means = self.strategy.run(lambda: _summed(value / self.strategy.num_replicas_in_sync))
+        return self.strategy.experimental_local_results(means)[0]
+
+    @tf.function
+    def _evaluate_step(self, batch):
+        sums = self.strategy.run(self._replica_evaluation, args=(batch,))
+        return {name: self.strategy.experimental_local_results(value)[0] for name, value in sums.items()}
+
+    def _replica_evaluation(self, batch):
+        return _summed(self.objective.sums(self.model, batch) | self.objective.counts(batch))
+
+    def _distributed(self, batches, step):
+        """One batch a replica and step."""
+        def local(context):
+            replicas = context.num_replicas_in_sync // context.num_input_pipelines
+            parts = [batches(step, context.input_pipeline_id * replicas + replica, context.num_replicas_in_sync)
+                     for replica in range(replicas)]
+            turns = tf.data.Dataset.range(replicas).repeat()
+            return parts[0] if replicas == 1 else tf.data.Dataset.choose_from_datasets(parts, turns)
+
+        return self.strategy.distribute_datasets_from_function(local)
+
+    def _replica_step(self, batch):
+        counts = _summed(self.objective.counts(batch))
+        gradients, sums = self._accumulated(batch, counts)
+        self.optimizer.apply(_summed(gradients), self.model.trainable_variables)
+        for name, value in (_summed(sums) | counts).items():
+            self._totals[name].assign_add(value)
+
+    def _accumulated(self, batch, counts):
+        """The gradients of the global batch's loss as far as this replica's part goes, and its sums."""
+        if self.accumulate == 1:
+            return self._gradients(batch, counts)
+        parts = tf.nest.map_structure(
+            lambda tensor: tf.reshape(tensor, [self.accumulate, -1, *tensor.shape[1:]]), batch)
+        zeros = [tf.zeros_like(variable.value) for variable in self.model.trainable_variables]
+        state = zeros, dict.fromkeys(self.objective.names(self.model), tf.constant(0.0))
+
+        def add(index, state):
+            part = with_own_dropout(tf.nest.map_structure(lambda tensor: tensor[index], parts), index)
+            return index + 1, tf.nest.map_structure(tf.add, state, self._gradients(part, counts))
+
+        return tf.while_loop(lambda index, _: index < self.accumulate, add, (0, state))[1]
+
+    def _gradients(self, batch, counts):
+        with tf.GradientTape() as tape:
+            sums = self.objective.sums(self.model, batch, training=True)
+            loss = self.optimizer.scale_loss(self.objective.loss(sums, counts))
+        variables = [variable.value for variable in self.model.trainable_variables]
+        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")  # of a pooler that nothing uses
+        return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
+
+
+def make_strategy(name):
+    """A `tf.distribute.Strategy`.
+
+    Args:
+        name: `one` device; `mirrored` over the devices of this machine; `multiworker`, over the machines that the
+            environment's TF_CONFIG names; `tpu`, or `tpu:NAME` for one that is not this machine's.
+
+    Raises:
+        InputError: there is no such strategy, TF_CONFIG or TPU.
+    """
+    kind, _, address = name.partition(":")
+    if kind == "one":
+        return tf.distribute.get_strategy()
+    if kind == "mirrored":
+        return tf.distribute.MirroredStrategy()
+    if kind == "multiworker":
+        cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        if not cluster.cluster_spec().jobs:
+            raise InputError("strategy multiworker needs TF_CONFIG in the environment, with cluster and task")
+        return tf.distribute.MultiWorkerMirroredStrategy(cluster)
+    if kind == "tpu":
+        try:
+            cluster = tf.distribute.cluster_resolver.TPUClusterResolver(address or "local")
+            tf.config.experimental_connect_to_cluster(cluster)
+            tf.tpu.experimental.initialize_tpu_system(cluster)
+            return tf.distribute.TPUStrategy(cluster)
+        except (ValueError, tf.errors.OpError) as error:
+            raise InputError(f"strategy {name}: {error}") from None
+    raise InputError(f"strategy must be one, mirrored, multiworker or tpu; got {name!r}")
+
+
+def _summed(tensors):
+    """Over all replicas."""
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)

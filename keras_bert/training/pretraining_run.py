@@ -1,0 +1,180 @@
+"""The phases of pretraining: stepped through, logged, saved, and taken up again where they were left."""
+
+import dataclasses
+import itertools
+import math
+import signal
+import sys
+import time
+
+from keras_bert.errors import InputError, Stopped
+from keras_bert.training.checkpoints import ADVICE
+from keras_bert.training.signals import noted_signals
+
+POINTS = 200  # of the training curve at most
+PACE = 2.0  # seconds from one look at the signals to the next
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A part of the steps, with batches of its own.
+
+    Args:
+        steps: how many.
+        batches: function of a step, a shard and the number of shards, see `PretrainingInput.batches`; the step counts
+            within the phase.
+        tokens: of a batch, padding included.
+        seq_length: tokens of an example.
+        valid: the same of held-out examples, or None.
+        valid_steps: batches of those to score.
+    """
+
+    steps: int
+    batches: object
+    tokens: int
+    seq_length: int
+    valid: object = None
+    valid_steps: int = 0
+
+
+def run(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
+    """Trains from the last checkpoint to the end.
+
+    Args:
+        trainer: `PretrainingTrainer`, or what does the same on JAX.
+        phases: list of `Phase`.
+        checkpoints: `Checkpoints` of this run; the chief writes, all read.
+        log: a `PretrainingLog`.
+        save_steps: steps between two checkpoints; there is one after each evaluation in any case.
+        eval_steps: steps between two evaluations; there is one at the end in any case.
+
+    Returns:
+        the `Progress`: of `step`, `loss` and so on one value a point of the curve, and of `valid_step`, `valid_loss`
+        and so on one an evaluation.
+
+    Raises:
+        InputError: the loss is not a number, or a checkpoint cannot be written.
+        Stopped: a signal came; all is saved.
+    """
+    trainer.shared(0.0)  # the chief has the folder ready
+    progress = checkpoints.restore_last(trainer)
+    log.begin(progress)
+    saved = progress.step
+    ends = list(itertools.accumulate(phase.steps for phase in phases))
+    point = -(-ends[-1] // POINTS)
+
+    def save():
+        nonlocal saved
+        if trainer.is_chief:
+            checkpoints.save_last(trainer, progress)
+        saved = progress.step
+
+    with noted_signals() as received:
+        for phase, end in zip(phases, ends):
+            if progress.step >= end:
+                continue
+            trainer.feed(phase.batches, progress.step - (end - phase.steps))
+            seconds = math.inf  # of a step; the first one has the graph to make
+            while progress.step < end:
+                goals = (_next(progress.step, point), _next(progress.step, eval_steps), saved + save_steps, end)
+                steps = max(1, min(min(goals) - progress.step, int(PACE / seconds)))
+                started = time.monotonic()
+                trainer.train(steps)
+                progress.step += steps
+                first, seconds = seconds == math.inf, trainer.shared((time.monotonic() - started) / steps)
+                stop = trainer.shared(bool(received)) > 0
+                scores = trainer.scores()
+                if not math.isfinite(scores["loss"]):
+                    raise InputError(f"the loss must be a finite number; at step {progress.step} it is "
+                                     f"{scores['loss']}; the last checkpoint is of step {saved}; {ADVICE}")
+                if not first:
+                    log.stepped(scores, steps, seconds, phase)
+                if progress.step % point == 0 or progress.step == end:
+                    progress.add({"step": progress.step} | scores)
+                    log.point("train", scores)
+                    trainer.reset()
+                if phase.valid and (progress.step % eval_steps == 0 or progress.step == end):
+                    scores = trainer.evaluate(phase.valid, phase.valid_steps)
+                    progress.add({f"valid_{name}": value for name, value in ({"step": progress.step} | scores).items()})
+                    log.point("valid", scores)
+                    save()
+                elif stop or progress.step - saved >= save_steps:
+                    save()
+                if stop:
+                    raise Stopped(received[0] if received else signal.SIGTERM, f"stopped at step {progress.step}, all "
+                                  "is saved; the same command goes on from there")
+    return progress
+
+
+class PretrainingLog:
+    """Shows step, scores, tokens a second, share of the machine's peak and time left: a line that redraws itself on a
+    terminal, one every ten seconds elsewhere; and writes TensorBoard's logs.
+
+    Args:
+        total: steps of the run.
+        cost: function of an example's length that returns the floating point operations of one of its tokens.
+        peak: what the devices can do at most, in operations a second; None where that is not known.
+        log_dir: folder for TensorBoard's logs, or None.
+        stream: where to write; standard error where None.
+    """
+
+    def __init__(self, total, cost, peak=None, log_dir=None, stream=None):
+        self.total = total
+        self.cost = cost
+        self.peak = peak
+        self.stream = stream or sys.stderr
+        self.interactive = self.stream.isatty()
+        self.seconds = self.tokens = self.steps = self.operations = 0
+        self.shown = time.monotonic()
+        self.writer = None
+        if log_dir:
+            import tensorflow as tf
+
+            self.writer = tf.summary.create_file_writer(log_dir)
+
+    def begin(self, progress):
+        """Names the step that a run goes on from."""
+        self.progress = progress
+        if progress.step:
+            self.stream.write(f"going on from step {progress.step} of {self.total}\n")
+
+    def stepped(self, scores, steps, seconds, phase):
+        """Notes some steps of a phase, of `seconds` each."""
+        self.steps += steps
+        self.seconds += steps * seconds
+        self.tokens += steps * phase.tokens
+        self.operations += steps * phase.tokens * self.cost(phase.seq_length)
+        if time.monotonic() - self.shown >= (0.2 if self.interactive else 10):
+            self._show("step", scores, "\r" if self.interactive else "\n")
+
+    def point(self, split, scores):
+        """Notes a point of the curve."""
+        if split == "valid":
+            self._show("held out, step", scores, "\n")
+        if self.writer:
+            import tensorflow as tf
+
+            with self.writer.as_default(step=self.progress.step):
+                for name, value in scores.items():
+                    tf.summary.scalar(f"{split}/{name}", value)
+            self.writer.flush()
+
+    @property
+    def rate(self):
+        """Tokens a second, padding included."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    def _show(self, name, scores, end):
+        self.shown = time.monotonic()
+        line = f"{name} {self.progress.step}/{self.total}  " + "  ".join(
+            f"{name} {value:.4f}" for name, value in scores.items())
+        if self.steps:
+            left = round(self.seconds / self.steps * (self.total - self.progress.step))
+            share = f"  {self.operations / self.seconds / self.peak:.1%} of peak" if self.peak else ""
+            line += f"  {self.rate:.0f} tokens/s{share}  {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
+        self.stream.write(f"\x1b[K{line}{end}" if self.interactive else line + end)
+        self.stream.flush()
+
+
+def _next(step, every):
+    return (step // every + 1) * every

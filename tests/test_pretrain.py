@@ -1,0 +1,219 @@
+"""`pretrain`: from examples to a folder with both heads; phases, ablations, bad input."""
+
+import json
+import random
+
+import keras
+import numpy as np
+import pytest
+
+pytest.importorskip("orbit")
+
+from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
+from keras_bert.errors import InputError
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertPretrainer
+from keras_bert.text import BertTokenizer
+from keras_bert.training import pretrain
+from keras_bert.training.optimizer import Phased, WarmupDecay
+from keras_bert.training.pretraining_report import baselines
+
+from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize, write_huggingface
+
+CONFIG = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+          "intermediate_size": 64, "max_position_embeddings": 32, "initializer_range": 0.1}
+
+
+def write_examples(folder, length=16, seed=0, **settings):
+    """Examples of sentences in which each word is followed by the one after it in the vocabulary: there is something to
+    learn."""
+    rng, words = random.Random(seed), TINY_VOCABULARY[5:35]
+    with open(f"{folder}.txt", "w") as file:
+        for _ in range(40):
+            for _ in range(8):
+                first = rng.randrange(len(words))
+                file.write(" ".join(words[(first + i) % len(words)] for i in range(6)) + "\n")
+            file.write("\n")
+    make_pretraining_data([f"{folder}.txt"], BertTokenizer(TINY_VOCABULARY), folder,
+                          PretrainingSettings(length, dupe_factor=2, seed=seed, **settings), shards=2, processes=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    return write_examples(tmp_path_factory.mktemp("pretrain") / "examples")
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+@pytest.fixture
+def command(examples, config, tmp_path):
+    def build(*more):
+        return ("pretrain", f"--data={examples}", f"--config={config}", f"--output_dir={tmp_path}/out", "--steps=6",
+                "--batch_size=8", *more)
+
+    return build
+
+
+def metrics(folder):
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def test_learns_and_is_written_whole(run, examples, command, tmp_path):
+    held_out = write_examples(tmp_path / "valid", seed=1)
+    status, output, messages = run(*command(
+        f"--valid={held_out}", "--steps=300", "--learning_rate=0.01", "--warmup_ratio=0.1", "--eval_steps=150",
+        f"--log_dir={tmp_path}/logs", "--batch_size=32", "--next_sentence_weight=0.5"))
+    assert status == 0, messages
+    told = metrics(tmp_path / "out")
+    assert told["valid"]["mlm_accuracy"] > 0.5 > 5 * told["baselines"]["mlm_majority_accuracy"]
+    assert told["history"]["loss"][-1] < told["history"]["loss"][0] / 1.5
+    scores = told["valid"]
+    assert scores["loss"] == pytest.approx(scores["mlm_loss"] + 0.5 * scores["next_sentence_loss"], abs=1e-6)
+    assert told["history"]["valid_step"] == [150, 300] and told["history"]["step"][-1] == 300
+    assert f"mlm_accuracy {told['valid']['mlm_accuracy']:.4f}" in output
+    assert list((tmp_path / "logs").iterdir()) and (tmp_path / "out/pretraining_curve.png").exists()
+    assert not (tmp_path / "out.checkpoints").exists()
+    assert any(line.startswith("held out, step 300/300  loss") and "tokens/s" in line for line in messages)
+
+    model = BertPretrainer.from_pretrained(tmp_path / "out")
+    assert model.next_sentence is not None and model.bert.dtype_policy.name == "float32"
+    assert run("fill-mask", f"--model={tmp_path}/out", "my to [MASK] it play")[1]
+    assert run("export", f"--model={tmp_path}/out", f"--output={tmp_path}/hub", "--with_mlm")[0] == 0
+
+
+def test_phases_and_going_on_from_other_weights(run, examples, command, tmp_path):
+    longer = write_examples(tmp_path / "longer", length=32)
+    status, _, messages = run(*command(
+        f"--data={examples},{longer}", "--steps=4,2", "--batch_size=8,4", "--optimizer=lamb", "--learning_rate=0.1,0.2",
+        "--power=0.5"))
+    assert status == 0, messages
+    assert metrics(tmp_path / "out")["history"]["step"] == [1, 2, 3, 4, 5, 6]
+    with pytest.warns(match="holds no such head"):
+        pretrain(examples, tmp_path / "next", 1, batch_size=8, learning_rate=1e-9, weight_decay=0.0, init_from=str(
+            write_huggingface(tmp_path / "encoder", randomize(BertLayer(TINY)))))
+    before, after = (BertLayer.from_pretrained(tmp_path / name).get_weights() for name in ("encoder", "next"))
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-8)  # the step is as small as its rate
+
+
+def test_schedules_follow_one_another():
+    schedules = [WarmupDecay(1.0, 2, 10), WarmupDecay(3.0, 1, 4)]
+    phased = Phased(schedules)
+    expected = [float(schedules[0](step)) for step in range(10)] + [float(schedules[1](step)) for step in range(4)]
+    np.testing.assert_allclose([float(phased(step)) for step in range(14)], expected, atol=1e-7)
+    assert float(phased(14)) == 0
+
+
+@pytest.mark.parametrize("directionality,step", [("ltr", 1), ("rtl", -1)])
+def test_language_models(examples, tmp_path, directionality, step):
+    """Learned, the accuracy is that of a guess of the neighbour: certain within a sentence. And the loss is what NumPy
+    computes from the logits of all places."""
+    model = pretrain(examples, tmp_path / "out", 200, config=CONFIG, valid=examples, batch_size=32, learning_rate=0.01,
+                     directionality=directionality, next_sentence=False)
+    assert model.bert.config.directionality == directionality
+    from keras_bert.data.pretraining_input import PretrainingInput
+
+    given = PretrainingInput.open(examples)
+    steps = len(given.records) // 32
+    loss, count, right = 0.0, 0, 0
+    for batch in given.batches(given.tokenizer, 32, 0, directionality)().take(steps).as_numpy_iterator():
+        ids = batch["input_word_ids"]
+        assert (ids != given.tokenizer.mask_id).all()
+        inputs = {name: batch[name] for name in ("input_word_ids", "input_mask", "input_type_ids")}
+        logits = np.float64(model(inputs)["mlm_logits"])
+        logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
+        for row, text in enumerate(ids):
+            for place in range(len(text)):
+                target = place + step
+                if 0 <= target < len(text) and text[target] > 4:
+                    loss -= logits[row, place, text[target]]
+                    right += logits[row, place].argmax() == text[target]
+                    count += 1
+    told = metrics(tmp_path / "out")["valid"]
+    assert told["mlm_loss"] == pytest.approx(loss / count, rel=1e-4)
+    assert told["mlm_accuracy"] == pytest.approx(right / count, abs=2 / count)
+    assert told["mlm_accuracy"] > 0.6
+
+
+def test_left_to_right_pools_the_last_token():
+    config = {**CONFIG, "directionality": "ltr"}
+    layer = randomize(BertLayer(config))
+    inputs = random_inputs(3, 9)
+    inputs["input_mask"] = (np.arange(9) < np.array([[9], [4], [1]])).astype("int32")
+    pooled, sequence = layer(inputs)
+    last = np.array([keras.ops.convert_to_numpy(sequence)[row, place] for row, place in ((0, 8), (1, 3), (2, 0))])
+    np.testing.assert_allclose(pooled, layer.pooler(last), atol=1e-6)
+    some = layer.encode(inputs, positions=np.array([[2, 5]] * 3, "int32"))
+    np.testing.assert_allclose(some["pooled_output"], pooled, atol=1e-6)
+
+
+def test_recomputation_changes_nothing(examples, tmp_path):
+    """With dropout, which must be drawn alike again; and with parts of batches."""
+    runs = [pretrain(examples, tmp_path / f"{recompute}", 5, config=CONFIG, batch_size=8, learning_rate=0.01,
+                     recompute=recompute, accumulate=2).get_weights() for recompute in (False, True)]
+    for one, other in zip(*runs, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)  # float32 sums in another order, Adam's division after them
+
+
+def test_baselines():
+    batch = {"masked_lm_ids": np.array([[7, 7, 5], [7, 9, 0]]), "masked_lm_weights": np.array([[1, 1, 1], [1, 1, 0.]]),
+             "next_sentence_labels": np.array([1, 0])}
+    guesses = baselines([batch, {**batch, "next_sentence_labels": np.array([1, 1])}])
+    assert guesses["mlm_majority_accuracy"] == pytest.approx(3 / 5)
+    assert guesses["mlm_unigram_accuracy"] == pytest.approx((9 + 1 + 1) / 25)
+    assert guesses["mlm_unigram_loss"] == pytest.approx(-(0.6 * np.log(0.6) + 0.4 * np.log(0.2)))
+    assert guesses["next_sentence_majority_accuracy"] == pytest.approx(3 / 4)
+
+
+def test_corrupt_records(run, command, tmp_path):
+    broken = write_examples(tmp_path / "broken")
+    path = sorted(broken.glob("*.tfrecord"))[1]
+    content = bytearray(path.read_bytes())
+    content[40] ^= 255
+    path.write_bytes(content)
+    status, _, messages = run(*command(f"--data={broken}", "--steps=40"))
+    assert status == 1
+    assert messages[-1] == f"keras-bert: {path}: byte 0: the record is corrupt; with skip_corrupt it is left out"
+    status, output, messages = run(*command(f"--data={broken}", "--steps=40", "--skip_corrupt", "--overwrite"))
+    assert status == 0, messages
+    assert "corrupt_records 1" in output
+
+
+@pytest.mark.parametrize("flags,message", [
+    (["--data=nowhere"], "nowhere: cannot be read: No such file or directory"),
+    (["--steps=0"], "steps must be at least 1; got [0]"),
+    (["--steps=many"], "--steps must be numbers; got many"),
+    (["--steps=2,3,4", "--batch_size=8,8"], "batch_size must be one value, or one for each of 3 phases; got 2"),
+    (["--learning_rate=1,2"], "learning_rate must be one value, or one for each of 1 phases; got [1.0, 2.0]"),
+    (["--learning_rate=0"], "learning_rate must be positive; got [0.0]"),
+    (["--batch_size=9", "--accumulate=2"], "batch_size must be multiples of accumulate (2); got [9]"),
+    (["--warmup_ratio=1"], "warmup_ratio must be at least 0 and below 1; got 1.0"),
+    (["--config=enormous"], "enormous: No such file or directory"),
+    (["--config=base"], "max_position"),
+    (["--model_parallel=2"], "model_parallel must be 1 but on the JAX backend; got 2"),
+    (["--strategy=many"], "strategy must be one, mirrored, multiworker or tpu; got 'many'"),
+    (["--strategy=multiworker"], "strategy multiworker needs TF_CONFIG in the environment, with cluster and task"),
+    (["--vocab=VOCAB"], "must be made with the model's vocabulary; it is another one"),
+    (["--init_from=nothing/here"], "nothing/here"),
+])
+def test_bad_usage(run, command, tmp_path, flags, message):
+    (tmp_path / "vocab.txt").write_text("\n".join(reversed(TINY_VOCABULARY)))
+    if flags == ["--config=base"]:
+        flags, message = [f"--data={write_examples(tmp_path / 'long', 64)}"], "at most the encoder's max_position_emb"
+    status, _, messages = run(*command(*(flag.replace("VOCAB", f"{tmp_path}/vocab.txt") for flag in flags)))
+    assert status == 1 and message in messages[-1], messages
+    assert not (tmp_path / "out").exists() and not (tmp_path / "out.checkpoints").exists()
+
+
+def test_files_without_a_folder(examples, tmp_path):
+    """As the Model Garden writes them: their vocabulary must be named."""
+    with pytest.raises(InputError, match="need vocab"):
+        pretrain(f"{examples}/*.tfrecord", tmp_path / "out", 1, config=CONFIG, batch_size=8)
+    model = pretrain(f"{examples}/*.tfrecord", tmp_path / "out", 1, config=CONFIG, batch_size=8, vocab=examples)
+    assert model.next_sentence is not None

@@ -1,0 +1,49 @@
+"""`pretrain --backend=jax`, over devices that share out batches and weights."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jax")
+pytest.importorskip("orbit")
+
+from test_pretrain import CONFIG, write_examples
+
+from keras_bert.config import BertConfig
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertPretrainer
+from keras_bert.training import pretrain
+
+from conftest import randomize, write_huggingface
+
+
+def test_equals_tensorflow(tmp_path):
+    """Four devices, of which two share the weights, and batches in two parts: the curve and the weights are those of
+    TensorFlow on one."""
+    config = BertConfig(**CONFIG | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    begin = write_huggingface(tmp_path / "begin", randomize(BertPretrainer(BertLayer(config))))
+    examples = write_examples(tmp_path / "examples")
+    model = pretrain(examples, tmp_path / "tensorflow", 20, init_from=begin, valid=examples, batch_size=16,
+                     learning_rate=1e-3, eval_steps=10)
+    command = [sys.executable, "-m", "keras_bert.cli", "pretrain", f"--data={examples}", f"--valid={examples}",
+               f"--init_from={begin}", f"--output_dir={tmp_path}/jax", "--steps=20", "--batch_size=16",
+               "--learning_rate=1e-3", "--eval_steps=10", "--backend=jax", "--model_parallel=2", "--accumulate=2"]
+    devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | devices)
+    assert ended.returncode == 0, ended.stderr
+    wanted, got = (json.loads((tmp_path / name / "metrics.json").read_text())["history"]
+                   for name in ("tensorflow", "jax"))
+    for name, values in wanted.items():
+        np.testing.assert_allclose(got[name], values, atol=1e-4, err_msg=name)
+    # Adam turns rounding in gradients near zero into steps of up to the rate, 1e-3.
+    for one, other in zip(model.get_weights(), BertPretrainer.from_pretrained(tmp_path / "jax").get_weights()):
+        np.testing.assert_allclose(other, one, atol=2e-3)
+
+    refused = subprocess.run([*command, "--overwrite", "--model_parallel=3"], capture_output=True, text=True,
+                             env=os.environ | devices)
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1].endswith("model_parallel must divide the number of devices (4); got 3")

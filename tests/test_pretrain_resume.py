@@ -1,0 +1,152 @@
+"""Pretraining that is killed, stopped, or loses a worker, and is started again by the same command."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("orbit")
+
+from test_pretrain import CONFIG, write_examples
+
+from keras_bert.models import BertPretrainer
+
+STEPS = 300
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """Examples, and the result of a run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("resume")
+    write_examples(folder / "train", masking="dynamic")
+    write_examples(folder / "valid", seed=1)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "no_dropout.json").write_text(json.dumps(
+        CONFIG | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}))
+    process = start(folder, "whole")
+    assert process.wait() == 0, process.stderr.read()
+    return folder
+
+
+def command(folder, name, *more):
+    return [sys.executable, "-m", "keras_bert.cli", "pretrain", f"--data={folder}/train", f"--valid={folder}/valid",
+            f"--config={folder}/config.json", f"--output_dir={folder}/{name}", f"--steps={STEPS}", "--batch_size=8",
+            "--learning_rate=0.01", "--save_steps=7", "--eval_steps=90", *more]
+
+
+def start(folder, name, *more, **environment):
+    return subprocess.Popen(command(folder, name, *more), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                            env=os.environ | environment)
+
+
+def await_checkpoint(folder, name, process):
+    """Waits until a run has saved its state anew, or has ended."""
+    path, begun = folder / f"{name}.checkpoints/last.safetensors", time.time()
+    while process.poll() is None and not (path.exists() and path.stat().st_mtime > begun):
+        time.sleep(0.02)
+
+
+def result(folder, name):
+    return (BertPretrainer.from_pretrained(folder / name).get_weights(),
+            json.loads((folder / name / "metrics.json").read_text())["history"])
+
+
+def assert_ends_as_undisturbed(folder, name):
+    process = start(folder, name)
+    _, messages = process.communicate()
+    assert process.returncode == 0, messages
+    (wanted, wanted_history), (got, got_history) = result(folder, "whole"), result(folder, name)
+    for one, other in zip(wanted, got, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert got_history == wanted_history
+    assert not (folder / f"{name}.checkpoints").exists()
+    return messages
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(work, kills):
+    """One run, killed again and again, ends bit for bit as one that was not."""
+    rng, name = random.Random(kills), f"killed{kills}"
+    for _ in range(kills):
+        process = start(work, name, "--save_steps=3")
+        await_checkpoint(work, name, process)
+        time.sleep(rng.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    assert "going on from step" in assert_ends_as_undisturbed(work, name)
+
+
+def test_stopped_by_a_scheduler(work):
+    process = start(work, "stopped")
+    await_checkpoint(work, "stopped", process)
+    process.send_signal(signal.SIGTERM)
+    _, messages = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert messages.splitlines()[-1].startswith("keras-bert: stopped at step "), messages
+    assert "going on from step" in assert_ends_as_undisturbed(work, "stopped")
+
+
+def test_another_run_is_not_taken_up(work):
+    process = start(work, "other")
+    await_checkpoint(work, "other", process)
+    process.kill()
+    process.communicate()
+    process = start(work, "other", "--seed=1")
+    _, messages = process.communicate()
+    assert process.returncode == 1 and "unfinished run with seed=0 (now 1)" in messages
+
+
+def start_workers(folder, name, *more):
+    """Two processes that train one model."""
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            ports.append(free.getsockname()[1])
+    cluster = {"worker": [f"localhost:{port}" for port in ports]}
+    return [start(folder, name, f"--config={folder}/no_dropout.json", "--strategy=multiworker", *more,
+                  TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}))
+            for index in range(2)]
+
+
+def end_workers(workers):
+    """Their exit statuses and messages."""
+    ended = [(worker.communicate()[1], worker.returncode) for worker in workers]
+    return [status for _, status in ended], [messages for messages, _ in ended]
+
+
+@pytest.mark.slow
+def test_two_workers_equal_one_and_survive(work):
+    """The curve of two workers is that of one with the same batches; and kills of either change nothing of the end."""
+    alone = start(work, "alone", f"--config={work}/no_dropout.json")
+    assert alone.wait() == 0
+    statuses, messages = end_workers(start_workers(work, "pair"))
+    assert statuses == [0, 0], messages
+    (_, one_history), (two, two_history) = result(work, "alone"), result(work, "pair")
+    for name, values in one_history.items():
+        if name.endswith("loss"):
+            np.testing.assert_allclose(two_history[name][:50], values[:50], atol=1e-4, err_msg=name)
+
+    rng = random.Random(0)
+    for kill in range(10):
+        workers = start_workers(work, "lost", "--save_steps=3")
+        await_checkpoint(work, "lost", workers[0])
+        time.sleep(rng.uniform(0, 0.5))
+        workers[kill % 2].kill()
+        statuses, messages = end_workers(workers)
+        assert statuses[kill % 2] == -signal.SIGKILL
+        assert statuses[1 - kill % 2] == 1 and "keras-bert: another worker was lost" in messages[1 - kill % 2], messages
+    statuses, messages = end_workers(start_workers(work, "lost"))
+    assert statuses == [0, 0] and "going on from step" in messages[0], messages
+    lost, lost_history = result(work, "lost")
+    assert lost_history == two_history
+    for wanted, got in zip(two, lost, strict=True):
+        np.testing.assert_array_equal(wanted, got)

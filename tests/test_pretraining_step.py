@@ -1,0 +1,249 @@
+"""Loss, gradients and steps of pretraining, beside PyTorch's and the Model Garden's with the same weights."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_convert_garden import make as make_garden
+
+from keras_bert.convert import garden, huggingface
+from keras_bert.convert.weights import Weights
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertPretrainer
+from keras_bert.training.objective import Objective
+from keras_bert.training.optimizer import WarmupDecay, make_pretraining_optimizer
+from keras_bert.training.pretraining_loop import PretrainingTrainer
+
+from conftest import TINY, random_inputs, randomize
+
+# The Garden's pretrainer itself gives its encoder more inputs than that takes.
+pytestmark = pytest.mark.filterwarnings("ignore:Input dict contained keys")
+CALM = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+ONE_BLOCK = dataclasses.replace(CALM, num_hidden_layers=1)  # a step's graph takes its time
+CLIP, DECAY = 0.5, 0.1
+
+
+def make_batch(step=0, seed=0):
+    """8 examples, of which the first half has three masked tokens each and the other one. Without [PAD], whose row
+    PyTorch trains in the output alone."""
+    rng, batch = np.random.default_rng(step), random_inputs(8, 12, seed=step)
+    batch["input_word_ids"] = np.maximum(batch["input_word_ids"], 1)
+    batch["input_type_ids"] = batch.pop("segment_ids")
+    batch["input_mask"][2:5, 9:] = 0
+    weights = np.ones((8, 3), "float32")
+    weights[4:, 1:] = 0
+    positions = rng.permuted(np.tile(np.arange(1, 9, dtype="int32"), (8, 1)), axis=1)[:, :3]
+    return batch | {
+        "masked_lm_positions": np.where(weights == 1, positions, 0).astype("int32"),
+        "masked_lm_ids": np.where(weights == 1, rng.integers(1, TINY.vocab_size, (8, 3)), 0).astype("int32"),
+        "masked_lm_weights": weights,
+        "next_sentence_labels": rng.integers(0, 2, 8).astype("int32"),
+        "dropout_seed": np.tile(np.array([[seed, step]], "int32"), (8, 1)),
+    }
+
+
+BATCHES = [make_batch(step) for step in range(4)]
+
+
+def feeding(batches):
+    """What `PretrainingTrainer.feed` takes."""
+    def shard_of(step, shard, shards):
+        return tf.data.Dataset.from_tensor_slices({
+            name: np.stack([np.split(batch[name], shards)[shard] for batch in batches[step:]]) for name in batches[0]})
+
+    return shard_of
+
+
+def make_model(config=CALM, dtype=None):
+    return randomize(BertPretrainer(BertLayer(config, dtype=dtype)))
+
+
+def make_trainer(batches=BATCHES, config=ONE_BLOCK, dtype=None, optimizer=None, **options):
+    """A trainer of always the same model."""
+    def make():
+        model, schedule = make_model(config, dtype), WarmupDecay(0.01, 2, 50, 2)
+        return model, optimizer or make_pretraining_optimizer(model, "adamw", schedule, DECAY, CLIP)
+
+    trainer = PretrainingTrainer(make, Objective(), **options)
+    trainer.feed(feeding(batches), 0)
+    return trainer
+
+
+@functools.cache
+def trained():
+    """Four steps on one device, the batches in one part."""
+    trainer = make_trainer()
+    trainer.train(4)
+    return trainer
+
+
+def scores_and_gradients(model, batch):
+    """`Objective`'s scores of a batch, and a model that holds the gradients in the place of weights."""
+    objective = Objective()
+    with tf.GradientTape() as tape:
+        sums, counts = objective.sums(model, batch, training=True), objective.counts(batch)
+        loss = objective.loss(sums, counts)
+    gradients = tape.gradient(loss, [variable.value for variable in model.weights])
+    holder = make_model(model.bert.config)
+    holder.set_weights([tf.convert_to_tensor(gradient).numpy() for gradient in gradients])
+    return objective.scores(sums, counts), holder
+
+
+def in_form(model, table):
+    """The weights of a model as another library calls and stores them."""
+    return {name.theirs: array for name, array in Weights.of(model).arrays(table)}
+
+
+def assert_close(got, wanted, tolerance=1e-5):
+    """Arrays by name, each beside its largest value. The gradient of a key's bias is nothing but rounding."""
+    assert got.keys() == wanted.keys()
+    for name, value in wanted.items():
+        atol = tolerance * max(np.abs(value).max(), 1e-3)
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=atol, err_msg=name)
+
+
+def pytorch_twin(model):
+    """`BertForPreTraining` with the weights of a `BertPretrainer`, and its parameters as `in_form` has them."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    twin = transformers.BertForPreTraining(transformers.BertConfig(**model.bert.config.to_dict()))
+    parameters = {name.removeprefix("bert."): parameter for name, parameter in twin.named_parameters()}
+    arrays = in_form(model, huggingface.TABLE)
+    assert arrays.keys() == parameters.keys()
+    for name, parameter in parameters.items():
+        parameter.data.copy_(torch.tensor(arrays[name]))
+    return twin, parameters
+
+
+def pytorch_answers(twin, batch):
+    """Its outputs with the loss; the labels of all tokens, -100 where none is asked for; those of the pairs."""
+    import torch
+
+    labels = np.full(batch["input_word_ids"].shape, -100)
+    asked = np.where(batch["masked_lm_weights"] == 1, batch["masked_lm_ids"], -100)
+    np.put_along_axis(labels, batch["masked_lm_positions"], asked, 1)
+    labels, following = torch.from_numpy(labels), torch.from_numpy(batch["next_sentence_labels"]).long()
+    tensors = (torch.from_numpy(batch[name]).long() for name in ("input_word_ids", "input_mask", "input_type_ids"))
+    return twin(*tensors, labels=labels, next_sentence_label=following), labels, following
+
+
+def test_loss_scores_and_gradients_equal_pytorch():
+    model = make_model()
+    twin, parameters = pytorch_twin(model)
+    from torch.nn.functional import cross_entropy
+
+    batch = make_batch()
+    best = np.take_along_axis(pytorch_answers(twin, batch)[0].prediction_logits.argmax(-1).numpy(),
+                              batch["masked_lm_positions"], 1)
+    batch["masked_lm_ids"][::2] = best[::2]  # so that some guesses are right, and some where the weight is 0
+    outputs, labels, following = pytorch_answers(twin, batch)
+    outputs.loss.backward()
+    words, pairs = outputs.prediction_logits, outputs.seq_relationship_logits
+    got, gradients = scores_and_gradients(model, batch)
+    wanted = {
+        "loss": outputs.loss.item(),
+        "mlm_loss": cross_entropy(words.flatten(0, 1), labels.flatten()).item(),
+        "mlm_accuracy": (words.argmax(-1) == labels)[labels >= 0].float().mean().item(),
+        "next_sentence_loss": cross_entropy(pairs, following).item(),
+        "next_sentence_accuracy": (pairs.argmax(-1) == following).float().mean().item(),
+    }
+    assert got == pytest.approx(wanted, abs=1e-5)
+    assert 0 < got["mlm_accuracy"] < 1 and 0 < got["next_sentence_accuracy"] < 1
+    assert_close(in_form(gradients, huggingface.TABLE),
+                 {name: parameter.grad.numpy() for name, parameter in parameters.items()})
+
+
+@pytest.mark.parametrize("weights", ["some", "parts", "none"])
+def test_loss_scores_and_gradients_equal_the_garden(weights):
+    theirs = make_garden("BertEncoderV2", True)
+    masked_lm = pytest.importorskip("official.nlp.tasks.masked_lm")
+    from official.nlp.data.pretrain_dataloader import BertPretrainDataConfig
+
+    model = make_model(dataclasses.replace(CALM, hidden_act="gelu_tanh"))
+    # Its next-sentence head has a pooler of its own, and leaves the encoder's alone.
+    variables, own_pooler = {}, ("pooler_transform", "next_sentence/pooler_dense")
+    for name, array in in_form(model, garden.TABLE).items():
+        (variables[name],) = (each for each in theirs.trainable_variables
+                              if f"/{each.name}".endswith(f"/{name.replace(*own_pooler)}:0"))
+        variables[name].assign(array)
+    batch = make_batch()
+    batch["masked_lm_weights"] *= {"some": 1, "parts": np.linspace(0.1, 1, 24).reshape(8, 3), "none": 0}[weights]
+    batch["masked_lm_ids"][::2] = np.argmax(theirs(batch)["mlm_logits"], -1)[::2]
+    task = masked_lm.MaskedLMTask(masked_lm.MaskedLMConfig(train_data=BertPretrainDataConfig()))
+    metrics = task.build_metrics()
+    with tf.GradientTape() as tape:
+        outputs = theirs(batch, training=False)  # its dropout cannot be switched off
+        loss = task.build_losses(batch, outputs, metrics)
+    task.process_metrics(metrics, batch, outputs)
+    wanted = {metric.name: float(metric.result()) for metric in metrics}
+    got, gradients = scores_and_gradients(model, batch)
+    wanted |= {"loss": float(loss), "mlm_loss": wanted.pop("lm_example_loss"),
+               "mlm_accuracy": wanted.pop("masked_lm_accuracy")}
+    assert got == pytest.approx(wanted, abs=1e-5)
+    assert (got["mlm_accuracy"] > 0) == (weights != "none")
+    wanted = tape.gradient(loss, variables, unconnected_gradients="zero")
+    assert_close(in_form(gradients, garden.TABLE),
+                 {name: tf.convert_to_tensor(gradient).numpy() for name, gradient in wanted.items()})
+
+
+def test_steps_equal_pytorch():
+    """Four whole steps of AdamW: gradients, clipping, decay, schedule. BERT's Adam adds epsilon before the bias is
+    corrected, PyTorch's after."""
+    model = make_model(ONE_BLOCK)
+    twin, parameters = pytorch_twin(model)
+    import torch
+    import transformers
+
+    spared = [parameter for name, parameter in parameters.items() if name.endswith("bias") or "LayerNorm" in name]
+    decayed = [parameter for name, parameter in parameters.items() if not (name.endswith("bias") or "Norm" in name)]
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": spared, "weight_decay": 0}],
+                                  lr=0.01, betas=(0.9, 0.999))
+    schedule = transformers.get_polynomial_decay_schedule_with_warmup(optimizer, 2, 50, lr_end=0, power=2)
+    losses = []
+    for step, batch in enumerate(BATCHES, 1):
+        optimizer.zero_grad()
+        losses.append(pytorch_answers(twin, batch)[0].loss)
+        losses[-1].backward()
+        assert torch.nn.utils.clip_grad_norm_(twin.parameters(), CLIP) > 2 * CLIP  # it does clip
+        for group in optimizer.param_groups:
+            group["eps"] = 1e-6 / (1 - 0.999**step)**0.5
+        optimizer.step()
+        schedule.step()
+    got, before = in_form(trained().model, huggingface.TABLE), in_form(model, huggingface.TABLE)
+    assert_close(got, {name: parameter.detach().numpy() for name, parameter in parameters.items()})
+    assert all(np.abs(got[name] - before[name]).max() > 1e-3 for name in got if not name.endswith("key.bias"))
+    assert trained().scores()["loss"] == pytest.approx(sum(losses).item() / 4, abs=1e-5)  # all have as many masked
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_optimizers_equal_the_gardens(name):
+    """Five steps on the same gradients. Both AdamWs add epsilon before the bias is corrected."""
+    pytest.importorskip("official.modeling.optimization")
+    from official.modeling.optimization import lamb, legacy_adamw
+
+    options = {"epsilon": 1e-6, "weight_decay_rate": DECAY, "exclude_from_weight_decay": ["norm", "bias"]}
+    theirs = {"adamw": lambda: legacy_adamw.AdamWeightDecay(0.01, gradient_clip_norm=CLIP, **options),
+              "lamb": lambda: lamb.LAMB(0.01, global_clipnorm=CLIP, **options)}[name]()
+    model, rng = make_model(), np.random.default_rng(0)
+    ours = make_pretraining_optimizer(model, name, 0.01, DECAY, CLIP)
+    twins = {variable.path: tf.Variable(variable.value, name=variable.path) for variable in model.trainable_variables}
+    for _ in range(5):
+        gradients = [tf.constant(rng.normal(0, 0.1, twin.shape), tf.float32) for twin in twins.values()]
+        assert tf.linalg.global_norm(gradients) > 2 * CLIP
+        ours.apply(gradients, model.trainable_variables)
+        theirs.apply_gradients(zip(gradients, twins.values()))
+    assert_close({variable.path: variable.numpy() for variable in model.trainable_variables},
+                 {path: twin.numpy() for path, twin in twins.items()})
+
+
+@pytest.mark.parametrize("warmup", [7, 0])
+def test_schedule_equals_transformers(warmup):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
+    theirs = transformers.get_polynomial_decay_schedule_with_warmup(optimizer, warmup, 50, lr_end=0, power=2)
+    ours = WarmupDecay(0.3, warmup, 50, 2)
+    for step in range(53):
+        assert float(ours(step)) == pytest.approx(theirs.get_last_lr()[0], abs=1e-7), step
+        optimizer.step()
+        theirs.step()
