@@ -94,16 +94,6 @@ def test_stopped_by_a_scheduler(work):
     assert "going on from step" in assert_ends_as_undisturbed(work, "stopped")
 
 
-def test_another_run_is_not_taken_up(work):
-    process = start(work, "other")
-    await_checkpoint(work, "other", process)
-    process.kill()
-    process.communicate()
-    process = start(work, "other", "--seed=1")
-    _, messages = process.communicate()
-    assert process.returncode == 1 and "unfinished run with seed=0 (now 1)" in messages
-
-
 def start_workers(folder, name, *more):
     """Two processes that train one model."""
     ports = []
