@@ -3,8 +3,9 @@
 Names are imported when first used, so that `import keras_bert` and the command line start at once.
 """
 
-import importlib
 import importlib.metadata
+
+from keras_bert.lazy import importer
 
 __version__ = "0.1.0"
 
@@ -33,10 +34,7 @@ _HOMES = {
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name):
-    if name not in _HOMES:
-        raise AttributeError(f"module 'keras_bert' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = importer(__name__, _HOMES)
 
 
 def __dir__():

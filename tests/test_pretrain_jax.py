@@ -43,7 +43,11 @@ def test_equals_tensorflow(tmp_path):
     for one, other in zip(model.get_weights(), BertPretrainer.from_pretrained(tmp_path / "jax").get_weights()):
         np.testing.assert_allclose(other, one, atol=2e-3)
 
-    refused = subprocess.run([*command, "--overwrite", "--model_parallel=3"], capture_output=True, text=True,
-                             env=os.environ | devices)
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1].endswith("model_parallel must divide the number of devices (4); got 3")
+    for flag, message in [
+            ("--model_parallel=3", "model_parallel must divide the number of devices (4); got 3"),
+            ("--batch_size=18", "batch_size must be multiples of accumulate (2) times the number of devices that share "
+             "it (2); got [18]")]:
+        refused = subprocess.run([*command, "--overwrite", flag], capture_output=True, text=True,
+                                 env=os.environ | devices)
+        assert refused.returncode == 1
+        assert refused.stderr.splitlines()[-1].endswith(message)

@@ -88,7 +88,7 @@ def scores_and_gradients(model, batch):
     gradients = tape.gradient(loss, [variable.value for variable in model.weights])
     holder = make_model(model.bert.config)
     holder.set_weights([tf.convert_to_tensor(gradient).numpy() for gradient in gradients])
-    return objective.scores(sums, counts), holder
+    return objective.scores([sums | counts]), holder
 
 
 def in_form(model, table):

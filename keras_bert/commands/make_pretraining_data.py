@@ -3,15 +3,15 @@
 import contextlib
 import os
 import signal
-import sys
 import time
 
 from absl import flags
 
+from keras_bert.commands import casing
 from keras_bert.errors import InputError, Stopped
+from keras_bert.terminal import StatusLine
 
 REQUIRED = ("input", "vocab", "output")
-_CASING = ("lower_case", "strip_accents", "split_cjk", "normalization")
 
 
 def define(values):
@@ -23,14 +23,7 @@ def define(values):
     flags.DEFINE_string("text", "text", "Key or column of the text in .jsonl and .parquet files.", flag_values=values)
     flags.DEFINE_bool("split_sentences", False, "Split lines after . ! ? … before white space, and after 。 ！ ？.",
                       flag_values=values)
-    flags.DEFINE_bool("lower_case", None, "Lower-case texts, for uncased models; where not given, if the vocabulary "
-                      "holds no capital letters.", flag_values=values)
-    flags.DEFINE_bool("strip_accents", None, "Decompose texts and drop accents; as lower_case where not given.",
-                      flag_values=values)
-    flags.DEFINE_bool("split_cjk", True, "Make each CJK ideograph a word.", flag_values=values)
-    flags.DEFINE_enum("normalization", None, ["none", "NFC"], "NFC puts together the Hangul syllables that "
-                      "strip_accents takes apart; where not given, if the vocabulary spells Korean in syllables.",
-                      flag_values=values)
+    casing.define(values)
     flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example.", flag_values=values)
     flags.DEFINE_integer("max_predictions_per_seq", None, "Masked tokens of an example at most; 15% of max_seq_length, "
                          "rounded up, where not given.", flag_values=values)
@@ -73,8 +66,8 @@ def _tokenizer(values):
     from keras_bert.text import BertTokenizer
 
     if not os.path.isdir(values.vocab):
-        return BertTokenizer(values.vocab, *(getattr(values, name) for name in _CASING))
-    if given := [f"--{name}" for name in _CASING if values[name].present]:
+        return casing.tokenizer(values)
+    if given := [f"--{name}" for name in casing.NAMES if values[name].present]:
         raise InputError(f"{', '.join(given)}: only for a vocab.txt; {values.vocab} says by itself how to read texts")
     return BertTokenizer.from_folder(values.vocab)
 
@@ -92,27 +85,20 @@ def _stoppable():
         signal.signal(signal.SIGTERM, previous)
 
 
-class _Progress:
-    """Shows the share of the texts that is done, examples a second and time left: a bar that redraws itself on a
-    terminal, a line every ten seconds elsewhere."""
+class _Progress(StatusLine):
+    """Shows the share of the texts that is done, examples a second and time left."""
 
     def __enter__(self):
-        self.interactive = sys.stderr.isatty()
-        self.started = self.shown = time.monotonic()
+        self.started = time.monotonic()
         return self
 
     def __exit__(self, *_):
-        if self.interactive:
-            sys.stderr.write("\r\x1b[K")
+        self.clear()
 
     def __call__(self, share, examples):
-        now = time.monotonic()
-        if now - self.shown < (0.2 if self.interactive else 10):
+        if not self.is_due():
             return
-        self.shown = now
-        seconds, filled = now - self.started, round(20 * share)
+        seconds, filled = time.monotonic() - self.started, round(20 * share)
         left = round(seconds * (1 - share) / share)
-        line = (f"[{'=' * filled}{' ' * (20 - filled)}] {share:.0%}  {examples} examples  "
-                f"{examples / seconds:.0f} examples/s  {left // 60}:{left % 60:02d} left")
-        sys.stderr.write(f"\r\x1b[K{line}" if self.interactive else f"{line}\n")
-        sys.stderr.flush()
+        self.show(f"[{'=' * filled}{' ' * (20 - filled)}] {share:.0%}  {examples} examples  "
+                  f"{examples / seconds:.0f} examples/s  {left // 60}:{left % 60:02d} left")

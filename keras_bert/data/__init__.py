@@ -1,6 +1,6 @@
 """Files to batches. Names are imported when first used: workers that make examples do not need TensorFlow."""
 
-import importlib
+from keras_bert.lazy import importer
 
 _HOMES = {
     "Example": "keras_bert.data.examples",
@@ -11,8 +11,4 @@ _HOMES = {
 }
 __all__ = sorted(_HOMES)
 
-
-def __getattr__(name):
-    if name not in _HOMES:
-        raise AttributeError(f"module 'keras_bert.data' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = importer(__name__, _HOMES)

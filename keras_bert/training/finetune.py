@@ -1,7 +1,6 @@
 """`finetune`: a pretrained encoder and labelled texts to a classifier."""
 
 import contextlib
-import importlib.util
 import inspect
 import os
 import shlex
@@ -15,6 +14,7 @@ from keras_bert.convert import load_pretrained, open_source
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, written_beside
 from keras_bert.models import BertClassifier
+from keras_bert.training.arguments import check_rules, check_run
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.folder import FineTuned
 from keras_bert.training.labelled import Labelled, compiles
@@ -152,14 +152,13 @@ def _make_model(source, tokenizer, num_labels, steps, arguments):
 
 
 def _check_arguments(task, epochs, batch_size, learning_rate, warmup_ratio, weight_decay, dropout, max_length,
-                     early_stopping, class_weights, freeze_blocks, lora_rank, dtype, devices, save_steps, log_dir, **_):
-    for name, value, rule, holds in (
+                     early_stopping, class_weights, freeze_blocks, lora_rank, dtype, devices, seed, save_steps, log_dir,
+                     **_):
+    check_rules(
         ("task", task, f"one of {', '.join(TASKS)}", task in TASKS),
         ("epochs", epochs, "at least 1", epochs >= 1),
         ("batch_size", batch_size, "at least 1", batch_size >= 1),
         ("learning_rate", learning_rate, "positive", learning_rate > 0),
-        ("warmup_ratio", warmup_ratio, "at least 0 and below 1", 0 <= warmup_ratio < 1),
-        ("weight_decay", weight_decay, "at least 0", weight_decay >= 0),
         ("dropout", dropout, "at least 0 and below 1", 0 <= dropout < 1),
         ("max_length", max_length, "at least 3", max_length >= 3),
         ("early_stopping", early_stopping, "at least 1", early_stopping is None or early_stopping >= 1),
@@ -169,12 +168,8 @@ def _check_arguments(task, epochs, batch_size, learning_rate, warmup_ratio, weig
         ("lora_rank", lora_rank, "0 where blocks are frozen", not (lora_rank and freeze_blocks)),
         ("dtype", dtype, f"one of {', '.join(DTYPES)}", dtype in DTYPES),
         ("devices", devices, "empty on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
-        ("save_steps", save_steps, "at least 1", save_steps >= 1),
-    ):
-        if not holds:
-            raise InputError(f"{name} must be {rule}; got {value!r}")
-    if log_dir and not importlib.util.find_spec("tensorboard"):
-        raise InputError('log_dir needs TensorBoard: pip install "keras-bert-hub[report]"')
+    )
+    check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir)
 
 
 def _check_fit(path, config, tokenizer, arguments):

@@ -1,5 +1,6 @@
 """What pretraining minimises, and the scores that it reports."""
 
+import collections
 import dataclasses
 
 from keras import ops
@@ -61,13 +62,22 @@ class Objective:
             loss += self.next_sentence_weight * sums["next_sentence_loss"] / counts["next_sentence"]
         return loss
 
-    def scores(self, sums, counts):
-        """The means, of as many batches as were added up: dict of floats `loss`, `mlm_loss`, `mlm_accuracy` and so on.
+    def scores(self, parts):
+        """The means over some batches.
+
+        Args:
+            parts: iterable of dicts, each the `sums` and the `counts` of one batch or of several.
+
+        Returns:
+            dict of floats `loss`, `mlm_loss`, `mlm_accuracy` and so on.
         """
-        means = {f"{name}_{of}": float(sums[f"{name}_{kind}"]) / max(float(counts[name]), 1.0)
-                 for name in counts if f"{name}_loss" in sums
+        totals = collections.Counter()
+        for part in parts:
+            totals.update({name: float(value) for name, value in part.items()})
+        means = {f"{head}_{of}": totals[f"{head}_{kind}"] / max(totals[head], 1.0)
+                 for head in ("mlm", "next_sentence") if f"{head}_loss" in totals
                  for of, kind in (("loss", "loss"), ("accuracy", "correct"))}
-        return {"loss": float(self.loss(sums, counts))} | means
+        return {"loss": float(self.loss(totals, totals))} | means
 
 
 def with_own_dropout(part, index):

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib.util
 import os
 
 import tensorflow as tf
@@ -14,13 +13,15 @@ from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, written_beside
 from keras_bert.models import load_model
+from keras_bert.training.arguments import as_list, check_rules, check_run
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.objective import Objective
 from keras_bert.training.optimizer import OPTIMIZERS
 from keras_bert.training.peak import cost_of_token, peak
 from keras_bert.training.pretraining_report import write_pretraining_report
-from keras_bert.training.pretraining_run import PretrainingLog, run
+from keras_bert.training.pretraining_run import run
 from keras_bert.training.pretraining_setup import Setup
+from keras_bert.training.progress import PretrainingLog
 from keras_bert.training.report import describes
 
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -90,6 +91,10 @@ def pretrain(data, output_dir, steps, *, valid=None, init_from=None, config="bas
     check_free(output_dir, overwrite or begun)
     setup = Setup(arguments)
     trainer = make_trainer(setup.make, Objective(next_sentence_weight), accumulate)
+    parts = trainer.devices * accumulate
+    sizes = [phase.batch_size for phase in setup.phases]
+    check_rules(("batch_size", sizes, f"multiples of accumulate ({accumulate}) times the number of devices that share "
+                 f"it ({trainer.devices})", all(size % parts == 0 for size in sizes)))
     description = {
         "arguments": {name: value for name, value in arguments.items() if name not in _HOUSEKEEPING},
         "sha256": {"data": setup.sizes_digest(),
@@ -152,32 +157,27 @@ def _naming_errors(inputs, strategy, folder):
                          f"same command, and they go on from the checkpoint in {folder}") from None
 
 
-def _check_arguments(optimizer, warmup_ratio, power, weight_decay, clip_norm, accumulate, directionality, masking,
-                     dtype, strategy, model_parallel, save_steps, eval_steps, log_dir, init_from, **more):
+def _check_arguments(steps, batch_size, learning_rate, optimizer, warmup_ratio, power, weight_decay, clip_norm,
+                     accumulate, directionality, next_sentence_weight, masking, dtype, strategy, model_parallel, seed,
+                     save_steps, eval_steps, log_dir, init_from, **_):
     on_jax = kernels.BACKEND == "jax"
-    numbers = {name: value if isinstance(value := more[name], (list, tuple)) else [value]
-               for name in ("steps", "batch_size", "learning_rate")}
-    for name, value, rule, holds in (
-        ("steps", numbers["steps"], "at least 1", min(numbers["steps"], default=0) >= 1),
-        ("batch_size", numbers["batch_size"], f"multiples of accumulate ({accumulate})",
-         accumulate >= 1 and all(size >= 1 and size % accumulate == 0 for size in numbers["batch_size"])),
-        ("learning_rate", numbers["learning_rate"], "positive", min(numbers["learning_rate"], default=0) > 0),
+    steps, batch_size, learning_rate = map(as_list, (steps, batch_size, learning_rate))
+    check_rules(
+        ("steps", steps, "at least 1", min(steps, default=0) >= 1),
+        ("accumulate", accumulate, "at least 1", accumulate >= 1),
+        ("batch_size", batch_size, "at least 1", min(batch_size, default=0) >= 1),
+        ("learning_rate", learning_rate, "positive", min(learning_rate, default=0) > 0),
         ("optimizer", optimizer, f"one of {', '.join(OPTIMIZERS)}", optimizer in OPTIMIZERS),
-        ("warmup_ratio", warmup_ratio, "at least 0 and below 1", 0 <= warmup_ratio < 1),
         ("power", power, "positive", power > 0),
-        ("weight_decay", weight_decay, "at least 0", weight_decay >= 0),
         ("clip_norm", clip_norm, "positive", clip_norm is None or clip_norm > 0),
         ("directionality", directionality, f"one of {', '.join(DIRECTIONALITIES)}", directionality in DIRECTIONALITIES),
         ("directionality", directionality, "that of init_from's weights", not init_from or directionality == "bidi"),
-        ("next_sentence_weight", more["next_sentence_weight"], "positive", more["next_sentence_weight"] > 0),
+        ("next_sentence_weight", next_sentence_weight, "positive", next_sentence_weight > 0),
         ("masking", masking, "static or dynamic", masking in (None, "static", "dynamic")),
         ("dtype", dtype, f"one of {', '.join(DTYPES)}", dtype in DTYPES),
         ("strategy", strategy, "one on the JAX backend", strategy == "one" or not on_jax),
+        ("model_parallel", model_parallel, "at least 1", model_parallel >= 1),
         ("model_parallel", model_parallel, "1 but on the JAX backend", model_parallel == 1 or on_jax),
-        ("save_steps", save_steps, "at least 1", save_steps >= 1),
         ("eval_steps", eval_steps, "at least 1", eval_steps is None or eval_steps >= 1),
-    ):
-        if not holds:
-            raise InputError(f"{name} must be {rule}; got {value!r}")
-    if log_dir and not importlib.util.find_spec("tensorboard"):
-        raise InputError('log_dir needs TensorBoard: pip install "keras-bert-hub[report]"')
+    )
+    check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir)

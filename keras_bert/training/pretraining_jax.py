@@ -42,6 +42,10 @@ class JaxTrainer:
     def trainable_variables(self):
         return self.model.trainable_variables
 
+    @property
+    def devices(self):
+        return self._distribution.device_mesh.shape[0]
+
     def feed(self, batches, step):
         self._iterator = batches(step).as_numpy_iterator()
 
@@ -55,8 +59,7 @@ class JaxTrainer:
                 variable.assign(value)
 
     def scores(self):
-        totals = {variable.name: float(variable.value) for variable in self.metrics_variables}
-        return self.objective.scores(totals, totals)
+        return self.objective.scores([{variable.name: variable.value for variable in self.metrics_variables}])
 
     def reset(self):
         for variable in self.metrics_variables:
@@ -64,12 +67,8 @@ class JaxTrainer:
 
     def evaluate(self, batches, steps):
         values = [variable.value for variable in self.trainable_variables]
-        totals = None
-        for batch in batches().take(steps).as_numpy_iterator():
-            sums = self._sums(values, self._shared_out(batch))
-            totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
-        totals = {name: float(value) for name, value in totals.items()}
-        return self.objective.scores(totals, totals)
+        batches = batches().take(steps).as_numpy_iterator()
+        return self.objective.scores(self._sums(values, self._shared_out(batch)) for batch in batches)
 
     def shared(self, value):
         return float(value)  # there is one process

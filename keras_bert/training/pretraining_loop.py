@@ -1,5 +1,7 @@
 """The steps of pretraining over `tf.distribute`: orbit's loop, our step."""
 
+import itertools
+
 import orbit
 import tensorflow as tf
 
@@ -42,6 +44,11 @@ class PretrainingTrainer(orbit.StandardTrainer):
         """Whether this process is the one that writes."""
         return self.strategy.extended.should_checkpoint
 
+    @property
+    def devices(self):
+        """How many devices share out a batch."""
+        return self.strategy.num_replicas_in_sync
+
     def feed(self, batches, step):
         """Sets what to train on.
 
@@ -60,8 +67,7 @@ class PretrainingTrainer(orbit.StandardTrainer):
 
     def scores(self):
         """The scores of all steps since `reset`, see `Objective.scores`."""
-        totals = {name: float(total.numpy()) for name, total in self._totals.items()}
-        return self.objective.scores(totals, totals)
+        return self.objective.scores([{name: total.numpy() for name, total in self._totals.items()}])
 
     def reset(self):
         """Begins to add up the scores anew."""
@@ -70,13 +76,8 @@ class PretrainingTrainer(orbit.StandardTrainer):
 
     def evaluate(self, batches, steps):
         """The scores of the first steps of other batches; those of the training go on."""
-        iterator = iter(self._distributed(batches, 0))
-        totals = None
-        for _ in range(steps):
-            sums = self._evaluate_step(next(iterator))
-            totals = sums if totals is None else tf.nest.map_structure(tf.add, totals, sums)
-        totals = {name: float(total) for name, total in totals.items()}
-        return self.objective.scores(totals, totals)
+        batches = itertools.islice(self._distributed(batches, 0), steps)
+        return self.objective.scores(map(self._evaluate_step, batches))
 
     def shared(self, value):
         """The mean of a float over all processes, which wait for one another here."""

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 import signal
-import sys
 import time
 
 from keras_bert.errors import InputError, Stopped
@@ -21,18 +20,18 @@ class Phase:
 
     Args:
         steps: how many.
+        batch_size: examples a step.
+        seq_length: tokens of an example.
         batches: function of a step, a shard and the number of shards, see `PretrainingInput.batches`; the step counts
             within the phase.
-        tokens: of a batch, padding included.
-        seq_length: tokens of an example.
         valid: the same of held-out examples, or None.
         valid_steps: batches of those to score.
     """
 
     steps: int
-    batches: object
-    tokens: int
+    batch_size: int
     seq_length: int
+    batches: object
     valid: object = None
     valid_steps: int = 0
 
@@ -104,76 +103,6 @@ def run(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
                     raise Stopped(received[0] if received else signal.SIGTERM, f"stopped at step {progress.step}, all "
                                   "is saved; the same command goes on from there")
     return progress
-
-
-class PretrainingLog:
-    """Shows step, scores, tokens a second, share of the machine's peak and time left: a line that redraws itself on a
-    terminal, one every ten seconds elsewhere; and writes TensorBoard's logs.
-
-    Args:
-        total: steps of the run.
-        cost: function of an example's length that returns the floating point operations of one of its tokens.
-        peak: what the devices can do at most, in operations a second; None where that is not known.
-        log_dir: folder for TensorBoard's logs, or None.
-        stream: where to write; standard error where None.
-    """
-
-    def __init__(self, total, cost, peak=None, log_dir=None, stream=None):
-        self.total = total
-        self.cost = cost
-        self.peak = peak
-        self.stream = stream or sys.stderr
-        self.interactive = self.stream.isatty()
-        self.seconds = self.tokens = self.steps = self.operations = 0
-        self.shown = time.monotonic()
-        self.writer = None
-        if log_dir:
-            import tensorflow as tf
-
-            self.writer = tf.summary.create_file_writer(log_dir)
-
-    def begin(self, progress):
-        """Names the step that a run goes on from."""
-        self.progress = progress
-        if progress.step:
-            self.stream.write(f"going on from step {progress.step} of {self.total}\n")
-
-    def stepped(self, scores, steps, seconds, phase):
-        """Notes some steps of a phase, of `seconds` each."""
-        self.steps += steps
-        self.seconds += steps * seconds
-        self.tokens += steps * phase.tokens
-        self.operations += steps * phase.tokens * self.cost(phase.seq_length)
-        if time.monotonic() - self.shown >= (0.2 if self.interactive else 10):
-            self._show("step", scores, "\r" if self.interactive else "\n")
-
-    def point(self, split, scores):
-        """Notes a point of the curve."""
-        if split == "valid":
-            self._show("held out, step", scores, "\n")
-        if self.writer:
-            import tensorflow as tf
-
-            with self.writer.as_default(step=self.progress.step):
-                for name, value in scores.items():
-                    tf.summary.scalar(f"{split}/{name}", value)
-            self.writer.flush()
-
-    @property
-    def rate(self):
-        """Tokens a second, padding included."""
-        return self.tokens / self.seconds if self.seconds else 0.0
-
-    def _show(self, name, scores, end):
-        self.shown = time.monotonic()
-        line = f"{name} {self.progress.step}/{self.total}  " + "  ".join(
-            f"{name} {value:.4f}" for name, value in scores.items())
-        if self.steps:
-            left = round(self.seconds / self.steps * (self.total - self.progress.step))
-            share = f"  {self.operations / self.seconds / self.peak:.1%} of peak" if self.peak else ""
-            line += f"  {self.rate:.0f} tokens/s{share}  {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
-        self.stream.write(f"\x1b[K{line}{end}" if self.interactive else line + end)
-        self.stream.flush()
 
 
 def _next(step, every):

@@ -14,6 +14,7 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer
+from keras_bert.training.arguments import as_list
 from keras_bert.training.optimizer import Phased, WarmupDecay, make_pretraining_optimizer
 from keras_bert.training.pretraining_run import Phase
 
@@ -71,9 +72,9 @@ class Setup:
     def _phase(self, phase):
         read = functools.partial(self._batches, batch_size=phase["batch_size"])
         data, valid = self.inputs[phase["data"]], phase["valid"] and self.inputs[phase["valid"]]
-        return Phase(phase["steps"], read(data, seed=self.arguments["seed"]),
-                     phase["batch_size"] * data.records.seq_length, data.records.seq_length,
-                     valid and read(valid, seed=0), max(1, len(valid.records) // phase["batch_size"]) if valid else 0)
+        return Phase(phase["steps"], phase["batch_size"], data.records.seq_length,
+                     read(data, seed=self.arguments["seed"]), valid and read(valid, seed=0),
+                     max(1, len(valid.records) // phase["batch_size"]) if valid else 0)
 
     def _batches(self, given, batch_size, seed):
         return given.batches(self.tokenizer, batch_size, seed, self.config.directionality, self.arguments["masking"])
@@ -111,7 +112,7 @@ class Setup:
 
     def _schedule(self):
         rates, steps = self.arguments["learning_rate"], [phase.steps for phase in self.phases]
-        if not isinstance(rates, (list, tuple)):
+        if not isinstance(rates, (list, tuple)):  # one schedule over all
             rates, steps = [rates], [sum(steps)]
         if len(rates) != len(steps):
             raise InputError(f"learning_rate must be one value, or one for each of {len(steps)} phases; got {rates}")
@@ -121,7 +122,7 @@ class Setup:
 
 def _per_phase(arguments, names):
     """A dict of the named arguments for each phase."""
-    lists = {name: value if isinstance(value := arguments[name], (list, tuple)) else [value] for name in names}
+    lists = {name: as_list(arguments[name]) for name in names}
     count = max(map(len, lists.values()))
     for name, values in lists.items():
         if len(values) not in (1, count):

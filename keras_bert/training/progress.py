@@ -1,15 +1,15 @@
-"""What `fit` shows of a run: a line, and TensorBoard's logs."""
+"""What a run shows of itself: a line, and TensorBoard's logs."""
 
-import sys
 import time
 
 import keras
 import tensorflow as tf
 
+from keras_bert.terminal import StatusLine
+
 
 class ProgressLine(keras.callbacks.Callback):
-    """Shows epoch, step, loss, accuracy, examples a second and time left: a bar that redraws itself on a terminal, a
-    line every ten seconds elsewhere.
+    """Shows epoch, step, loss, accuracy, examples a second and time left, as `fit` goes on.
 
     Args:
         progress: the `Progress` of the run, kept up by who trains.
@@ -25,25 +25,21 @@ class ProgressLine(keras.callbacks.Callback):
         self.steps = steps
         self.epochs = epochs
         self.batch_size = batch_size
-        self.stream = stream or sys.stderr
-        self.interactive = self.stream.isatty()
-        self.started = self.shown = time.monotonic()
+        self.line = StatusLine(stream)
+        self.started = time.monotonic()
         self.first = progress.step
 
     def on_train_batch_end(self, batch, logs=None):
-        now = time.monotonic()
-        if now - self.shown >= (0.2 if self.interactive else 10):
-            self.shown = now
-            self._show(logs, "\r" if self.interactive else "\n")
+        if self.line.is_due():
+            self._show(logs)
 
     def on_epoch_end(self, epoch, logs=None):
-        self._show(logs, "\n")
+        self._show(logs, stays=True)
 
     def on_test_end(self, logs=None):
-        self.stream.write(f"epoch {self.progress.epoch + 1}/{self.epochs} validation: {_scores(logs)}\n")
-        self.stream.flush()
+        self.line.show(f"epoch {self.progress.epoch + 1}/{self.epochs} validation: {_scores(logs)}", stays=True)
 
-    def _show(self, logs, end):
+    def _show(self, logs, stays=False):
         epoch, step = self.progress.epoch, self.progress.step
         seconds = (time.monotonic() - self.started) / (step - self.first)
         done = step - epoch * self.steps
@@ -51,8 +47,7 @@ class ProgressLine(keras.callbacks.Callback):
         left = round(seconds * (self.steps * self.epochs - step))
         line = (f"epoch {epoch + 1}/{self.epochs} [{'=' * filled}{' ' * (20 - filled)}] {done}/{self.steps}  "
                 f"{_scores(logs)}  {self.batch_size / seconds:.0f} examples/s  {left // 60}:{left % 60:02d} left")
-        self.stream.write(f"\x1b[K{line}{end}" if self.interactive else line + end)
-        self.stream.flush()
+        self.line.show(line, stays)
 
 
 class TensorBoardLog(keras.callbacks.Callback):
@@ -77,9 +72,71 @@ class TensorBoardLog(keras.callbacks.Callback):
         self.writer.flush()
 
     def _write(self, split, logs):
-        with self.writer.as_default(step=self.progress.step):
-            for name, value in logs.items():
-                tf.summary.scalar(f"{split}/{name}", value)
+        _write_scores(self.writer, split, self.progress.step, logs)
+
+
+class PretrainingLog:
+    """Shows step, scores, tokens a second, share of the machine's peak and time left; and writes TensorBoard's
+    logs.
+
+    Args:
+        total: steps of the run.
+        cost: function of an example's length that returns the floating point operations of one of its tokens.
+        peak: what the devices can do at most, in operations a second; None where that is not known.
+        log_dir: folder for TensorBoard's logs, or None.
+        stream: where to write; standard error where None.
+    """
+
+    def __init__(self, total, cost, peak=None, log_dir=None, stream=None):
+        self.total = total
+        self.cost = cost
+        self.peak = peak
+        self.line = StatusLine(stream)
+        self.seconds = self.tokens = self.steps = self.operations = 0
+        self.writer = tf.summary.create_file_writer(log_dir) if log_dir else None
+
+    def begin(self, progress):
+        """Names the step that a run goes on from."""
+        self.progress = progress
+        if progress.step:
+            self.line.show(f"going on from step {progress.step} of {self.total}", stays=True)
+
+    def stepped(self, scores, steps, seconds, phase):
+        """Notes some steps of a phase, of `seconds` each."""
+        self.steps += steps
+        self.seconds += steps * seconds
+        tokens = steps * phase.batch_size * phase.seq_length
+        self.tokens += tokens
+        self.operations += tokens * self.cost(phase.seq_length)
+        if self.line.is_due():
+            self._show("step", scores)
+
+    def point(self, split, scores):
+        """Notes a point of the curve."""
+        if split == "valid":
+            self._show("held out, step", scores, stays=True)
+        if self.writer:
+            _write_scores(self.writer, split, self.progress.step, scores)
+            self.writer.flush()
+
+    @property
+    def rate(self):
+        """Tokens a second, padding included."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    def _show(self, name, scores, stays=False):
+        line = f"{name} {self.progress.step}/{self.total}  {_scores(scores)}"
+        if self.steps:
+            left = round(self.seconds / self.steps * (self.total - self.progress.step))
+            share = f"  {self.operations / self.seconds / self.peak:.1%} of peak" if self.peak else ""
+            line += f"  {self.rate:.0f} tokens/s{share}  {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
+        self.line.show(line, stays)
+
+
+def _write_scores(writer, split, step, scores):
+    with writer.as_default(step=step):
+        for name, value in scores.items():
+            tf.summary.scalar(f"{split}/{name}", value)
 
 
 def _scores(logs):
