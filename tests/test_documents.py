@@ -9,7 +9,8 @@ import pytest
 
 from keras_bert.data import documents
 from keras_bert.data.documents import read_blocks
-from keras_bert.data.pairs import Tokens, join, pack_sentences, pair_sentences, truncate
+from keras_bert.data.pairs import join, pack_sentences, pair_sentences, truncate
+from keras_bert.data.tokens import Tokens
 from keras_bert.errors import InputError
 from keras_bert.text import save_vocabulary
 
@@ -215,14 +216,3 @@ def test_texts_are_joined_and_padded(tokenizer):
         assert features["input_word_ids"][row].tolist() == first + second + [tokenizer.pad_id] * len(padding)
         assert features["input_mask"][row].tolist() == [1] * len(first + second) + padding
         assert features["input_type_ids"][row].tolist() == [0] * len(first) + [1] * len(second) + padding
-
-
-def test_sentences_without_tokens_are_left_out(tokenizer, monkeypatch):
-    texts = [["\x00"], ["the a", "\x01", "music"], ["\x00", "\x02"], ["lamp \x00"]]
-    vocabulary = tokenizer.vocabulary
-    for size in (1, 4, 10**6):  # characters tokenized at a time
-        monkeypatch.setattr("keras_bert.data.pairs.BLOCK", size)
-        tokens = Tokens.of(texts, tokenizer)
-        assert [vocabulary[i] for i in tokens.ids] == ["the", "a", "music", "lamp"]
-        assert (tokens.sentences, tokens.documents) == ([0, 2, 3, 4], [0, 2, 3])
-    assert Tokens.of([["\x00"]], tokenizer).documents == [0]

@@ -37,7 +37,7 @@ def paths(tmp_path):
         features = features_of(count, sum(COUNTS[:file]))
         ids = features["input_word_ids"]
         (tmp_path / f"{file}.tfrecord").write_bytes(
-            b"".join(frame(serialize(features | masking(ids, masking.noise(rng, *ids.shape))))))
+            frame(serialize(features | masking(ids, masking.noise(rng, *ids.shape)))).tobytes())
     return [tmp_path / f"{file}.tfrecord" for file in range(len(COUNTS))]
 
 
@@ -120,7 +120,7 @@ def test_dynamic_masks_are_new_in_each_epoch_and_return(paths):
 def test_unmasked_examples_need_masking(tmp_path):
     features = features_of(6)
     del features["next_sentence_labels"]
-    (tmp_path / "a").write_bytes(b"".join(frame(serialize(features))))
+    (tmp_path / "a").write_bytes(frame(serialize(features)).tobytes())
     records = PretrainingRecords([tmp_path / "a"])
     with pytest.raises(InputError, match="a: the examples are not masked; they need masking"):
         records.dataset(2, seed=0)
@@ -183,7 +183,7 @@ def garbage(content):
     (garbage(b"\0" * 99), "no TFRecord begins here, or its length is corrupt", 15),
     (garbage(b"\x1f\x8b garbage, not a file of records"), "no TFRecord begins here, or its length is corrupt", 15),
     (garbage(b"short"), "the file is cut off within the record", 15),
-    (garbage(b"".join(frame([b"x"])).replace(b"x", b"y")), "the record is corrupt", 15),
+    (garbage(frame(np.full((1, 1), ord("x"), np.uint8)).tobytes().replace(b"x", b"y")), "the record is corrupt", 15),
 ])
 def test_a_broken_place_is_named_or_left_out(paths, damage, problem, lost):
     healthy = labels(batches(PretrainingRecords(paths), COUNT, 1, seed=0))
@@ -201,7 +201,9 @@ def test_a_broken_place_is_named_or_left_out(paths, damage, problem, lost):
 
 def test_files_that_are_no_examples(paths, tmp_path):
     def write(name, records):
-        (tmp_path / name).write_bytes(b"".join(frame(records)))
+        with tf.io.TFRecordWriter(str(tmp_path / name)) as writer:
+            for record in records:
+                writer.write(bytes(record))
         return tmp_path / name
 
     def error(*paths, **options):
@@ -218,8 +220,7 @@ def test_files_that_are_no_examples(paths, tmp_path):
                             "input_type_ids")
     shorter = write("shorter", serialize({name: values[:, :9] for name, values in features_of(1).items()}))
     assert error(*paths, shorter).startswith(f"{shorter}: the examples must be as those of {paths[0]}; got ")
-    with tf.io.TFRecordWriter(str(tmp_path / "huge")) as writer:
-        writer.write(bytes(200_000))
-    assert error(tmp_path / "huge").startswith(f"{tmp_path}/huge: byte 0: a record of 200000 bytes is no example; with")
+    huge = write("huge", [bytes(200_000)])
+    assert error(huge).startswith(f"{huge}: byte 0: a record of 200000 bytes is no example; with")
     write("broken", [b"x"]).write_bytes((tmp_path / "broken").read_bytes().replace(b"x", b"y"))
     assert error(tmp_path / "broken", skip_corrupt=True) == f"{tmp_path}/broken: every example is corrupt"

@@ -18,32 +18,43 @@ LENGTH, PREDICTIONS = 12, 3
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
 
 
-def test_examples_are_what_tensorflow_writes():
+def test_tensorflow_reads_examples():
+    """By both of its parsers. Where values are of one size, the bytes are those that TensorFlow writes."""
     rng = np.random.default_rng(0)
     features = {"ids": rng.integers(0, 2**31, (50, 40)) >> rng.integers(0, 32, (50, 40)),
                 "long": np.full((50, 1), 2**62), "zeros": np.zeros((50, 300), np.int32),
-                "weights": rng.random((50, 7)).astype(np.float32)}
-    for name, values in features.items():  # one feature: the order of several is free
-        kind, key = (tf.train.FloatList, "float_list") if name == "weights" else (tf.train.Int64List, "int64_list")
-        expected = [tf.train.Example(features=tf.train.Features(feature={
-            name: tf.train.Feature(**{key: kind(value=row)})})).SerializeToString() for row in values]
-        assert serialize({name: values}) == expected
-    for row, record in enumerate(serialize(features)):
-        found = tf.train.Example.FromString(record)
-        assert len(found.SerializeToString()) == len(record)
-        for name, values in features.items():
-            feature = found.features.feature[name]
-            assert list(feature.int64_list.value or feature.float_list.value) == values[row].tolist()
+                "alike": rng.integers(128, 2**14, (50, 30)), "weights": rng.random((50, 7)).astype(np.float32)}
+    records = [record.tobytes() for record in serialize(features)]
+    parsed = tf.io.parse_example(records, {name: tf.io.FixedLenFeature(
+        [values.shape[1]], tf.float32 if name == "weights" else tf.int64) for name, values in features.items()})
+    for name, values in features.items():
+        np.testing.assert_array_equal(parsed[name], values)
+    for row, record in enumerate(records):
+        found = tf.train.Example.FromString(record).features.feature
+        assert {name: list(feature.int64_list.value or feature.float_list.value) for name, feature in found.items()
+                } == {name: values[row].tolist() for name, values in features.items()}
+    for name in ("long", "zeros", "alike", "weights"):
+        assert [record.tobytes() for record in serialize({name: features[name]})] == [
+            tf.train.Example.FromString(record.tobytes()).SerializeToString()
+            for record in serialize({name: features[name]})]
+
+
+def write(path, records):
+    """What TensorFlow writes."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    return path.read_bytes()
 
 
 def test_files_are_what_tensorflow_writes(tmp_path):
     rng = np.random.default_rng(0)
+    for size in (0, 1, 2, 3, 4, 5, 127, 128, 129, 130, 131, 4097):
+        records = rng.integers(0, 256, (9, size), np.uint8)
+        assert frame(records).tobytes() == write(tmp_path / "theirs", map(bytes, records))
     records = [rng.bytes(size) for size in (0, 1, 2, 3, 4, 5, 63, 64, 65, 1000, 4097, 0)] + [b"\0" * 9, b"\xff" * 9]
-    with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
-        for record in records:
-            writer.write(record)
-    theirs = (tmp_path / "theirs").read_bytes()
-    assert b"".join(frame(records)) == theirs
+    theirs = write(tmp_path / "theirs", records)
+    assert all(record + checksum in theirs for record, checksum in zip(records, checksums(records)))
     assert [checksums([record])[0] for record in records] == checksums(records) and checksums([]) == []
     files = RecordFiles([tmp_path / "theirs"])
     assert len(files) == len(records) and files.read([9, 0, 13, 9]) == [records[i] for i in (9, 0, 13, 9)]

@@ -54,4 +54,4 @@ def _records(block, maker):
     for examples, counts in maker.examples(block):
         for name, count in counts.items():
             Metrics.counter(__name__, name).inc(count)
-        yield from frame(examples)
+        yield from map(bytes, frame(examples))

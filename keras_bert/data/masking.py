@@ -33,7 +33,8 @@ class Masking:
         self.max_predictions = max_predictions
         self.mask_id = tokenizer.mask_id
         self._is_special = _special(tokenizer)
-        self._continues = np.array([whole_word and piece.startswith(CONTINUES) for piece in tokenizer.vocabulary])
+        self._whole_word = whole_word
+        self._continues = np.array([piece.startswith(CONTINUES) for piece in tokenizer.vocabulary])
         self._pieces = np.flatnonzero(~self._is_special).astype(np.int32)
 
     @staticmethod
@@ -52,23 +53,34 @@ class Masking:
             dict of `input_word_ids`, int32 [batch, length]; `masked_lm_positions` in order and `masked_lm_ids`, int32
             [batch, max_predictions], and `masked_lm_weights`, float32, 1 for a chosen token; 0 is behind them.
         """
-        order, action, replacement = noise.swapaxes(0, 1)
-        chosen = self._choose(ids, order, chance=action[:, 0])  # [CLS] has no use for its own
+        choose = self._choose_words if self._whole_word else self._choose_tokens
+        chosen = choose(ids, order=noise[:, 0], chance=noise[:, 1, 0])  # [CLS] has no use for its own
         rows, places = np.nonzero(chosen)
-        targets, action = ids[chosen], action[chosen]
-        random = self._pieces[(replacement[chosen] * np.float64(len(self._pieces))).astype(np.int32)]
+        targets, action = ids[rows, places], noise[rows, 1, places]
+        random = self._pieces[(noise[rows, 2, places] * np.float64(len(self._pieces))).astype(int)]
         masked = ids.copy()
-        masked[chosen] = np.where(action < MASKED, self.mask_id, np.where(action < MASKED + RANDOM, random, targets))
-        slots = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        masked[rows, places] = np.where(action < MASKED, self.mask_id,
+                                        np.where(action < MASKED + RANDOM, random, targets))
+        slots = np.arange(len(rows)) - np.searchsorted(rows, np.arange(len(ids)))[rows]
         features = {name: np.zeros((len(ids), self.max_predictions), dtype) for name, dtype in _TARGETS.items()}
         for feature, values in zip(features.values(), (places, targets, 1)):
             feature[rows, slots] = values
         return {"input_word_ids": masked} | features
 
-    def _choose(self, ids, order, chance):
+    def _choose_tokens(self, ids, order, chance):
+        """Tokens in random order, as many as 15% are: bool [batch, length]."""
+        plain = ~self._is_special.take(ids)
+        count = plain.sum(axis=1)
+        room = np.minimum(np.floor(SHARE * count + chance).clip(1, self.max_predictions), count)
+        places = np.argsort(np.where(plain, order, 2), axis=1)[:, :self.max_predictions]
+        chosen = np.zeros_like(plain)
+        np.put_along_axis(chosen, places, np.arange(places.shape[1]) < room[:, None], axis=1)
+        return chosen
+
+    def _choose_words(self, ids, order, chance):
         """Words in random order, each that still fits into 15%: bool [batch, length]."""
+        plain = ~self._is_special.take(ids)
         first, size = self._words(ids)
-        plain = ~self._is_special[ids]
         begins = plain & (first == np.arange(ids.shape[1])) & (size <= self.max_predictions)
         shortest = np.where(begins, size, self.max_predictions).min(axis=1)
         room = np.floor(SHARE * plain.sum(axis=1) + chance).astype(int).clip(shortest, self.max_predictions)
@@ -84,8 +96,6 @@ class Masking:
     def _words(self, ids):
         """The place where each token's word begins, and how many tokens the word has: int64 [batch, length]."""
         batch, length = ids.shape
-        if not self._continues.any():  # each token is a word
-            return np.broadcast_to(np.arange(length), ids.shape), np.ones(ids.shape, int)
         joins = self._continues[ids]
         joins[:, 1:] &= ~self._is_special[ids[:, :-1]]
         joins[:, 0] = False

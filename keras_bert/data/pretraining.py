@@ -11,8 +11,9 @@ import numpy as np
 from keras_bert.data import workers
 from keras_bert.data.documents import read_blocks
 from keras_bert.data.masking import Masking
-from keras_bert.data.pairs import Tokens, join, pack_sentences, pair_sentences, truncate
+from keras_bert.data.pairs import join, pack_sentences, pair_sentences, truncate
 from keras_bert.data.tfrecord import serialize
+from keras_bert.data.tokens import Tokens, WordIds
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, write_json, written_beside
 from keras_bert.text import save_vocabulary
@@ -70,10 +71,11 @@ class ExampleMaker:
     def __init__(self, settings, tokenizer):
         self.settings = settings
         self.tokenizer = tokenizer
+        self.words = WordIds(tokenizer)
         self.masking = Masking(tokenizer, settings.max_predictions_per_seq, settings.whole_word_mask)
 
     def examples(self, block):
-        """Yields (list of serialized examples, `Counter` of what they hold), some thousand at a time."""
+        """Yields (uint8 [examples, size], `Counter` of what they hold), see `serialize`, some thousand at a time."""
         for features in self.features(block):
             masked = features.get("masked_lm_weights", np.zeros(1)).sum()
             yield serialize(features), collections.Counter(
@@ -83,7 +85,7 @@ class ExampleMaker:
     def features(self, block):
         """Yields the Model Garden's features of some thousand examples at a time: dict of int32 arrays [examples, n],
         float32 `masked_lm_weights`."""
-        tokens = Tokens.of(block.documents, self.tokenizer)
+        tokens = Tokens.of(block.documents, self.words)
         for duplicate in range(self.settings.dupe_factor):
             rng = np.random.default_rng((self.settings.seed, block.file, block.number, duplicate))
             ids, spans, labels = self._texts(tokens, rng)

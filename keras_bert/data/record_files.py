@@ -6,8 +6,10 @@ import os
 import numpy as np
 
 from keras_bert.data.documents import reading
-from keras_bert.data.tfrecord import FRAME, HEAD, MAX_RECORD, checksums
+from keras_bert.data.tfrecord import FRAME, HEAD, checksums
 from keras_bert.errors import InputError
+
+MAX_RECORD = 2**17  # bytes; some hundred such examples are held in memory at once
 
 
 class RecordFiles:

