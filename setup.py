@@ -15,6 +15,10 @@ GARDEN = ["tf-models-official==2.20.*", "tensorflow==2.20.*", "tensorflow-text==
 REPORT = ["matplotlib>=3.9", "tensorboard"]
 # PyTorch is pinned because a newer one brings gigabytes of CUDA.
 PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
+# The scores of tasks.
+TASKS = ["scipy", "seqeval"]
+# The site of the documentation.
+DOCS = ["mkdocs<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1,<2", "ruff"]
 # To make pretraining data at scale, and of Parquet files.
 BEAM = ["apache-beam>=2.77"]
 PARQUET = ["pyarrow"]
@@ -31,7 +35,7 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=[
         "keras_bert", "keras_bert.commands", "keras_bert.convert", "keras_bert.data", "keras_bert.export",
-        "keras_bert.layers", "keras_bert.models", "keras_bert.text", "keras_bert.training",
+        "keras_bert.layers", "keras_bert.models", "keras_bert.tasks", "keras_bert.text", "keras_bert.training",
     ],
     package_dir={"keras_bert.export": "export"},
     install_requires=["tensorflow>=2.20,<2.22", "keras>=3.12", "absl-py", "tokenizers", "safetensors"],
@@ -40,11 +44,13 @@ setup(
         "hub": HUB,
         "garden": GARDEN,
         "report": REPORT,
+        "tasks": TASKS,
         "beam": BEAM,
         "parquet": PARQUET,
-        "all": [*TEXT, *HUB, *GARDEN, *REPORT],
-        "test": [*TEST, *REPORT],
-        "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST, *REPORT],
+        "all": [*TEXT, *HUB, *GARDEN, *REPORT, *TASKS],
+        "docs": DOCS,
+        "test": [*TEST, *REPORT, *TASKS],
+        "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST, *REPORT, *TASKS],
     },
     entry_points={"console_scripts": ["keras-bert = keras_bert.cli:main"]},
     classifiers=[

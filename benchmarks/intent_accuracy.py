@@ -85,7 +85,7 @@ def run_transformers(seed):
     for epoch in range(FLAGS.epochs):
         model.train()
         for indices in plan_batches(train.lengths, FLAGS.batch_size, np.random.default_rng((seed, epoch))):
-            loss = torch.nn.functional.cross_entropy(forward(train, indices), torch.from_numpy(train.labels[indices]))
+            loss = torch.nn.functional.cross_entropy(forward(train, indices), torch.from_numpy(train.targets[indices]))
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -94,7 +94,7 @@ def run_transformers(seed):
         model.eval()
         with torch.inference_mode():
             right = sum(
-                int((forward(valid, indices).argmax(-1).numpy() == valid.labels[indices]).sum())
+                int((forward(valid, indices).argmax(-1).numpy() == valid.targets[indices]).sum())
                 for indices in sorted_batches(valid.lengths, FLAGS.batch_size))
         accuracy = right / len(valid.packed)
         print(f"epoch {epoch + 1}: {accuracy:.4f}", file=sys.stderr)

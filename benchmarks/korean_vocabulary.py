@@ -53,6 +53,7 @@ def run(folder, name, seed):
 
     from keras_bert import BertClassifier, BertConfig, BertLayer, BertTokenizer, FineTuned, finetune
     from keras_bert.data import read_examples
+    from keras_bert.tasks import Classify
 
     keras.utils.set_random_seed(seed)
     tokenizer = BertTokenizer(f"{folder}/{name}.txt", lower_case=False)
@@ -60,7 +61,7 @@ def run(folder, name, seed):
     pieces = sum(map(len, tokenizer.ids(texts))) / sum(len(tokenizer.rules.normalize(text).split()) for text in texts)
     bert = BertLayer(BertConfig(vocab_size=len(tokenizer.vocabulary), **SIZES))
     with tempfile.TemporaryDirectory() as start:
-        FineTuned(BertClassifier(bert, 2), tokenizer, ["0", "1"], "classify", MAX_LENGTH, False).save(start)
+        FineTuned(BertClassifier(bert, 2), tokenizer, Classify(MAX_LENGTH, ["0", "1"])).save(start)
         started = time.monotonic()
         finetune(f"{folder}/train.tsv", f"{folder}/valid.tsv", start, f"{start}/model", task="classify",
                  text="document", epochs=EPOCHS, batch_size=BATCH, learning_rate=LEARNING_RATE, max_length=MAX_LENGTH,

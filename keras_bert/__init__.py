@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "BertClassifier": "keras_bert.models",
     "BertConfig": "keras_bert.config",
+    "BertFeatures": "keras_bert.models",
     "BertLayer": "keras_bert.layers",
     "BertMultipleChoice": "keras_bert.models",
     "BertPretrainer": "keras_bert.models",

@@ -19,6 +19,7 @@ COMMANDS = {
     "export": "Write an encoder as a Hub-style SavedModel.",
     "export preprocessor": "Write a tokenizer as a SavedModel that takes strings.",
     "export text-model": "Write a model as a SavedModel that takes strings and answers them.",
+    "features": "Write an encoder's vectors of texts.",
     "convert": "Write weights in another library's format.",
     "fill-mask": "Guess the [MASK] in texts.",
     "make-vocab": "Learn a vocabulary from text.",

@@ -58,6 +58,15 @@ def written_beside(path, overwrite=False, workspace=None):
 
 
 @contextlib.contextmanager
+def reading(path):
+    """Turns a failure of the system, a missing file say, into an InputError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}") from None
+
+
+@contextlib.contextmanager
 def writing(path):
     """Turns a failure of the system, a full disk say, into an InputError that names `path`."""
     try:

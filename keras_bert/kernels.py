@@ -36,7 +36,7 @@ if BACKEND == "tensorflow":
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=momentum.handle, v=velocity.handle,
             beta1_power=tf.pow(beta_1, step), beta2_power=tf.pow(beta_2, step), lr=learning_rate, beta1=beta_1,
-            beta2=beta_2, epsilon=epsilon, grad=tf.convert_to_tensor(gradient))
+            beta2=beta_2, epsilon=epsilon, grad=gradient)
 
     recompute = tf.recompute_grad  # of a function: keeps its arguments alone, and computes the rest again
 
@@ -44,6 +44,8 @@ if BACKEND == "tensorflow":
         """The rows of x [batch, seq, width] at int32 positions [batch, n]: [batch, n, width]. Without a copy of x as
         wide as n, which `take_along_axis` makes."""
         return tf.gather(x, positions, batch_dims=1)
+
+    dense = tf.convert_to_tensor  # of a gradient that is a list of rows: adds up those of one place
 
     def _fold_in(seed, number):
         return tf.random.fold_in(seed, number)
@@ -72,6 +74,9 @@ else:
 
     def _fold_in(seed, number):
         return ops.cast(jax.random.key_data(jax.random.fold_in(_key(seed), number)), "int32")
+
+    def dense(gradient):
+        return gradient
 
     def per_replica(seed):
         return seed  # one program runs on all devices

@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bert
+import keras_bert.tasks
 
 assert "site-packages" in keras_bert.__file__, keras_bert.__file__
 assert importlib.util.find_spec("export") is None
@@ -45,14 +46,14 @@ with tempfile.TemporaryDirectory() as folder:
     rows = "text\tlabel\ngood film\tgood\nbad film\tbad\n"
     (folder / "data.tsv").write_text(rows)
     model = keras_bert.BertClassifier(bert, 2)
-    keras_bert.FineTuned(model, tokenizer, ["bad", "good"], "intent", 16, False).save(folder)
+    keras_bert.FineTuned(model, tokenizer, keras_bert.tasks.Intent(16, ["bad", "good"])).save(folder)
     keras_bert.finetune(folder / "data.tsv", folder / "data.tsv", folder, folder / "model", epochs=2, max_length=16)
     assert "## Scores" in (folder / "model/README.md").read_text()
     tuned = keras_bert.FineTuned.load(folder / "model")
     texts = ["Good film", "bad", "각각 é"]
-    keras_bert.export_text_model(tuned.model, tokenizer, folder / "answers", labels=tuned.labels)
+    keras_bert.export_text_model(tuned.model, tokenizer, folder / "answers", labels=tuned.task.labels)
     answers = tf.saved_model.load(str(folder / "answers"))(texts)
-    np.testing.assert_allclose(answers["probabilities"], tuned.probabilities(texts), atol=1e-6)
+    np.testing.assert_allclose(answers["score"], [answer.score for answer in tuned.predict(texts)], atol=1e-6)
     keras_bert.export_preprocessor(tokenizer, folder / "preprocessor", seq_length=6)
     word_ids = tf.saved_model.load(str(folder / "preprocessor"))(texts)["input_word_ids"]
     np.testing.assert_array_equal(word_ids[:, :4], tokenizer(texts)["input_word_ids"][:, :4])

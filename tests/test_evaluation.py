@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_bert.training.evaluation import choose_threshold, score, score_threshold
+from keras_bert.tasks.classification_scores import choose_threshold, score, score_threshold
 
 
 def answers(seed, texts, classes, unused=0):
@@ -21,7 +21,7 @@ def answers(seed, texts, classes, unused=0):
     return probabilities.astype("float32"), targets
 
 
-@pytest.mark.parametrize("texts,classes,unused", [(200, 5, 0), (50, 30, 0), (200, 6, 2), (1, 2, 0)])
+@pytest.mark.parametrize("texts,classes,unused", [(200, 5, 0), (50, 30, 0), (200, 6, 2), (90, 2, 0), (1, 2, 0)])
 def test_equal_to_scikit_learn(texts, classes, unused):
     metrics = pytest.importorskip("sklearn.metrics")
     probabilities, targets = answers(0, texts, classes, unused)
@@ -34,6 +34,9 @@ def test_equal_to_scikit_learn(texts, classes, unused):
         theirs = [report[label][name] for name in ("precision", "recall", "f1-score", "support")]
         assert list(ours["classes"][label].values()) == pytest.approx(theirs, abs=1e-12)
     assert ours["accuracy"] == metrics.accuracy_score(targets, predicted)
+    assert ours["matthews"] == pytest.approx(metrics.matthews_corrcoef(targets, predicted), abs=1e-12)
+    if classes == 2:
+        assert ours["f1"] == pytest.approx(metrics.f1_score(targets, predicted, zero_division=0), abs=1e-12)
     assert ours["macro_f1"] == pytest.approx(metrics.f1_score(targets, predicted, average="macro", zero_division=0))
     assert ours["loss"] == pytest.approx(
         -np.log(np.maximum(probabilities[np.arange(texts), targets].astype(float), 1e-12)).mean(), rel=1e-6)

@@ -42,6 +42,7 @@ def classifier(path):
     return keras.Model(tensors, output)
 
 
+@pytest.mark.slow
 def test_the_notebook_with_legacy_keras(path, tmp_path):
     pytest.importorskip("tensorflow_hub")
 

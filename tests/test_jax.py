@@ -11,10 +11,11 @@ HERE = pathlib.Path(__file__).parent
 LONG = "200_real or padding_never or fit or functional"  # XLA compiles each shape
 
 
-@pytest.mark.parametrize("chosen", [f"not ({LONG})", pytest.param(LONG, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("chosen", [f"not ({LONG})", LONG])
 def test_on_jax(chosen):
     pytest.importorskip("jax")
-    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-k", chosen,
+    run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-k", chosen,
                           *(HERE / f"test_{name}.py" for name in ("layers", "parity", "heads"))],
                          env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]

@@ -32,6 +32,7 @@ def real_texts(tokenizer):
     return packed
 
 
+@pytest.mark.slow
 @needs_data
 def test_transformers_on_200_real_texts(minilm, minilm_bert):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")

@@ -28,7 +28,8 @@ def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
     attention = rng.dirichlet(np.full(len(tokens), 0.3), (layers, heads, len(tokens)))
     falling = np.linspace(1, 0.1, epochs)
     return json.loads(json.dumps({
-        "task": "intent", "accuracy": 0.94862, "macro_f1": 0.93951, "loss": 0.21234, "calibration_error": 0.03123,
+        "task": "intent", "main": "accuracy",
+        "accuracy": 0.94862, "macro_f1": 0.93951, "loss": 0.21234, "calibration_error": 0.03123,
         "history": {"loss": list(falling), "accuracy": list(1 - falling / 2), "val_loss": list(falling + 0.1),
                     "val_accuracy": list(0.9 - falling / 2)},
         "best_epoch": max(1, epochs - 1),
@@ -106,7 +107,8 @@ def test_many_classes(checked_draw):
 
 @pytest.mark.parametrize("epochs", [1, 50])
 def test_learning_curves_of_any_length(checked_draw, epochs):
-    texts = checked_draw({key: make_metrics(["a", "b"], epochs=epochs)[key] for key in ("history", "best_epoch")})
+    metrics = make_metrics(["a", "b"], epochs=epochs)
+    texts = checked_draw({key: metrics[key] for key in ("history", "best_epoch", "main")})
     assert list(texts) == ["learning_curves"]
     assert "1" in texts["learning_curves"] and f"epoch {max(1, epochs - 1)}, kept" in texts["learning_curves"]
 

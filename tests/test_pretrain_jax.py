@@ -21,6 +21,7 @@ from keras_bert.training import pretrain
 from conftest import randomize, write_huggingface
 
 
+@pytest.mark.slow
 def test_equals_tensorflow(tmp_path):
     """Four devices, of which two share the weights, and batches in two parts: the curve and the weights are those of
     TensorFlow on one."""

@@ -46,13 +46,16 @@ def test_a_classifier_answers_as_predict_does(run, trained, tmp_path):
         0, [str(tmp_path / "out")], [])
     tuned = FineTuned.load(trained)
     answers = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"](text=tf.constant(TEXTS))
-    np.testing.assert_allclose(answers["probabilities"], tuned.probabilities(TEXTS), atol=1e-6)
-    for prediction, label, score, in_scope in zip(tuned.predict(TEXTS), answers["label"].numpy(), answers["score"],
-                                                  answers["in_scope"]):
-        assert label.decode() == prediction.label and abs(float(score) - prediction.score) < 1e-6
-        assert bool(in_scope) == prediction.in_scope
-    labels = tf.saved_model.load(str(tmp_path / "out")).label_file.asset_path.numpy()
-    assert json.loads(tf.io.read_file(labels).numpy()) == tuned.labels
+    labels = tuned.task.labels
+    for prediction, label, score, in_scope, row in zip(
+            tuned.predict(TEXTS, top_k=len(labels)),
+            *(answers[name].numpy() for name in ("label", "score", "in_scope", "probabilities"))):
+        assert label.decode() == prediction.label and abs(score - prediction.score) < 1e-6
+        assert in_scope == prediction.in_scope
+        order = [labels.index(name) for name in prediction.labels]
+        np.testing.assert_allclose(row[order], prediction.scores, atol=1e-6)
+    label_file = tf.saved_model.load(str(tmp_path / "out")).label_file.asset_path.numpy()
+    assert json.loads(tf.io.read_file(label_file).numpy()) == labels
 
 
 def test_pairs_are_cut_as_in_training(classifier, tokenizer, tmp_path):

@@ -8,8 +8,8 @@ REQUIRED = ("model", "output")
 
 
 def define(values):
-    flags.DEFINE_string("model", None, "Folder that finetune wrote, for labels; or a pretrained encoder, a folder or a "
-                        "name, for embeddings.", flag_values=values)
+    flags.DEFINE_string("model", None, "Folder that finetune wrote, for answers; or a pretrained encoder, a folder or "
+                        "a name, for embeddings.", flag_values=values)
     flags.DEFINE_string("output", None, "SavedModel folder to write.", flag_values=values)
     flags.DEFINE_integer("max_length", None, "Longest input in tokens; longer texts are cut. Where not given, what "
                          "the model was trained with, or 128 for embeddings.", flag_values=values)
@@ -25,9 +25,9 @@ def run(values, _):
     options = {"dtype": values.dtype, "overwrite": values.overwrite}
     if os.path.exists(os.path.join(values.model, "settings.json")):
         tuned = FineTuned.load(values.model)
-        max_length = tuned.max_length if values.max_length is None else values.max_length
-        export_text_model(tuned.model, tuned.tokenizer, values.output, labels=tuned.labels, threshold=tuned.threshold,
-                          max_length=max_length, pairs=tuned.pairs, **options)
+        if values.max_length is not None:
+            options["max_length"] = values.max_length
+        export_text_model(tuned.model, tuned.tokenizer, values.output, **tuned.task.answering() | options)
     else:
         source = open_source(values.model)
         max_length = 128 if values.max_length is None else values.max_length

@@ -2,13 +2,13 @@
 
 from keras_bert.lazy import importer
 
-_HOMES = {
-    "Example": "keras_bert.data.examples",
-    "TextBatches": "keras_bert.data.batches",
-    "plan_batches": "keras_bert.data.batches",
-    "read_examples": "keras_bert.data.examples",
-    "sorted_batches": "keras_bert.data.batches",
-}
+_HOMES = {name: f"keras_bert.data.{home}" for home, names in {
+    "batches": ("UNLABELLED", "ChoiceBatches", "TextBatches", "TokenBatches", "plan_batches", "sorted_batches"),
+    "choices": ("ChoiceExample", "read_choices"),
+    "examples": ("Example", "iterate_examples", "number", "read_examples"),
+    "questions": ("QuestionExample", "read_questions"),
+    "tagged": ("TaggedExample", "read_tagged"),
+}.items() for name in names}
 __all__ = sorted(_HOMES)
 
 __getattr__ = importer(__name__, _HOMES)

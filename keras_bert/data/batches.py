@@ -1,5 +1,7 @@
 """Packed texts to batches of like length."""
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
@@ -7,6 +9,7 @@ from keras_bert.text import pad
 
 # Texts are sorted by length within pools of this many batches, so that order stays random and padding small.
 _POOL = 50
+UNLABELLED = -1  # the target of a token that has no label
 
 
 def plan_batches(lengths, batch_size, rng):
@@ -39,59 +42,83 @@ class TextBatches:
     Args:
         packed: what `BertTokenizer.pack` returned.
         pad_id: id of [PAD].
-        labels: int array [texts], or None.
+        targets: array [texts, ...], or a dict of them; None for texts without.
         length_multiple: padded lengths are multiples of this; more than 1 saves
             compilations where each shape costs one.
         whole: whether an epoch leaves out its last batch where that is a short one,
             which devices could not share out evenly.
     """
 
-    def __init__(self, packed, pad_id, labels=None, length_multiple=1, whole=False):
+    def __init__(self, packed, pad_id, targets=None, length_multiple=1, whole=False):
         self.packed = packed
         self.pad_id = pad_id
-        self.labels = labels
+        self.targets = targets
         self.length_multiple = length_multiple
         self.whole = whole
-        self.lengths = [len(ids) for ids, _ in packed]
+        self.lengths = [self._length(row) for row in packed]
 
     def inputs(self, indices):
         """The input dict of the texts at `indices`."""
-        longest = max(self.lengths[i] for i in indices)
-        length = -(-longest // self.length_multiple) * self.length_multiple
-        return pad([self.packed[i] for i in indices], self.pad_id, length)
+        return pad([self.packed[i] for i in indices], self.pad_id, self._padded_length(indices))
 
     def steps(self, batch_size):
         """Training batches an epoch."""
         return len(self.packed) // batch_size + bool(len(self.packed) % batch_size and not self.whole)
 
     def training_dataset(self, batch_size, seed, epoch, skip=0):
-        """One epoch as a `tf.data.Dataset` of (inputs, labels), without its first `skip` batches. Each batch brings its
-        `dropout_seed` (seed, step), a row a text: order and dropout depend on `seed` and the step alone."""
+        """One epoch as a `tf.data.Dataset` of (inputs, targets), without its first `skip` batches. Each batch brings
+        its `dropout_seed` (seed, step), a row a text: order and dropout depend on `seed` and the step alone."""
         plan = plan_batches(self.lengths, batch_size, np.random.default_rng((seed, epoch)))
         if self.whole:
             plan = [indices for indices in plan if len(indices) == batch_size]
-
-        def batches():
-            for step, indices in enumerate(plan[skip:], epoch * len(plan) + skip):
-                seeds = np.tile(np.array([seed, step], np.int32), (len(indices), 1))
-                yield self.inputs(indices) | {"dropout_seed": seeds}, self.labels[indices]
-
-        return self._dataset(batches, len(plan) - skip, dropout_seed=tf.TensorSpec([None, 2], tf.int32))
+        first = epoch * len(plan)
+        return self._dataset([(indices, (seed, first + step)) for step, indices in enumerate(plan)][skip:])
 
     def validation_dataset(self, batch_size):
-        """A `tf.data.Dataset` of (inputs, labels), each text once, in order of length."""
+        """A `tf.data.Dataset` of (inputs, targets), each text once, in order of length."""
+        return self._dataset([(indices, None) for indices in sorted_batches(self.lengths, batch_size)])
 
-        plan = sorted_batches(self.lengths, batch_size)
+    def _dataset(self, plan):
+        def batch(indices, dropout_seed):
+            inputs = self.inputs(indices)
+            if dropout_seed:
+                inputs["dropout_seed"] = np.tile(np.array(dropout_seed, np.int32), (len(indices), 1))
+            return inputs, self._targets_of(indices)
 
-        def batches():
-            for indices in plan:
-                yield self.inputs(indices), self.labels[indices]
+        signature = tf.nest.map_structure(
+            lambda values: tf.TensorSpec([None] * values.ndim, values.dtype), batch([0], plan[0][1] if plan else None))
+        dataset = tf.data.Dataset.from_generator(lambda: itertools.starmap(batch, plan), output_signature=signature)
+        return dataset.apply(tf.data.experimental.assert_cardinality(len(plan))).prefetch(2)
 
-        return self._dataset(batches, len(plan))
+    def _length(self, row):
+        return len(row[0])
 
-    def _dataset(self, batches, cardinality, **more_inputs):
-        tokens = tf.TensorSpec([None, None], tf.int32)
-        inputs = {"input_word_ids": tokens, "input_mask": tokens, "segment_ids": tokens} | more_inputs
-        signature = (inputs, tf.TensorSpec([None], tf.int32))
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-        return dataset.apply(tf.data.experimental.assert_cardinality(cardinality)).prefetch(2)
+    def _padded_length(self, indices):
+        longest = max(self.lengths[i] for i in indices)
+        return -(-longest // self.length_multiple) * self.length_multiple
+
+    def _targets_of(self, indices):
+        return tf.nest.map_structure(lambda values: values[indices], self.targets)
+
+
+class TokenBatches(TextBatches):
+    """Texts with a target for each token: `targets` is a list of int32 arrays [tokens]; `UNLABELLED` stands behind."""
+
+    def _targets_of(self, indices):
+        padded = np.full((len(indices), self._padded_length(indices)), UNLABELLED, np.int32)
+        for row, index in enumerate(indices):
+            padded[row, :len(self.targets[index])] = self.targets[index]
+        return padded
+
+
+class ChoiceBatches(TextBatches):
+    """Texts with several endings: a row of `packed` is a list of what `BertTokenizer.pack` returned, as many in each
+    row. The inputs have the shape [batch, choices, seq]."""
+
+    def inputs(self, indices):
+        rows = [choice for i in indices for choice in self.packed[i]]
+        inputs = pad(rows, self.pad_id, self._padded_length(indices))
+        return {name: values.reshape(len(indices), -1, values.shape[1]) for name, values in inputs.items()}
+
+    def _length(self, row):
+        return max(len(ids) for ids, _ in row)

@@ -1,12 +1,10 @@
 """Documents from text, JSON Lines and Parquet files, read a block at a time."""
 
-import contextlib
 import dataclasses
-import json
 import os
 import re
 
-from keras_bert.errors import InputError
+from keras_bert.data.tables import check_columns, json_lines, lines, parquet_rows, text_of
 
 BLOCK = 1_000_000  # characters that close a block
 # The end of a sentence: Latin stops before white space, full-width ones wherever they stand; closing quotes stay.
@@ -51,32 +49,22 @@ def read_blocks(path, file=0, text="text", split_sentences=False):
     """
     reader = _READERS.get(os.path.splitext(path)[1].lower(), _read_text)
     documents, characters, number = [], 0, 0
-    with reading(path):
-        for share, lines in reader(path, text):
-            if split_sentences:
-                lines = [sentence for line in lines for sentence in _END.sub(r"\1\2\n", line).split("\n")]
-            if sentences := [line.strip() for line in lines if line.strip()]:
-                documents.append(sentences)
-                characters += sum(map(len, sentences))
-            if characters >= BLOCK and len(documents) > 1:
-                yield Block(file, number, documents, share)
-                documents, characters, number = [], 0, number + 1
+    for share, document in reader(path, text):
+        if split_sentences:
+            document = [sentence for line in document for sentence in _END.sub(r"\1\2\n", line).split("\n")]
+        if sentences := [line.strip() for line in document if line.strip()]:
+            documents.append(sentences)
+            characters += sum(map(len, sentences))
+        if characters >= BLOCK and len(documents) > 1:
+            yield Block(file, number, documents, share)
+            documents, characters, number = [], 0, number + 1
     if documents:
         yield Block(file, number, documents, 1.0)
 
 
-@contextlib.contextmanager
-def reading(path):
-    """Turns a failure of the system, a missing file say, into an InputError that names `path`."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}") from None
-
-
 def _read_text(path, _):
     document = []
-    for _, share, line in _lines(path):
+    for _, share, line in lines(path):
         if line := line.strip():
             document.append(line)
         else:
@@ -86,57 +74,15 @@ def _read_text(path, _):
 
 
 def _read_json_lines(path, text):
-    for row, share, line in _lines(path):
-        if not line.strip():
-            continue
-        try:
-            values = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InputError(f"{path}: row {row}: not JSON: {error}") from None
-        if not isinstance(values, dict):
-            raise InputError(f"{path}: row {row}: must be an object; got {line.strip()[:40]}")
-        yield share, _document(path, row, text, values.get(text))
+    for row, share, values in json_lines(path):
+        yield share, text_of(path, row, values, text).split("\n")
 
 
 def _read_parquet(path, text):
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError(f"{path}: Parquet files need pyarrow: pip install pyarrow") from None
-    row = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            columns, rows = file.schema_arrow.names, file.metadata.num_rows
-            if text not in columns:
-                raise InputError(f"{path}: there is no column {text!r}; the file has {', '.join(columns)}")
-            for batch in file.iter_batches(1024, columns=[text]):  # of one row group
-                for value in batch.column(0):
-                    row += 1
-                    yield row / rows, _document(path, row, text, value.as_py())
-    except pyarrow.ArrowException as error:
-        raise InputError(f"{path}: not a Parquet file: {error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
+    rows = parquet_rows(path, [text])
+    check_columns(path, next(rows), [text])
+    for row, share, values in rows:
+        yield share, text_of(path, row, values, text).split("\n")
 
 
 _READERS = {".jsonl": _read_json_lines, ".parquet": _read_parquet}
-
-
-def _lines(path):
-    """(row, share of the file read, line) for each line."""
-    read, size = 0, os.path.getsize(path)
-    with open(path, "rb") as file:
-        for row, line in enumerate(file, 1):
-            read += len(line)
-            try:
-                yield row, read / size, line.decode("utf-8-sig")
-            except UnicodeDecodeError as error:
-                raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason} at byte {error.start + 1}"
-                                 ) from None
-
-
-def _document(path, row, text, value):
-    if not isinstance(value, str):
-        raise InputError(f"{path}: row {row}: {text!r} must be a text; got {str(value)[:40]}")
-    return value.split("\n")

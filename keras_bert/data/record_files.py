@@ -5,9 +5,9 @@ import os
 
 import numpy as np
 
-from keras_bert.data.documents import reading
 from keras_bert.data.tfrecord import FRAME, HEAD, checksums
 from keras_bert.errors import InputError
+from keras_bert.files import reading
 
 MAX_RECORD = 2**17  # bytes; some hundred such examples are held in memory at once
 

@@ -97,14 +97,14 @@ class BertLayer(ConfiguredLayer):
                 the pooled one alone, and its outputs have n in place of seq.
 
         Returns:
-            `pooled_output` [batch, hidden], `sequence_output` [batch, seq, hidden], `encoder_outputs`, a list of one
-            [batch, seq, hidden] a block, and with `return_attention` `attention_probabilities`, a list of one
-            [batch, heads, seq, seq] a block.
+            `pooled_output` [batch, hidden], `sequence_output` and `embedding_output` [batch, seq, hidden],
+            `encoder_outputs`, a list of one [batch, seq, hidden] a block, and with `return_attention`
+            `attention_probabilities`, a list of one [batch, heads, seq, seq] a block.
         """
         word_ids, mask, segment_ids = standardize_inputs(inputs)
         seed = self.dropout_seed(inputs, training, seed)
         bias = attention_bias(mask, self.config.directionality, self.compute_dtype)
-        x = self.embeddings(word_ids, segment_ids, seed=kernels.fold_in(seed, 0))
+        x = embedding_output = self.embeddings(word_ids, segment_ids, seed=kernels.fold_in(seed, 0))
         encoder_outputs, attention_probabilities = [], []
         for index, block in enumerate(self.blocks):
             wanted = None
@@ -119,7 +119,8 @@ class BertLayer(ConfiguredLayer):
             x = encoder_outputs[-1] = x[:, 1:]
         elif self.config.directionality == "ltr":
             pooled = kernels.gather(x, self._pooled_places(mask))[:, 0]
-        outputs = {"pooled_output": self.pooler(pooled), "sequence_output": x, "encoder_outputs": encoder_outputs}
+        outputs = {"pooled_output": self.pooler(pooled), "sequence_output": x, "embedding_output": embedding_output,
+                   "encoder_outputs": encoder_outputs}
         return outputs | {"attention_probabilities": attention_probabilities} if return_attention else outputs
 
     def _pooled_places(self, mask):

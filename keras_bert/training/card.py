@@ -1,4 +1,4 @@
-"""The model card of a fine-tuned classifier, written from its `metrics.json` alone."""
+"""The model card of a fine-tuned model, written from its `metrics.json` alone."""
 
 import html
 import ntpath
@@ -6,6 +6,23 @@ import re
 
 MOST = 10
 TOLD_ELSEWHERE = {"task", "train", "valid", "init_from"}
+# Of each task what Hugging Face calls it, what it is of, and what it does; {} stands for the number of classes.
+TASKS = {
+    "intent": ("text-classification", "classes of text", "Answers a text with one of {}classes."),
+    "classify": ("text-classification", "classes of text", "Answers a text with one of {}classes."),
+    "regress": ("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number."),
+    "tag": ("token-classification", "entities in texts", "Marks the entities in a text."),
+    "span": ("question-answering", "answers in texts", "Answers a question with a part of a text."),
+    "choice": ("multiple-choice", "the best of several endings", "Chooses the best of several endings of a text."),
+}
+SCORES = {
+    "accuracy": "accuracy", "macro_f1": "macro F1", "matthews": "Matthews correlation", "f1": "F1",
+    "exact_match": "exact match", "HasAns_exact": "exact match where there is an answer",
+    "HasAns_f1": "F1 where there is an answer", "NoAns_f1": "F1 where there is none",
+    "korquad_f1": "KorQuAD F1", "korquad_exact_match": "KorQuAD exact match", "precision": "precision",
+    "recall": "recall", "pearson": "Pearson correlation", "spearman": "Spearman correlation", "loss": "loss",
+    "calibration_error": "expected calibration error",
+}
 
 
 def model_card(metrics, pictures):
@@ -18,16 +35,20 @@ def model_card(metrics, pictures):
     Returns:
         str, Markdown with YAML front matter.
     """
-    classes, init_from = metrics["classes"], metrics["arguments"]["init_from"]
+    pipeline, what, answers = TASKS[metrics["task"]]
+    count = f"{len(metrics['classes']):,} " if "classes" in metrics else ""
     parts = [
-        f"---\nlibrary_name: keras\npipeline_tag: text-classification\ntags:\n- bert\n- {metrics['task']}\n---",
-        f"# BERT for {len(classes):,} classes of text",
-        f"Answers a text with one of {len(classes):,} classes. Fine-tuned from {_text(init_from)}.",
+        f"---\nlibrary_name: keras\npipeline_tag: {pipeline}\ntags:\n- bert\n- {metrics['task']}\n---",
+        f"# BERT for {count}{what}",
+        f"{answers.format(count)} Fine-tuned from {_text(metrics['arguments']['init_from'])}.",
         "## Data", _data(metrics),
         "## Scores", *_scores(metrics),
-        "## Weakest classes", *_weakest(classes),
-        "## Most frequent confusions", _confusions(metrics["confusions"]),
     ]
+    if "classes" in metrics:
+        parts += ["## Weakest classes", *_weakest(metrics["classes"]),
+                  "## Most frequent confusions", _confusions(metrics["confusions"])]
+    if "entities" in metrics:
+        parts += ["## Weakest entities", *_weakest(metrics["entities"])]
     if pictures:
         parts += ["## Pictures", *(f"![{_title(name)}]({name})" for name in pictures)]
     parts += ["## Use", USE, "## Training", *_training(metrics)]
@@ -41,13 +62,13 @@ def _data(metrics):
 
 
 def _scores(metrics):
-    rows = [("accuracy", metrics["accuracy"]), ("macro F1", metrics["macro_f1"]), ("loss", metrics["loss"]),
-            ("expected calibration error", metrics["calibration_error"])]
+    rows = [(name, metrics[key]) for key, name in SCORES.items() if key in metrics]
     # Not `valid_examples`: those out of scope have no class to be scored on.
-    texts = sum(scores["texts"] for scores in metrics["classes"].values())
+    texts = sum(scores["texts"] for scores in metrics["classes"].values()) if "classes" in metrics else (
+        metrics["valid_examples"])
     basis = (f"Measured on {texts:,} validation texts, after epoch {metrics['best_epoch']} of "
              f"{len(metrics['history']['loss'])}. The same texts chose the epoch: this is no test on unseen texts.")
-    scope = metrics["out_of_scope"]
+    scope = metrics.get("out_of_scope")
     if scope:
         rows += [("out-of-scope threshold", scope["threshold"]), ("out-of-scope precision", scope["precision"]),
                  ("out-of-scope recall", scope["recall"])]
@@ -117,5 +138,5 @@ keras-bert export --model=FOLDER --output=ENCODER
 from keras_bert import FineTuned
 
 model = FineTuned.load("FOLDER")
-model.predict(["a text"])[0].label
+model.predict(["a text"])[0]
 ```"""

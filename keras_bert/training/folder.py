@@ -3,55 +3,27 @@
 import dataclasses
 import os
 
-import numpy as np
-from keras import ops
-
-from keras_bert.data import TextBatches, sorted_batches
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
-from keras_bert.models import BertClassifier, load_model
+from keras_bert.models import load_model
+from keras_bert.models.base import BertTask
+from keras_bert.tasks import TASKS, Task, run
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
-class Prediction:
-    """The labels of one text with the highest scores (softmax probabilities), best first; `in_scope` says whether the
-    best score reaches the model's threshold, None where it has none."""
-
-    labels: list[str]
-    scores: list[float]
-    in_scope: bool | None = None
-
-    @property
-    def label(self):
-        return self.labels[0]
-
-    @property
-    def score(self):
-        return self.scores[0]
-
-
-@dataclasses.dataclass(frozen=True)
 class FineTuned:
-    """A fine-tuned classifier with all that it needs to answer texts.
+    """A fine-tuned model with all that it needs to answer texts.
 
     Args:
-        model: the `BertClassifier`.
+        model: a head of `keras_bert.models`.
         tokenizer: its `BertTokenizer`.
-        labels: names of the classes, in the order of the logits.
-        task: the task that it was trained for.
-        max_length: longest input in tokens, [CLS] and [SEP] included.
-        pairs: whether it takes pairs of texts.
-        threshold: a lower score means that a text is out of scope; None for tasks without one.
+        task: what it was trained for, see `keras_bert.tasks`.
     """
 
-    model: BertClassifier
+    model: BertTask
     tokenizer: BertTokenizer
-    labels: list[str]
-    task: str
-    max_length: int
-    pairs: bool
-    threshold: float | None = None
+    task: Task
 
     def save(self, folder):
         """Writes the files into a folder that exists."""
@@ -59,51 +31,66 @@ class FineTuned:
         self.model.bert.config.to_json(os.path.join(folder, "bert_config.json"))
         save_vocabulary(self.tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
         self.tokenizer.save_settings(folder)
-        write_json(os.path.join(folder, "labels.json"), self.labels)
         self.save_settings(folder)
 
     def save_settings(self, folder):
-        """Writes the file that changes when a threshold is chosen."""
-        settings = {"task": self.task, "max_length": self.max_length, "pairs": self.pairs,
-                    "threshold": self.threshold}
+        """Writes the files that say what the task is; they change when a threshold is chosen."""
+        settings = self.task.settings()
+        if "labels" in settings:
+            write_json(os.path.join(folder, "labels.json"), settings.pop("labels"))
         write_json(os.path.join(folder, "settings.json"), settings)
 
     @classmethod
     def load(cls, folder):
-        """Reads the folder that `save` wrote."""
-        model = load_model(folder)
-        labels = read_json(os.path.join(folder, "labels.json"))
-        settings = read_json(os.path.join(folder, "settings.json"))
-        return cls(model, BertTokenizer.from_folder(folder), labels, **settings)
+        """Reads the folder that `save` wrote.
 
-    def predict(self, texts, text_pairs=None, top_k=1, batch_size=32):
-        """Answers texts, in their order.
+        Raises:
+            InputError: it is not one.
+        """
+        model = load_model(folder)
+        settings = read_json(os.path.join(folder, "settings.json"))
+        if os.path.exists(path := os.path.join(folder, "labels.json")):
+            settings["labels"] = read_json(path)
+        task = settings.pop("task")
+        if task not in TASKS:
+            raise InputError(f"{folder}/settings.json: task must be one of {', '.join(TASKS)}; got {task!r}")
+        return cls(model, BertTokenizer.from_folder(folder), TASKS[task](**settings))
+
+    def predict(self, *texts, batch_size=32, **options):
+        """Answers inputs, in their order.
 
         Args:
-            texts: list of str.
-            text_pairs: list of str, as many, where the model takes pairs; else None.
-            top_k: number of labels a text.
-            batch_size: texts a batch.
+            texts: lists, one for each text that an input consists of: `texts`, or `texts, text_pairs`; of spans
+                `questions, contexts`; of choices `prompts, choices`, where each choices is a list of texts.
+            batch_size: rows of the encoder's input a batch.
+            options: of classifiers and spans `top_k`, how many answers to give of each.
 
         Returns:
-            a list of `Prediction`s.
+            a list of what the task answers: `Prediction`s of a classifier, floats of a regression, lists of `Entity`s
+            of a tagger, `Answer`s of spans, `Choice`s.
         """
-        rows = self.probabilities(texts, text_pairs, batch_size)
-        best = np.argsort(-rows, axis=1, kind="stable")[:, :top_k]
-        return [
-            Prediction([self.labels[i] for i in indices], row[indices].tolist(),
-                       None if self.threshold is None else bool(row.max() >= self.threshold))
-            for indices, row in zip(best, rows)
-        ]
+        return self.answer(self.task.arguments(*texts), batch_size, **options)
 
-    def probabilities(self, texts, text_pairs=None, batch_size=32):
-        """The probability of every label: float32 [texts, labels]; arguments as of `predict`."""
-        if self.pairs != (text_pairs is not None):
-            raise InputError(f"this model takes {'pairs of texts' if self.pairs else 'single texts'}; "
-                             f"got {'single texts' if self.pairs else 'pairs of texts'}")
-        batches = TextBatches(self.tokenizer.pack(texts, text_pairs, self.max_length), self.tokenizer.pad_id)
-        rows = np.zeros((len(batches.packed), len(self.labels)), np.float32)
-        for indices in sorted_batches(batches.lengths, batch_size):
-            logits = self.model.predict_on_batch(batches.inputs(indices))
-            rows[indices] = ops.convert_to_numpy(ops.softmax(logits))
-        return rows
+    def answer(self, examples, batch_size=32, **options):
+        """Answers the examples that the task's `read` returned; see `predict`."""
+        encoded = self.task.encode(examples, self.tokenizer)
+        return self.task.answers(encoded, self.outputs(encoded, batch_size), **options)
+
+    def outputs(self, encoded, batch_size=32):
+        """What the model says to each row of `Encoded` examples, see `keras_bert.tasks.run`."""
+        return run(self.model, encoded.batched(self.tokenizer), batch_size)
+
+    def evaluate(self, examples, choose_threshold=False):
+        """Scores the model on labelled examples.
+
+        Args:
+            examples: what the task's `read` returned.
+            choose_threshold: whether to choose the task's threshold on them instead of taking the model's.
+
+        Returns:
+            (scores, a dict; the model, with the threshold chosen).
+        """
+        encoded = self.task.encode(examples, self.tokenizer)
+        outputs = self.outputs(encoded)
+        task = self.task.tuned(encoded, outputs) if choose_threshold else self.task
+        return task.score(encoded, outputs), dataclasses.replace(self, task=task)

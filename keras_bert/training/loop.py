@@ -6,6 +6,7 @@ import sys
 import keras
 import tensorflow as tf
 
+from keras_bert import kernels
 from keras_bert.errors import InputError, Stopped
 from keras_bert.training.checkpoints import ADVICE
 from keras_bert.training.progress import ProgressLine, TensorBoardLog
@@ -18,13 +19,20 @@ def enable_determinism():
     tf.config.experimental.enable_op_determinism()
 
 
-def train(model, train_batches, valid_batches, checkpoints, *, epochs, batch_size, seed, save_steps,
+def compiles():
+    """Whether `fit` compiles each shape by XLA: always on JAX; with TensorFlow where there is a GPU."""
+    return kernels.BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))
+
+
+def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_size, seed, save_steps,
           class_weight=None, patience=None, log_dir=None):
     """Trains a compiled model from its last checkpoint to the end, and leaves it with the weights of its best epoch.
 
     Args:
-        model: compiled with a loss and the metric `accuracy`, its optimizer built.
-        train_batches, valid_batches: `TextBatches`.
+        model: compiled, its optimizer built.
+        train_batches: `TextBatches`.
+        validate: function that scores the model, a dict with `loss` and `main`; it calls its argument after each batch.
+        main: the score that tells which epoch is best; of several that are equal, the one with the lowest loss.
         checkpoints: `Checkpoints` of this run.
         epochs, batch_size, seed: as of `finetune`; order and dropout follow from `seed` and the step.
         save_steps: steps between two checkpoints; there is one after each epoch in any case.
@@ -39,7 +47,7 @@ def train(model, train_batches, valid_batches, checkpoints, *, epochs, batch_siz
         InputError: the loss is not a number, or a checkpoint cannot be written.
         Stopped: a signal came; all is saved.
     """
-    model.evaluate(valid_batches.validation_dataset(batch_size).take(1), verbose=0)  # makes the metrics' variables
+    model.evaluate(train_batches.validation_dataset(batch_size).take(1), verbose=0)  # makes the metrics' variables
     progress = checkpoints.restore_last(model)
     steps = train_batches.steps(batch_size)
     if progress.step:
@@ -57,10 +65,12 @@ def train(model, train_batches, valid_batches, checkpoints, *, epochs, batch_siz
                           epochs=epoch + 1, class_weight=class_weight, callbacks=callbacks, shuffle=False, verbose=0)
             if len(progress.history.get("loss", [])) == epoch:  # else it stood in the checkpoint
                 progress.add(model.get_metrics_result())
-            valid = model.evaluate(valid_batches.validation_dataset(batch_size), return_dict=True, verbose=0,
-                                   callbacks=callbacks)
+            scores = validate(watch.check_at_once)
+            valid = {name: scores[name] for name in ("loss", main)}
+            for callback in callbacks[1:]:
+                callback.on_test_end(valid)
             progress.add({f"val_{name}": value for name, value in valid.items()})
-            if _best_epoch(progress.history) == progress.epoch:
+            if _best_epoch(progress.history, main) == progress.epoch:
                 progress.best_epoch = progress.epoch
                 checkpoints.save_best(model, progress)
             watch.save()
@@ -95,7 +105,8 @@ class _Watch(keras.callbacks.Callback):
             self.save()
         self.check_signals()
 
-    def on_test_batch_end(self, batch, logs=None):
+    def check_at_once(self):
+        """Saves and ends the run if a signal has come."""
         if self.received:
             self.save()
         self.check_signals()
@@ -114,9 +125,9 @@ class _Watch(keras.callbacks.Callback):
                                             "goes on from there")
 
 
-def _best_epoch(history):
-    """The epoch with the highest accuracy, of several the one with the lowest loss; counted from 1."""
-    scores = list(zip(history["val_accuracy"], (-loss for loss in history["val_loss"])))
+def _best_epoch(history, main):
+    """The epoch with the highest score, of several the one with the lowest loss; counted from 1."""
+    scores = list(zip(history[f"val_{main}"], (-loss for loss in history["val_loss"])))
     return scores.index(max(scores)) + 1
 
 

@@ -52,6 +52,11 @@ class Phased(keras.optimizers.schedules.LearningRateSchedule):
 class AdamW(keras.optimizers.AdamW):
     """Keras's AdamW (Loshchilov and Hutter, 2017) with a fused step for float32 variables on TensorFlow."""
 
+    def apply(self, grads, trainable_variables=None):
+        # Keras would take the norm to clip by before the rows that occur twice are added up.
+        return super().apply([None if gradient is None else kernels.dense(gradient) for gradient in grads],
+                             trainable_variables)
+
     def update_step(self, gradient, variable, learning_rate):
         if kernels.adam_step is None or keras.backend.standardize_dtype(variable.dtype) != "float32":
             return super().update_step(gradient, variable, learning_rate)

@@ -55,10 +55,11 @@ def draw(metrics, folder, pictures=None):
 def _learning_curves(figure, metrics):
     history, best = metrics["history"], metrics["best_epoch"]
     epochs = np.arange(1, len(history["loss"]) + 1)
-    for left, name in ((0, "loss"), (5.2, "accuracy")):
+    for left, name in ((0, "loss"), (5.2, metrics["main"])):
         axes = figure.add_axes([left, 0, 4.5, 3])
         axes.axvline(best, color=NEUTRAL, linestyle=":", label=f"epoch {best}, kept")
-        axes.plot(epochs, history[name], color=TRAINING, marker="o", markersize=4, label="training")
+        if name in history:  # some scores are of whole files alone
+            axes.plot(epochs, history[name], color=TRAINING, marker="o", markersize=4, label="training")
         axes.plot(epochs, history[f"val_{name}"], color=VALIDATION, marker="s", markersize=4, label="validation")
         axes.set_title(f"{name.capitalize()}: {history[f'val_{name}'][best - 1]:.4f} on validation at epoch {best}")
         axes.set_xlabel("epoch")

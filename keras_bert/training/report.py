@@ -1,6 +1,5 @@
 """What a fine-tuned model's folder says about it: scores, pictures, a model card."""
 
-import dataclasses
 import importlib.metadata
 import os
 import platform
@@ -8,31 +7,30 @@ import sys
 
 from keras_bert.files import read_json, write_json
 from keras_bert.training import pictures
+from keras_bert.training.attention import attention
 from keras_bert.training.card import model_card
-from keras_bert.training.evaluation import attention, evaluate
+
+_LOOKED_AT = 200  # examples that the picture of attention is chosen from
 
 
-def write_report(folder, model, data, progress, description):
-    """Scores a model on its validation texts; writes `metrics.json`, the pictures and `README.md` into its folder.
+def write_report(folder, model, examples, progress, description):
+    """Scores a model on its validation examples; writes `metrics.json`, the pictures and `README.md` into its folder.
 
     Args:
         folder: the model's, written already.
         model: a `FineTuned`.
-        data: the validation texts, `Labelled`.
+        examples: the validation examples, labelled.
         progress: the `Progress` of its training.
         description: more entries of `metrics.json`, about the run.
 
     Returns:
         the model with its threshold, where its task has one.
     """
-    scores = evaluate(model, data, choose=model.task == "intent")
-    if scores["out_of_scope"]:
-        model = dataclasses.replace(model, threshold=scores["out_of_scope"]["threshold"])
-        model.save_settings(folder)
-    metrics = {"task": model.task, **scores, "best_epoch": progress.best_epoch, "history": progress.history,
-               "valid_examples": len(data.examples), **description,
-               "versions": versions(),
-               "attention": attention(model, data)}
+    scores, model = model.evaluate(examples, choose_threshold=True)
+    model.save_settings(folder)
+    metrics = {"task": model.task.name, "main": model.task.main, **scores, "best_epoch": progress.best_epoch,
+               "history": progress.history, "valid_examples": len(examples), **description, "versions": versions(),
+               "attention": attention(model, examples[:_LOOKED_AT])}
     write_json(os.path.join(folder, "metrics.json"), metrics)
     try:
         drawn = pictures.draw(metrics, folder)

@@ -1,14 +1,9 @@
 """Scores of a classifier."""
 
 import numpy as np
-from keras import ops
-
-from keras_bert.data import TextBatches
 
 # Guo et al., 2017, section 4.
 _CALIBRATION_BINS = 15
-# The picture of attention is of a text of this many tokens, if there is one.
-_ATTENTION_TOKENS = range(6, 17)
 
 
 def score(labels, probabilities, targets):
@@ -20,10 +15,11 @@ def score(labels, probabilities, targets):
         targets: int [texts], the right classes.
 
     Returns:
-        a dict that JSON can hold: `accuracy`; `macro_f1`, over the classes that occur or were answered; `loss`, the
-        mean cross-entropy; `calibration_error`, the expected one over 15 bins (Guo et al., 2017), and `calibration`,
-        for each bin that holds texts (mean score, accuracy, texts); `classes`, for each label `precision`, `recall`,
-        `f1`, `texts`; `confusions`, (right, answered, texts), most frequent first.
+        a dict that JSON can hold: `accuracy`; `macro_f1`, over the classes that occur or were answered; `matthews`, the
+        correlation coefficient (Gorodkin, 2004), CoLA's score; of two classes `f1`, that of the last one, MRPC's and
+        QQP's; `loss`, the mean cross-entropy; `calibration_error`, the expected one over 15 bins (Guo et al., 2017),
+        and `calibration`, for each bin that holds texts (mean score, accuracy, texts); `classes`, for each label
+        `precision`, `recall`, `f1`, `texts`; `confusions`, (right, answered, texts), most frequent first.
     """
     targets = np.asarray(targets)
     answers = probabilities.argmax(1)
@@ -35,9 +31,13 @@ def score(labels, probabilities, targets):
     calibration = _calibration(probabilities.max(1), answers == targets)
     wrong = matrix - np.diag(right)
     pairs = sorted(zip(*np.nonzero(wrong)), key=lambda pair: -wrong[pair])
+    count = len(targets)
+    spread = (count ** 2 - (answered ** 2).sum()) * (count ** 2 - (texts ** 2).sum())
     return {
-        "accuracy": float(right.sum() / len(targets)),
+        "accuracy": float(right.sum() / count),
         "macro_f1": float(f1[texts + answered > 0].mean()),
+        "matthews": float((count * right.sum() - texts @ answered) / np.sqrt(spread)) if spread else 0.0,
+        **({"f1": float(f1[1])} if len(labels) == 2 else {}),
         "loss": float(-np.log(np.maximum(probabilities[range(len(targets)), targets], 1e-12)).mean()),
         "calibration_error": sum(abs(mean - accuracy) * count for mean, accuracy, count in calibration) / len(targets),
         "calibration": calibration,
@@ -80,36 +80,3 @@ def score_threshold(threshold, scores, reject, stand_in):
     return {"threshold": threshold, "precision": float((refused & reject).sum() / max(refused.sum(), 1)),
             "recall": float((refused & reject).sum() / max(reject.sum(), 1)), "texts": int(reject.sum()),
             "stand_in": stand_in}
-
-
-def evaluate(model, data, choose=False):
-    """Scores a fine-tuned model on labelled texts.
-
-    Args:
-        model: a `FineTuned`.
-        data: `Labelled`.
-        choose: whether to choose a threshold on these texts instead of taking the model's.
-
-    Returns:
-        the dict of `score` over the texts in scope, and `out_of_scope`: that of `score_threshold`, or None where there
-        is no threshold, or nothing to choose it by.
-    """
-    probabilities = model.probabilities(*data.texts())
-    in_scope = data.targets >= 0
-    scores, wrong = probabilities.max(1), probabilities.argmax(1) != data.targets
-    stand_in = bool(in_scope.all())
-    reject = wrong if stand_in else ~in_scope
-    threshold = choose_threshold(scores, reject) if choose and reject.any() else model.threshold
-    return score(model.labels, probabilities[in_scope], data.targets[in_scope]) | {
-        "out_of_scope": None if threshold is None else score_threshold(threshold, scores, reject, stand_in)}
-
-
-def attention(model, data):
-    """The attention of one text, a short one: `tokens`, and `layers`, [layer][head][token][token] as lists."""
-    packed = model.tokenizer.pack(*data.texts(), model.max_length)
-    fitting = [i for i, (ids, _) in enumerate(packed) if len(ids) in _ATTENTION_TOKENS]
-    index = fitting[0] if fitting else int(np.argmin([len(ids) for ids, _ in packed]))
-    batch = TextBatches(packed, model.tokenizer.pad_id).inputs([index])
-    layers = model.model.bert.encode(batch, return_attention=True)["attention_probabilities"]
-    return {"tokens": [model.tokenizer.vocabulary[i] for i in packed[index][0]], "layers": [
-        np.round(ops.convert_to_numpy(ops.cast(layer[0], "float32")).astype(float), 4).tolist() for layer in layers]}

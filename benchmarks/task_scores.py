@@ -1,0 +1,158 @@
+"""Fine-tuning for every task: scores and time beside PyTorch transformers' own heads, on the CPU.
+
+    python benchmarks/task_scores.py --task=wnut17 --init_from=minilm --results=FILE.jsonl
+
+The data stand in the folder `KERAS_BERT_DATA`; splits that they do not bring are made by fixed rules. Each run is a
+process of its own; the two libraries take turns, seed by seed, on the same batches in the same order with the same
+settings, and one code scores both after the last epoch. Seconds are those of the whole call, ours with its checkpoints,
+pictures and model card. A run that stands in `--results` is not run again.
+"""
+
+import collections.abc
+import dataclasses
+import importlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # for the runs
+
+from absl import app, flags
+
+DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
+MODULES = {"keras_bert": "keras_bert.training", "transformers": "task_scores_torch"}  # each has a `finetune`
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """How a task is trained.
+
+    Args:
+        task, layout, epochs, batch_size: as of `finetune`.
+        files: the training and the validation file below `DATA`, or a function that writes them into a folder.
+        seeds: the default of `--seeds`.
+    """
+
+    task: str
+    files: tuple | collections.abc.Callable
+    epochs: int
+    batch_size: int = 32
+    layout: str | None = None
+    seeds: tuple = ("0", "1", "2")
+
+
+def split_sst2(folder):
+    """Every tenth sentence and those of the few-shot development file are for validation, the rest for training. Nearly
+    all few-shot sentences stand in the training file, where punctuation and brackets are other ones; letters tell."""
+    rows = [line.rstrip("\n").rsplit("\t", 1) for line in open(DATA / "glue/SST-2/clairett/train.tsv")]
+    few = [line.rstrip("\n").rsplit("\t", 1) for line in open(DATA / "glue/SST-2/fewshot16-42_dev.tsv")][1:]
+    valid = {_letters(text): (text, label) for text, label in [*few, *rows[9::10]]}
+    train = [(text, label) for text, label in rows if _letters(text) not in valid]
+    for name, examples in (("train", train), ("valid", valid.values())):
+        with open(folder / f"{name}.jsonl", "w") as file:
+            file.writelines(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
+    return folder / "train.jsonl", folder / "valid.jsonl"
+
+
+def _letters(text):
+    return re.sub(r"\b[lr]rb\b|[^a-z]", "", text)
+
+
+def split_xquad(folder):
+    """Every fifth article is for validation."""
+    articles = json.loads((DATA / "qa/xquad/xquad.en.json").read_text())["data"]
+    train = [article for number, article in enumerate(articles, 1) if number % 5]
+    for name, some in (("train", train), ("valid", articles[4::5])):
+        (folder / f"{name}.json").write_text(json.dumps({"data": some}))
+    return folder / "train.json", folder / "valid.json"
+
+
+def _pair(pattern, train="train", valid="dev"):
+    return pattern.format(train), pattern.format(valid)
+
+
+RUNS = {
+    "sst2-16": Run("classify", _pair("glue/SST-2/fewshot16-42_{}.tsv"), 10, 8, layout="sst2"),
+    "sst2": Run("classify", split_sst2, 1, seeds=("0",)),
+    "wnut17": Run("tag", _pair("ner/wnut17/{}.conll"), 5, 16),
+    "codah": Run("choice", _pair("multiple_choice/codah/fold0_{}.tsv"), 4, 16, layout="codah"),
+    "xquad": Run("span", split_xquad, 3, 16),
+    "korsts": Run("regress", _pair("ko/kornlu/KorSTS/sts-{}.tsv"), 3, layout="korsts"),
+    "question_pair": Run("classify", _pair("ko/question_pair/{}.tsv"), 3, layout="qqp"),
+}
+
+FLAGS = flags.FLAGS
+flags.DEFINE_enum("task", None, list(RUNS), "What to fine-tune for.", required=True)
+flags.DEFINE_string("init_from", None, "Name or folder of the encoder, as Hugging Face writes it.", required=True)
+flags.DEFINE_string("results", None, "JSON Lines file, one run a line.", required=True)
+flags.DEFINE_list("seeds", None, "Seeds; 0,1,2 where not given, 0 alone for sst2.")
+flags.DEFINE_float("learning_rate", 2e-4, "Peak learning rate; the default is for MiniLM.")
+flags.DEFINE_string("run", None, "Internal: the library to run in this process.")
+
+
+def score_of(run, library, seed):
+    """Fine-tunes; returns the name of the score, its value after the last epoch, and the seconds."""
+    finetune = importlib.import_module(MODULES[library]).finetune
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        train, valid = run.files(folder) if callable(run.files) else (DATA / path for path in run.files)
+        started = time.monotonic()
+        finetune(train, valid, FLAGS.init_from, folder / "model", task=run.task, layout=run.layout, epochs=run.epochs,
+                 batch_size=run.batch_size, learning_rate=FLAGS.learning_rate, seed=seed)
+        seconds = time.monotonic() - started
+        metrics = json.loads((folder / "model/metrics.json").read_text())
+    return metrics["main"], metrics["history"][f"val_{metrics['main']}"][-1], seconds
+
+
+def matching(wanted):
+    """The runs that stand in `--results` and are what is wanted: a list of dicts."""
+    if not os.path.exists(FLAGS.results):
+        return []
+    with open(FLAGS.results) as file:
+        return [run for run in map(json.loads, file) if wanted.items() <= run.items()]
+
+
+def summarize(wanted):
+    print(f"{platform.machine()}, {os.cpu_count()} cores; " + ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in ("tensorflow", "keras", "torch", "transformers")))
+    metric, = {run["metric"] for run in matching(wanted)}
+    print(f"{FLAGS.task:14} {metric + ', by seed':32} {'mean':>8} {'std. error':>10} {'median s':>9}")
+    summary = wanted | {"metric": metric}
+    for library in MODULES:
+        runs = sorted(matching(wanted | {"library": library}), key=lambda run: run["seed"])
+        scores = [run["score"] for run in runs]
+        mean, seconds = statistics.mean(scores), statistics.median(run["seconds"] for run in runs)
+        error = statistics.stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None
+        by_seed = "  ".join(f"{score:.4f}" for score in scores)
+        print(f"{library:14} {by_seed:32} {mean:8.4f} {'-' if error is None else f'{error:.4f}':>10} {seconds:9.0f}")
+        summary[library] = {"mean": mean, "standard_error": error, "seconds": seconds, "runs": len(runs)}
+    print(json.dumps(summary))
+
+
+def main(_):
+    wanted = {"task": FLAGS.task, "init_from": FLAGS.init_from, "learning_rate": FLAGS.learning_rate}
+    run = RUNS[FLAGS.task]
+    if FLAGS.run:
+        seed = int(FLAGS.seeds[0])
+        metric, score, seconds = score_of(run, FLAGS.run, seed)
+        with open(FLAGS.results, "a") as file:
+            file.write(json.dumps(wanted | {"library": FLAGS.run, "seed": seed, "metric": metric, "score": score,
+                                            "seconds": seconds}) + "\n")
+        return
+    for seed in FLAGS.seeds or run.seeds:
+        for library in MODULES:
+            if not matching(wanted | {"library": library, "seed": int(seed)}):
+                subprocess.run([sys.executable, *sys.argv, f"--run={library}", f"--seeds={seed}"], check=True)
+    summarize(wanted)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,98 @@
+"""`finetune` by PyTorch transformers' own heads: the rows, targets, batches and scores of `keras_bert`, another model
+and another training. What `task_scores.py` compares with."""
+
+import json
+import os
+
+import keras
+import torch
+import transformers
+from torch.nn import functional
+
+from keras_bert import BertTokenizer, find_pretrained
+from keras_bert.data import UNLABELLED
+from keras_bert.tasks import TASKS
+from keras_bert.tasks import run as run_model
+
+EPSILON, CLIP_NORM, WARMUP, WEIGHT_DECAY = 1e-6, 1.0, 0.1, 0.01  # those of `make_optimizer`
+
+
+def cross_entropy(logits, targets):
+    """The mean over the labelled of float [..., classes] and int [...]."""
+    return functional.cross_entropy(logits.flatten(0, -2), targets.flatten().long(), ignore_index=UNLABELLED)
+
+
+def squared_error(numbers, targets):
+    return functional.mse_loss(numbers[:, 0], targets)
+
+
+def cross_entropy_of_span(logits, targets):
+    return sum(cross_entropy(logits[name], targets[name]) for name in targets) / len(targets)
+
+
+# The class, the loss and the width of the output; that of None is the number of labels.
+HEADS = {
+    "classify": (transformers.AutoModelForSequenceClassification, cross_entropy, None),
+    "regress": (transformers.AutoModelForSequenceClassification, squared_error, 1),
+    "tag": (transformers.AutoModelForTokenClassification, cross_entropy, None),
+    "span": (transformers.AutoModelForQuestionAnswering, cross_entropy_of_span, 2),
+    "choice": (transformers.AutoModelForMultipleChoice, cross_entropy, 1),
+}
+
+
+class Model:
+    """A model of transformers, called as those of `keras_bert` are."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, inputs):
+        outputs = self.model(
+            input_ids=torch.tensor(inputs["input_word_ids"]), attention_mask=torch.tensor(inputs["input_mask"]),
+            token_type_ids=torch.tensor(inputs["segment_ids"]))
+        return outputs["logits"] if "logits" in outputs else dict(outputs)
+
+    @torch.inference_mode()
+    def predict_on_batch(self, inputs):
+        return keras.tree.map_structure(torch.Tensor.numpy, self(inputs))
+
+
+def finetune(train, valid, init_from, output_dir, *, task, layout, epochs, batch_size, learning_rate, seed):
+    """As `keras_bert.finetune`, whose arguments see; of its folder it writes `metrics.json` alone, with the scores of
+    all epochs."""
+    torch.manual_seed(seed)
+    folder, kind = find_pretrained(init_from), TASKS[task]
+    tokenizer = BertTokenizer.from_folder(folder)
+    examples = kind.read(train, format=layout)
+    learned = kind.learn(train, examples, max_length=kind.length)
+    encoded, valid_encoded = (learned.encode(some, tokenizer) for some in (examples, kind.read(valid, format=layout)))
+    batches, valid_batches = encoded.batched(tokenizer), valid_encoded.batched(tokenizer)
+    head, loss_of, width = HEADS[task]
+    model = head.from_pretrained(folder, num_labels=width or len(learned.labels), classifier_dropout=kind.dropout)
+    optimizer, schedule = make_optimizer(model, learning_rate, batches.steps(batch_size) * epochs)
+    forward, history = Model(model), []
+    for epoch in range(epochs):
+        model.train()
+        for inputs, targets in batches.training_dataset(batch_size, seed, epoch).as_numpy_iterator():
+            loss = loss_of(forward(inputs), keras.tree.map_structure(torch.tensor, targets))
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        model.eval()
+        history.append(learned.score(valid_encoded, run_model(forward, valid_batches, batch_size))[kind.main])
+        print(f"epoch {epoch + 1}: {kind.main} {history[-1]:.4f}")
+    os.makedirs(output_dir)
+    with open(os.path.join(output_dir, "metrics.json"), "w") as file:
+        json.dump({"main": kind.main, "history": {f"val_{kind.main}": history}}, file)
+
+
+def make_optimizer(model, learning_rate, steps):
+    """AdamW with warm-up; biases and norms do not decay."""
+    decayed, plain = [], []
+    for name, parameter in model.named_parameters():
+        (plain if name.endswith("bias") or "LayerNorm" in name else decayed).append(parameter)
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": WEIGHT_DECAY},
+                                   {"params": plain, "weight_decay": 0.0}], lr=learning_rate, eps=EPSILON)
+    return optimizer, transformers.get_linear_schedule_with_warmup(optimizer, int(steps * WARMUP), steps)

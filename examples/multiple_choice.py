@@ -1,0 +1,45 @@
+"""The best of four endings: fine-tunes an encoder on CODAH (Chen et al., 2019), scores it, asks it about three
+beginnings, and asks the SavedModel of strings that it exports once more.
+
+    python examples/multiple_choice.py --train=train.tsv --valid=dev.tsv --output_dir=endings
+
+The files are those of a fold (https://github.com/Websail-NU/CODAH).
+"""
+
+import argparse
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+import keras_bert
+
+BEGINNINGS = ["The umbrella was open because it", "The baby woke up hungry. She", "The chess player lost his queen. He"]
+ENDINGS = [
+    ["was raining.", "ate a fish.", "ran a marathon.", "was a song."],
+    ["drove to the office.", "began to cry.", "read the newspaper.", "paid her taxes."],
+    ["married the king.", "flew to the moon.", "soon lost the game.", "boiled an egg."],
+]
+
+
+def main(train, valid, init_from, output_dir):
+    model = keras_bert.finetune(train, valid, init_from, output_dir, task="choice", layout="codah", epochs=4,
+                                batch_size=16, learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
+    scores, _ = model.evaluate(model.task.read(valid, format="codah"))
+    print(f"accuracy {scores['accuracy']:.1%}, by chance 25%")
+    for beginning, endings, choice in zip(BEGINNINGS, ENDINGS, model.predict(BEGINNINGS, ENDINGS)):
+        print(f"{beginning} {endings[choice.index]} ({max(choice.probabilities):.0%})")
+
+    exported = os.path.join(output_dir, "savedmodel")
+    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.answering())
+    answers = tf.saved_model.load(exported)(BEGINNINGS, ENDINGS)
+    print(f"{exported} says", *(endings[number] for endings, number in zip(ENDINGS, answers["choice"].numpy())))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag in ("--train", "--valid", "--output_dir"):
+        parser.add_argument(flag, required=True)
+    parser.add_argument("--init_from", default="minilm")
+    main(**vars(parser.parse_args()))

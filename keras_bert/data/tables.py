@@ -1,0 +1,221 @@
+"""Tables in TSV, CSV, JSON and Parquet files, read as streams."""
+
+import csv
+import itertools
+import json
+import os
+import re
+
+from keras_bert.errors import InputError
+from keras_bert.files import reading
+
+csv.field_size_limit(2**31 - 1)  # the default refuses texts of 131,072 characters
+
+
+def read_table(path, required=(), kind=None, header=None):
+    """Opens a table.
+
+    `.tsv` has a header line and no quoting, `.csv` has a header and RFC 4180 quoting, `.jsonl` has one object a line,
+    `.json`, which is read whole, an array of objects or one object after the other; what its nested objects
+    hold are columns too, `outer.inner`. Blank lines are passed over.
+
+    Args:
+        path: the file, UTF-8.
+        required: names of columns that the table must have; None among them are passed over.
+        kind: suffix that says how to read the file; its own where None.
+        header: names of the columns of a `.tsv` or `.csv` file that has no header.
+
+    Returns:
+        (columns, rows): list of str, of JSON the keys of the first row; iterator of (row, dict of the row's values).
+        Every row has all columns, of JSON those that it lacks are None. `row` is the line or record, counted from 1,
+        the header included.
+
+    Raises:
+        InputError: names the file and the row, or says how to install pyarrow, which Parquet needs.
+    """
+    kind = kind or os.path.splitext(path)[1].lower()
+    if kind not in _READERS:
+        raise InputError(f"{path}: a data file must end in {', '.join(_READERS)}; got {kind or 'no suffix'}")
+    rows = _read(path, required, _READERS[kind](path, header))
+    return next(rows), rows
+
+
+def _read(path, required, table):
+    columns = next(table)
+    check_columns(path, columns, required)
+    yield columns
+    row = 0
+    for row, values in table:
+        yield row, values
+    if not row:
+        raise InputError(f"{path}: holds no rows")
+
+
+def check_columns(path, columns, required):
+    """Refuses a table in which two columns have one name, or which has not those of `required` that are not None."""
+    names = " ".join(", ".join(columns).split()) or "none"  # on one line
+    if len(set(columns)) < len(columns):
+        raise InputError(f"{path}: row 1: column names must differ; got {names}")
+    for name in filter(None, required):
+        if name not in columns:
+            raise InputError(f"{path}: there is no column {name!r}; the file has {names}")
+
+
+def text_of(path, row, values, column):
+    """The text in a column of a row, or an InputError."""
+    text = values.get(column)
+    if not isinstance(text, str):
+        raise InputError(f"{path}: row {row}: {column!r} must be a text; got {text!r:.40}")
+    return text
+
+
+def texts_of(path, row, values, column):
+    """The list of texts in a column of a row, or an InputError."""
+    texts = values.get(column)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{path}: row {row}: {column!r} must be a list of texts; got {texts!r:.40}")
+    return texts
+
+
+def lines(path):
+    """Yields (row, share of the file read, line) for each line of UTF-8 text."""
+    with reading(path), open(path, "rb") as file:
+        read, size = 0, os.path.getsize(path)
+        for row, line in enumerate(file, 1):
+            read += len(line)
+            try:
+                yield row, read / max(read, size), line.decode("utf-8-sig")
+            except UnicodeDecodeError as error:
+                raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason} at byte {error.start + 1}"
+                                 ) from None
+
+
+def json_lines(path):
+    """Yields (row, share of the file read, object) for each line that is not blank."""
+    for row, share, line in lines(path):
+        if line.strip():
+            try:
+                _refuse_surrogates(line, values := json.loads(line))
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{path}: row {row}: not JSON: {error}") from None
+            yield row, share, _object(path, row, values)
+
+
+def json_values(path):
+    """The values of a JSON file, one after the other: a list."""
+    values, place, decoder = [], 0, json.JSONDecoder()
+    with reading(path), open(path, encoding="utf-8-sig") as file:
+        try:
+            text = file.read().strip()
+            while place < len(text):
+                value, place = decoder.raw_decode(text, re.compile(r"\s*").match(text, place).end())
+                values.append(value)
+            _refuse_surrogates(text, values)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: not a JSON file: {error}") from None
+    return values
+
+
+def _refuse_surrogates(text, values):
+    """Raises a ValueError if a text of a JSON value has half a character, which no UTF-8 text can hold."""
+    if "\\ud" in text.lower():
+        json.dumps(values, ensure_ascii=False).encode()
+
+
+def parquet_rows(path, columns=None):
+    """Yields the names of a Parquet file's columns, then (row, share of the rows read, values) for each row.
+
+    Args:
+        columns: list of those to read, all where None.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(f"{path}: Parquet files need pyarrow: pip install pyarrow") from None
+    with reading(path):
+        file = open(path, "rb")
+    row = 0
+    try:
+        with file, parquet.ParquetFile(file) as table:
+            names, rows = table.schema_arrow.names, table.metadata.num_rows
+            yield names
+            for batch in table.iter_batches(1024, columns=columns):  # of one row group
+                for values in zip(*batch.columns):
+                    row += 1
+                    yield row, row / rows, dict(zip(batch.schema.names, (value.as_py() for value in values)))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not a Parquet file: {' '.join(str(error).split())}; "
+                         f"other files end in {', '.join(_READERS)}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
+
+
+# Readers of a table yield its columns, then (row, values).
+
+def _read_tsv(path, header):
+    stripped = ((row, line.rstrip("\r\n")) for row, _, line in lines(path))
+    return _read_cells(path, header, ((row, line.split("\t")) for row, line in stripped if line))
+
+
+def _read_csv(path, header):
+    def cells():
+        reader = csv.reader((line for _, _, line in lines(path)), strict=True)
+        try:
+            yield from ((reader.line_num, values) for values in reader if values)
+        except csv.Error as error:
+            raise InputError(f"{path}: row {reader.line_num}: {error}") from None
+
+    return _read_cells(path, header, cells())
+
+
+def _read_cells(path, header, cells):
+    columns = header or next(cells, (1, []))[1]
+    yield columns
+    for row, values in cells:
+        if len(values) != len(columns):
+            rule = f"must have {len(columns)} columns" + (" as the header" if not header else "")
+            raise InputError(f"{path}: row {row}: {rule}; got {len(values)}")
+        yield row, dict(zip(columns, values))
+
+
+def _read_json_lines(path, _):
+    return _read_objects((row, values) for row, _, values in json_lines(path))
+
+
+def _read_json(path, _):
+    values = json_values(path)
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    return _read_objects((row, _flat(_object(path, row, value))) for row, value in enumerate(values, 1))
+
+
+def _read_objects(objects):
+    first = list(itertools.islice(objects, 1))
+    columns = [name for _, values in first for name in values]
+    yield columns
+    for row, values in itertools.chain(first, objects):
+        yield row, dict.fromkeys(columns) | values
+
+
+def _read_parquet(path, _):
+    rows = parquet_rows(path)
+    yield next(rows)
+    for row, _, values in rows:
+        yield row, values
+
+
+def _flat(values):
+    """Adds what nested objects hold, under `key.inner`."""
+    return values | {f"{key}.{name}": value for key, inner in values.items() if isinstance(inner, dict)
+                     for name, value in inner.items()}
+
+
+def _object(path, row, value):
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: row {row}: must be an object; got {json.dumps(value, ensure_ascii=False)[:40]}")
+    return value
+
+
+_READERS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_json_lines, ".json": _read_json,
+            ".parquet": _read_parquet}

@@ -1,0 +1,13 @@
+"""Downstream tasks: what a file holds, what the encoder gets and learns, how answers are read off and scored."""
+
+from keras_bert.tasks.base import Encoded, Task, run
+from keras_bert.tasks.choice import Choice, MultipleChoice
+from keras_bert.tasks.classify import Classify, Intent, Prediction
+from keras_bert.tasks.regress import Regress
+from keras_bert.tasks.span import Answer, Span
+from keras_bert.tasks.tag import Entity, Tag
+
+TASKS = {task.name: task for task in (Intent, Classify, Regress, Tag, Span, MultipleChoice)}
+
+__all__ = ["TASKS", "Answer", "Choice", "Classify", "Encoded", "Entity", "Intent", "MultipleChoice", "Prediction",
+           "Regress", "Span", "Tag", "Task", "run"]

@@ -1,0 +1,165 @@
+"""One label a text or pair of texts."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from keras_bert.data import Example, read_examples
+from keras_bert.errors import InputError
+from keras_bert.models import BertClassifier
+from keras_bert.tasks.base import Encoded, Task, log_softmax
+from keras_bert.tasks.classification_scores import choose_threshold, score, score_threshold
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """The labels of one text with the highest scores (softmax probabilities), best first; `in_scope` says whether the
+    best score reaches the model's threshold, None where it has none."""
+
+    labels: list[str]
+    scores: list[float]
+    in_scope: bool | None = None
+
+    @property
+    def label(self):
+        return self.labels[0]
+
+    @property
+    def score(self):
+        return self.scores[0]
+
+
+class Texts(Task):
+    """A task whose inputs are texts, or pairs of them."""
+
+    @classmethod
+    def read(cls, path, **columns):
+        return read_examples(path, **columns)
+
+    @property
+    def columns(self):
+        return ("text", "text_pair")[:1 + self.pairs]
+
+    def takes(self):
+        return "pairs of texts" if self.pairs else "single texts"
+
+    def example(self, text, text_pair=None):
+        return Example(text, text_pair, None, None)
+
+    def check(self, path, examples, out_of_scope=None):
+        self.check_inputs(path, examples)
+
+    def check_inputs(self, path, examples):
+        if (examples[0].text_pair is not None) != self.pairs:
+            raise InputError(f"{path}: must have {'two texts' if self.pairs else 'one text'} a row as the model takes; "
+                             f"got {'one' if self.pairs else 'two'}")
+
+    def encode(self, examples, tokenizer):
+        pairs = [example.text_pair for example in examples] if self.pairs else None
+        rows = tokenizer.pack([example.text for example in examples], pairs, self.max_length)
+        labelled = bool(examples) and examples[0].label is not None
+        return Encoded(examples, rows, self.targets(examples) if labelled else None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Classify(Texts):
+    """Single-label classification (Devlin et al., 2018, section 4.1).
+
+    Args:
+        labels: names of the classes, in the order of the logits.
+        pairs: whether it takes pairs of texts.
+        threshold: a lower score means that a text is out of scope; None for tasks without one.
+    """
+
+    labels: list
+    pairs: bool = False
+    threshold: float | None = None
+
+    name, main, dropout, several = "classify", "accuracy", 0.2, True
+
+    @classmethod
+    def learn(cls, path, examples, **settings):
+        labels = sorted({example.label for example in examples})
+        if len(labels) < 2:
+            raise InputError(f"{path}: a classifier needs at least two labels; got {labels[0]}")
+        return cls(labels=labels, pairs=examples[0].text_pair is not None, **settings)
+
+    def check(self, path, examples, out_of_scope=None):
+        super().check(path, examples)
+        if out_of_scope in self.labels:
+            raise InputError(f"out_of_scope must not be a label of the training file; got {out_of_scope!r}")
+        known = {*self.labels, out_of_scope}
+        for example in examples:
+            if example.label not in known:
+                raise InputError(
+                    f"{path}: row {example.row}: label {example.label!r} does not occur in the training file")
+        if all(example.label == out_of_scope for example in examples):
+            raise InputError(f"{path}: scores need texts in scope; every row has the label {out_of_scope!r}")
+
+    def head(self, bert, dropout):
+        return BertClassifier(bert, len(self.labels), dropout)
+
+    def loss(self):
+        return super().loss() | {"metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+
+    def targets(self, examples):
+        """The class of each example, -1 for those out of scope: int32 [examples]."""
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        return np.array([numbers.get(example.label, -1) for example in examples], np.int32)
+
+    def probabilities(self, outputs):
+        """float32 [texts, labels]."""
+        return np.exp(log_softmax(np.reshape(outputs, (-1, len(self.labels))))).astype(np.float32)
+
+    def answers(self, encoded, outputs, top_k=1):
+        rows = self.probabilities(outputs)
+        best = np.argsort(-rows, axis=1, kind="stable")[:, :top_k]
+        return [
+            Prediction([self.labels[i] for i in indices], row[indices].tolist(),
+                       None if self.threshold is None else bool(row.max() >= self.threshold))
+            for indices, row in zip(best, rows)
+        ]
+
+    def score(self, encoded, outputs):
+        """See `classification_scores.score`; and `out_of_scope`, that of `score_threshold`, or None where there is no
+        threshold."""
+        in_scope, probabilities = encoded.targets >= 0, self.probabilities(outputs)
+        threshold = None
+        if self.threshold is not None:
+            reject, stand_in = self._to_refuse(encoded, probabilities)
+            threshold = score_threshold(self.threshold, probabilities.max(1), reject, stand_in)
+        return score(self.labels, probabilities[in_scope], encoded.targets[in_scope]) | {"out_of_scope": threshold}
+
+    def _to_refuse(self, encoded, probabilities):
+        """The texts that a threshold should refuse, bool [texts], and whether wrongly answered ones stand in."""
+        stand_in = bool((encoded.targets >= 0).all())
+        return (probabilities.argmax(1) != encoded.targets if stand_in else encoded.targets < 0), stand_in
+
+    def record(self, example, answer):
+        record = {"text": example.text} | ({"text_pair": example.text_pair} if self.pairs else {})
+        record |= {"label": answer.label, "score": answer.score}
+        if answer.in_scope is not None:
+            record["in_scope"] = answer.in_scope
+        if len(answer.labels) > 1:
+            record["top"] = [{"label": label, "score": score} for label, score in zip(answer.labels, answer.scores)]
+        return record
+
+    def line(self, example, answer):
+        scores = [f"{label}\t{score:.4f}" for label, score in zip(answer.labels, answer.scores)]
+        return "\t".join([*scores, example.text, *([example.text_pair] if self.pairs else [])])
+
+
+@dataclasses.dataclass(frozen=True)
+class Intent(Classify):
+    """The same with a threshold below which an answer counts as out of scope."""
+
+    name = "intent"
+
+    def tuned(self, encoded, outputs):
+        """The task with the threshold that is best on these examples; as it is where nothing should be refused."""
+        probabilities = self.probabilities(outputs)
+        reject, _ = self._to_refuse(encoded, probabilities)
+        if not reject.any():
+            return self
+        return dataclasses.replace(self, threshold=choose_threshold(probabilities.max(1), reject))

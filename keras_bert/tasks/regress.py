@@ -1,0 +1,61 @@
+"""A number for each text or pair of texts."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from keras_bert.data import iterate_examples, number
+from keras_bert.models import BertRegressor
+from keras_bert.tasks.base import needs
+from keras_bert.tasks.classify import Texts
+
+
+@dataclasses.dataclass(frozen=True)
+class Regress(Texts):
+    """Regression, as of STS-B (Devlin et al., 2018, section 4.1; GLUE: Wang et al., 2018).
+
+    Args:
+        pairs: whether it takes pairs of texts.
+    """
+
+    pairs: bool = False
+
+    name, main = "regress", "pearson"
+
+    @classmethod
+    def read(cls, path, **columns):
+        """Labels are floats."""
+        return [example if example.label is None else dataclasses.replace(example, label=number(path, example))
+                for example in iterate_examples(path, **columns)]
+
+    @classmethod
+    def learn(cls, path, examples, **settings):
+        return cls(pairs=examples[0].text_pair is not None, **settings)
+
+    def head(self, bert, dropout):
+        return BertRegressor(bert, dropout)
+
+    def loss(self):
+        return {"loss": keras.losses.MeanSquaredError()}
+
+    def targets(self, examples):
+        """float32 [examples]."""
+        return np.array([example.label for example in examples], np.float32)
+
+    def answers(self, encoded, outputs):
+        return [float(output[0]) for output in outputs]
+
+    def score(self, encoded, outputs):
+        """`pearson` and `spearman` correlations, NaN where all numbers are alike; `loss`, the mean squared error."""
+        stats = needs("scipy.stats")
+        answers = np.array(self.answers(encoded, outputs), np.float64)
+        return {"pearson": float(stats.pearsonr(answers, encoded.targets).statistic),
+                "spearman": float(stats.spearmanr(answers, encoded.targets).statistic),
+                "loss": float(np.mean((answers - encoded.targets) ** 2))}
+
+    def record(self, example, answer):
+        return {name: getattr(example, name) for name in self.columns} | {"value": answer}
+
+    def line(self, example, answer):
+        return "\t".join([f"{answer:.4f}", *(getattr(example, name) for name in self.columns)])

@@ -1,0 +1,140 @@
+"""Vectors of the texts of a file, from an encoder that is left as it is."""
+
+import itertools
+import os
+
+import numpy as np
+
+from keras_bert.convert import load_pretrained, open_source
+from keras_bert.data import TextBatches, read_examples
+from keras_bert.data.tables import lines
+from keras_bert.errors import InputError
+from keras_bert.files import check_free, reading, replacing, writing
+from keras_bert.models import load_model
+from keras_bert.models.features import CONCATENATED, LEARNED, BertFeatures
+from keras_bert.tasks import run
+from keras_bert.text import BertTokenizer
+from keras_bert.training.arguments import check_rules
+
+# Vectors [tokens, width] of a text to those to write.
+POOLING = {
+    "none": lambda vectors: vectors,
+    "cls": lambda vectors: vectors[:1],
+    "mean": lambda vectors: vectors.mean(axis=0, keepdims=True),
+}
+_TOKENS = 2**14  # whose vectors are in memory at once; 200 MB where they are 3,072 wide
+
+
+def write_features(model, input, output, features=CONCATENATED, pooling="none", text="text", text_pair=None,
+                   max_length=128, batch_size=32, overwrite=False, progress=None):
+    """Writes the vectors of texts, in their order.
+
+    `.npz` has `vectors`, float32 [texts, width]; without pooling `vectors` [tokens, width], of all texts end to end,
+    `tokens`, str [tokens], and `text_ends`, int64 [texts], the number of tokens up to each text's end. It is made in
+    memory. `.parquet` has a row a text: `text`, `tokens`, and `vectors`, a list of float32, without pooling one a
+    token; it is written as the vectors come. [CLS] and [SEP] are tokens, in means as well.
+
+    Args:
+        model: a pretrained encoder, see `open_source`, or a folder that `finetune` wrote.
+        input: `.txt` with a text a line, or a table, see `read_examples`.
+        output: `.npz` or `.parquet` file to write.
+        features: see `BertFeatures`; what has weights to learn has no place here.
+        pooling: `none`, a vector a token; `cls`, that of [CLS]; `mean`, of all tokens of a text.
+        text, text_pair: columns, see `read_examples`.
+        max_length: longest input in tokens; longer texts are cut.
+        batch_size: texts a batch.
+        overwrite: whether to replace what stands at `output`.
+        progress: called now and then with the number of texts done and that of all.
+
+    Returns:
+        (texts, tokens), how many there were.
+
+    Raises:
+        InputError: an argument is out of range, the input or the model cannot be read, the output not be written.
+    """
+    suffix = os.path.splitext(output)[1].lower()
+    check_rules(
+        ("output", output, f"a file that ends in {' or '.join(_WRITERS)}",
+         suffix in _WRITERS and not os.path.isdir(output)),
+        ("features", features, "without weights to learn", features != LEARNED),
+        ("pooling", pooling, f"one of {', '.join(POOLING)}", pooling in POOLING),
+        ("batch_size", batch_size, "at least 1", batch_size >= 1),
+    )
+    check_free(output, overwrite)
+    texts, text_pairs = _read(input, text, text_pair)
+    bert, tokenizer = _load(model)
+    extractor = BertFeatures(bert, features)
+    limit = bert.config.max_position_embeddings
+    check_rules(("max_length", max_length, f"at most {limit}, the encoder's positions", max_length <= limit))
+    packed = tokenizer.pack(texts, text_pairs, max_length)
+    chunks = _chunks(extractor, tokenizer, texts, packed, POOLING[pooling], batch_size, progress or (lambda *_: None))
+    with writing(output):
+        os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
+    with replacing(output) as part:
+        _WRITERS[suffix](part, chunks, pooling)
+    return len(texts), sum(len(ids) for ids, _ in packed)
+
+
+def _read(path, text, text_pair):
+    """The texts, and the second texts or None."""
+    if not path.lower().endswith(".txt"):
+        examples = read_examples(path, text, text_pair, label=None)
+        seconds = [example.text_pair for example in examples]
+        return [example.text for example in examples], None if seconds[0] is None else seconds
+    with reading(path):
+        texts = [line.rstrip("\r\n") for _, _, line in lines(path)]
+    if not texts:
+        raise InputError(f"{path}: must hold text; there is none")
+    return texts, None
+
+
+def _load(model):
+    """The `BertLayer` and its tokenizer."""
+    if os.path.exists(os.path.join(model, "settings.json")):
+        return load_model(model).bert, BertTokenizer.from_folder(model)
+    source = open_source(model)
+    return load_pretrained(source), source.needed_tokenizer()
+
+
+def _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress):
+    """Yields some texts, the tokens of each, and the vectors of all of them, float32 [vectors, width]."""
+    ends = np.cumsum([len(ids) for ids, _ in packed])
+    cuts = [0, *np.flatnonzero(np.diff(ends // _TOKENS)) + 1, len(packed)]
+    for begin, end in itertools.pairwise(cuts):
+        batches = TextBatches(packed[begin:end], tokenizer.pad_id)
+        outputs = run(extractor, batches, batch_size)
+        vectors = [pool(output[:length]) for output, length in zip(outputs, batches.lengths)]
+        tokens = [[tokenizer.vocabulary[i] for i in ids] for ids, _ in batches.packed]
+        yield texts[begin:end], tokens, np.concatenate(vectors)
+        progress(end, len(packed))
+
+
+def _write_npz(path, chunks, pooling):
+    _, tokens, vectors = zip(*chunks)
+    arrays = {"vectors": np.concatenate(vectors)}
+    if pooling == "none":
+        tokens = list(itertools.chain.from_iterable(tokens))
+        arrays |= {"tokens": np.concatenate(tokens), "text_ends": np.cumsum(list(map(len, tokens)), dtype=np.int64)}
+    with open(path, "wb") as file:
+        np.savez(file, **arrays)
+
+
+def _write_parquet(path, chunks, pooling):
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError("Parquet files need pyarrow: pip install pyarrow") from None
+    vector = pyarrow.list_(pyarrow.float32())
+    schema = pyarrow.schema({"text": pyarrow.string(), "tokens": pyarrow.list_(pyarrow.string()),
+                             "vectors": pyarrow.list_(vector) if pooling == "none" else vector})
+    with parquet.ParquetWriter(path, schema) as writer:
+        for texts, tokens, vectors in chunks:
+            ends = np.arange(len(vectors) + 1, dtype=np.int32) * vectors.shape[1]
+            column = pyarrow.ListArray.from_arrays(ends, vectors.ravel())
+            if pooling == "none":
+                column = pyarrow.ListArray.from_arrays(np.cumsum([0, *map(len, tokens)], dtype=np.int32), column)
+            writer.write_table(pyarrow.table([texts, tokens, column], schema))
+
+
+_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet}

@@ -1,0 +1,96 @@
+"""What the pages name exists: links, commands with their flags, names of the package; and what they repeat agrees."""
+
+import functools
+import importlib
+import pathlib
+import pkgutil
+import re
+import shlex
+
+import pytest
+from absl import flags
+
+from keras_bert.cli import COMMANDS
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md")])
+OF_BEAM = {"runner"}  # a flag inside --beam_args
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(text):
+    """The code between fences."""
+    return re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def codes(text):
+    """Lines of code, and code within sentences, each as one line."""
+    lines = "".join(blocks(text)).replace("\\\n", " ").splitlines()
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [*lines, *(" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose))]
+
+
+def numbers(text):
+    return set(re.findall(r"\d[\d.,e+-]*\d|\d", text))
+
+
+@functools.cache
+def flags_of(command):
+    values = flags.FlagValues()
+    importlib.import_module(f"keras_bert.commands.{re.sub('[ -]', '_', command)}").define(values)
+    return values
+
+
+def complaint(line):
+    """What the command line would say against a command; None where that is nothing."""
+    _, name, *rest = shlex.split(re.sub(r"=N\b", "=1", line), comments=True)  # N stands for a number
+    if rest and f"{name} {rest[0]}" in COMMANDS:
+        name, rest = f"{name} {rest[0]}", rest[1:]
+    if name == "COMMAND":
+        return None
+    if name not in COMMANDS:
+        return f"{line}: no such command"
+    try:
+        flags_of(name)([name, *rest])
+    except flags.Error as error:
+        return None if "--help" in rest else f"{line}: {error}"
+
+
+@each_page
+def test_relative_links_lead_somewhere(page):
+    targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@each_page
+def test_commands_take_the_flags_that_pages_give_them(page):
+    commands = [code for code in codes(page.read_text()) if code.startswith("keras-bert ")]
+    assert [said for said in map(complaint, commands) if said] == []
+
+
+@each_page
+def test_flags_by_themselves_are_some_commands(page):
+    known = OF_BEAM.union(*map(flags_of, COMMANDS))
+    named = [name for code in codes(page.read_text()) if code.startswith("--")
+             for name in re.findall(r"--(\w+)", code)]
+    assert [name for name in named if not {name, name.removeprefix("no")} & known] == []
+
+
+@each_page
+def test_names_of_the_package_can_be_imported(page):
+    for name in re.findall(r"\bkeras_bert(?:\.\w+)+", page.read_text()):
+        pkgutil.resolve_name(name)
+
+
+def test_figures_on_the_performance_page_stand_on_another_page():
+    page = ROOT / "docs/performance.md"
+    others = "".join(other.read_text() for other in PAGES if other != page and other.name != "README.ko.md")
+    assert numbers(page.read_text()) - numbers(others) == set()
+
+
+def test_the_korean_readme_has_the_code_and_the_figures_of_the_english_one():
+    english, korean = ((ROOT / name).read_text() for name in ("README.md", "README.ko.md"))
+    code = [[re.sub(" *# .*", "", block) for block in blocks(text)] for text in (english, korean)]
+    assert code[0] == code[1]
+    assert numbers(english) - numbers(korean) == set()

@@ -1,0 +1,139 @@
+"""`keras-bert features`: vectors of texts in files."""
+
+import dataclasses
+import json
+import os
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bert.layers import BertLayer
+from keras_bert.models.features import BertFeatures
+from keras_bert.text import BertTokenizer
+from keras_bert.training import features as features_module
+
+from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
+
+TEXTS = ["play some music", "", "turn the light on please", "book a flight now . what time is it today ?", "lamp"] * 3
+LONGEST = 12  # tokens
+TOKENIZER = BertTokenizer(TINY_VOCABULARY)
+
+
+@pytest.fixture(scope="module")
+def deep_bert():
+    return randomize(BertLayer(dataclasses.replace(TINY, num_hidden_layers=4)))
+
+
+@pytest.fixture
+def extract(run, tmp_path, deep_bert, monkeypatch):
+    """Runs the command on the encoder in batches of two; `texts.txt` is in `tmp_path`."""
+    monkeypatch.setattr(features_module, "_TOKENS", 30)  # several chunks
+    write_huggingface(tmp_path / "pretrained", deep_bert)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+
+    def call(*flags, input="texts.txt", output="out.npz"):
+        return run("features", f"--model={tmp_path}/pretrained", f"--input={tmp_path}/{input}",
+                   f"--output={tmp_path}/{output}", "--batch_size=2", *flags)
+
+    return call
+
+
+def read(path, pooling):
+    """What a file holds as a list of (tokens or None, vectors [tokens, width] or [1, width]) of each text."""
+    if path.suffix == ".parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        with parquet.ParquetFile(path) as file:
+            groups = [file.read_row_group(number).to_pylist() for number in range(file.num_row_groups)]
+        assert max(sum(len(row["tokens"]) for row in group) for group in groups) <= 30 + LONGEST
+        rows = [row for group in groups for row in group]
+        assert [row["text"] for row in rows] == TEXTS
+        return [(row["tokens"], np.array(row["vectors"] if pooling == "none" else [row["vectors"]], np.float32))
+                for row in rows]
+    with np.load(path, allow_pickle=False) as file:
+        assert file["vectors"].dtype == np.float32
+        if pooling != "none":
+            assert file.files == ["vectors"]
+            return [(None, vector[None]) for vector in file["vectors"]]
+        assert file["text_ends"].dtype == np.int64 and file["text_ends"][-1] == len(file["vectors"])
+        vectors, tokens = (np.split(file[key], file["text_ends"][:-1]) for key in ("vectors", "tokens"))
+        return [(some.tolist(), rows) for some, rows in zip(tokens, vectors, strict=True)]
+
+
+@pytest.mark.parametrize("suffix,pooling,pool", [
+    (".npz", "none", lambda x: x), (".parquet", "none", lambda x: x),
+    (".npz", "mean", lambda x: x.mean(axis=0)[None]), (".parquet", "cls", lambda x: x[:1])])
+def test_vectors_are_those_of_each_text_alone_in_order(extract, deep_bert, tmp_path, suffix, pooling, pool):
+    status, output, messages = extract(f"--pooling={pooling}", output=f"new/out{suffix}")
+    pieces = [["[CLS]", *TOKENIZER.tokenize(text), "[SEP]"] for text in TEXTS]
+    assert (status, messages) == (0, [])
+    assert output == [f"{tmp_path}/new/out{suffix}: 15 texts, {sum(map(len, pieces))} tokens"]
+    assert os.listdir(tmp_path / "new") == [f"out{suffix}"]
+    found = read(tmp_path / "new" / f"out{suffix}", pooling)
+    for text, wanted, (tokens, vectors) in zip(TEXTS, pieces, found, strict=True):
+        assert tokens == (None if suffix == ".npz" and pooling != "none" else wanted)
+        alone = BertFeatures(deep_bert, "concat-last-4")(TOKENIZER([text]))
+        np.testing.assert_allclose(vectors, pool(ops.convert_to_numpy(alone)[0]), rtol=0, atol=5e-6)
+
+
+def test_pairs_from_columns_are_cut_to_max_length(extract, deep_bert, tmp_path):
+    pairs = [("play some music", "now"), ("turn on the light", "turn the lamp off please")]
+    rows = [json.dumps({"first": first, "second": second}) for first, second in pairs]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(rows))
+    assert extract("--text=first", "--text_pair=second", "--max_length=9", "--features=layer-1",
+                   input="pairs.jsonl")[0] == 0
+    found = read(tmp_path / "out.npz", "none")
+    assert found[1][0] == "[CLS] turn on the [SEP] turn the lamp [SEP]".split()
+    for pair, (_, vectors) in zip(pairs, found, strict=True):
+        wanted = deep_bert.encode(TOKENIZER(*([text] for text in pair), max_length=9))["encoder_outputs"][0]
+        np.testing.assert_allclose(vectors, ops.convert_to_numpy(wanted)[0], rtol=0, atol=5e-6)
+
+
+def test_the_encoder_of_a_folder_that_finetune_wrote(run, trained, tmp_path):
+    (tmp_path / "texts.txt").write_text("play\n")
+    status, _, _ = run("features", f"--model={trained}", f"--input={tmp_path}/texts.txt", "--features=last",
+                       f"--output={tmp_path}/out.npz")
+    model = keras.saving.load_model(trained / "model.keras")
+    wanted = model.bert(BertTokenizer.from_folder(trained)(["play"]))[1]
+    assert status == 0
+    (_, vectors), = read(tmp_path / "out.npz", "none")
+    np.testing.assert_allclose(vectors, ops.convert_to_numpy(wanted)[0], rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("flags,status,words", [
+    (["--output="], 1, ["output must be a file that ends in .npz or .parquet; got ''"]),
+    (["--output=out.csv"], 1, ["output must be a file that ends in .npz or .parquet; got 'out.csv'"]),
+    (["--features=layer-5"], 1, ["features must be one of", "layer-N with N from 0 to 4; got 'layer-5'"]),
+    (["--features=weighted-all"], 1, ["features must be without weights to learn; got 'weighted-all'"]),
+    (["--pooling=max"], 2, ["--pooling", "max"]),
+    (["--max_length=129"], 1, ["max_length must be at most 128, the encoder's positions; got 129"]),
+    (["--max_length=2"], 1, ["max_length must be at least 3; got 2"]),
+    (["--batch_size=0"], 1, ["batch_size must be at least 1; got 0"]),
+    (["--model=nowhere"], 1, ["nowhere"]),
+    (["--input=/nowhere.txt"], 1, ["/nowhere.txt"]),
+    (["--input=/nowhere.xlsx"], 1, ["/nowhere.xlsx", ".tsv"]),
+])
+def test_bad_usage_is_one_line_and_leaves_nothing(extract, tmp_path, flags, status, words):
+    before = sorted(tmp_path.rglob("*"))
+    got, output, messages = extract(*flags)
+    assert (got, output, len(messages)) == (status, [], 1) and all(word in messages[0] for word in words), messages
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("content,message", [
+    (b"", "must hold text; there is none"), (b"a\n\xff\n", "row 2: must be UTF-8 text: invalid start byte at byte 1")])
+def test_bad_texts_are_named(extract, tmp_path, content, message):
+    (tmp_path / "bad.txt").write_bytes(content)
+    assert extract(input="bad.txt") == (1, [], [f"keras-bert: {tmp_path}/bad.txt: {message}"])
+
+
+def test_what_stands_there_is_kept_until_the_new_file_is_whole(extract, tmp_path, monkeypatch):
+    (tmp_path / "out.npz").write_text("old")
+    assert extract()[2] == [f"keras-bert: {tmp_path}/out.npz: exists already; name another path or pass --overwrite"]
+    with monkeypatch.context() as patched:
+        patched.setattr(features_module, "run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert extract("--overwrite")[0] == 130
+    assert (tmp_path / "out.npz").read_text() == "old" and not (tmp_path / "out.npz.part").exists()
+    assert extract("--overwrite")[0] == 0
+    assert len(read(tmp_path / "out.npz", "none")) == len(TEXTS)

@@ -1,0 +1,219 @@
+"""What the readers of texts, questions and choices make of their files."""
+
+import csv
+import json
+import tracemalloc
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+from keras_bert.data.choices import ChoiceExample, read_choices
+from keras_bert.data.examples import Example, iterate_examples, number, read_examples
+from keras_bert.data.formats import FORMATS
+from keras_bert.data.questions import QuestionExample, read_questions
+
+from conftest import DATA, needs_data
+
+
+def write(path, content):
+    path.write_bytes(content.encode())
+    return path
+
+
+def write_parquet(path, rows, **options):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path, **options)
+    return path
+
+
+# Tables.
+
+CELLS = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
+
+
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], deadline=None)
+@hypothesis.given(st.lists(st.tuples(CELLS, CELLS, CELLS.filter(bool)), min_size=1, max_size=5),
+                  st.sampled_from(["", "\ufeff"]), st.sampled_from(["\n", "\r\n"]))
+def test_all_tables_read_alike(tmp_path, rows, bom, end):
+    names = ("text", "text_pair", "label")
+    expected = [(*row, number) for number, row in enumerate(rows, 1)]
+    objects = [dict(zip(names, row)) for row in rows]
+    write(tmp_path / "a.tsv", bom + "".join("\t".join(row) + end for row in (names, *rows)))
+    with open(tmp_path / "a.csv", "w", encoding="utf-8-sig" if bom else "utf-8", newline="") as file:
+        csv.writer(file, lineterminator=end).writerows([names, *rows])
+    write(tmp_path / "a.jsonl", bom + "".join(json.dumps(values) + end for values in objects))
+    write(tmp_path / "a.json", bom + json.dumps(objects, ensure_ascii=False, indent=1).replace("\n", end))
+    write_parquet(tmp_path / "a.parquet", objects)
+    for suffix, header in ((".tsv", 1), (".csv", 1), (".jsonl", 0), (".json", 0), (".parquet", 0)):
+        examples = [(e.text, e.text_pair, e.label, e.row - header) for e in read_examples(tmp_path / f"a{suffix}")]
+        assert examples == expected, suffix
+
+
+def test_texts_keep_what_other_readers_take_for_ends_of_lines(tmp_path):
+    path = write(tmp_path / "a.tsv", 'text\tlabel\na\rb\x85c\u2028"d\tx\n')
+    assert read_examples(path) == [Example('a\rb\x85c\u2028"d', None, "x", 2)]
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl", ".parquet"])
+def test_tables_are_streams(tmp_path, suffix):
+    path, rows = tmp_path / f"a{suffix}", [{"text": f"{i:0100}", "label": "x"} for i in range(20_000)]
+    if suffix == ".parquet":
+        write_parquet(path, rows, row_group_size=1000)
+    elif suffix == ".jsonl":
+        write(path, "\n".join(map(json.dumps, rows)))
+    else:
+        write(path, "\n".join((",\t"[suffix == ".tsv"]).join(row) for row in (rows[0], *map(dict.values, rows))))
+    next(iterate_examples(path))  # what is imported
+    tracemalloc.start()
+    assert sum(1 for _ in iterate_examples(path)) == len(rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500_000  # of two million characters
+
+
+def test_labels_are_texts_and_may_be_numbers(tmp_path):
+    path = write(tmp_path / "a.jsonl", "".join(f'{{"text": "a", "label": {label}}}\n' for label in ("2", "0.5", '"x"')))
+    examples = read_examples(path)
+    assert [example.label for example in examples] == ["2", "0.5", "x"]
+    assert [number(path, example) for example in examples[:2]] == [2.0, 0.5]
+
+
+def test_second_texts_are_those_of_the_first_row(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "y", "text_pair": "c"}\n')
+    assert [example.text_pair for example in read_examples(path)] == [None, None]
+
+
+# Published layouts, one row each as the releases have it.
+
+@pytest.mark.parametrize("format, content, expected", [
+    ("cola", "gj04\t1\t\tOur friends won't.\nbc\t0\t*\t\"We yelled.\n", ("Our friends won't.", None, "1", 1)),
+    ("sst2", "sentence\tlabel\nhide new secretions \t0\n", ("hide new secretions ", None, "0", 2)),
+    ("mrpc", "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t7\t8\tAmrozi \" said\tReferring\r\n",
+     ('Amrozi " said', "Referring", "1", 2)),
+    ("qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\t\"Why?\tHow?\t0\n",
+     ('"Why?', "How?", "0", 2)),
+    ("stsb", "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+             "0\tmain\tMSRvid\t2012\t1\tnone\tnone\tA plane.\tAn air plane.\t5.000\n",
+     ("A plane.", "An air plane.", "5.000", 2)),
+    ("mnli", "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
+             "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n0\t1\t1n\tg\t(\t(\t(\t(\tOne.\tTwo.\tx\tneutral\n",
+     ("One.", "Two.", "neutral", 2)),
+    ("qnli", "index\tquestion\tsentence\tlabel\n0\tWhen?\tThen.\tentailment\n", ("When?", "Then.", "entailment", 2)),
+    ("rte", "index\tsentence1\tsentence2\tlabel\n0\tNo.\tYes.\tnot_entailment\n", ("No.", "Yes.", "not_entailment", 2)),
+    ("wnli", "index\tsentence1\tsentence2\tlabel\n0\tA pin.\tIt.\t1\n", ("A pin.", "It.", "1", 2)),
+    ("nsmc", "id\tdocument\tlabel\n1\t\t0\n2\t굳 ㅋ\t1\n", ("", None, "0", 2)),
+    ("kornli", "sentence1\tsentence2\tgold_label\n가\t나\tneutral\n", ("가", "나", "neutral", 2)),
+    ("korsts", "genre\tfilename\tyear\tid\tscore\tsentence1\tsentence2\nm\tM\t2\t1\t3.8\t가\t\"나\n",
+     ("가", '"나', "3.8", 2)),
+    ("klue-tc", '[{"guid": "y-0", "title": "유튜브", "label": "생활문화"}]', ("유튜브", None, "생활문화", 1)),
+    ("klue-nli", '[{"premise": "가", "hypothesis": "나", "gold_label": "neutral", "author": "a"}]',
+     ("가", "나", "neutral", 1)),
+    ("klue-sts", '[{"sentence1": "가", "sentence2": "나", "labels": {"label": 3.7, "real-label": 3.71}}]',
+     ("가", "나", "3.7", 1)),
+])
+def test_published_layouts(tmp_path, format, content, expected):
+    path = write(tmp_path / "file.txt", content)
+    assert next(iterate_examples(path, format=format)) == Example(*expected)
+    assert next(iterate_examples(path, label=None, format=format)) == Example(*expected[:2], None, expected[3])
+
+
+def test_every_layout_is_tested():
+    (mark,) = test_published_layouts.pytestmark
+    assert [values[0] for values in mark.args[1]] == list(FORMATS)
+
+
+@needs_data
+@pytest.mark.parametrize("name, format, count, labels", [
+    ("glue/CoLA/fewshot16-42_train.tsv", "cola", 32, {"0", "1"}),
+    ("glue/SST-2/fewshot16-42_train.tsv", "sst2", 32, {"0", "1"}),
+    ("glue/MRPC/fewshot16-42_train.tsv", "mrpc", 32, {"0", "1"}),
+    ("glue/QNLI/fewshot16-42_train.tsv", "qnli", 32, {"entailment", "not_entailment"}),
+    ("glue/RTE/fewshot16-42_train.tsv", "rte", 32, {"entailment", "not_entailment"}),
+    ("ko/nsmc/train_rebuilt.txt", "nsmc", 43_724, {"0", "1"}),
+    ("ko/kornlu/KorNLI/xnli.dev.ko.tsv", "kornli", 2490, {"contradiction", "entailment", "neutral"}),
+])
+def test_real_files_of_classes(name, format, count, labels):
+    examples = read_examples(DATA / name, format=format)
+    assert len(examples) == count and {example.label for example in examples} == labels
+
+
+@needs_data
+@pytest.mark.parametrize("name, format, count, mean", [
+    ("glue/STS-B/fewshot16-42_dev.tsv", "stsb", 32, 2.5499), ("ko/kornlu/KorSTS/sts-dev.tsv", "korsts", 1500, 2.3639),
+    ("ko/kornlu/KorSTS/sts-train.tsv", "korsts", 5749, 2.7010)])
+def test_real_files_of_numbers(name, format, count, mean):
+    numbers = [number(name, example) for example in iterate_examples(DATA / name, format=format)]
+    assert len(numbers) == count and 0 <= min(numbers) and max(numbers) <= 5
+    assert abs(sum(numbers) / count - mean) < 1e-4
+
+
+# Questions.
+
+def test_squad_files(tmp_path):
+    questions = [{"id": "a", "question": "Who?", "answers": [{"text": "é", "answer_start": 1}] * 2},
+                 {"id": "b", "question": "Why?", "answers": [], "is_impossible": True, "plausible_answers": [{}]},
+                 {"id": "c", "question": "How?"}]
+    paragraphs = [{"context": "😀é", "qas": questions[:1]}, {"context": "x", "qas": questions[1:]}]
+    path = write(tmp_path / "a.json", "\ufeff" + json.dumps({"version": "v2.0", "data": [{"paragraphs": paragraphs}]}))
+    assert list(read_questions(path)) == [
+        QuestionExample("a", "Who?", "😀é", [("é", 1)] * 2, False, "article 1, paragraph 1, question 1 (id a)"),
+        QuestionExample("b", "Why?", "x", [], True, "article 1, paragraph 2, question 1 (id b)"),
+        QuestionExample("c", "How?", "x", [], False, "article 1, paragraph 2, question 2 (id c)")]
+
+
+def test_rows_of_questions(tmp_path):
+    rows = [{"id": "a", "question": "Who?", "context": "bc", "answers": {"text": ["c"], "answer_start": [1]}},
+            {"id": "b", "question": "Why?", "context": "x", "answers": {"text": [], "answer_start": []}},
+            {"id": "c", "question": "How?", "context": "x", "answers": None}]
+    write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    write_parquet(tmp_path / "a.parquet", rows)
+    for name in ("a.jsonl", "a.parquet"):
+        assert list(read_questions(tmp_path / name)) == [
+            QuestionExample("a", "Who?", "bc", [("c", 1)], False, "row 1 (id a)"),
+            QuestionExample("b", "Why?", "x", [], True, "row 2 (id b)"),
+            QuestionExample("c", "How?", "x", [], False, "row 3 (id c)")]
+
+
+@needs_data
+@pytest.mark.parametrize("name, count, impossible", [("xquad/xquad.en.json", 1190, 0),
+                                                     ("squad/dev-v2.0-small.json", 14, 6)])
+def test_real_files_of_questions(name, count, impossible):
+    examples = list(read_questions(DATA / "qa" / name))
+    assert (len(examples), sum(example.impossible for example in examples)) == (count, impossible)
+    assert len({example.place for example in examples}) == count
+    assert all(example.answers for example in examples if not example.impossible)
+
+
+# Choices.
+
+def test_tables_of_choices(tmp_path):
+    write(tmp_path / "a.tsv", "label\tchoice1\tchoice0\tprompt\n1\tb\ta\tp\n")
+    write(tmp_path / "a.csv", 'prompt,choice0,choice1,label\r\np,a,"b",1\r\n')
+    write(tmp_path / "a.jsonl", '{"prompt": "p", "choices": ["a", "b"], "label": 1}')
+    write_parquet(tmp_path / "a.parquet", [{"prompt": "p", "choices": ["a", "b"], "label": 1}])
+    for name, row in (("a.tsv", 2), ("a.csv", 2), ("a.jsonl", 1), ("a.parquet", 1)):
+        assert list(read_choices(tmp_path / name)) == [ChoiceExample("p", ["a", "b"], 1, row)]
+
+
+def test_swag_files(tmp_path):
+    path = write(tmp_path / "val.csv", ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,"
+                                       "ending3,label\n0,v,1,He sits. She,He sits.,She,gold,\"a, b.\",c.,d.,e.,2\n")
+    choices = ["She a, b.", "She c.", "She d.", "She e."]
+    assert list(read_choices(path, "swag")) == [ChoiceExample("He sits.", choices, 2, 2)]
+    path = write(tmp_path / "test.csv", "sent1,sent2,ending0,ending1\nHe sits.,She,a.,b.\n")
+    assert list(read_choices(path, "swag")) == [ChoiceExample("He sits.", ["She a.", "She b."], None, 2)]
+
+
+@needs_data
+@pytest.mark.parametrize("name, format, count, right", [
+    ("codah/fold0_dev.tsv", "codah", 556, [149, 140, 124, 143]),
+    ("codah/fold0_train.tsv", "codah", 1665, [426, 402, 404, 433]),
+    ("swag_hf_sample.json", "swag", 10, None)])
+def test_real_files_of_choices(name, format, count, right):
+    examples = list(read_choices(DATA / "multiple_choice" / name, format))
+    assert len(examples) == count and {len(example.choices) for example in examples} == {4}
+    labels = [example.label for example in examples]
+    assert right is None or [labels.count(i) for i in range(4)] == right

@@ -1,0 +1,250 @@
+"""Mistakes in the files of the tasks: one line each, with the file and the row or the place."""
+
+import functools
+import json
+import sys
+
+import pytest
+
+from keras_bert.data.choices import read_choices
+from keras_bert.data.examples import iterate_examples, number
+from keras_bert.data.questions import read_questions
+from keras_bert.data.tagged import read_tagged, to_bio
+from keras_bert.errors import InputError
+
+
+def read_numbers(path, **options):
+    return [number(path, example) for example in iterate_examples(path, **options)]
+
+
+def refusal(read, path):
+    with pytest.raises(InputError) as error:
+        list(read(path))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("content, message", [
+    ("", ": there is no column 'text'; the file has none"),
+    ("text\tlabel\n", ": holds no rows"),
+    ("text\tintent\na\tb\n", ": there is no column 'label'; the file has text, intent"),
+    ("text\tlabel\na\tb\n\na\n", ": row 4: must have 2 columns as the header; got 1"),
+    ("text\tlabel\na\tb\tc\n", ": row 2: must have 2 columns as the header; got 3"),
+    ("text\tlabel\ttext\na\tb\tc\n", ": row 1: column names must differ; got text, label, text"),
+    ("text\tlabel\na\t\n", ": row 2: 'label' must be a label; got ''"),
+    (b"text\tlabel\na\tb\n\xed\x95\tb\n", ": row 3: must be UTF-8 text: invalid continuation byte at byte 1"),
+    ("text\tlabel\na\tb\n".encode("utf-16"), ": row 1: must be UTF-8 text: invalid start byte at byte 1"),
+])
+def test_tsv(tmp_path, content, message):
+    check(iterate_examples, tmp_path / "a.tsv", content, message)
+
+
+@pytest.mark.parametrize("content, message", [
+    ('text,label\n"a,b\n', ": row 2: unexpected end of data"),
+    ('text,label\na,b\n"a" b,c\n', ": row 3: ',' expected after '\"'"),
+    ('"no\nheader","x"\na,b\n', ": there is no column 'text'; the file has no header, x"),
+])
+def test_csv(tmp_path, content, message):
+    check(iterate_examples, tmp_path / "a.csv", content, message)
+
+
+@pytest.mark.parametrize("content, message", [
+    ('{"text": "a", "label": "b"}\n{"text": ', ": row 2: not JSON: Expecting value: line 1 column 10 (char 9)"),
+    ('{"text": "a", "label": "b"}\n\n7\n', ": row 3: must be an object; got 7"),
+    ('{"text": "a", "label": "b"}\n{"text": ["c\\n"]}', ": row 2: 'text' must be a text; got ['c\\n']"),
+    ('{"text": "a", "label": true}', ": row 1: 'label' must be a label; got True"),
+    ('{"text": "a", "label": NaN}', ": row 1: 'label' must be a label; got nan"),
+    ('{"text": "\\ud83d", "label": "b"}', ": row 1: not JSON: 'utf-8' codec can't encode"),
+    ("[" * 100_000, ": row 1: not JSON: maximum recursion depth exceeded"),
+])
+def test_json_lines(tmp_path, content, message):
+    check(iterate_examples, tmp_path / "a.jsonl", content, message, str.startswith)
+
+
+@pytest.mark.parametrize("format, content, message", [
+    ("klue-nli", '[{"premise": "a"}, ', ": not a JSON file: Expecting value: line 1 column 19 (char 18)"),
+    ("klue-nli", b'[{"premise": "\xff"}]', ": not a JSON file: 'utf-8' codec can't decode byte 0xff in position 14: "
+                                            "invalid start byte"),
+    ("klue-tc", '["title"]', ": row 1: must be an object; got \"title\""),
+    ("klue-sts", '[{"sentence1": "a", "sentence2": "b", "labels": 3.5}]',
+     ": there is no column 'labels.label'; the file has sentence1, sentence2, labels"),
+    ("cola", "gj04\t1\t\ta\ngj04\t1\tb\n", ": row 2: must have 4 columns; got 3"),
+    ("qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tWhy?\n",
+     ": row 2: must have 6 columns as the header; got 4"),
+    ("GLUE", "text\tlabel\na\tb\n", ": format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, nsmc, "
+                                    "kornli, korsts, klue-tc, klue-nli, klue-sts; got 'GLUE'"),
+])
+def test_published_layouts(tmp_path, format, content, message):
+    check(functools.partial(iterate_examples, format=format), tmp_path / "a.tsv", content, message)
+
+
+@pytest.mark.parametrize("score", ["good", "nan", "inf", "1e999", "3,5"])
+def test_numbers(tmp_path, score):
+    check(read_numbers, tmp_path / "a.tsv", f"text\tlabel\na\t1\nb\t{score}\n",
+          f": row 3: 'label' must be a number; got {score!r}")
+
+
+@pytest.mark.parametrize("content, message", [
+    ("play\tO\n\nfly\tB_X\n", ": row 3: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'B_X'"),
+    ("fly\tM-X\n", ": row 1: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'M-X'"),
+    ("play O\n# a comment\nfly\n", ": row 3: must have 2 columns as the rows before; got 1"),
+    ("play\tO\n \tO\n", ": row 2: must have a word in the first column; got ' '"),
+    (b"play\tO\n\xff\tO\n", ": row 2: must be UTF-8 text: invalid start byte at byte 1"),
+    ("\n# nothing\n-DOCSTART-\tO\n\n", ": holds no sentences"),
+])
+def test_conll(tmp_path, content, message):
+    check(read_tagged, tmp_path / "a.conll", content, message)
+
+
+@pytest.mark.parametrize("values, message", [
+    ({"words": ["a", "b"], "tags": ["O"]}, ": row 1: must have as many tags as words, 2; got 1"),
+    ({"words": "a b", "tags": ["O"]}, ": row 1: 'words' must be a list of texts; got 'a b'"),
+    ({"tokens": ["a"], "tags": [1]}, ": row 1: 'tags' must be a list of texts; got [1]"),
+    ({"sentence": "a"}, ": row 1: 'words' must be a list of texts; got None"),
+])
+def test_rows_of_words(tmp_path, values, message):
+    check(read_tagged, tmp_path / "a.jsonl", json.dumps(values), message)
+
+
+@pytest.mark.parametrize("content, message", [
+    ("가\tB-PS\n나\tI_PS\n", ": row 2: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'I_PS'"),
+    ("가\n", ": row 1: must have a character and a tag; got '가'"),
+    ("가 나\tO\n", ": row 1: must have as many tags as words, 2; got 1"),
+])
+def test_klue_ner(tmp_path, content, message):
+    check(functools.partial(read_tagged, format="klue-ner"), tmp_path / "a.tsv", content, message)
+
+
+@pytest.mark.parametrize("tags, message", [
+    ("O O\n", "/seq.out: row 2: must have as many tags as words, 1; got 0"),
+    ("O\nO\n", "/seq.out: row 1: must have as many tags as words, 2; got 1"),
+    ("O slot\nO\n", "/seq.out: row 1: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'slot'"),
+    (None, "/seq.out: cannot be read: No such file or directory"),
+])
+def test_snips(tmp_path, tags, message):
+    (tmp_path / "seq.in").write_text("play music\nstop\n")
+    if tags:
+        (tmp_path / "seq.out").write_text(tags)
+    assert refusal(read_tagged, tmp_path) == f"{tmp_path}{message}"
+
+
+QUESTION = {"id": "q7", "question": "Who?"}
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"answers": [{"text": "b", "answer_start": 0}]},
+     " (id q7), answer 1: context[start:start+1] must be the answer, 'b'; got 'a' at 0"),
+    ({"answers": [{"text": "c", "answer_start": -1}]},
+     " (id q7), answer 1: context[start:start+1] must be the answer, 'c'; got '' at -1"),
+    ({"answers": [{"text": "b", "answer_start": "1"}]}, " (id q7), answer 1: 'answer_start' must be a whole number; "
+                                                         "got '1'"),
+    ({"answers": [{"text": "", "answer_start": 0}]},
+     " (id q7), answer 1: context[start:start+0] must be the answer, ''; got '' at 0"),
+    ({"answers": [{"answer_start": 0}]}, " (id q7), answer 1: 'text' must be a text; got None"),
+    ({"answers": {"text": ["b"], "answer_start": [1]}},
+     " (id q7): 'answers' must be a list; got {'text': ['b'], 'answer_start': [1]}"),
+    ({"answers": ["b"]}, " (id q7), answer 1: must be an object; got 'b'"),
+    ({"answers": [{"text": "b", "answer_start": 1}], "is_impossible": True},
+     " (id q7): an impossible question must have no answers; got 1"),
+    ({"is_impossible": "no"}, " (id q7): 'is_impossible' must be true or false; got 'no'"),
+    ({"id": 7}, ": 'id' must be a text; got 7"),
+    ({"question": None}, " (id q7): 'question' must be a text; got None"),
+])
+def test_questions(tmp_path, changes, message):
+    paragraphs = [{"context": "", "qas": []}, {"context": "abc", "qas": [QUESTION, QUESTION | changes]}]
+    check(read_questions, tmp_path / "a.json", json.dumps({"data": [{"paragraphs": []}, {"paragraphs": paragraphs}]}),
+          f": article 2, paragraph 2, question 2{message}")
+
+
+@pytest.mark.parametrize("content, message", [
+    ("", ": must hold one JSON object, as SQuAD's files do"),
+    ("[]", ": must hold one JSON object, as SQuAD's files do"),
+    ("{", ": not a JSON file: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    ("{}", ": 'data' must be a list; got None"),
+    ('{"data": []}', ": holds no questions"),
+    ('{"data": [[]]}', ": article 1: must be an object; got []"),
+    ('{"data": [{"paragraphs": [{"qas": []}]}]}', ": article 1, paragraph 1: 'context' must be a text; got None"),
+    ('{"data": [{"paragraphs": [{"context": "a"}]}]}', ": article 1, paragraph 1: 'qas' must be a list; got None"),
+])
+def test_squad(tmp_path, content, message):
+    check(read_questions, tmp_path / "a.json", content, message)
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"answers": {"text": ["a"], "answer_start": [1]}},
+     ": row 1 (id q7), answer 1: context[start:start+1] must be the answer, 'a'; got 'b' at 1"),
+    ({"answers": {"text": ["a"], "answer_start": []}},
+     ": row 1: answers must have as many starts as texts, 1; got 0"),
+    ({"answers": [{"text": "a", "answer_start": 0}]},
+     ": row 1: 'answers' must be an object; got [{'text': 'a', 'answer_start': 0}]"),
+    ({"context": ["ab"]}, ": row 1: 'context' must be a text; got ['ab']"),
+])
+def test_rows_of_questions(tmp_path, changes, message):
+    check(read_questions, tmp_path / "a.jsonl", json.dumps(QUESTION | {"context": "ab"} | changes), message)
+
+
+CHOICES = '{"prompt": "p", "choices": ["a", "b"], "label": 1}\n'
+
+
+@pytest.mark.parametrize("name, content, message", [
+    ("a.csv", "prompt,choice0,label\np,a,0\n", ": row 2: must have two choices or more; got 1"),
+    ("a.csv", "prompt,choice0,choice2,label\np,a,b,0\n", ": row 2: 'choice1' must be a text; got None"),
+    ("a.csv", "prompt,choice0,choice1,label\np,a,b,2\n", ": row 2: 'label' must be a number from 0 to 1; got '2'"),
+    ("a.csv", "text,choice0,choice1\np,a,b\n", ": there is no column 'prompt'; the file has text, choice0, choice1"),
+    ("a.jsonl", CHOICES.replace("1", "-1"), ": row 1: 'label' must be a number from 0 to 1; got -1"),
+    ("a.jsonl", CHOICES.replace("1", "true"), ": row 1: 'label' must be a number from 0 to 1; got True"),
+    ("a.jsonl", CHOICES + '{"prompt": "p", "choices": ["a", "b"]}',
+     ": row 2: 'label' must be a number from 0 to 1; got None"),
+    ("a.jsonl", CHOICES + CHOICES.replace('"b"', '"b", "c"'),
+     ": row 2: must have 2 choices as the first row; got 3"),
+    ("a.jsonl", CHOICES.replace('["a", "b"]', '"ab"'), ": row 1: 'choices' must be a list of texts; got 'ab'"),
+    ("a.jsonl", '{"prompt": "p", "choice0": "a", "choice1": "b"}\n{"prompt": "p", "choice0": "a"}',
+     ": row 2: 'choice1' must be a text; got None"),
+])
+def test_choices(tmp_path, name, content, message):
+    check(read_choices, tmp_path / name, content, message)
+
+
+@pytest.mark.parametrize("read", [iterate_examples, read_tagged, read_questions, read_choices])
+def test_files_that_are_none(tmp_path, read):
+    path = tmp_path / "a.jsonl"
+    assert refusal(read, path) == f"{path}: cannot be read: No such file or directory"
+    if read is not read_tagged:  # a folder may hold seq.in
+        path.mkdir()
+        assert refusal(read, path) == f"{path}: cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize("read, suffixes", [
+    (iterate_examples, "a data file must end in .tsv, .csv, .jsonl, .json, .parquet"),
+    (read_choices, "a data file must end in .tsv, .csv, .jsonl, .json, .parquet"),
+    (read_questions, "a file of questions must end in .json, .jsonl, .parquet"),
+    (read_tagged, "tagged words must be in a file that ends in .conll, .bio, .iob, .tsv, .txt, .jsonl, .parquet, or "
+                  "have a format of conll, klue-ner, snips"),
+])
+def test_suffixes(tmp_path, read, suffixes):
+    assert refusal(read, tmp_path / "a.xlsx") == f"{tmp_path}/a.xlsx: {suffixes}; got .xlsx"
+    assert refusal(read, tmp_path / "a") == f"{tmp_path}/a: {suffixes}; got no suffix"
+
+
+@pytest.mark.parametrize("read, known", [(read_tagged, "conll, klue-ner, snips"), (read_choices, "swag, codah")])
+def test_formats(tmp_path, read, known):
+    message = refusal(functools.partial(read, format="CoNLL"), tmp_path / "a.txt")
+    assert message == f"{tmp_path}/a.txt: format must be one of {known}; got 'CoNLL'"
+
+
+@pytest.mark.parametrize("read", [iterate_examples, read_tagged, read_questions, read_choices])
+def test_parquet(tmp_path, monkeypatch, read):
+    pytest.importorskip("pyarrow")
+    check(read, tmp_path / "a.parquet", "PAR1 no table PAR1", ": not a Parquet file: ", str.startswith)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert refusal(read, tmp_path / "a.parquet").endswith("Parquet files need pyarrow: pip install pyarrow")
+
+
+def test_tags_alone():
+    with pytest.raises(InputError, match="^a tag must be O, or .* and a type; got 'X'$"):
+        to_bio(["O", "X"])
+
+
+def check(read, path, content, message, compare=str.__eq__):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert compare(refusal(read, path), f"{path}{message}")

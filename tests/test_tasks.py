@@ -1,0 +1,190 @@
+"""Every task by the command line: fine-tuned, scored, asked, exported, and asked again in another process."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert.layers import BertLayer
+from keras_bert.training import FineTuned
+
+from conftest import TINY, randomize, write_huggingface
+
+SQUAD = {"data": [{"paragraphs": [
+    {"context": "the lamp is on the table . play music now", "qas": [
+        {"id": "1", "question": "what is on", "answers": [{"text": "the lamp", "answer_start": 0}]},
+        {"id": "2", "question": "play what", "answers": [{"text": "music", "answer_start": 32}]},
+        {"id": "3", "question": "weather today please", "answers": [], "is_impossible": True}]},
+    {"context": "book a flight for two", "qas": [
+        {"id": "4", "question": "book what", "answers": [{"text": "a flight", "answer_start": 5}]}]}]}]}
+CONLL = "play O\nsome O\nmusic B-what\n\nturn O\nthe O\nlight B-what\nlamp I-what\noff B-how\n\n"
+FILES = {
+    "classify": ("pairs.tsv", "text\ttext_pair\tlabel\nplay music\tsong\tyes\nlight off\tflight\tno\n"),
+    "regress": ("values.tsv", "text\ttext_pair\tlabel\nplay music\tsong\t4.5\nlight off\tflight\t0.5\nlamp\ton\t2\n"),
+    "tag": ("tags.conll", CONLL),
+    "span": ("squad.json", json.dumps(SQUAD)),
+    "choice": ("swag.csv", "prompt,choice0,choice1,choice2,label\nplay some,music,table,weather,0\n"
+                           "turn the light,song,off,flight,1\nbook a,weather,lamp,flight,2\n"),
+}
+FLAGS = {"span": ["--max_length=72", "--doc_stride=2", "--epochs=100", "--batch_size=2"], "tag": ["--max_length=5"]}
+# What the model is asked: surrogates of emoji, syllables in one and in several characters, accents, tabs, nothing.
+STRANGE = ["play 😀 music\tnow", "각각 light lamp 각 é", "e\u0301 turn\u3000the light off", "", " \t ",
+           "music. light, lamp the the the on off play a i to my"]
+QUESTIONS = {
+    "classify": [STRANGE, STRANGE[::-1]],
+    "regress": [STRANGE, STRANGE[::-1]],
+    "tag": [STRANGE],
+    "span": [["play what", "what is on", "", "각?", "what", "book what"], STRANGE],
+    "choice": [STRANGE, [["music", "각 e\u0301", text] for text in STRANGE]],
+}
+# Loads SavedModels with TensorFlow alone, in another process.
+ASK = """
+import json, sys, tensorflow as tf
+for path, arguments in json.load(sys.stdin).items():
+    answer = tf.saved_model.load(path)(*map(tf.constant, arguments))
+    print(json.dumps({name: value.numpy().tolist() for name, value in answer.items()}, default=bytes.decode))
+assert "keras_bert" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return write_huggingface(tmp_path_factory.mktemp("encoder") / "encoder", randomize(BertLayer(TINY)))
+
+
+@pytest.fixture(scope="module")
+def models(encoder, tmp_path_factory):
+    """For each task a folder that `finetune` wrote, its data file and what it printed."""
+    from keras_bert import cli
+
+    folder, found = tmp_path_factory.mktemp("models"), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("keras_bert.training.enable_determinism", lambda: None)
+        for task, (name, content) in FILES.items():
+            (folder / name).write_text(content)
+            assert cli.run(["finetune", f"--task={task}", f"--train={folder / name}", f"--valid={folder / name}",
+                            f"--init_from={encoder}", f"--output_dir={folder / task}", "--batch_size=4", "--epochs=40",
+                            "--learning_rate=0.01", "--dropout=0", *FLAGS.get(task, [])]) == 0
+            found[task] = folder / task, folder / name
+    return found
+
+
+@pytest.mark.parametrize("task", FILES)
+def test_a_task_is_learned_and_scored(models, run, task):
+    folder, data = models[task]
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics[metrics["main"]] == pytest.approx(100 if task == "span" else 1, abs=0.02)
+    assert metrics["history"]["loss"][-1] < 0.5 * metrics["history"]["loss"][0]
+    card = (folder / "README.md").read_text()
+    assert f"\n- {task}\n" in card and "## Scores" in card
+    status, output, _ = run("evaluate", f"--model={folder}", f"--data={data}", "--format=json")
+    scores = json.loads("\n".join(output))
+    assert status == 0 and {name: scores[name] for name in (metrics["main"], "loss")} == pytest.approx(
+        {name: metrics[name] for name in (metrics["main"], "loss")}, abs=1e-5)
+    status, output, _ = run("evaluate", f"--model={folder}", f"--data={data}")
+    assert status == 0 and f"{scores['loss']:.4f}" in [line.split()[-1] for line in output if line]
+
+
+@pytest.mark.parametrize("task,line,answer", [
+    ("classify", "play music\tsong", {"text": "play music", "text_pair": "song", "label": "yes"}),
+    ("regress", "play music\tsong", {"text": "play music", "text_pair": "song"}),
+    ("tag", "some weather", {"text": "some weather"}),
+    ("span", "play what\tthe lamp is on the table . play music now", {"text": "music", "start": 32, "end": 37}),
+    ("choice", "book a\tweather\tlamp\tflight", {"choice": 2, "text": "flight"}),
+])
+def test_lines_are_answered(models, run, tmp_path, task, line, answer):
+    model = f"--model={models[task][0]}"
+    status, output, _ = run("predict", model, "--format=jsonl", line)
+    record = json.loads(output[0])
+    assert status == 0 and len(output) == 1 and record | answer == record
+    (tmp_path / "lines.txt").write_text(f"{line}\n{line}\n")
+    for again in map(json.loads, run("predict", model, "--format=jsonl", f"--input={tmp_path / 'lines.txt'}")[1]):
+        assert again == {name: pytest.approx(value, abs=1e-6) if name in ("score", "value", "probabilities") else value
+                         for name, value in record.items()}
+    assert len(run("predict", model, line)[1]) == 1
+    status, output, messages = run("predict", model, f"--input={models[task][1]}")
+    assert status == 0 and len(output) == {"classify": 2, "regress": 3, "tag": 2, "span": 4, "choice": 3}[task]
+    if task != "tag":
+        status, _, messages = run("predict", model, "no tab")
+        assert status == 1 and len(messages) == 1 and "argument 1: this model takes " in messages[0]
+
+
+def test_entities_and_answers_of_the_files(models):
+    tagged, = FineTuned.load(models["tag"][0]).predict(["turn the light lamp off"])
+    assert [(entity.label, entity.text, entity.start, entity.end) for entity in tagged] == [
+        ("what", "light lamp", 9, 19), ("how", "off", 20, 23)]
+    model = FineTuned.load(models["span"][0])
+    examples = model.task.read(models["span"][1])
+    answers = model.answer(examples, top_k=3)
+    assert [answer.text for answer in answers] == ["the lamp", "music", "", "a flight"]
+    assert answers[2].start == answers[2].end == -1 and all(len(answer.others) == 2 for answer in answers)
+    assert sum(answer.score + sum(other.score for other in answer.others) for answer in answers) < 4
+
+
+def test_exported_models_answer_as_predict_does(models, run, tmp_path):
+    asked = {}
+    for task, (folder, _) in models.items():
+        assert run("export", "text-model", f"--model={folder}", f"--output={tmp_path / task}")[0] == 0
+        asked[str(tmp_path / task)] = QUESTIONS[task]
+    process = subprocess.run([sys.executable, "-c", ASK], input=json.dumps(asked), capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    told = dict(zip(models, map(json.loads, process.stdout.splitlines())))
+    ours = {task: FineTuned.load(folder).predict(*QUESTIONS[task]) for task, (folder, _) in models.items()}
+
+    assert told["classify"]["label"] == [answer.label for answer in ours["classify"]]
+    np.testing.assert_allclose(told["classify"]["score"], [answer.score for answer in ours["classify"]], atol=1e-6)
+    np.testing.assert_allclose(told["regress"]["value"], ours["regress"], atol=1e-5)
+    assert told["choice"]["choice"] == [answer.index for answer in ours["choice"]]
+    np.testing.assert_allclose(told["choice"]["probabilities"], [answer.probabilities for answer in ours["choice"]],
+                               atol=1e-6)
+    for row, (context, answer) in enumerate(zip(QUESTIONS["span"][1], ours["span"])):
+        assert [told["span"][name][row] for name in ("answer", "start", "end")] == [
+            answer.text, answer.start, answer.end]
+        assert told["span"]["score"][row] == pytest.approx(answer.score, abs=1e-6)
+        assert answer.start == -1 or context[answer.start:answer.end] == answer.text
+    assert any(ours["tag"])
+    for row, (text, entities) in enumerate(zip(STRANGE, ours["tag"])):
+        columns = [told["tag"][f"entity_{name}"][row] for name in ("label", "text", "start", "end", "score")]
+        found = [entity for entity in zip(*columns) if entity[2] >= 0]
+        assert [entity[:4] for entity in found] == [dataclasses.astuple(entity)[:4] for entity in entities]
+        assert [entity[4] for entity in found] == pytest.approx([entity.score for entity in entities], abs=1e-6)
+        assert all(text[entity.start:entity.end] == entity.text for entity in entities)
+
+
+def test_a_tagger_on_features_is_exported_too(models, encoder, run, tmp_path):
+    data = models["tag"][1]
+    assert run("finetune", "--task=tag", "--features=sum-all", f"--train={data}", f"--valid={data}",
+               f"--init_from={encoder}", f"--output_dir={tmp_path / 'model'}", "--epochs=1")[0] == 0
+    assert run("export", "text-model", f"--model={tmp_path / 'model'}", f"--output={tmp_path / 'out'}")[0] == 0
+    told = tf.saved_model.load(str(tmp_path / "out"))(tf.constant(STRANGE))
+    ours = FineTuned.load(tmp_path / "model").predict(STRANGE)
+    for texts, starts, entities in zip(told["entity_text"].numpy(), told["entity_start"].numpy(), ours):
+        found = [(text.decode(), start) for text, start in zip(texts, starts) if start >= 0]
+        assert found == [(entity.text, entity.start) for entity in entities]
+
+
+@pytest.mark.parametrize("task,flags,message", [
+    ("tag", ["--doc_stride=9"], "doc_stride must be left to the task span; got 9"),
+    ("span", ["--features=last"], "features must be left to the task tag; got 'last'"),
+    ("regress", ["--class_weights=balanced"],
+     "class_weights must be left to the task intent or classify; got 'balanced'"),
+    ("span", ["--max_length=67"], "max_length must be at least 68, a question and a token; got 67"),
+    ("span", ["--doc_stride=0"], "doc_stride must be at least 1; got 0"),
+    ("classify", ["--layout=swag"], "swag"),
+    ("choice", ["--layout=poem"], "poem"),
+])
+def test_bad_usage_is_one_line(models, encoder, run, tmp_path, task, flags, message):
+    data = models[task][1]
+    status, _, messages = run("finetune", f"--task={task}", f"--train={data}", f"--valid={data}",
+                              f"--init_from={encoder}", f"--output_dir={tmp_path / 'out'}", *flags)
+    assert status == 1 and len(messages) == 1 and message in messages[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_answers_where_there_are_several(models, run):
+    status, _, messages = run("predict", f"--model={models['regress'][0]}", "--top_k=2", "a\tb")
+    assert status == 1 and messages[0].endswith("is of the task regress")
