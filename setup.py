@@ -17,6 +17,8 @@ REPORT = ["matplotlib>=3.9", "tensorboard"]
 PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
 # The scores of tasks.
 TASKS = ["scipy", "seqeval"]
+# To run examples/intent_classification.ipynb.
+NOTEBOOK = ["ipykernel", "nbclient"]
 # The site of the documentation.
 DOCS = ["mkdocs<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1,<2", "ruff"]
 # To make pretraining data at scale, and of Parquet files.
@@ -48,9 +50,10 @@ setup(
         "beam": BEAM,
         "parquet": PARQUET,
         "all": [*TEXT, *HUB, *GARDEN, *REPORT, *TASKS],
+        "notebook": [*NOTEBOOK, *HUB, *REPORT],
         "docs": DOCS,
         "test": [*TEST, *REPORT, *TASKS],
-        "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST, *REPORT, *TASKS],
+        "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST, *REPORT, *TASKS, *NOTEBOOK],
     },
     entry_points={"console_scripts": ["keras-bert = keras_bert.cli:main"]},
     classifiers=[
