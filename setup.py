@@ -18,7 +18,7 @@ PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
 # The scores of tasks.
 TASKS = ["scipy", "seqeval"]
 # To run examples/intent_classification.ipynb.
-NOTEBOOK = ["ipykernel", "nbclient"]
+NOTEBOOK = ["ipykernel", "nbclient", "nbformat"]
 # The site of the documentation.
 DOCS = ["mkdocs<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1,<2", "ruff"]
 # To make pretraining data at scale, and of Parquet files.

@@ -54,6 +54,7 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
         print(f"going on from step {progress.step} of {steps * epochs}", file=sys.stderr)
     with noted_signals() as received:
         watch = _Watch(checkpoints, progress, save_steps, received)
+        watch.set_model(model)  # which `fit` would, but an epoch may only have its scores left to do
         callbacks = [watch, ProgressLine(progress, steps, epochs, batch_size)]
         if log_dir:
             callbacks.append(TensorBoardLog(progress, log_dir))
