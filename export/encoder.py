@@ -109,6 +109,7 @@ def _stateless_encode(twin, variables):
     def encode(word_ids, mask, segment_ids, seed):
         with keras.StatelessScope(state_mapping=list(zip(twin.weights, variables))):
             outputs = twin.encode([word_ids, mask, segment_ids], training=seed is not None, seed=seed)
+        del outputs["embedding_output"]  # is no part of the contract
         return tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), outputs)
 
     return encode

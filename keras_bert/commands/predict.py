@@ -10,6 +10,7 @@ from keras_bert.commands import layout
 from keras_bert.errors import InputError
 
 _AT_ONCE = 1024
+_FILES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".iob")  # others hold a text a line
 
 REQUIRED = ("model",)
 
@@ -49,7 +50,7 @@ def _chunks(values, texts, task):
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]
     elif values.input == "-":
         yield from _line_chunks(sys.stdin.buffer, "standard input", task)
-    elif values.layout or values.input.endswith((".tsv", ".csv", ".jsonl", ".json", ".parquet")):
+    elif values.layout or values.input.endswith(_FILES):
         examples = task.read(values.input, **layout.of(values))
         task.check_inputs(values.input, examples)
         yield from (examples[begin:begin + _AT_ONCE] for begin in range(0, len(examples), _AT_ONCE))
