@@ -160,6 +160,10 @@ def test_a_tagger_on_features_is_exported_too(models, encoder, run, tmp_path):
     assert run("finetune", "--task=tag", "--features=sum-all", f"--train={data}", f"--valid={data}",
                f"--init_from={encoder}", f"--output_dir={tmp_path / 'model'}", "--epochs=1")[0] == 0
     assert run("export", "text-model", f"--model={tmp_path / 'model'}", f"--output={tmp_path / 'out'}")[0] == 0
+    assert run("export", f"--model={tmp_path / 'model'}", f"--output={tmp_path / 'encoder'}")[0] == 0
+    frozen, exported = BertLayer.from_pretrained(encoder), BertLayer.from_pretrained(tmp_path / "encoder")
+    for got, wanted in zip(exported.get_weights(), frozen.get_weights(), strict=True):
+        np.testing.assert_array_equal(got, wanted)
     told = tf.saved_model.load(str(tmp_path / "out"))(tf.constant(STRANGE))
     ours = FineTuned.load(tmp_path / "model").predict(STRANGE)
     for texts, starts, entities in zip(told["entity_text"].numpy(), told["entity_start"].numpy(), ours):

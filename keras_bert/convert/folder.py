@@ -14,7 +14,7 @@ from keras_bert.convert.names import Name, Table
 from keras_bert.convert.source import Source
 from keras_bert.convert.weights import Weights
 from keras_bert.files import write_json
-from keras_bert.models import load_model
+from keras_bert.models import BertFeatureTagger, load_model
 
 TABLE = Table(*(Name(name, name) for name in NAMES))
 _MODEL = "model.keras"
@@ -27,6 +27,8 @@ def recognise(path):
 def read(path, config=None):
     """The `Source` of a folder, which says itself what BERT it is; `config` is not needed."""
     model = load_model(path)
+    if isinstance(model, BertFeatureTagger):
+        model = model.bert  # no other format has the LSTMs
     weights = Weights.of(model)
 
     def get(name):

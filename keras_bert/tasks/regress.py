@@ -33,6 +33,10 @@ class Regress(Texts):
     def learn(cls, path, examples, **settings):
         return cls(pairs=examples[0].text_pair is not None, **settings)
 
+    def check(self, path, examples, out_of_scope=None):
+        needs("scipy.stats")  # before any work is done
+        super().check(path, examples)
+
     def head(self, bert, dropout):
         return BertRegressor(bert, dropout)
 
@@ -47,11 +51,12 @@ class Regress(Texts):
         return [float(output[0]) for output in outputs]
 
     def score(self, encoded, outputs):
-        """`pearson` and `spearman` correlations, NaN where all numbers are alike; `loss`, the mean squared error."""
+        """`pearson` and `spearman` correlations, 0 where all numbers are alike; `loss`, the mean squared error."""
         stats = needs("scipy.stats")
         answers = np.array(self.answers(encoded, outputs), np.float64)
-        return {"pearson": float(stats.pearsonr(answers, encoded.targets).statistic),
-                "spearman": float(stats.spearmanr(answers, encoded.targets).statistic),
+        pearson, spearman = (correlate(answers, encoded.targets).statistic
+                             for correlate in (stats.pearsonr, stats.spearmanr))
+        return {"pearson": float(np.nan_to_num(pearson)), "spearman": float(np.nan_to_num(spearman)),
                 "loss": float(np.mean((answers - encoded.targets) ** 2))}
 
     def record(self, example, answer):

@@ -146,10 +146,10 @@ class Span(Task):
         return scores | {"loss": float(np.mean(losses))}
 
     def record(self, example, answer):
-        answer = dataclasses.asdict(answer)
-        others = answer.pop("others")
-        record = {"id": example.id, "question": example.question} | answer
-        return record | {"others": [dict(list(other.items())[:-1]) for other in others]} if others else record
+        best, *others = ({name: getattr(one, name) for name in ("text", "start", "end", "score")}
+                         for one in (answer, *answer.others))
+        record = {"id": example.id, "question": example.question} | best
+        return record | {"others": others} if others else record
 
     def line(self, example, answer):
         return "\t".join([answer.text, f"{answer.score:.4f}", example.question])

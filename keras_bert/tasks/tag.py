@@ -59,6 +59,7 @@ class Tag(Task):
         return cls(labels=[OUTSIDE, *(f"{at}-{type}" for type in sorted(types) for at in "BI")], **settings)
 
     def check(self, path, examples, out_of_scope=None):
+        needs("seqeval.metrics")  # before any work is done
         for example in examples:
             for tag in example.tags:
                 if tag not in self.labels:
@@ -88,19 +89,23 @@ class Tag(Task):
                 rows.append(([tokenizer.cls_id, *ids, tokenizer.sep_id], len(ids) + 2))
                 parts.append((number, begin))
         labelled = bool(examples) and examples[0].tags is not None
-        targets = [self._targets(examples[number], pieces[number], begin, len(ids))
-                   for (number, begin), (ids, _) in zip(parts, rows)] if labelled else None
+        targets = self._targets(examples, pieces, parts) if labelled else None
         return Encoded(examples, rows, targets, TokenBatches, (pieces, parts))
 
-    def _targets(self, example, pieces, begin, length):
-        """The label of each token of a part of a text: int32 [length]."""
-        numbers = {label: number for number, label in enumerate(self.labels)}
-        targets = np.full(length, UNLABELLED, np.int32)
-        for first, word, goes_on in zip(pieces.firsts, *_file_words(example, pieces)):
-            if begin <= first < begin + length - 2:
-                tag = example.tags[word]
-                targets[first - begin + 1] = numbers["I" + tag[1:] if goes_on and tag != OUTSIDE else tag]
-        return targets
+    def _targets(self, examples, pieces, parts):
+        """The label of each token of each part of a text: a list of int32 arrays, with [CLS] and [SEP]."""
+        of_texts = []
+        for example, text in zip(examples, pieces):
+            targets = np.full(len(text.ids), UNLABELLED, np.int32)
+            targets[text.firsts] = self._word_targets(example, text)
+            of_texts.append(targets)
+        most = self.max_length - 2
+        return [np.pad(of_texts[number][begin:begin + most], 1, constant_values=UNLABELLED) for number, begin in parts]
+
+    def _word_targets(self, example, pieces):
+        """The number of the label of each word as BERT cuts them: a list of ints."""
+        tags = [(example.tags[word], goes_on) for word, goes_on in zip(*_file_words(example, pieces))]
+        return [self.labels.index("I" + tag[1:] if goes_on and tag != OUTSIDE else tag) for tag, goes_on in tags]
 
     def _logits(self, encoded, outputs):
         """The logits of each text's words: a list of arrays [words, labels]."""
@@ -132,10 +137,9 @@ class Tag(Task):
         metrics = needs("seqeval.metrics")
         tags, answers, losses = [], [], []
         for example, pieces, logits in zip(encoded.examples, encoded.places[0], self._logits(encoded, outputs)):
-            answered = [OUTSIDE] * len(example.tags)
-            for word, goes_on, row in zip(*_file_words(example, pieces), log_softmax(logits)):
-                tag = example.tags[word]
-                losses.append(-row[self.labels.index("I" + tag[1:] if goes_on and tag != OUTSIDE else tag)])
+            answered, logits = [OUTSIDE] * len(example.tags), log_softmax(logits)
+            losses += [-row[target] for row, target in zip(logits, self._word_targets(example, pieces))]
+            for word, goes_on, row in zip(*_file_words(example, pieces), logits):
                 if not goes_on:
                     answered[word] = self.labels[row.argmax()]
             tags.append(example.tags)

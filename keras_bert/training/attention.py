@@ -7,17 +7,17 @@ from keras import ops
 _TOKENS = range(6, 17)
 
 
-def attention(model, examples):
+def attention(model, encoded):
     """The attention of a short one of some examples.
 
     Args:
         model: a `FineTuned`.
-        examples: what its task's `read` returned.
+        encoded: `Encoded` examples.
 
     Returns:
         dict of `tokens`, and `layers`, [layer][head][token][token] as lists.
     """
-    batches = model.task.encode(examples, model.tokenizer).batched(model.tokenizer)
+    batches = encoded.batched(model.tokenizer)
     fitting = [i for i, length in enumerate(batches.lengths) if length in _TOKENS]
     inputs = batches.inputs([fitting[0] if fitting else int(np.argmin(batches.lengths))])
     length = inputs["input_mask"].reshape(-1, inputs["input_mask"].shape[-1])[0].sum()

@@ -10,10 +10,8 @@ from keras_bert.data import TextBatches, read_examples
 from keras_bert.data.tables import lines
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, reading, replacing, writing
-from keras_bert.models import load_model
 from keras_bert.models.features import CONCATENATED, LEARNED, BertFeatures
 from keras_bert.tasks import run
-from keras_bert.text import BertTokenizer
 from keras_bert.training.arguments import check_rules
 
 # Vectors [tokens, width] of a text to those to write.
@@ -62,7 +60,8 @@ def write_features(model, input, output, features=CONCATENATED, pooling="none", 
     )
     check_free(output, overwrite)
     texts, text_pairs = _read(input, text, text_pair)
-    bert, tokenizer = _load(model)
+    source = open_source(model)
+    bert, tokenizer = load_pretrained(source), source.needed_tokenizer()
     extractor = BertFeatures(bert, features)
     limit = bert.config.max_position_embeddings
     check_rules(("max_length", max_length, f"at most {limit}, the encoder's positions", max_length <= limit))
@@ -86,14 +85,6 @@ def _read(path, text, text_pair):
     if not texts:
         raise InputError(f"{path}: must hold text; there is none")
     return texts, None
-
-
-def _load(model):
-    """The `BertLayer` and its tokenizer."""
-    if os.path.exists(os.path.join(model, "settings.json")):
-        return load_model(model).bert, BertTokenizer.from_folder(model)
-    source = open_source(model)
-    return load_pretrained(source), source.needed_tokenizer()
 
 
 def _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress):

@@ -29,9 +29,9 @@ from keras_bert.training.report import describes, write_report
 DTYPES = ("float32", "mixed_bfloat16")
 # Arguments that say where and how to keep the work, not what comes out of it.
 _HOUSEKEEPING = ("output_dir", "overwrite", "save_steps", "log_dir")
-# Arguments that one task alone takes.
-_OF_ONE_TASK = {"out_of_scope": ("intent",), "class_weights": ("intent", "classify"), "doc_stride": ("span",),
-                "features": ("tag",)}
+# Arguments that some tasks alone take.
+_OF_SOME_TASKS = {"out_of_scope": ("intent", "classify"), "class_weights": ("intent", "classify"),
+                   "doc_stride": ("span",), "features": ("tag",)}
 
 
 def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None, text="text", text_pair=None,
@@ -128,7 +128,7 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
         fine_tuned.save(new)
         if lora_rank or devices:  # the file holds a plain model: sums, and no devices
             fine_tuned = FineTuned.load(new)
-        fine_tuned = write_report(new, fine_tuned, valid_examples, progress, {
+        fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, {
             "command": _command(arguments), **run, "train_examples": len(examples),
             "seconds": round(time.monotonic() - started, 1)})
     checkpoints.remove()
@@ -204,7 +204,7 @@ def _check_arguments(task, epochs, batch_size, learning_rate, warmup_ratio, weig
         ("lora_rank", lora_rank, "0 where blocks are frozen", not (lora_rank and freeze_blocks)),
         ("dtype", dtype, f"one of {', '.join(DTYPES)}", dtype in DTYPES),
         *((name, given[name], f"left to the task {' or '.join(tasks)}", given[name] is None or task in tasks)
-          for name, tasks in _OF_ONE_TASK.items()),
+          for name, tasks in _OF_SOME_TASKS.items()),
         ("devices", devices, "empty on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
     )
     check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir)

@@ -90,7 +90,10 @@ class FineTuned:
         Returns:
             (scores, a dict; the model, with the threshold chosen).
         """
-        encoded = self.task.encode(examples, self.tokenizer)
+        return self.score(self.task.encode(examples, self.tokenizer), choose_threshold)
+
+    def score(self, encoded, choose_threshold=False):
+        """`evaluate` of `Encoded` examples."""
         outputs = self.outputs(encoded)
         task = self.task.tuned(encoded, outputs) if choose_threshold else self.task
         return task.score(encoded, outputs), dataclasses.replace(self, task=task)

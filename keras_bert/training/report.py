@@ -10,27 +10,25 @@ from keras_bert.training import pictures
 from keras_bert.training.attention import attention
 from keras_bert.training.card import model_card
 
-_LOOKED_AT = 200  # examples that the picture of attention is chosen from
 
-
-def write_report(folder, model, examples, progress, description):
+def write_report(folder, model, encoded, progress, description):
     """Scores a model on its validation examples; writes `metrics.json`, the pictures and `README.md` into its folder.
 
     Args:
         folder: the model's, written already.
         model: a `FineTuned`.
-        examples: the validation examples, labelled.
+        encoded: the validation examples, labelled, `Encoded`.
         progress: the `Progress` of its training.
         description: more entries of `metrics.json`, about the run.
 
     Returns:
         the model with its threshold, where its task has one.
     """
-    scores, model = model.evaluate(examples, choose_threshold=True)
+    scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
     metrics = {"task": model.task.name, "main": model.task.main, **scores, "best_epoch": progress.best_epoch,
-               "history": progress.history, "valid_examples": len(examples), **description, "versions": versions(),
-               "attention": attention(model, examples[:_LOOKED_AT])}
+               "history": progress.history, "valid_examples": len(encoded.examples), **description,
+               "versions": versions(), "attention": attention(model, encoded)}
     write_json(os.path.join(folder, "metrics.json"), metrics)
     try:
         drawn = pictures.draw(metrics, folder)
