@@ -50,20 +50,33 @@ class Run:
 
 
 def split_sst2(folder):
-    """Every tenth sentence and those of the few-shot development file are for validation, the rest for training. Nearly
-    all few-shot sentences stand in the training file, where punctuation and brackets are other ones; letters tell."""
-    rows = [line.rstrip("\n").rsplit("\t", 1) for line in open(DATA / "glue/SST-2/clairett/train.tsv")]
-    few = [line.rstrip("\n").rsplit("\t", 1) for line in open(DATA / "glue/SST-2/fewshot16-42_dev.tsv")][1:]
-    valid = {_letters(text): (text, label) for text, label in [*few, *rows[9::10]]}
-    train = [(text, label) for text, label in rows if _letters(text) not in valid]
-    for name, examples in (("train", train), ("valid", valid.values())):
-        with open(folder / f"{name}.jsonl", "w") as file:
-            file.writelines(json.dumps({"text": text, "label": label}) + "\n" for text, label in examples)
-    return folder / "train.jsonl", folder / "valid.jsonl"
+    """Every tenth sentence is for validation, the rest for training."""
+    rows = _sst2("clairett/train.tsv")
+    return _write(folder, "train", (row for number, row in enumerate(rows, 1) if number % 10)), _write(
+        folder, "valid", rows[9::10])
+
+
+def split_sst2_16(folder):
+    """The few-shot sentences are for training, the others of `split_sst2`'s validation for validation: the few-shot
+    development file has 32. The two files spell punctuation and brackets differently; letters tell what is one."""
+    train = _sst2("fewshot16-42_train.tsv")[1:]
+    known = {_letters(text) for text, _ in train}
+    valid = (row for row in _sst2("clairett/train.tsv")[9::10] if _letters(row[0]) not in known)
+    return _write(folder, "train", train), _write(folder, "valid", valid)
+
+
+def _sst2(name):
+    return [line.rstrip("\n").rsplit("\t", 1) for line in open(DATA / "glue/SST-2" / name)]
 
 
 def _letters(text):
     return re.sub(r"\b[lr]rb\b|[^a-z]", "", text)
+
+
+def _write(folder, name, rows):
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
+    return path
 
 
 def split_xquad(folder):
@@ -80,11 +93,12 @@ def _pair(pattern, train="train", valid="dev"):
 
 
 RUNS = {
-    "sst2-16": Run("classify", _pair("glue/SST-2/fewshot16-42_{}.tsv"), 10, 8, layout="sst2"),
-    "sst2": Run("classify", split_sst2, 1, seeds=("0",)),
-    "wnut17": Run("tag", _pair("ner/wnut17/{}.conll"), 5, 16),
-    "codah": Run("choice", _pair("multiple_choice/codah/fold0_{}.tsv"), 4, 16, layout="codah"),
-    "xquad": Run("span", split_xquad, 3, 16),
+    "intent176": Run("intent", _pair("intent/intent176/{}.tsv", valid="valid"), 4, seeds=("0",)),
+    "sst2-16": Run("classify", split_sst2_16, 10, 8, seeds=tuple("01234")),
+    "sst2": Run("classify", split_sst2, 2),
+    "wnut17": Run("tag", _pair("ner/wnut17/{}.conll"), 3, 16),
+    "codah": Run("choice", _pair("multiple_choice/codah/fold0_{}.tsv"), 2, 16, layout="codah"),
+    "xquad": Run("span", split_xquad, 2, 16),
     "korsts": Run("regress", _pair("ko/kornlu/KorSTS/sts-{}.tsv"), 3, layout="korsts"),
     "question_pair": Run("classify", _pair("ko/question_pair/{}.tsv"), 3, layout="qqp"),
 }
@@ -93,7 +107,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_enum("task", None, list(RUNS), "What to fine-tune for.", required=True)
 flags.DEFINE_string("init_from", None, "Name or folder of the encoder, as Hugging Face writes it.", required=True)
 flags.DEFINE_string("results", None, "JSON Lines file, one run a line.", required=True)
-flags.DEFINE_list("seeds", None, "Seeds; 0,1,2 where not given, 0 alone for sst2.")
+flags.DEFINE_list("seeds", None, "Seeds, where not the task's own.")
 flags.DEFINE_float("learning_rate", 2e-4, "Peak learning rate; the default is for MiniLM.")
 flags.DEFINE_string("run", None, "Internal: the library to run in this process.")
 

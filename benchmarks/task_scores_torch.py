@@ -31,8 +31,10 @@ def cross_entropy_of_span(logits, targets):
 
 
 # The class, the loss and the width of the output; that of None is the number of labels.
+CLASSIFICATION = transformers.AutoModelForSequenceClassification, cross_entropy, None
 HEADS = {
-    "classify": (transformers.AutoModelForSequenceClassification, cross_entropy, None),
+    "intent": CLASSIFICATION,
+    "classify": CLASSIFICATION,
     "regress": (transformers.AutoModelForSequenceClassification, squared_error, 1),
     "tag": (transformers.AutoModelForTokenClassification, cross_entropy, None),
     "span": (transformers.AutoModelForQuestionAnswering, cross_entropy_of_span, 2),
