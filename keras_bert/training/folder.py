@@ -9,6 +9,7 @@ from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import TASKS, Task, run
 from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.training.loop import compiles
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,9 @@ class FineTuned:
     model: BertTask
     tokenizer: BertTokenizer
     task: Task
+
+    def __post_init__(self):
+        self.model.bert.unpadded = not compiles()
 
     def save(self, folder):
         """Writes the files into a folder that exists."""
