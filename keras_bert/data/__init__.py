@@ -3,7 +3,8 @@
 from keras_bert.lazy import importer
 
 _HOMES = {name: f"keras_bert.data.{home}" for home, names in {
-    "batches": ("UNLABELLED", "ChoiceBatches", "TextBatches", "TokenBatches", "plan_batches", "sorted_batches"),
+    "batches": ("UNLABELLED", "ChoiceBatches", "TextBatches", "TokenBatches", "plan_batches", "sorted_batches",
+                "token_batches"),
     "choices": ("ChoiceExample", "read_choices"),
     "examples": ("Example", "iterate_examples", "number", "read_examples"),
     "questions": ("QuestionExample", "read_questions"),

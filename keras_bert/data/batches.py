@@ -36,6 +36,18 @@ def sorted_batches(lengths, batch_size):
     return [order[i:i + batch_size] for i in range(0, len(order), batch_size)]
 
 
+def token_batches(lengths, tokens=2048):
+    """Batches in order of length with about as many tokens each, for inference without padding: a list of index arrays.
+
+    Args:
+        lengths: list of int.
+        tokens: of a batch, its last text aside.
+    """
+    order = np.argsort(np.asarray(lengths), kind="stable")
+    batch = np.cumsum(np.asarray(lengths)[order]) // tokens
+    return np.split(order, np.flatnonzero(np.diff(batch)) + 1)
+
+
 class TextBatches:
     """Packed texts, batched and padded to their batch's longest.
 

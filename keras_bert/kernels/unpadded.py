@@ -10,9 +10,9 @@ _SHORTEST_ROW = 64
 class UnpaddedLayout:
     """[tokens], text by text; see `layers.PaddedLayout`, which has the same methods.
 
-    Dense layers and norms see nothing but real tokens (as in Nvidia's FasterTransformer, there "effective
-    transformer"). For attention the texts are laid into rows, several short ones in one, each of which sees itself alone
-    (packing: Krell et al., 2021, https://arxiv.org/abs/2107.02027).
+    Dense layers and norms see nothing but real tokens, as in Nvidia's FasterTransformer. For attention the texts are
+    laid into rows, several short ones in one, each of which sees itself alone (packing: Krell et al., 2021,
+    https://arxiv.org/abs/2107.02027).
 
     Args:
         mask: int32 [batch, seq], 1 for real tokens.
