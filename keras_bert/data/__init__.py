@@ -7,6 +7,7 @@ _HOMES = {name: f"keras_bert.data.{home}" for home, names in {
                 "token_batches"),
     "choices": ("ChoiceExample", "read_choices"),
     "examples": ("Example", "iterate_examples", "number", "read_examples"),
+    "packed_batches": ("PackedBatches",),
     "questions": ("QuestionExample", "read_questions"),
     "tagged": ("TaggedExample", "read_tagged"),
 }.items() for name in names}

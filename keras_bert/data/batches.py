@@ -80,7 +80,7 @@ class TextBatches:
     def training_dataset(self, batch_size, seed, epoch, skip=0):
         """One epoch as a `tf.data.Dataset` of (inputs, targets), without its first `skip` batches. Each batch brings
         its `dropout_seed` (seed, step), a row a text: order and dropout depend on `seed` and the step alone."""
-        plan = plan_batches(self.lengths, batch_size, np.random.default_rng((seed, epoch)))
+        plan = self._plan(batch_size, np.random.default_rng((seed, epoch)))
         if self.whole:
             plan = [indices for indices in plan if len(indices) == batch_size]
         first = epoch * len(plan)
@@ -89,6 +89,9 @@ class TextBatches:
     def validation_dataset(self, batch_size):
         """A `tf.data.Dataset` of (inputs, targets), each text once, in order of length."""
         return self._dataset([(indices, None) for indices in sorted_batches(self.lengths, batch_size)])
+
+    def _plan(self, batch_size, rng):
+        return plan_batches(self.lengths, batch_size, rng)
 
     def _dataset(self, plan):
         def batch(indices, dropout_seed):

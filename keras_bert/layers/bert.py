@@ -9,7 +9,7 @@ from keras_bert import kernels
 from keras_bert.layers.base import ConfiguredLayer
 from keras_bert.layers.embeddings import BertEmbeddings
 from keras_bert.layers.encoder import EncoderBlock
-from keras_bert.layers.layout import PaddedLayout
+from keras_bert.layers.layout import PackedLayout, PaddedLayout
 
 
 def standardize_inputs(inputs):
@@ -128,8 +128,7 @@ class BertLayer(ConfiguredLayer):
         word_ids, mask, segment_ids = standardize_inputs(inputs)
         self._check_length(word_ids.shape[1])
         seed = self.dropout_seed(inputs, training, seed)
-        layout = (kernels.UnpaddedLayout if unpadded else PaddedLayout)(
-            mask, self.config.num_attention_heads, self.config.directionality, self.compute_dtype)
+        layout = self._layout(mask, inputs, unpadded)
         x = self.embeddings(layout.lay(word_ids), layout.lay(segment_ids), layout=layout, seed=kernels.fold_in(seed, 0))
         outputs, attention_probabilities = [x], []
         for index, block in enumerate(self.blocks):
@@ -140,6 +139,12 @@ class BertLayer(ConfiguredLayer):
             outputs.append(x)
             attention_probabilities.append(probabilities)
         return layout, outputs, attention_probabilities
+
+    def _layout(self, mask, inputs, unpadded):
+        settings = self.config.num_attention_heads, self.config.directionality, self.compute_dtype
+        if isinstance(inputs, dict) and "pooled_positions" in inputs:
+            return PackedLayout(mask, inputs["pooled_positions"], *settings)
+        return (kernels.UnpaddedLayout if unpadded else PaddedLayout)(mask, *settings)
 
     def _check_length(self, length):
         if length is not None and length > self.config.max_position_embeddings:
