@@ -3,6 +3,9 @@
 The libraries take turns, so that whatever else the machine does meets all of them alike; the first two turns, in which
 graphs are traced and compiled, are not counted. A product of two large matrices takes its turn too: what it reaches in
 the same dtype is the limit. A share is of that; a ratio says how many times as long as ours a library takes.
+
+Nothing else may run: OpenMP's threads, which PyTorch uses, spin while they wait for one another, and beside one busy
+program take ten times as long. The first line has the machine's load at the start.
 """
 
 import importlib.metadata
@@ -21,7 +24,7 @@ _FORMATS = {"seconds": ".2f", "milliseconds": ".1f", "share": ".0%", "ratio": ".
 
 
 def describe(*packages):
-    """Prints the machine and the versions of the packages that are installed; returns those, a dict."""
+    """Prints the machine, its load and the packages' versions; returns the versions, None for what is not installed."""
     versions = {}
     for package in packages:
         try:
@@ -30,7 +33,7 @@ def describe(*packages):
             versions[package] = None
     with open("/proc/cpuinfo") as file:
         model = re.search("model name\\s*: (.*)", file.read())
-    print(f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores; "
+    print(f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
           + ", ".join(f"{name} {version or 'not installed'}" for name, version in versions.items()))
     return versions
 
