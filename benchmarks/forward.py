@@ -18,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np  # noqa: E402
 from peer_models import PACKAGES, config_of, write_encoder  # noqa: E402
 from peers import ENCODERS, make_encoders  # noqa: E402
-from ruler import compare, describe, finish, forward_cost, print_table, ratios  # noqa: E402
+from ruler import compare, describe, finish, forward_cost, report  # noqa: E402
 
 
 def main():
@@ -44,12 +44,8 @@ def measure(encoders, config, dtype, batch, length, turns):
     """Prints the table of one shape; returns its rows."""
     ids = np.random.default_rng(0).integers(5, config.vocab_size, (batch, length), np.int32)
     steps = {name: functools.partial(encode, ids, np.ones_like(ids)) for name, encode in encoders.items()}
-    seconds, limit = compare(steps, turns, dtype)
-    cost, ratio = batch * forward_cost(config, length), ratios(seconds)
-    rows = [{"library": name, "milliseconds": 1000 * value, "sequences_per_second": batch / value,
-             "share": cost / value / limit, "ratio": ratio[name]} for name, value in seconds.items()]
-    print_table(f"{dtype}, {batch} x {length} tokens; a matrix product reaches {limit / 1e9:.0f} GFLOP/s", rows)
-    return rows
+    cost = batch * forward_cost(config, length)
+    return report(f"{dtype}, {batch} x {length} tokens", *compare(steps, turns, dtype), cost, sequences=batch)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from peer_models import config_of, kerashub_backbone, policy_of, torch_names  # noqa: E402
-from ruler import OURS, compare, describe, finish, installed, print_table, ratios  # noqa: E402
+from ruler import OURS, compare, describe, finish, installed, report  # noqa: E402
 
 from keras_bert.layers import BertLayer  # noqa: E402
 from keras_bert.models import BertPretrainer  # noqa: E402
@@ -104,12 +104,8 @@ def main():
     batch, tokens = make_batch(config, given.batch, given.length), given.batch * given.length
     for dtype in given.dtypes.split(","):
         steps = installed(TRAINERS, config, batch, dtype)
-        seconds, limit = compare(steps, given.turns, dtype)
-        cost, ratio = tokens * cost_of_token(config, given.length), ratios(seconds)
-        found = [{"library": name, "seconds": value, "tokens_per_second": tokens / value,
-                  "share": cost / value / limit, "ratio": ratio[name]} for name, value in seconds.items()]
-        print_table(f"BERT-{given.size}, {given.batch} x {given.length} tokens, {dtype}; a matrix product reaches "
-                    f"{limit / 1e9:.0f} GFLOP/s", found)
+        found = report(f"{dtype}, {given.batch} x {given.length} tokens", *compare(steps, given.turns, dtype),
+                       tokens * cost_of_token(config, given.length), tokens=tokens)
         rows += [{"dtype": dtype} | row for row in found]
         keras.backend.clear_session()
     finish("pretraining_step", versions, given, rows)

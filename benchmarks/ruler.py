@@ -20,7 +20,7 @@ OURS = "keras_bert"
 _UNCOUNTED = 2
 _SETTLING = 0.05  # seconds; the threads of the library before keep spinning for some of them
 _PRODUCT = 2048  # rows and columns
-_FORMATS = {"seconds": ".2f", "milliseconds": ".1f", "share": ".0%", "ratio": ".2f"}  # by a key's last word
+_FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f"}  # by a key's last word
 
 
 def describe(*packages):
@@ -113,6 +113,22 @@ def print_table(title, rows):
         cells = ["-" if row[key] is None else format(row[key], _FORMATS.get(key.rpartition("_")[2], ",.0f"))
                  for key in columns]
         print(f"{row['library']:24}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
+
+
+def report(title, seconds, limit, cost, **amounts):
+    """Prints a table of what `compare` found; returns its rows.
+
+    Args:
+        seconds, limit: what `compare` returned.
+        cost: floating point operations of a step.
+        amounts: what a step works on, for example `tokens=2048`.
+    """
+    ratio = ratios(seconds)
+    rows = [{"library": name, "milliseconds": 1000 * value}
+            | {f"{unit}_per_second": amount / value for unit, amount in amounts.items()}
+            | {"share": cost / value / limit, "ratio": ratio[name]} for name, value in seconds.items()]
+    print_table(f"{title}; a matrix product reaches {limit / 1e9:.0f} GFLOP/s", rows)
+    return rows
 
 
 def finish(benchmark, versions, arguments, rows):

@@ -6,7 +6,8 @@ The texts come from the folder `KERAS_BERT_DATA`: 512 intents; 512 Korean review
 film reviews and 20 paragraphs, cut at 256 tokens. They go in batches of 32. Ours is the raw-text SavedModel, which gets
 strings, and `FineTuned.predict`, which gets all texts at once and sorts them itself. Peers (`peers.py`) get
 transformers' fast tokenizer and a dense layer; it pads to the longest of the batch, for KerasHub to what its
-preprocessor pads to, 128 tokens, 256 for the mix. 176 classes. About an hour for `base` in one dtype on two cores.
+preprocessor pads to, 128 tokens, 256 for the mix. 176 classes. About three hours a dtype for `base` on two cores, half
+of that for KerasHub.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     python benchmarks/training_step.py [--size=base --dtypes=float32,bfloat16 --batches=64 --turns=3 --peers=NAME,…]
 
 Once 16 x 128 tokens, all real; once `--batches` of 16 texts of the mix that `texts.py` has, a turn being all of them.
-The same batches for all, as `finetune` makes them, of like length and padded to their longest; KerasHub's are as long
-as its preprocessor makes them, 256 tokens. Ours trains as `finetune` does, transformers with SDPA and under autocast,
-KerasHub and the Model Garden by `train_on_batch`. About an hour for `base` on two cores.
+The same batches for all, as `finetune` makes them, of like length and padded to their longest: the others' own would
+have more padding. Ours trains as `finetune` does, transformers with SDPA and under autocast, KerasHub and the Model
+Garden by `train_on_batch`; XLA compiles each length anew. About two hours a dtype for `base` on two cores.
 """
 
 import argparse
@@ -18,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from peer_models import PACKAGES, config_of, garden_encoder, kerashub_backbone, policy_of, torch_names  # noqa: E402
-from ruler import OURS, compare, describe, finish, forward_cost, installed, print_table, ratios  # noqa: E402
+from ruler import OURS, compare, describe, finish, forward_cost, installed, report  # noqa: E402
 from texts import CLASSES, ENGLISH, mixed, tokenizer_of  # noqa: E402
 
 from keras_bert.data import TextBatches, plan_batches  # noqa: E402
@@ -69,7 +69,6 @@ def kerashub(config, dtype, jit_compile=False):
         kerashub_backbone(config, policy_of(dtype)), CLASSES, preprocessor=None)
     model.compile(keras.optimizers.AdamW(RATE, DECAY, global_clipnorm=CLIP_NORM),
                   keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=jit_compile)
-
     names = ("token_ids", "padding_mask", "segment_ids")
     return lambda *inputs, targets: model.train_on_batch(dict(zip(names, inputs)), targets)
 
@@ -107,29 +106,17 @@ def real_batches(tokenizer, count):
              rng.integers(0, CLASSES, BATCH, np.int32)) for each in inputs]
 
 
-def padded(batches, length):
-    """The same, all as long as that."""
-    return [([np.pad(array, [(0, 0), (0, length - array.shape[1])]) for array in inputs], targets)
-            for inputs, targets in batches]
-
-
 def train(step, batches):
     for inputs, targets in batches:
         step(*inputs, targets=targets)
 
 
-def measure(title, config, dtype, names, batches, longest, turns):
+def measure(title, config, dtype, names, batches, turns):
     """Prints the table of some batches; returns its rows."""
     trainers = installed({name: TRAINERS[name] for name in names}, config, dtype)
-    fixed = padded(batches, longest)
-    steps = {name: functools.partial(train, step, fixed if "kerashub" in name else batches)
-             for name, step in trainers.items()}
-    seconds, limit = compare(steps, turns, dtype)
+    steps = {name: functools.partial(train, step, batches) for name, step in trainers.items()}
     cost = 3 * sum(forward_cost(config, length) for (_, mask, _), _ in batches for length in mask.sum(1).tolist())
-    ratio = ratios(seconds)
-    rows = [{"library": name, "seconds": value, "sequences_per_second": len(batches) * BATCH / value,
-             "share": cost / value / limit, "ratio": ratio[name]} for name, value in seconds.items()]
-    print_table(f"{title}, {dtype}; a matrix product reaches {limit / 1e9:.0f} GFLOP/s", rows)
+    rows = report(f"{title}, {dtype}", *compare(steps, turns, dtype), cost, sequences=len(batches) * BATCH)
     keras.backend.clear_session()
     return rows
 
@@ -144,11 +131,11 @@ def main():
     given = parser.parse_args()
     versions, tokenizer, rows = describe(*PACKAGES), tokenizer_of(ENGLISH), []
     config = config_of(given.size, vocab_size=len(tokenizer.vocabulary))
-    workloads = {f"{BATCH} x {LENGTH} tokens": (full_batch(config), LENGTH),
-                 f"{given.batches} x {BATCH} texts": (real_batches(tokenizer, given.batches), LONGEST)}
+    workloads = {f"{BATCH} x {LENGTH} tokens": full_batch(config),
+                 f"{given.batches} x {BATCH} texts": real_batches(tokenizer, given.batches)}
     for dtype in given.dtypes.split(","):
-        for title, workload in workloads.items():
-            found = measure(title, config, dtype, given.peers.split(","), *workload, given.turns)
+        for title, batches in workloads.items():
+            found = measure(title, config, dtype, given.peers.split(","), batches, given.turns)
             rows += [{"batches": title, "dtype": dtype} | row for row in found]
     finish("training_step", versions, given, rows)
 
