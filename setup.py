@@ -15,6 +15,8 @@ GARDEN = ["tf-models-official==2.20.*", "tensorflow==2.20.*", "tensorflow-text==
 REPORT = ["matplotlib>=3.9", "tensorboard"]
 # PyTorch is pinned because a newer one brings gigabytes of CUDA.
 PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
+# Other runtimes to measure the speed beside (benchmarks).
+BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
 # The scores of tasks.
 TASKS = ["scipy", "seqeval"]
 # To run examples/intent_classification.ipynb.
@@ -37,7 +39,8 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=[
         "keras_bert", "keras_bert.commands", "keras_bert.convert", "keras_bert.data", "keras_bert.export",
-        "keras_bert.layers", "keras_bert.models", "keras_bert.tasks", "keras_bert.text", "keras_bert.training",
+        "keras_bert.kernels", "keras_bert.layers", "keras_bert.models", "keras_bert.tasks", "keras_bert.text",
+        "keras_bert.training",
     ],
     package_dir={"keras_bert.export": "export"},
     install_requires=["tensorflow>=2.20,<2.22", "keras>=3.12", "absl-py", "tokenizers", "safetensors"],
@@ -52,6 +55,7 @@ setup(
         "all": [*TEXT, *HUB, *GARDEN, *REPORT, *TASKS],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],
         "docs": DOCS,
+        "bench": BENCH,
         "test": [*TEST, *REPORT, *TASKS],
         "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST, *REPORT, *TASKS, *NOTEBOOK],
     },

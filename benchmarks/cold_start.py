@@ -1,0 +1,92 @@
+"""Seconds to the first answer, peak memory and size on disk: each library from its own files in a process of its own.
+
+    python benchmarks/cold_start.py [--size=base --turns=5 --peers=NAME,…]
+
+A model of strings in float32: ours the raw-text SavedModel; KerasHub's a preset; the others the encoder with a fast
+tokenizer, transformers its own, ONNX Runtime and OpenVINO that of `tokenizers`. The seconds are of the imports, of the
+loading, and of the first answer, to one question; the memory is the most that the process had after 20 batches of
+32 x 128 tokens. The processes take turns; the files lie in the page cache. About ten minutes for `base` on two cores.
+"""
+
+import argparse
+import functools
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from first_answer import LIBRARIES  # noqa: E402
+from peer_models import config_of, write_encoder, write_onnx, write_openvino  # noqa: E402
+from ruler import OURS, describe, finish, installed, print_table, ratios  # noqa: E402
+from texts import ENGLISH, tokenizer_of  # noqa: E402
+
+from keras_bert.convert import convert, load_pretrained  # noqa: E402
+from keras_bert.export import export_text_model  # noqa: E402
+
+PROCESS = pathlib.Path(__file__).with_name("first_answer.py")
+
+
+def write(name, source, tokenizer, folder):
+    """Writes the files of one library; returns their size in bytes.
+
+    Args:
+        source: Hugging Face folder of the encoder.
+        tokenizer: its `BertTokenizer`.
+    """
+    next(LIBRARIES[name](folder))  # its imports, which fail where it is not installed
+    if name == OURS:
+        export_text_model(load_pretrained(source), tokenizer, folder)
+    elif name == "kerashub":
+        convert(source, folder, "kerashub", allow_inexact=True)  # its gelu is the tanh form
+    elif name == "transformers":
+        shutil.copytree(source, folder)
+    else:
+        os.mkdir(folder)
+        shutil.copy(f"{source}/vocab.txt", folder)
+        if name == "openvino":
+            write_openvino(source, f"{folder}/model.xml")
+        else:
+            write_onnx(source, f"{folder}/model.onnx", quantized=name == "onnxruntime-int8")
+    return sum(path.stat().st_size for path in pathlib.Path(folder).rglob("*") if path.is_file())
+
+
+def measure(size, names, turns):
+    """Prints the table; returns its rows."""
+    tokenizer, runs = tokenizer_of(ENGLISH), {}
+    with tempfile.TemporaryDirectory() as work:
+        source = f"{work}/source"
+        write_encoder(config_of(size, vocab_size=len(tokenizer.vocabulary)), source, tokenizer)
+        sizes = installed({name: functools.partial(write, name, source, tokenizer, f"{work}/{name}")
+                           for name in names})
+        for _ in range(turns):
+            for name in sizes:
+                command = [sys.executable, PROCESS, name, f"{work}/{name}"]
+                run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                runs.setdefault(name, []).append(json.loads(run.stdout.splitlines()[-1]))
+    rows = [{"library": name} | {key: statistics.median(run[key] for run in runs[name]) for key in runs[name][0]}
+            | {"disk_mb": stored / 1e6} for name, stored in sizes.items()]
+    ratio = ratios({row["library"]: row["seconds"] for row in rows})
+    rows = [row | {"ratio": ratio[row["library"]]} for row in rows]
+    print_table(f"{size}: seconds to the first answer, and MB; median of {turns} processes each", rows)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--size", default="base")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--peers", default=",".join(LIBRARIES))
+    given = parser.parse_args()
+    versions = describe("tensorflow", "torch", "transformers", "onnxruntime", "openvino", "keras-hub", "tokenizers")
+    finish("cold_start", versions, given, measure(given.size, given.peers.split(","), given.turns))
+
+
+if __name__ == "__main__":
+    main()

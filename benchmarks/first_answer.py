@@ -1,0 +1,118 @@
+"""One library's first answer in this process: what `cold_start.py` runs.
+
+    python benchmarks/first_answer.py LIBRARY FOLDER
+
+Ends in a JSON line of the seconds that the imports, the loading and the first answer took, and of the most memory that
+the process had after 20 batches of 32 x 128 tokens.
+"""
+
+import json
+import os
+import sys
+import time
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+QUESTION, FULL, BATCHES = "could you wake me at a quarter to six tomorrow", ["the " * 200] * 32, 20
+LENGTH = 128
+
+# Each yields after its imports, then the function of texts that its files hold.
+
+
+def ours(folder):
+    import tensorflow as tf
+
+    yield
+    model = tf.saved_model.load(folder)
+    yield lambda texts: model(tf.constant(texts))["pooled_output"].numpy()
+
+
+def pytorch(folder):
+    import torch
+    from transformers import BertModel, BertTokenizerFast
+
+    yield
+    tokenizer, model = BertTokenizerFast.from_pretrained(folder), BertModel.from_pretrained(folder)
+
+    @torch.inference_mode()
+    def answer(texts):
+        return model(**tokenizer(texts, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt"))
+
+    yield answer
+
+
+def _tokenize(folder):
+    """A function of texts to int32 word ids and mask."""
+    import numpy as np
+    from tokenizers import BertWordPieceTokenizer
+
+    tokenizer = BertWordPieceTokenizer(f"{folder}/vocab.txt", lowercase=True)
+    tokenizer.enable_truncation(LENGTH)
+    tokenizer.enable_padding()
+
+    def tokenize(texts):
+        encodings = tokenizer.encode_batch(texts)
+        return [np.array([getattr(each, name) for each in encodings], np.int32) for name in ("ids", "attention_mask")]
+
+    return tokenize
+
+
+def onnxruntime(folder):
+    import onnxruntime
+    import tokenizers  # noqa: F401
+
+    yield
+    session, tokenize = onnxruntime.InferenceSession(f"{folder}/model.onnx"), _tokenize(folder)
+    yield lambda texts: session.run(None, dict(zip(("ids", "mask"), tokenize(texts))))
+
+
+def openvino(folder):
+    import openvino
+    import tokenizers  # noqa: F401
+
+    yield
+    tokenize, model = _tokenize(folder), openvino.compile_model(
+        f"{folder}/model.xml", "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"})
+    yield lambda texts: model(tokenize(texts))
+
+
+def kerashub(folder):
+    import keras_hub
+
+    yield
+    backbone = keras_hub.models.BertBackbone.from_preset(folder)
+    preprocessor = keras_hub.models.BertTextClassifierPreprocessor.from_preset(folder, sequence_length=LENGTH)
+    yield lambda texts: backbone.predict_on_batch(preprocessor(texts))
+
+
+LIBRARIES = {"keras_bert": ours, "transformers": pytorch, "onnxruntime": onnxruntime, "onnxruntime-int8": onnxruntime,
+             "openvino": openvino, "kerashub": kerashub}
+
+
+def start(name, folder):
+    """Measures one library in this process."""
+    steps = LIBRARIES[name](folder)
+    (import_seconds, _), (load_seconds, answer) = timed(next, steps), timed(next, steps)
+    answer_seconds, _ = timed(answer, [QUESTION])
+    for _ in range(BATCHES):
+        answer(FULL)
+    return {"import_seconds": import_seconds, "load_seconds": load_seconds, "answer_seconds": answer_seconds,
+            "seconds": import_seconds + load_seconds + answer_seconds, "peak_mb": peak_memory() / 1e6}
+
+
+def timed(function, argument):
+    """The seconds that a call takes, and what it returns."""
+    started = time.perf_counter()
+    result = function(argument)
+    return time.perf_counter() - started, result
+
+
+def peak_memory():
+    """The most memory that this process had, in bytes. `getrusage` would count what its parent had before it."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
+
+
+if __name__ == "__main__":
+    print(json.dumps(start(*sys.argv[1:])))

@@ -1,0 +1,113 @@
+"""BERT encoders of several libraries, each as its documentation makes it fast: what `forward.py` and `texts.py` call.
+
+An encoder is a function of int32 arrays [batch, seq], word ids and mask, to the pooled output, float32 [batch, hidden].
+All but KerasHub's and the Model Garden's, which start from random values of their own, hold the weights of one Hugging
+Face folder.
+"""
+
+import functools
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+from peer_models import garden_encoder, kerashub_backbone, openvino_model, torch_module, write_onnx
+from ruler import OURS, installed
+
+from keras_bert.config import BertConfig
+from keras_bert.convert import load_pretrained
+
+_TOLERANCE = 1e-3
+
+
+def make_encoders(names, folder, dtype):
+    """The encoders of these names that are installed and know the dtype, by name. In float32, those of the same weights
+    must agree.
+
+    Args:
+        names: some of `ENCODERS`.
+        folder: what `write_encoder` wrote.
+        dtype: float32 or bfloat16.
+    """
+    known = {name: ENCODERS[name] for name in names if dtype == "float32" or name not in _FLOAT32_ONLY}
+    encoders = installed(known, folder, dtype)
+    if dtype == "float32":
+        ids = np.random.default_rng(0).integers(5, _config(folder).vocab_size, (4, 16), np.int32)
+        mask = (np.arange(16) < [[16], [9], [3], [12]]).astype(np.int32)
+        pooled = {name: encode(ids, mask) for name, encode in encoders.items() if name in _SAME_WEIGHTS}
+        for name, values in pooled.items():
+            np.testing.assert_allclose(values, next(iter(pooled.values())), rtol=0, atol=_TOLERANCE, err_msg=name)
+    return encoders
+
+
+def ours(folder, dtype, unpadded=True):
+    bert = load_pretrained(folder, dtype=dtype)
+    bert.unpadded = unpadded
+    return _in_graph(lambda ids, mask: bert.pool([ids, mask, tf.zeros_like(ids)]))
+
+
+def pytorch(folder, dtype, compiled=False):
+    import torch
+
+    model = torch_module(folder, dtype)
+    if compiled:
+        torch._dynamo.reset()  # else the shapes of models before count towards the most that it compiles
+        torch._inductor.config.freezing = True  # weights in the layout that is fastest on this machine
+        model = torch.compile(model)
+
+    @torch.inference_mode()
+    def encode(ids, mask):
+        return model(torch.from_numpy(ids), torch.from_numpy(mask)).float().numpy()
+
+    return encode
+
+
+def onnxruntime(folder, dtype, quantized=False):
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as work:
+        write_onnx(folder, f"{work}/model.onnx", quantized)
+        session = onnxruntime.InferenceSession(f"{work}/model.onnx", providers=["CPUExecutionProvider"])
+    return lambda ids, mask: session.run(None, {"ids": ids, "mask": mask})[0]
+
+
+def openvino(folder, dtype):
+    import openvino
+
+    model = openvino.compile_model(openvino_model(folder), "CPU", {
+        "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype]})
+    return lambda ids, mask: model([ids, mask])[0]
+
+
+def kerashub(folder, dtype, jit_compile=False):
+    backbone = kerashub_backbone(_config(folder), dtype)
+    return _in_graph(lambda ids, mask: backbone({
+        "token_ids": ids, "padding_mask": mask, "segment_ids": tf.zeros_like(ids)})["pooled_output"], jit_compile)
+
+
+def garden(folder, dtype):
+    encoder = garden_encoder("BertEncoderV2", _config(folder), dtype)
+    return _in_graph(lambda ids, mask: encoder({
+        "input_word_ids": ids, "input_mask": mask, "input_type_ids": tf.zeros_like(ids)})["pooled_output"])
+
+
+ENCODERS = {
+    OURS: ours, f"{OURS}-padded": functools.partial(ours, unpadded=False),
+    "transformers": pytorch, "transformers-compiled": functools.partial(pytorch, compiled=True),
+    "onnxruntime": onnxruntime, "onnxruntime-int8": functools.partial(onnxruntime, quantized=True),
+    "openvino": openvino,
+    "kerashub": kerashub, "kerashub-xla": functools.partial(kerashub, jit_compile=True), "garden": garden,
+}
+_SAME_WEIGHTS = (OURS, f"{OURS}-padded", "transformers", "transformers-compiled", "onnxruntime", "openvino")
+_FLOAT32_ONLY = ("onnxruntime", "onnxruntime-int8")  # on CPUs
+
+
+def _config(folder):
+    return BertConfig.from_json(f"{folder}/config.json")
+
+
+def _in_graph(encode, jit_compile=False):
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2, autograph=False, jit_compile=jit_compile)
+    def pooled(ids, mask):
+        return tf.cast(encode(ids, mask), tf.float32)
+
+    return lambda ids, mask: pooled(ids, mask).numpy()

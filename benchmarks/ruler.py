@@ -1,0 +1,140 @@
+"""How the benchmarks of speed measure and what they print: turns, medians, a limit, a table, a line of JSON.
+
+The libraries take turns, so that whatever else the machine does meets all of them alike; the first two turns, in which
+graphs are traced and compiled, are not counted. A product of two large matrices takes its turn too: what it reaches in
+the same dtype is the limit. A share is of that; a ratio says how many times as long as ours a library takes.
+
+Nothing else may run: OpenMP's threads, which PyTorch uses, spin while they wait for one another, and beside one busy
+program take ten times as long. The first line has the machine's load at the start.
+"""
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import statistics
+import time
+
+OURS = "keras_bert"
+_UNCOUNTED = 2
+_SETTLING = 0.05  # seconds; the threads of the library before keep spinning for some of them
+_PRODUCT = 2048  # rows and columns
+_FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f"}  # by a key's last word
+
+
+def describe(*packages):
+    """Prints the machine, its load and the packages' versions; returns the versions, None for what is not installed."""
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    with open("/proc/cpuinfo") as file:
+        model = re.search("model name\\s*: (.*)", file.read())
+    print(f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
+          + ", ".join(f"{name} {version or 'not installed'}" for name, version in versions.items()))
+    return versions
+
+
+def installed(makers, *arguments):
+    """What each maker makes of the arguments, by name; a library that is not installed is left out and named.
+
+    Args:
+        makers: dict of name to function.
+    """
+    made = {}
+    for name, make in makers.items():
+        try:
+            made[name] = make(*arguments)
+        except ImportError as error:
+            print(f"without {name}: {error}")
+    return made
+
+
+def take_turns(steps, turns):
+    """The median seconds of each step.
+
+    Args:
+        steps: dict of name to function without arguments.
+        turns: that count.
+    """
+    seconds = {name: [] for name in steps}
+    for _ in range(_UNCOUNTED + turns):
+        for name, step in steps.items():
+            time.sleep(_SETTLING)
+            started = time.perf_counter()
+            step()
+            seconds[name].append(time.perf_counter() - started)
+    return {name: statistics.median(times[_UNCOUNTED:]) for name, times in seconds.items()}
+
+
+def compare(steps, turns, dtype):
+    """`take_turns` beside the matrix product.
+
+    Args:
+        dtype: of the product, by name.
+
+    Returns:
+        (median seconds of each step, a dict; operations a second of the product).
+    """
+    import tensorflow as tf
+
+    matrix = tf.cast(tf.random.normal([_PRODUCT, _PRODUCT]), dtype)
+    product = {"matrix product": lambda: tf.linalg.matmul(matrix, matrix).numpy()}
+    seconds = take_turns(steps | product, turns)
+    return seconds, 2 * _PRODUCT**3 / seconds.pop("matrix product")
+
+
+def ratios(seconds):
+    """How many times as long as ours each takes, a dict; None where ours is not among them."""
+    return {name: value / seconds[OURS] if OURS in seconds else None for name, value in seconds.items()}
+
+
+def forward_cost(config, length):
+    """Floating point operations to encode a text: 2 for each weight of a block a token is multiplied by, and 4 for each
+    element of its vector and each token that it attends to (`training.peak.cost_of_token` has those of training).
+
+    Args:
+        config: a `BertConfig`.
+        length: of the text, in tokens.
+    """
+    hidden = config.hidden_size
+    block = 4 * hidden**2 + 2 * hidden * config.intermediate_size
+    return config.num_hidden_layers * length * (2 * block + 4 * hidden * length)
+
+
+def print_table(title, rows):
+    """Prints rows, dicts of the same keys, of which `library` is one and the others are numbers or None."""
+    columns = [key for key in rows[0] if key != "library"]
+    print(f"\n{title}\n{'library':24}" + "".join(f"{column.replace('_per_second', '/s'):>20}" for column in columns))
+    for row in rows:
+        cells = ["-" if row[key] is None else format(row[key], _FORMATS.get(key.rpartition("_")[2], ",.0f"))
+                 for key in columns]
+        print(f"{row['library']:24}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
+
+
+def report(title, seconds, limit, cost, **amounts):
+    """Prints a table of what `compare` found; returns its rows.
+
+    Args:
+        seconds, limit: what `compare` returned.
+        cost: floating point operations of a step.
+        amounts: what a step works on, for example `tokens=2048`.
+    """
+    ratio = ratios(seconds)
+    rows = [{"library": name, "milliseconds": 1000 * value}
+            | {f"{unit}_per_second": amount / value for unit, amount in amounts.items()}
+            | {"share": cost / value / limit, "ratio": ratio[name]} for name, value in seconds.items()]
+    print_table(f"{title}; a matrix product reaches {limit / 1e9:.0f} GFLOP/s", rows)
+    return rows
+
+
+def finish(benchmark, versions, arguments, rows):
+    """Prints the line of JSON.
+
+    Args:
+        arguments: the program's, a namespace.
+    """
+    print(json.dumps({"benchmark": benchmark, "versions": versions, "config": vars(arguments), "rows": rows}))

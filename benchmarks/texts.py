@@ -1,0 +1,159 @@
+"""Strings to labels: texts a second and real tokens a second, in the order of arrival and sorted by length.
+
+    python benchmarks/texts.py [--size=base --dtypes=float32 --corpora=intents,korean,mixed --peers=NAME,…]
+
+The texts come from the folder `KERAS_BERT_DATA`: 512 intents; 512 Korean reviews; and 340 of which 250 are intents, 70
+film reviews and 20 paragraphs, cut at 256 tokens. They go in batches of 32. Ours is the raw-text SavedModel, which gets
+strings, and `FineTuned.predict`, which gets all texts at once and sorts them itself. Peers (`peers.py`) get
+transformers' fast tokenizer and a dense layer; it pads to the longest of the batch, for KerasHub to what its
+preprocessor pads to, 128 tokens, 256 for the mix. 176 classes. About three hours a dtype for `base` on two cores, half
+of that for KerasHub.
+"""
+
+import argparse
+import functools
+import json
+import os
+import pathlib
+import tempfile
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+from peer_models import PACKAGES, config_of, policy_of, write_encoder  # noqa: E402
+from peers import ENCODERS, make_encoders  # noqa: E402
+from ruler import OURS, compare, describe, finish, forward_cost, print_table, ratios  # noqa: E402
+
+from keras_bert.convert import load_pretrained  # noqa: E402
+from keras_bert.data.tables import read_table  # noqa: E402
+from keras_bert.export import export_text_model  # noqa: E402
+from keras_bert.models import BertClassifier  # noqa: E402
+from keras_bert.tasks import TASKS  # noqa: E402
+from keras_bert.text import BertTokenizer  # noqa: E402
+from keras_bert.training.folder import FineTuned  # noqa: E402
+
+DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
+BATCH, CLASSES = 32, 176
+LABELS = [f"class {i}" for i in range(CLASSES)]
+INTENTS = "intent/intent176/train.tsv"
+ENGLISH, KOREAN = "bert-base-uncased", "bert-base-multilingual-cased"
+
+
+def sample(path, column, count, header=None):
+    """Some texts of a column of a table."""
+    texts = [values[column] for _, values in read_table(DATA / path, kind=".tsv", header=header)[1]]
+    return draw(texts, count)
+
+
+def draw(texts, count):
+    """So many of them, with a fixed seed."""
+    return [texts[i] for i in np.random.default_rng(0).permutation(len(texts))[:count]]
+
+
+def mixed(count=340):
+    """Intents, film reviews and paragraphs as 25 to 7 to 2, shuffled."""
+    with open(DATA / "qa/xquad/xquad.en.json", encoding="utf-8") as file:
+        paragraphs = [part["context"] for article in json.load(file)["data"] for part in article["paragraphs"]]
+    reviews, long = count * 7 // 34, count * 2 // 34
+    texts = [*sample("glue/SST-2/clairett/train.tsv", "text", reviews, header=["text", "label"]),
+             *draw(paragraphs, long), *sample(INTENTS, "text", count - reviews - long)]
+    return draw(texts, count)
+
+
+# Texts, vocabulary, the most tokens.
+CORPORA = {"intents": (lambda: sample(INTENTS, "text", 512), ENGLISH, 128),
+           "korean": (lambda: sample("ko/nsmc/train_rebuilt.txt", "document", 512), KOREAN, 128),
+           "mixed": (mixed, ENGLISH, 256)}
+
+
+def tokenizer_of(vocabulary):
+    return BertTokenizer(DATA / "vocab" / vocabulary / "vocab.txt", lower_case=vocabulary == ENGLISH)
+
+
+def fast_tokenizer(folder, max_length, padding=True):
+    """A function of texts to int32 word ids and mask [batch, seq]."""
+    import transformers
+
+    tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
+
+    def encode(texts):
+        encoded = tokenizer(texts, padding=padding, truncation=True, max_length=max_length, return_tensors="np",
+                            return_token_type_ids=False)
+        return encoded["input_ids"].astype(np.int32), encoded["attention_mask"].astype(np.int32)
+
+    return encode
+
+
+def in_batches(answer):
+    return lambda texts: [answer(texts[i:i + BATCH]) for i in range(0, len(texts), BATCH)]
+
+
+def ours(folder, tokenizer, max_length, dtype):
+    """Our two ways, functions of all texts."""
+    model = BertClassifier(load_pretrained(folder), CLASSES)
+    with tempfile.TemporaryDirectory() as work:
+        export_text_model(model, tokenizer, f"{work}/model", labels=LABELS, max_length=max_length, dtype=dtype)
+        served = tf.saved_model.load(f"{work}/model")
+    model = BertClassifier(load_pretrained(folder, dtype=policy_of(dtype)), CLASSES)
+    task = TASKS["classify"](labels=LABELS, max_length=max_length)
+    return {OURS: in_batches(lambda texts: served(tf.constant(texts))["label"].numpy()),
+            f"{OURS}-predict": FineTuned(model, tokenizer, task).predict}
+
+
+def theirs(names, folder, config, max_length, dtype):
+    """Peers as functions of all texts."""
+    kernel = np.random.default_rng(0).normal(0, 0.02, (config.hidden_size, CLASSES)).astype(np.float32)
+
+    def classify(encode, tokenize, texts):
+        return [LABELS[i] for i in np.argmax(encode(*tokenize(texts)) @ kernel, axis=1)]
+
+    return {name: in_batches(functools.partial(
+        classify, encode, fast_tokenizer(folder, max_length, "max_length" if "kerashub" in name else True)))
+        for name, encode in make_encoders(names, folder, dtype).items()}
+
+
+def measure(corpus, size, dtype, peers, turns):
+    """Prints the table of one corpus; returns its rows."""
+    read, vocabulary, max_length = CORPORA[corpus]
+    texts, tokenizer = read(), tokenizer_of(vocabulary)
+    lengths = [len(ids) for ids, _ in tokenizer.pack(texts, None, max_length)]
+    config = config_of(size, vocab_size=len(tokenizer.vocabulary))
+    with tempfile.TemporaryDirectory() as work:
+        write_encoder(config, f"{work}/encoder", tokenizer)
+        answers = ours(f"{work}/encoder", tokenizer, max_length, dtype)
+        answers |= theirs(peers, f"{work}/encoder", config, max_length, dtype)
+    orders = {"arrival": texts, "sorted": sorted(texts, key=len)}
+    seconds, limit = compare({(name, order): functools.partial(answer, orders[order])
+                              for name, answer in answers.items() for order in orders}, turns, dtype)
+    ratio = {order: ratios({name: seconds[name, order] for name in answers}) for order in orders}
+    rows = [{"library": name} | {
+        f"{order}_{key}": value for order in orders for key, value in (
+            ("texts_per_second", len(texts) / seconds[name, order]),
+            ("tokens_per_second", sum(lengths) / seconds[name, order]), ("ratio", ratio[order][name]))}
+        for name in answers]
+    limit *= sum(lengths) / sum(forward_cost(config, length) for length in lengths)
+    print_table(f"{corpus}, {dtype}: {len(texts)} texts of {sum(lengths) / len(texts):.0f} tokens; at the rate of a "
+                f"matrix product {limit:,.0f} tokens/s", rows)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--size", default="base")
+    parser.add_argument("--dtypes", default="float32")
+    parser.add_argument("--corpora", default=",".join(CORPORA))
+    parser.add_argument("--peers", default=",".join(name for name in ENCODERS if not name.startswith(OURS)))
+    parser.add_argument("--turns", type=int, default=3)
+    given = parser.parse_args()
+    versions, rows = describe(*PACKAGES, "tokenizers"), []
+    for dtype in given.dtypes.split(","):
+        for corpus in given.corpora.split(","):
+            found = measure(corpus, given.size, dtype, list(filter(None, given.peers.split(","))), given.turns)
+            rows += [{"corpus": corpus, "dtype": dtype} | row for row in found]
+    finish("texts", versions, given, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""A step of fine-tuning on 176 classes beside other libraries': forward, gradients, clipping and AdamW.
+
+    python benchmarks/training_step.py [--size=base --dtypes=float32,bfloat16 --batches=64 --turns=3 --peers=NAME,…]
+
+Once 16 x 128 tokens, all real; once `--batches` of 16 texts of the mix that `texts.py` has, a turn being all of them.
+The same batches for all, as `finetune` makes them, of like length and padded to their longest: the others' own would
+have more padding. Ours trains as `finetune` does, transformers with SDPA and under autocast, KerasHub and the Model
+Garden by `train_on_batch`; XLA compiles each length anew. About two hours a dtype for `base` on two cores.
+"""
+
+import argparse
+import functools
+import os
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+from peer_models import PACKAGES, config_of, garden_encoder, kerashub_backbone, policy_of, torch_names  # noqa: E402
+from ruler import OURS, compare, describe, finish, forward_cost, installed, report  # noqa: E402
+from texts import CLASSES, ENGLISH, mixed, tokenizer_of  # noqa: E402
+
+from keras_bert.data import TextBatches, plan_batches  # noqa: E402
+from keras_bert.layers import BertLayer  # noqa: E402
+from keras_bert.models import BertClassifier  # noqa: E402
+from keras_bert.training.optimizer import make_optimizer  # noqa: E402
+
+BATCH, LENGTH, LONGEST = 16, 128, 256
+RATE, DECAY, CLIP_NORM = 5e-5, 0.01, 1.0
+
+# Each makes a model and returns a function of word ids, mask, segment ids and targets that trains it on them.
+
+
+def ours(config, dtype):
+    model = BertClassifier(BertLayer(config, dtype=policy_of(dtype)), CLASSES)
+    optimizer = make_optimizer(model, RATE, 10**6, weight_decay=DECAY)
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    return lambda *inputs, targets: model.train_on_batch(list(inputs), targets)
+
+
+def pytorch(config, dtype, compiled=False):
+    import torch
+    import transformers
+
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(
+        **torch_names(config), num_labels=CLASSES, attn_implementation="sdpa")).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
+    if compiled:
+        torch._dynamo.reset()  # else the shapes of models before count towards the most that it compiles
+    run = torch.compile(model) if compiled else model
+
+    def step(*inputs, targets):
+        ids, mask, segments, labels = (torch.from_numpy(array).long() for array in (*inputs, targets))
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+            loss = run(ids, mask, segments, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def kerashub(config, dtype, jit_compile=False):
+    import keras_hub
+
+    model = keras_hub.models.BertTextClassifier(
+        kerashub_backbone(config, policy_of(dtype)), CLASSES, preprocessor=None)
+    model.compile(keras.optimizers.AdamW(RATE, DECAY, global_clipnorm=CLIP_NORM),
+                  keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=jit_compile)
+    names = ("token_ids", "padding_mask", "segment_ids")
+    return lambda *inputs, targets: model.train_on_batch(dict(zip(names, inputs)), targets)
+
+
+def garden(config, dtype):
+    import tf_keras
+    from official.nlp.modeling import models
+
+    model = models.BertClassifier(garden_encoder("BertEncoder", config, dtype), CLASSES)
+    model.compile(tf_keras.optimizers.AdamW(RATE, DECAY, global_clipnorm=CLIP_NORM),
+                  tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    return lambda *inputs, targets: model.train_on_batch(dict(zip(names, inputs)), targets)
+
+
+TRAINERS = {
+    OURS: ours, "transformers": pytorch, "transformers-compiled": functools.partial(pytorch, compiled=True),
+    "kerashub": kerashub, "kerashub-xla": functools.partial(kerashub, jit_compile=True), "garden": garden,
+}
+
+
+def full_batch(config):
+    """One batch of real tokens alone: word ids, mask, segment ids; targets."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(5, config.vocab_size, (BATCH, LENGTH), np.int32)
+    return [((ids, np.ones_like(ids), np.zeros_like(ids)), rng.integers(0, CLASSES, BATCH, np.int32))]
+
+
+def real_batches(tokenizer, count):
+    """Batches of the mix, as `full_batch` has them."""
+    rng = np.random.default_rng(0)
+    texts = TextBatches(tokenizer.pack(mixed(count * BATCH), None, LONGEST), tokenizer.pad_id)
+    inputs = map(texts.inputs, plan_batches(texts.lengths, BATCH, rng))
+    return [((each["input_word_ids"], each["input_mask"], each["segment_ids"]),
+             rng.integers(0, CLASSES, BATCH, np.int32)) for each in inputs]
+
+
+def train(step, batches):
+    for inputs, targets in batches:
+        step(*inputs, targets=targets)
+
+
+def measure(title, config, dtype, names, batches, turns):
+    """Prints the table of some batches; returns its rows."""
+    trainers = installed({name: TRAINERS[name] for name in names}, config, dtype)
+    steps = {name: functools.partial(train, step, batches) for name, step in trainers.items()}
+    cost = 3 * sum(forward_cost(config, length) for (_, mask, _), _ in batches for length in mask.sum(1).tolist())
+    rows = report(f"{title}, {dtype}", *compare(steps, turns, dtype), cost, sequences=len(batches) * BATCH)
+    keras.backend.clear_session()
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--size", default="base")
+    parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--batches", type=int, default=64)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--peers", default=",".join(TRAINERS))
+    given = parser.parse_args()
+    versions, tokenizer, rows = describe(*PACKAGES), tokenizer_of(ENGLISH), []
+    config = config_of(given.size, vocab_size=len(tokenizer.vocabulary))
+    workloads = {f"{BATCH} x {LENGTH} tokens": full_batch(config),
+                 f"{given.batches} x {BATCH} texts": real_batches(tokenizer, given.batches)}
+    for dtype in given.dtypes.split(","):
+        for title, batches in workloads.items():
+            found = measure(title, config, dtype, given.peers.split(","), batches, given.turns)
+            rows += [{"batches": title, "dtype": dtype} | row for row in found]
+    finish("training_step", versions, given, rows)
+
+
+if __name__ == "__main__":
+    main()
