@@ -38,6 +38,8 @@ def make_app(service):
         return Response(write_response(outputs, request.state.is_rows), media_type="application/json")
 
     async def status(request: Request, name: Name, version: Version | None = None):
+        if ":" in name:  # a path of the others, by GET
+            raise HTTPException(405, headers={"Allow": "POST"})
         return {"model_version_status": [
             {"version": str(number), "state": state,
              "status": {"error_code": "INTERNAL" if message else "OK", "error_message": message}}

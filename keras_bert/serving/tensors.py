@@ -191,7 +191,7 @@ def _only(kind):
 
 
 def _read_float(value, dtype):
-    if type(value) not in (int, float) or np.finfo(dtype).max < abs(value) < math.inf:
+    if type(value) not in (int, float) or float(np.finfo(dtype).max) < abs(value) < math.inf:
         raise ValueError
     return value
 
