@@ -113,7 +113,7 @@ def test_who_has_gone_is_not_answered(server, token):
     leave("b")
     leave("c")
     assert server.ask(PREDICT, {"instances": ["d"]}, headers=token)[0] == 200
-    assert [event["status"] for event in server.events() if "status" in event][-4:-1] == [499] * 3
+    server.wait(lambda: [event["status"] for event in server.events() if "status" in event][-4:] == [499] * 3 + [200])
 
 
 def talk(server, *parts, pause=0.0):

@@ -31,12 +31,14 @@ def load(server, clients=4):
                 connection = None
                 answers.append(error)
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(clients)]
     for thread in threads:
         thread.start()
-    yield answers
-    time.sleep(0.3)
-    done.set()
+    try:
+        yield answers
+        time.sleep(0.3)
+    finally:
+        done.set()
     for thread in threads:
         thread.join()
 

@@ -20,7 +20,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-TEXTS = ["play some music", "", "turn the lamp off please " * 20, "각각의 집 é!", "\0 \ufffd \u200b", "what time is it?"]
+TEXTS = ["play some music", "", "turn the lamp off please " * 20, "각각의 집 é!", "\0 \ufffd \u200b", "what time is it"]
 INPUTS = {"tagger": {"text": TEXTS}, "span": {"question": TEXTS[::-1], "context": TEXTS}}
 IDS = {"input_word_ids": [[2, 5, 6, 3], [2, 9, 3, 0]], "input_mask": [[1, 1, 1, 1], [1, 1, 1, 0]],
        "input_type_ids": [[0] * 4, [0] * 4]}

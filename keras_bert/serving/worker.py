@@ -54,6 +54,7 @@ async def _serve(service, http, listener):
         task.cancel()
     await asyncio.gather(serving, rpc.stop(settings.grace_s))
     logs.tell(event="stopped", worker=os.getpid())
+    os._exit(0)  # gRPC, uvloop and TensorFlow at times lock each other when Python takes itself down
 
 
 if __name__ == "__main__":
