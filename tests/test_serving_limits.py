@@ -49,7 +49,7 @@ def refused(answer):
     (PREDICT, {"instances": [1]}, None, 400, "instances: text: row 1: must be a string"),
     ("/v1/models/no:predict", {"instances": ["a"]}, None, 404, "there is no model of this name; there are echo"),
     ("/v1/models/echo/versions/2:predict", {"instances": ["a"]}, None, 404, "echo has no version 2"),
-    ("/v1/models/echo/versions/x:predict", {"instances": ["a"]}, None, 400, "version: must be a whole number; got 'x'"),
+    ("/v1/models/echo/versions/x:predict", {"instances": ["a"]}, None, 404, "there is nothing at this path"),
     (f"/v1/models/echo/versions/{2**64}", None, None, 400, "version: must be"),
     ("/v1/models/echo:classify", {"examples": []}, None, 400, "echo takes no tf.Example"),
     ("/v1/models/echo:regress", {"examples": []}, None, 400, "use predict"),

@@ -53,8 +53,8 @@ EXTRA = {"predict": _extra(_RESPONSE, {"$ref": "#/components/schemas/Request"}),
          "metadata": _extra(_METADATA), "examples": _extra(None, {"type": "object"})}
 
 
-def describe(app):
-    """The OpenAPI document of the application."""
+def describe(app, names):
+    """The OpenAPI document of the application, for models of these names."""
     if not app.openapi_schema:
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
         document["components"] = {
@@ -64,6 +64,9 @@ def describe(app):
         for path in document["paths"].values():
             for operation in path.values():
                 operation["responses"].pop("422", None)  # FastAPI's own, which here is 400
+                for parameter in operation.get("parameters", []):
+                    if parameter["name"] == "name":
+                        parameter["schema"]["enum"] = names
                 if "examples" in operation["operationId"]:
                     del operation["responses"]["200"]
         app.openapi_schema = document

@@ -22,7 +22,7 @@ Version = Annotated[int, Path(description="Its version.", ge=0, le=2**63 - 1)]
 def make_app(service):
     """The FastAPI application of a `Service`. Its middleware puts the `Entry` of a request into the scope."""
     app = FastAPI(title="keras-bert serve", version=__version__, docs_url=None, redoc_url=None)
-    app.openapi = lambda: openapi.describe(app)
+    app.openapi = lambda: openapi.describe(app, list(service.models))
     app.add_exception_handler(Refused, lambda _, error: refusal(error))
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(RequestValidationError, _bad_path)
@@ -38,7 +38,7 @@ def make_app(service):
         return Response(write_response(outputs, request.state.is_rows), media_type="application/json")
 
     async def status(request: Request, name: Name, version: Version | None = None):
-        if ":" in name:  # a path of the others, by GET
+        if ":" in name:  # GET at a path that takes POST
             raise HTTPException(405, headers={"Allow": "POST"})
         return {"model_version_status": [
             {"version": str(number), "state": state,
@@ -57,7 +57,7 @@ def make_app(service):
         service.find(name, request.scope["entry"])
         raise Refused(400, f"{name} takes no tf.Example, as classify and regress do: use predict")
 
-    for place in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
+    for place in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}"):
         def add(path, method, function, summary, place=place):
             app.add_api_route(place + path, function, methods=[method], summary=summary,
                               operation_id=f"{function.__name__}{path}{'_of_version' * ('version}' in place)}",
@@ -99,4 +99,4 @@ async def _unknown(_, error):
 
 async def _bad_path(_, error):
     fault = error.errors()[0]
-    return refusal(Refused(400, f"{fault['loc'][-1]}: must be a whole number; got {str(fault['input'])[:40]!r}"))
+    return refusal(Refused(400, f"{fault['loc'][-1]}: must be below 2^63; got {str(fault['input'])[:40]}"))
