@@ -17,15 +17,14 @@ import sys
 import tempfile
 import time
 
-TEXT = "what is the weather like today in the city"
 SCRIPT = """
 wrk.method = "POST"
-wrk.body = '{"instances": ["%s"]}'
+wrk.body = '{"instances": ["what is the weather like today in the city"]}'
 done = function(summary, latency, requests)
-  print(string.format("RESULT %%d %%d %%d %%d %%d", summary.requests, summary.duration, latency:percentile(50),
+  print(string.format("RESULT %d %d %d %d %d", summary.requests, summary.duration, latency:percentile(50),
                       latency:percentile(99), summary.errors.status + summary.errors.timeout + summary.errors.read))
 end
-""" % TEXT
+"""
 
 
 def main():

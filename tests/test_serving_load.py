@@ -49,8 +49,8 @@ def test_schemathesis_finds_no_fault(server):
     pytest.importorskip("schemathesis")
     run = subprocess.run(
         [sys.executable, "-m", "schemathesis.cli", "run", f"http://127.0.0.1:{server.port}/openapi.json",
-         "--checks=all", "--exclude-checks=positive_data_acceptance", "--max-examples=1000", "--phases=examples,fuzzing",
-         "--workers=2", "--seed=1"],
+         "--checks=all", "--exclude-checks=positive_data_acceptance", "--phases=examples,fuzzing",
+         "--max-examples=1000", "--workers=2", "--seed=1"],
         capture_output=True, text=True, timeout=1500)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
 

@@ -31,7 +31,11 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _wait_for_headers(self):
-        self._timer = self.loop.call_later(HEADERS_S, self.transport.close)
+        self._timer = self.loop.call_later(HEADERS_S, self._look_again)
+
+    def _look_again(self):
+        """Reads what has come meanwhile, before it closes: it may be this process that was held up."""
+        self._timer = self.loop.call_later(0.2, self.transport.close)
 
     def send_400_response(self, msg):
         body = json.dumps({"error": "this is not HTTP"}).encode()
