@@ -43,7 +43,7 @@ def test_100000_requests_at_64_connections_each_get_their_own_and_memory_stays(s
     assert resident(server) - before < 20e6
 
 
-def test_schemathesis_finds_no_fault(server):
+def test_schemathesis_finds_no_fault(server, tmp_path):
     """The OpenAPI document against the server. What the schema allows can still be wrong for a model, hence no check
     that all of it is accepted. The phase "coverage" meets a fault of CPython 3.11's in schemathesis itself."""
     pytest.importorskip("schemathesis")
@@ -51,7 +51,7 @@ def test_schemathesis_finds_no_fault(server):
         [sys.executable, "-m", "schemathesis.cli", "run", f"http://127.0.0.1:{server.port}/openapi.json",
          "--checks=all", "--exclude-checks=positive_data_acceptance", "--phases=examples,fuzzing",
          "--max-examples=1000", "--workers=2", "--seed=1"],
-        capture_output=True, text=True, timeout=1500)
+        capture_output=True, text=True, timeout=1500, cwd=tmp_path)  # it writes a cache
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
 
 
