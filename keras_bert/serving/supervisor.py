@@ -46,6 +46,7 @@ def supervise(settings):
                     slot.tend()
                 caught = signal.sigtimedwait(_SIGNALS, 0.5)
                 if caught and caught.si_signo != signal.SIGCHLD:
+                    _say(f"{signal.Signals(caught.si_signo).name} from process {caught.si_pid}: stopping")
                     break
             listener.close()
         finally:
