@@ -39,8 +39,8 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=[
         "keras_bert", "keras_bert.commands", "keras_bert.convert", "keras_bert.data", "keras_bert.export",
-        "keras_bert.layers", "keras_bert.models", "keras_bert.serving", "keras_bert.tasks", "keras_bert.text",
-        "keras_bert.training",
+        "keras_bert.kernels", "keras_bert.layers", "keras_bert.models", "keras_bert.serving", "keras_bert.tasks",
+        "keras_bert.text", "keras_bert.training",
     ],
     package_data={"keras_bert.serving": ["page/*"]},
     package_dir={"keras_bert.export": "export"},

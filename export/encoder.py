@@ -63,6 +63,7 @@ class EncoderModule(_Reusable):
         super().__init__("bert", bert.weights, dtype)
         twin = bert if bert.dtype_policy.name == dtype else BertLayer(bert.config, dtype=dtype)
         self._encode = tf.function(_stateless_encode(twin, self.variables), jit_compile=jit_compile)
+        self._unpadded = not jit_compile  # of the signature; a consumer's XLA may compile the root's calls
         if model is not bert:
             self.mlm = MaskedLMModule(model, self, dtype)
 
@@ -78,13 +79,13 @@ class EncoderModule(_Reusable):
         # The op draws afresh after each load: tf.random.uniform would bake a global seed in. It stands outside the
         # compiled function, whose own random numbers follow from this seed.
         seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max) if training else None
-        return self._encode(*standardize_inputs(inputs), seed)
+        return self._encode(*standardize_inputs(inputs), seed, False)
 
     @tf.function
     def serve(self, input_word_ids, input_mask, input_type_ids):
         """The signature `serving_default`."""
-        pooled, sequence = self([input_word_ids, input_mask, input_type_ids])
-        return {"pooled_output": pooled, "sequence_output": sequence}
+        outputs = self._encode(input_word_ids, input_mask, input_type_ids, None, self._unpadded)
+        return {name: outputs[name] for name in ("pooled_output", "sequence_output")}
 
 
 class MaskedLMModule(_Reusable):
@@ -106,9 +107,10 @@ def _stateless_encode(twin, variables):
     """The encoder as a function of its inputs and a seed (None outside training) that reads `variables`. Its `twin`, a
     `BertLayer`, stays out of the module's sight, which would save its weights once more."""
 
-    def encode(word_ids, mask, segment_ids, seed):
+    def encode(word_ids, mask, segment_ids, seed, unpadded):
         with keras.StatelessScope(state_mapping=list(zip(twin.weights, variables))):
-            outputs = twin.encode([word_ids, mask, segment_ids], training=seed is not None, seed=seed)
+            outputs = twin.encode(
+                [word_ids, mask, segment_ids], training=seed is not None, seed=seed, unpadded=unpadded)
         del outputs["embedding_output"]  # is no part of the contract
         return tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), outputs)
 

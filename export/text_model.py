@@ -68,6 +68,7 @@ class TextModel(Callable):
         super().__init__()
         # A twin runs over copies of the weights and stays out of sight: a SavedModel would save its own once more.
         twin = _twin(model, dtype)
+        getattr(twin, "bert", twin).unpadded = True
         self.weights = [
             tf.Variable(tf.cast(source.value, target.dtype), trainable=False, name=variable_name(source))
             for source, target in zip(model.weights, twin.weights)

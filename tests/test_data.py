@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import hypothesis
@@ -5,7 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from keras_bert.data import Example, TextBatches, plan_batches, read_examples, sorted_batches
+from keras_bert.data import Example, TextBatches, plan_batches, read_examples, sorted_batches, token_batches
 from keras_bert.errors import InputError
 
 
@@ -67,6 +68,16 @@ def test_plans_hold_every_text_once(lengths, batch_size, seed):
         assert sorted(np.concatenate(plan)) == list(range(len(lengths)))
         assert max(map(len, plan)) <= batch_size
         assert len(plan) == -(-len(lengths) // batch_size)
+
+
+@hypothesis.given(st.lists(st.integers(1, 100), min_size=1, max_size=500), st.integers(1, 400))
+def test_batches_of_tokens_hold_every_text_once(lengths, tokens):
+    plan = token_batches(lengths, tokens)
+    assert sorted(np.concatenate(plan)) == list(range(len(lengths)))
+    in_order = [lengths[i] for indices in plan for i in indices]
+    assert in_order == sorted(lengths)
+    assert all(sum(lengths[i] for i in indices[:-1]) <= tokens for indices in plan)
+    assert all(sum(lengths[i] for i in (*one, *other)) > tokens - 100 for one, other in itertools.pairwise(plan))
 
 
 def test_plans_pad_little_and_differ_by_epoch():

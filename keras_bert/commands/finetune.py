@@ -45,6 +45,8 @@ def define(values):
     flags.DEFINE_integer("lora_rank", 0, "Train low-rank additions of this rank (LoRA) instead of the encoder.",
                          flag_values=values)
     flags.DEFINE_enum("dtype", "float32", ["float32", "mixed_bfloat16"], "What to compute in.", flag_values=values)
+    flags.DEFINE_bool("pack", None, "Of intent, classify and regress: lay several texts into each row of max_length "
+                      "tokens, so that XLA compiles one shape.", flag_values=values)
     flags.DEFINE_list("devices", None, "TensorFlow devices to share each batch out over: GPU:0,GPU:1.",
                       flag_values=values)
     flags.DEFINE_integer("save_steps", 500, "Steps between two checkpoints.", flag_values=values)

@@ -36,6 +36,18 @@ def sorted_batches(lengths, batch_size):
     return [order[i:i + batch_size] for i in range(0, len(order), batch_size)]
 
 
+def token_batches(lengths, tokens=2048):
+    """Batches in order of length with about as many tokens each, for inference without padding: a list of index arrays.
+
+    Args:
+        lengths: list of int.
+        tokens: of a batch, its last text aside.
+    """
+    order = np.argsort(np.asarray(lengths), kind="stable")
+    batch = np.cumsum(np.asarray(lengths)[order]) // tokens
+    return np.split(order, np.flatnonzero(np.diff(batch)) + 1)
+
+
 class TextBatches:
     """Packed texts, batched and padded to their batch's longest.
 
@@ -68,7 +80,7 @@ class TextBatches:
     def training_dataset(self, batch_size, seed, epoch, skip=0):
         """One epoch as a `tf.data.Dataset` of (inputs, targets), without its first `skip` batches. Each batch brings
         its `dropout_seed` (seed, step), a row a text: order and dropout depend on `seed` and the step alone."""
-        plan = plan_batches(self.lengths, batch_size, np.random.default_rng((seed, epoch)))
+        plan = self._plan(batch_size, np.random.default_rng((seed, epoch)))
         if self.whole:
             plan = [indices for indices in plan if len(indices) == batch_size]
         first = epoch * len(plan)
@@ -77,6 +89,9 @@ class TextBatches:
     def validation_dataset(self, batch_size):
         """A `tf.data.Dataset` of (inputs, targets), each text once, in order of length."""
         return self._dataset([(indices, None) for indices in sorted_batches(self.lengths, batch_size)])
+
+    def _plan(self, batch_size, rng):
+        return plan_batches(self.lengths, batch_size, rng)
 
     def _dataset(self, plan):
         def batch(indices, dropout_seed):

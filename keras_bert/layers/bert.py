@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from keras_bert import kernels
-from keras_bert.layers.attention import attention_bias
 from keras_bert.layers.base import ConfiguredLayer
 from keras_bert.layers.embeddings import BertEmbeddings
 from keras_bert.layers.encoder import EncoderBlock
+from keras_bert.layers.layout import PackedLayout, PaddedLayout
 
 
 def standardize_inputs(inputs):
@@ -55,6 +55,8 @@ class BertLayer(ConfiguredLayer):
     Attributes:
         recompute: whether training keeps of each block its input alone, and computes the rest again for the gradients
             (Chen et al., 2016, https://arxiv.org/abs/1604.06174).
+        unpadded: whether calls outside training leave padding out of the work; what they return for it is 0 then. On
+            TensorFlow alone, and not under XLA, as the shapes depend on the values.
     """
 
     def __init__(self, config, **kwargs):
@@ -67,6 +69,7 @@ class BertLayer(ConfiguredLayer):
         self.pooler = self.make_dense("pooler", config.hidden_size, activation="tanh")
         self.seeds = kernels.SeedSource()
         self.recompute = False
+        self.unpadded = False
         self.build()
 
     @classmethod
@@ -88,46 +91,65 @@ class BertLayer(ConfiguredLayer):
         outputs = self.encode(inputs, training=training, seed=seed)
         return outputs["pooled_output"], outputs["sequence_output"]
 
-    def encode(self, inputs, training=False, seed=None, return_attention=False, positions=None):
+    def pool(self, inputs, training=False, seed=None):
+        """The pooled output alone, arguments as in a call; the last block computes no other token's."""
+        layout, outputs, _ = self._run(inputs, training, seed, self.unpadded and not training, positions=[])
+        return self.pooler(layout.split(outputs[-1])[0])
+
+    def encode(self, inputs, training=False, seed=None, return_attention=False, positions=None, unpadded=None):
         """Every output as a dict; arguments as in a call, and
 
         Args:
-            return_attention: whether to return it.
+            return_attention: whether to return it; takes padded rows.
             positions: int32 [batch, n], the tokens whose output is wanted. The last block computes theirs and that of
-                the pooled one alone, and its outputs have n in place of seq.
+                the pooled one alone, and its outputs have n in place of seq. Takes padded rows.
+            unpadded: see the attribute, which stands where this is None.
 
         Returns:
             `pooled_output` [batch, hidden], `sequence_output` and `embedding_output` [batch, seq, hidden],
             `encoder_outputs`, a list of one [batch, seq, hidden] a block, and with `return_attention`
             `attention_probabilities`, a list of one [batch, heads, seq, seq] a block.
         """
-        word_ids, mask, segment_ids = standardize_inputs(inputs)
-        seed = self.dropout_seed(inputs, training, seed)
-        bias = attention_bias(mask, self.config.directionality, self.compute_dtype)
-        x = embedding_output = self.embeddings(word_ids, segment_ids, seed=kernels.fold_in(seed, 0))
-        encoder_outputs, attention_probabilities = [], []
-        for index, block in enumerate(self.blocks):
-            wanted = None
-            if positions is not None and index + 1 == len(self.blocks):
-                wanted = ops.concatenate([self._pooled_places(mask), positions], axis=1)
-            run = functools.partial(block, seed=kernels.fold_in(seed, index + 1), positions=wanted)
-            x, probabilities = (kernels.recompute(run) if self.recompute and training else run)(x, bias)
-            encoder_outputs.append(x)
-            attention_probabilities.append(probabilities)
-        pooled = x[:, 0]
-        if positions is not None:
-            x = encoder_outputs[-1] = x[:, 1:]
-        elif self.config.directionality == "ltr":
-            pooled = kernels.gather(x, self._pooled_places(mask))[:, 0]
-        outputs = {"pooled_output": self.pooler(pooled), "sequence_output": x, "embedding_output": embedding_output,
-                   "encoder_outputs": encoder_outputs}
+        unpadded = self.unpadded and not training if unpadded is None else unpadded
+        layout, outputs, attention_probabilities = self._run(
+            inputs, training, seed, unpadded, None if positions is None else [positions])
+        if positions is None:
+            pooled = layout.pooled(outputs[-1])
+        else:
+            pooled, outputs[-1] = layout.split(outputs[-1])
+        embedding_output, *encoder_outputs = map(layout.rows, outputs)
+        outputs = {"pooled_output": self.pooler(pooled), "sequence_output": encoder_outputs[-1],
+                   "embedding_output": embedding_output, "encoder_outputs": encoder_outputs}
         return outputs | {"attention_probabilities": attention_probabilities} if return_attention else outputs
 
-    def _pooled_places(self, mask):
-        """The token that stands for the text, int32 [batch, 1]."""
-        if self.config.directionality == "ltr":
-            return ops.maximum(ops.sum(mask, axis=1, keepdims=True) - 1, 0)
-        return ops.zeros_like(mask[:, :1])
+    def _run(self, inputs, training, seed, unpadded, positions):
+        """The layout of the tokens; the outputs of the embeddings and of each block, as the tokens lie, the last one's
+        as `layout.places(*positions)` do where that is not None; the attention probabilities of each block."""
+        word_ids, mask, segment_ids = standardize_inputs(inputs)
+        self._check_length(word_ids.shape[1])
+        seed = self.dropout_seed(inputs, training, seed)
+        layout = self._layout(mask, inputs, unpadded)
+        x = self.embeddings(layout.lay(word_ids), layout.lay(segment_ids), layout=layout, seed=kernels.fold_in(seed, 0))
+        outputs, attention_probabilities = [x], []
+        for index, block in enumerate(self.blocks):
+            is_last = index + 1 == len(self.blocks)
+            places = layout.places(*positions) if is_last and positions is not None else None
+            run = functools.partial(block, layout=layout, seed=kernels.fold_in(seed, index + 1), places=places)
+            x, probabilities = (kernels.recompute(run) if self.recompute and training else run)(x)
+            outputs.append(x)
+            attention_probabilities.append(probabilities)
+        return layout, outputs, attention_probabilities
+
+    def _layout(self, mask, inputs, unpadded):
+        settings = self.config.num_attention_heads, self.config.directionality, self.compute_dtype
+        if isinstance(inputs, dict) and "pooled_positions" in inputs:
+            return PackedLayout(mask, inputs["pooled_positions"], *settings)
+        return (kernels.UnpaddedLayout if unpadded else PaddedLayout)(mask, *settings)
+
+    def _check_length(self, length):
+        if length is not None and length > self.config.max_position_embeddings:
+            raise ValueError("a sequence can be at most max_position_embeddings "
+                             f"({self.config.max_position_embeddings}) long; got {length}")
 
     def dropout_seed(self, inputs, training, seed=None):
         """The seed of one call: None outside training, else `seed`, the inputs' own, or a fresh one."""

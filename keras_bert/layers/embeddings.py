@@ -15,8 +15,9 @@ class BertEmbeddings(ConfiguredLayer):
         config: a `BertConfig`.
 
     Call arguments:
-        word_ids: int32 [batch, seq].
-        segment_ids: int32 [batch, seq].
+        word_ids: int32 [batch, seq], or as the layout has them.
+        segment_ids: int32, the same.
+        layout: a `PaddedLayout`, or one like it.
         seed: int32 [2], or None for no dropout.
 
     Returns:
@@ -37,10 +38,7 @@ class BertEmbeddings(ConfiguredLayer):
         self.norm.build((None, None, self.config.hidden_size))
         self.built = True
 
-    def call(self, word_ids, segment_ids, seed=None):
-        if (length := word_ids.shape[1]) is not None and length > self.config.max_position_embeddings:
-            raise ValueError("a sequence can be at most max_position_embeddings "
-                             f"({self.config.max_position_embeddings}) long; got {length}")
-        positions = ops.expand_dims(self.position_embeddings(ops.arange(ops.shape(word_ids)[1])), 0)
-        x = ops.add(ops.add(self.word_embeddings(word_ids), self.segment_embeddings(segment_ids)), positions)
-        return kernels.dropout(self.norm(x), self.config.hidden_dropout_prob, seed)
+    def call(self, word_ids, segment_ids, layout, seed=None):
+        x = ops.add(self.word_embeddings(word_ids), self.segment_embeddings(segment_ids))
+        x = layout.normalize(ops.add(x, self.position_embeddings(layout.positions)), self.norm)
+        return kernels.dropout(x, self.config.hidden_dropout_prob, seed)

@@ -16,10 +16,10 @@ class EncoderBlock(ConfiguredLayer):
         config: a `BertConfig`.
 
     Call arguments:
-        x: [batch, seq, hidden].
-        bias: added to the attention scores, see `SelfAttention`.
+        x: [batch, seq, hidden], or as the layout has it.
+        layout: a `PaddedLayout`, or one like it.
         seed: int32 [2], or None for no dropout.
-        positions: int32 [batch, n], the tokens to go on with; all where None, and n is seq.
+        places: the tokens to go on with, int32 [batch, n]; all where None, and n is seq.
 
     Returns:
         (output [batch, n, hidden], attention probabilities [batch, heads, n, seq]), compute dtype.
@@ -41,12 +41,12 @@ class EncoderBlock(ConfiguredLayer):
         self.output_dense.build((None, None, self.config.intermediate_size))
         self.built = True
 
-    def call(self, x, bias, seed=None, positions=None):
+    def call(self, x, layout, seed=None, places=None):
         rate = self.config.hidden_dropout_prob
-        attended, probabilities = self.attention(x, bias, seed=kernels.fold_in(seed, 0), positions=positions)
-        x = x if positions is None else kernels.gather(x, positions)
+        attended, probabilities = self.attention(x, layout=layout, seed=kernels.fold_in(seed, 0), places=places)
+        x = x if places is None else layout.take(x, places)
         attended = kernels.dropout(attended, rate, kernels.fold_in(seed, 1))
-        x = self.attention_norm(ops.add(x, attended))
+        x = layout.normalize(ops.add(x, attended), self.attention_norm)
         expanded = self.activate(self.intermediate(x))
         output = kernels.dropout(self.output_dense(expanded), rate, kernels.fold_in(seed, 2))
-        return self.output_norm(ops.add(x, output)), probabilities
+        return layout.normalize(ops.add(x, output), self.output_norm), probabilities

@@ -31,7 +31,7 @@ class BertClassifier(DropoutTask):
 
     def call(self, inputs, training=False, seed=None):
         seed = self.bert.dropout_seed(inputs, training, seed)
-        pooled, _ = self.bert(inputs, training=training, seed=seed)
+        pooled = self.bert.pool(inputs, training=training, seed=seed)
         return self.classifier(self.drop(pooled, seed))
 
     def get_config(self):

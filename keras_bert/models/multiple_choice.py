@@ -34,5 +34,5 @@ class BertMultipleChoice(DropoutTask):
         tensors = standardize_inputs(inputs)
         _, choices, length = ops.shape(tensors[0])
         one_a_row = [ops.reshape(tensor, (-1, length)) for tensor in tensors]
-        pooled, _ = self.bert(one_a_row, training=training, seed=seed)
+        pooled = self.bert.pool(one_a_row, training=training, seed=seed)
         return ops.reshape(self.classifier(self.drop(pooled, seed)), (-1, choices))

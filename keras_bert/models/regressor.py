@@ -29,5 +29,5 @@ class BertRegressor(DropoutTask):
 
     def call(self, inputs, training=False, seed=None):
         seed = self.bert.dropout_seed(inputs, training, seed)
-        pooled, _ = self.bert(inputs, training=training, seed=seed)
+        pooled = self.bert.pool(inputs, training=training, seed=seed)
         return self.regressor(self.drop(pooled, seed))

@@ -8,7 +8,7 @@ from typing import ClassVar
 import keras
 import numpy as np
 
-from keras_bert.data import TextBatches, sorted_batches
+from keras_bert.data import TextBatches, sorted_batches, token_batches
 from keras_bert.errors import InputError
 
 
@@ -162,15 +162,17 @@ class Task:
         return {"task": self.name} | dataclasses.asdict(self)
 
 
-def run(model, batches, batch_size, after_batch=None):
+def run(model, batches, batch_size=None, after_batch=None):
     """The output of a model for each row of some `TextBatches`: a list of arrays or of dicts of arrays, with what the
     padding gave behind them.
 
     Args:
+        batch_size: rows a batch; where None, as many as have 2,048 tokens.
         after_batch: called after each batch.
     """
     rows = [None] * len(batches.packed)
-    for indices in sorted_batches(batches.lengths, batch_size):
+    plan = sorted_batches(batches.lengths, batch_size) if batch_size else token_batches(batches.lengths)
+    for indices in plan:
         outputs = model.predict_on_batch(batches.inputs(indices))
         for place, row in enumerate(indices):
             rows[row] = keras.tree.map_structure(operator.itemgetter(place), outputs)

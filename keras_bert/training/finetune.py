@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from keras_bert import kernels
 from keras_bert.convert import load_pretrained, open_source
+from keras_bert.data import PackedBatches
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, written_beside
 from keras_bert.tasks import TASKS
@@ -31,14 +32,14 @@ DTYPES = ("float32", "mixed_bfloat16")
 _HOUSEKEEPING = ("output_dir", "overwrite", "save_steps", "log_dir")
 # Arguments that some tasks alone take.
 _OF_SOME_TASKS = {"out_of_scope": ("intent", "classify"), "class_weights": ("intent", "classify"),
-                   "doc_stride": ("span",), "features": ("tag",)}
+                   "doc_stride": ("span",), "features": ("tag",), "pack": ("intent", "classify", "regress")}
 
 
 def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None, text="text", text_pair=None,
              label="label", out_of_scope=None, epochs=3, batch_size=32, learning_rate=5e-5, warmup_ratio=0.1,
              weight_decay=0.01, dropout=None, max_length=None, doc_stride=None, features=None, early_stopping=None,
-             class_weights=None, freeze_blocks=0, lora_rank=0, dtype="float32", devices=None, seed=0, save_steps=500,
-             log_dir=None, overwrite=False):
+             class_weights=None, freeze_blocks=0, lora_rank=0, dtype="float32", pack=None, devices=None, seed=0,
+             save_steps=500, log_dir=None, overwrite=False):
     """Fine-tunes a model for a task and writes it to a folder (Devlin et al., 2018, section 4 and appendix A.3).
 
     The model kept is that of the epoch with the best score on `valid`, of several the one with the lowest loss. A run
@@ -72,6 +73,8 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
         lora_rank: trains low-rank additions of this rank instead of the encoder, see `BertLayer.enable_lora`; the
             model written is a plain one.
         dtype: `float32`, or `mixed_bfloat16` to compute in bfloat16.
+        pack: lay several texts into each row of `max_length` tokens, for tasks with one answer a text: batches of one
+            shape, which XLA compiles once; see `data.PackedBatches`.
         devices: TensorFlow devices, as `GPU:0`, to share each batch out over (`tf.distribute.MirroredStrategy`); a last
             batch that is not full is left out then.
         seed: of the new head, the order and the dropout; the same seed gives the same model on the same machine.
@@ -101,7 +104,8 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
     encoded, valid_encoded = task.encode(examples, tokenizer), task.encode(valid_examples, tokenizer)
     tokenizer.warn_if_unknown(map(task.text, examples), train)
     multiple = 16 if compiles() else 1
-    train_batches = encoded.batched(tokenizer, multiple, whole=bool(devices))
+    train_batches = (PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, task.max_length) if pack
+                     else encoded.batched(tokenizer, multiple, whole=bool(devices)))
     valid_batches = valid_encoded.batched(tokenizer, multiple)
     with _sharing(devices, batch_size, train_batches, valid_batches):
         model = _make_model(source, tokenizer, task, train_batches.steps(batch_size), arguments)
@@ -203,9 +207,10 @@ def _check_arguments(task, epochs, batch_size, learning_rate, warmup_ratio, weig
         ("lora_rank", lora_rank, "at least 0", lora_rank >= 0),
         ("lora_rank", lora_rank, "0 where blocks are frozen", not (lora_rank and freeze_blocks)),
         ("dtype", dtype, f"one of {', '.join(DTYPES)}", dtype in DTYPES),
-        *((name, given[name], f"left to the task {' or '.join(tasks)}", given[name] is None or task in tasks)
+        *((name, given[name], f"left to the task {' or '.join(tasks)}", given[name] in (None, False) or task in tasks)
           for name, tasks in _OF_SOME_TASKS.items()),
         ("devices", devices, "empty on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
+        ("devices", devices, "empty where texts are packed into rows", not (devices and given["pack"])),
     )
     check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir)
 

@@ -9,6 +9,7 @@ from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import TASKS, Task, run
 from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.training.loop import compiles
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,9 @@ class FineTuned:
     model: BertTask
     tokenizer: BertTokenizer
     task: Task
+
+    def __post_init__(self):
+        self.model.bert.unpadded = not compiles()
 
     def save(self, folder):
         """Writes the files into a folder that exists."""
@@ -56,13 +60,14 @@ class FineTuned:
             raise InputError(f"{folder}/settings.json: task must be one of {', '.join(TASKS)}; got {task!r}")
         return cls(model, BertTokenizer.from_folder(folder), TASKS[task](**settings))
 
-    def predict(self, *texts, batch_size=32, **options):
+    def predict(self, *texts, batch_size=None, **options):
         """Answers inputs, in their order.
 
         Args:
             texts: lists, one for each text that an input consists of: `texts`, or `texts, text_pairs`; of spans
                 `questions, contexts`; of choices `prompts, choices`, where each choices is a list of texts.
-            batch_size: rows of the encoder's input a batch.
+            batch_size: rows of the encoder's input a batch; where None, as many as have 2,048 tokens, or 32 where XLA
+                compiles each shape.
             options: of classifiers and spans `top_k`, how many answers to give of each.
 
         Returns:
@@ -71,13 +76,15 @@ class FineTuned:
         """
         return self.answer(self.task.arguments(*texts), batch_size, **options)
 
-    def answer(self, examples, batch_size=32, **options):
+    def answer(self, examples, batch_size=None, **options):
         """Answers the examples that the task's `read` returned; see `predict`."""
         encoded = self.task.encode(examples, self.tokenizer)
         return self.task.answers(encoded, self.outputs(encoded, batch_size), **options)
 
-    def outputs(self, encoded, batch_size=32):
+    def outputs(self, encoded, batch_size=None):
         """What the model says to each row of `Encoded` examples, see `keras_bert.tasks.run`."""
+        if batch_size is None and compiles():
+            batch_size = 32
         return run(self.model, encoded.batched(self.tokenizer), batch_size)
 
     def evaluate(self, examples, choose_threshold=False):

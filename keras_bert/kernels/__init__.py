@@ -17,6 +17,7 @@ else:
 
 
 if BACKEND == "tensorflow":
+    from keras_bert.kernels.unpadded import UnpaddedLayout as UnpaddedLayout
 
     class SeedSource:
         """Draws the seed of a call that was given none; holds no variable."""

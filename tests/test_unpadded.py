@@ -1,0 +1,132 @@
+"""The encoder on the real tokens alone beside the same on padded rows."""
+
+import collections
+import dataclasses
+import os
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from keras_bert import kernels
+from keras_bert.layers import BertLayer
+
+from conftest import TINY, random_inputs, randomize
+
+if kernels.BACKEND != "tensorflow":
+    pytest.skip("the shapes depend on the values, which JAX has no way for", allow_module_level=True)
+
+import tensorflow as tf
+
+from keras_bert.kernels.unpadded import pack
+
+
+@pytest.fixture(scope="module", params=["bidi", "ltr", "rtl"])
+def bert(request):
+    return randomize(BertLayer(dataclasses.replace(TINY, directionality=request.param)))
+
+
+def with_lengths(lengths, width):
+    inputs = random_inputs(len(lengths), width)
+    inputs["input_mask"] = (np.arange(width) < np.array(lengths)[:, None]).astype(np.int32)
+    return inputs
+
+
+def assert_same_outputs(bert, inputs):
+    """Float32 sums in another order, of values of about 1, through two blocks: 5e-6."""
+    padded, unpadded = (bert.encode(inputs, unpadded=unpadded) for unpadded in (False, True))
+    has_text = inputs["input_mask"].any(axis=1)
+    np.testing.assert_allclose(unpadded["pooled_output"][has_text], padded["pooled_output"][has_text], atol=5e-6)
+    is_real = inputs["input_mask"][:, :, None]
+    for name in ("embedding_output", "sequence_output"):
+        np.testing.assert_allclose(unpadded[name] * is_real, padded[name] * is_real, atol=5e-6)
+    for got, wanted in zip(unpadded["encoder_outputs"], padded["encoder_outputs"], strict=True):
+        np.testing.assert_allclose(got * is_real, wanted * is_real, atol=5e-6)
+    bert.unpadded = True
+    np.testing.assert_allclose(bert.pool(inputs)[has_text], padded["pooled_output"][has_text], atol=5e-6)
+    bert.unpadded = False
+    np.testing.assert_allclose(bert.pool(inputs), padded["pooled_output"], atol=5e-6)
+
+
+@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.given(strategies.lists(strategies.integers(1, 64), min_size=1, max_size=12))
+def test_texts_of_any_lengths(bert, lengths):
+    assert_same_outputs(bert, with_lengths(lengths, 64))
+
+
+@pytest.mark.parametrize("lengths", [[0, 3], [1], [0], [64] * 3, [1] * 9])
+def test_no_text_no_padding_and_single_tokens(bert, lengths):
+    assert_same_outputs(bert, with_lengths(lengths, 64))
+
+
+@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.given(strategies.integers(0, 2**32 - 1))
+def test_masks_with_holes(seed):
+    """Padding before or within a text, too; the first place then still is the pooled one."""
+    bert = randomize(BertLayer(TINY))
+    inputs = random_inputs(4, 9)
+    inputs["input_mask"] = np.random.default_rng(seed).integers(0, 2, (4, 9), dtype=np.int32)
+    assert_same_outputs(bert, inputs)
+
+
+def test_gradients(bert):
+    inputs = with_lengths([3, 16, 1, 9], 16)
+    weights = np.random.default_rng(0).normal(size=(4, 16, TINY.hidden_size)).astype(np.float32)
+    weights *= inputs["input_mask"][:, :, None]
+
+    @tf.function
+    def gradients(unpadded):
+        with tf.GradientTape() as tape:
+            outputs = bert.encode(inputs, unpadded=unpadded)
+            loss = tf.reduce_sum(outputs["sequence_output"] * weights) + tf.reduce_sum(outputs["pooled_output"])
+        return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, bert.trainable_variables)]
+
+    for variable, got, wanted in zip(bert.trainable_variables, gradients(True), gradients(False), strict=True):
+        largest = max(1, np.abs(wanted).max())  # of sums of dozens of terms, up to 50
+        np.testing.assert_allclose(got / largest, wanted / largest, atol=1e-5, err_msg=variable.path)
+
+
+@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.given(strategies.lists(strategies.integers(1, 40), min_size=1, max_size=40), strategies.integers(0, 30))
+def test_texts_packed_into_rows_do_not_overlap(lengths, more):
+    width = max(lengths) + more
+    row, begin, rows = (part.numpy() for part in pack(tf.constant(lengths), tf.constant(width)))
+    taken = collections.Counter(
+        (r, b + i) for r, b, length in zip(row, begin, lengths, strict=True) for i in range(length))
+    assert max(taken.values()) == 1
+    assert all(0 <= column < width for _, column in taken)
+    assert set(row) == set(range(rows))
+    # Two rows that are at most half full together would have been one.
+    filled = np.bincount(row, weights=lengths)
+    assert rows == 1 or np.sort(filled)[:2].sum() > width
+
+
+def test_a_batch_never_changes_a_text(bert):
+    """A text gets the same answer alone and among others."""
+    inputs = with_lengths([5, 30, 2, 17], 30)
+    together = bert.encode(inputs, unpadded=True)["pooled_output"]
+    for row in range(4):
+        alone = bert.encode({name: value[row:row + 1] for name, value in inputs.items()}, unpadded=True)
+        np.testing.assert_allclose(alone["pooled_output"][0], together[row], atol=5e-6)
+
+
+@pytest.mark.skipif(os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0", reason="without oneDNN")
+def test_tensorflow_fuses_what_can_be_fused():
+    """Bias and GELU into the products, a norm into one operation: what `docs/performance.md` counts on."""
+    from tensorflow.python.eager import context
+
+    bert = randomize(BertLayer(TINY))
+    inputs = [tf.constant(value) for value in random_inputs(3, 9).values()]
+    pool = tf.function(
+        lambda *tensors: bert.encode(list(tensors), unpadded=True)["sequence_output"],
+        input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
+    context.enable_run_metadata()
+    pool(*inputs)
+    metadata = context.export_run_metadata()
+    context.disable_run_metadata()
+    nodes = collections.Counter(node.op for graph in metadata.partition_graphs for node in graph.node)
+    blocks = TINY.num_hidden_layers
+    assert nodes["_MklLayerNorm"] == 1 + 2 * blocks
+    assert nodes["_MklNativeFusedMatMul"] == 6 * blocks
+    assert not nodes["Erf"] and not nodes["_MklTranspose"] and not nodes["Transpose"]
