@@ -17,6 +17,8 @@ REPORT = ["matplotlib>=3.9", "tensorboard"]
 PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
 # Other runtimes to measure the speed beside (benchmarks).
 BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
+# A server of exports; tensorflow-serving-api holds the messages of gRPC, which TensorFlow's own version must read.
+SERVE = ["fastapi", "uvicorn[standard]", "prometheus-client", "tensorflow-serving-api"]
 # The scores of tasks.
 TASKS = ["scipy", "seqeval"]
 # To run examples/intent_classification.ipynb.
@@ -39,9 +41,10 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=[
         "keras_bert", "keras_bert.commands", "keras_bert.convert", "keras_bert.data", "keras_bert.export",
-        "keras_bert.kernels", "keras_bert.layers", "keras_bert.models", "keras_bert.tasks", "keras_bert.text",
-        "keras_bert.training",
+        "keras_bert.kernels", "keras_bert.layers", "keras_bert.models", "keras_bert.serving", "keras_bert.tasks",
+        "keras_bert.text", "keras_bert.training",
     ],
+    package_data={"keras_bert.serving": ["page/*"]},
     package_dir={"keras_bert.export": "export"},
     install_requires=["tensorflow>=2.20,<2.22", "keras>=3.12", "absl-py", "tokenizers", "safetensors"],
     extras_require={
@@ -52,12 +55,13 @@ setup(
         "tasks": TASKS,
         "beam": BEAM,
         "parquet": PARQUET,
-        "all": [*TEXT, *HUB, *GARDEN, *REPORT, *TASKS],
+        "serve": SERVE,
+        "all": [*TEXT, *HUB, *GARDEN, *REPORT, *TASKS, *SERVE],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],
         "docs": DOCS,
         "bench": BENCH,
         "test": [*TEST, *REPORT, *TASKS],
-        "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST, *REPORT, *TASKS, *NOTEBOOK],
+        "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST, *REPORT, *TASKS, *SERVE, *NOTEBOOK],
     },
     entry_points={"console_scripts": ["keras-bert = keras_bert.cli:main"]},
     classifiers=[

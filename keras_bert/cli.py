@@ -25,6 +25,7 @@ COMMANDS = {
     "make-vocab": "Learn a vocabulary from text.",
     "make-pretraining-data": "Make masked, paired examples from text.",
     "pretrain": "Train an encoder and its heads on such examples.",
+    "serve": "Serve exported models over HTTP and gRPC.",
     "verify": "Check a SavedModel against the contract of a Hub-style encoder or preprocessor.",
     "presets": "List the pretrained encoders that have a name.",
 }

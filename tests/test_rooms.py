@@ -8,7 +8,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 EVERYONE = {"errors", "files", "lazy", "terminal"}  # standard library alone; every room may use them
 ANYTHING = {"config", "presets", "text", "kernels", "layers", "models", "convert", "data", "tasks", "training", "hub",
-            "export", "commands"}
+            "export", "serving", "commands"}
 MAY_IMPORT = {
     "config": set(),
     "errors": set(),
@@ -26,13 +26,14 @@ MAY_IMPORT = {
     "training": {"tasks", "models", "layers", "config", "data", "convert", "text", "kernels", "presets"},
     "hub": set(),
     "export": {"layers", "models", "text", "config"},
+    "serving": set(),  # reads SavedModels alone
     "commands": ANYTHING,
     "cli": ANYTHING,
 }
 # The two from_pretrained are doors: they import the room behind them when they are called.
 DOORS = {("layers/bert.py", "convert"), ("models/base.py", "convert")}
 LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "orbit", "tf_keras",
-             "huggingface_hub"}
+             "huggingface_hub", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client"}
 MAY_IMPORT_LIBRARIES = {
     "kernels": {"tensorflow", "jax"},
     "presets": {"huggingface_hub"},  # only where it is installed
@@ -43,6 +44,7 @@ MAY_IMPORT_LIBRARIES = {
     "data": {"tensorflow"},
     "tasks": {"tensorflow"},  # for the tokenizer in the graph, which knows where pieces come from
     "training": {"tensorflow", "jax", "orbit"},  # the latter two for the steps of pretraining
+    "serving": {"tensorflow", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client"},
 }
 
 

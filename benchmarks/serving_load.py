@@ -1,0 +1,82 @@
+"""What `keras-bert serve` answers under load, with and without batches, measured by wrk.
+
+    python benchmarks/serving_load.py --model=SAVED_MODEL
+
+--model: a raw-text SavedModel with the one input `text`, from `keras-bert export text-model`. Needs wrk (Debian:
+apt-get install wrk). Each request is one sentence; half a minute a row of the table by default, six rows.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+SCRIPT = """
+wrk.method = "POST"
+wrk.body = '{"instances": ["what is the weather like today in the city"]}'
+done = function(summary, latency, requests)
+  print(string.format("RESULT %d %d %d %d %d", summary.requests, summary.duration, latency:percentile(50),
+                      latency:percentile(99), summary.errors.status + summary.errors.timeout + summary.errors.read))
+end
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--connections", type=int, nargs="+", default=[1, 8, 64])
+    arguments = parser.parse_args()
+    if not shutil.which("wrk"):
+        sys.exit("serving_load.py: wrk is not installed; on Debian: apt-get install wrk")
+    rows = []
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, seconds a row: {arguments.seconds}\n")
+    print(f"{'':10} {'connections':>11} {'requests/s':>11} {'p50, ms':>8} {'p99, ms':>8}")
+    for name, flags in (("batched", []), ("one by one", ["--max_batch_tokens=1"])):
+        server, port = start(arguments.model, flags)
+        try:
+            for count in arguments.connections:
+                row = measure(port, count, arguments.seconds)
+                rows.append({"mode": name, "connections": count, **row})
+                print(f"{name:10} {count:11} {row['rate']:11.1f} {row['p50_ms']:8.1f} {row['p99_ms']:8.1f}", flush=True)
+        finally:
+            server.terminate()
+            server.wait()
+    print(json.dumps({"benchmark": "serving_load", "rows": rows}))
+
+
+def start(model, flags):
+    """A server that is ready, and its port."""
+    server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve", f"--model=model={model}", "--port=0",
+                               "--grpc_port=0", *flags], stderr=(log := tempfile.TemporaryFile("w+")))
+    while server.poll() is None:
+        time.sleep(0.5)
+        log.seek(0)
+        if '"event": "available"' in (text := log.read()):
+            return server, int(re.search(r":(\d+)/v1", text)[1])
+    sys.exit(text)
+
+
+def measure(port, connections, seconds):
+    """Warms up for two seconds, then runs wrk."""
+    url = f"http://127.0.0.1:{port}/v1/models/model:predict"
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(SCRIPT)
+        script.flush()
+        command = ["wrk", "-t1", f"-c{connections}", "--timeout=30s", "-s", script.name, url]
+        subprocess.run([*command, "-d2s"], check=True, capture_output=True)
+        output = subprocess.run([*command, f"-d{seconds}s"], check=True, capture_output=True, text=True).stdout
+    requests, microseconds, p50, p99, errors = map(int, re.search(r"RESULT (.*)", output)[1].split())
+    if errors:
+        sys.exit(f"serving_load.py: {errors} requests failed")
+    return {"rate": requests / microseconds * 1e6, "p50_ms": p50 / 1000, "p99_ms": p99 / 1000}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""What comes before and after each HTTP request: the token, the limits of its body and its time, its line in the log.
+Pure ASGI."""
+
+import asyncio
+import hmac
+
+from keras_bert.serving import logs
+from keras_bert.serving.refusal import Refused
+from keras_bert.serving.rest import refusal
+
+OPEN = ("/healthz", "/readyz")  # need no token, and are answered while the server stops
+
+
+def has_token(header, token):
+    """Whether the value of an authorization header, bytes, holds the token. Takes the same time for all wrong ones."""
+    return not token or hmac.compare_digest(header, f"Bearer {token}".encode())
+
+
+class Middleware:
+    """ASGI middleware; puts the `Entry` of the request into the scope, as "entry".
+
+    Args:
+        app: the application.
+        service: its `Service`.
+    """
+
+    def __init__(self, app, service):
+        self._app, self._service, self._settings = app, service, service.settings
+
+    async def __call__(self, scope, receive, send):
+        async def noted(message):
+            if message["type"] == "http.response.start":
+                entry.status = message["status"]
+            else:
+                entry.bytes += len(message.get("body", b""))
+            await send(message)
+
+        call = scope["path"].rpartition(":")[2] if scope["path"].endswith((":predict", ":classify", ":regress")) else (
+            scope["method"])
+        with logs.observed(call, scope["method"], scope["path"], (scope["client"] or [""])[0]) as entry:
+            scope["entry"] = entry
+            try:
+                self._admit(scope)
+                await self._run(scope, await self._body(scope, receive), receive, noted)
+            except Refused as error:
+                await refusal(error)(scope, receive, noted)
+            except _Gone:
+                entry.status = 499  # nginx's number for a client that has gone
+            except Exception as error:  # it has been answered
+                logs.tell_bug(error)
+
+    def _admit(self, scope):
+        if scope["path"] in OPEN:
+            return
+        header = dict(scope["headers"]).get(b"authorization", b"")
+        if not has_token(header, self._settings.token):
+            raise Refused(401, "the header Authorization must be Bearer and the token", {"WWW-Authenticate": "Bearer"})
+        if self._service.stopping:
+            raise Refused(503, "the server is stopping", {"Retry-After": "1", "Connection": "close"})
+
+    async def _body(self, scope, receive):
+        most = self._settings.max_body
+        too_large = Refused(413, f"the body may have {most} bytes")
+        if int(dict(scope["headers"]).get(b"content-length", 0)) > most:
+            raise too_large
+        body, more = bytearray(), True
+        try:
+            async with asyncio.timeout(self._settings.body_timeout_s):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _Gone
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(body) > most:
+                        raise too_large
+        except TimeoutError:
+            raise Refused(408, f"the body must come within {self._settings.body_timeout_s:g} seconds",
+                          {"Connection": "close"}) from None
+        return bytes(body)
+
+    async def _run(self, scope, body, receive, send):
+        """Runs the application until it has answered, the client has gone, or its time is over."""
+        async def replay():
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        answered = asyncio.create_task(self._app(scope, replay, send))
+        gone = asyncio.create_task(receive())
+        try:
+            await asyncio.wait({answered, gone}, timeout=self._settings.timeout_s,
+                               return_when=asyncio.FIRST_COMPLETED)
+            if answered.done():
+                return answered.result()
+            if gone.done():
+                raise _Gone
+            raise Refused(504, f"the answer took more than {self._settings.timeout_s:g} seconds")
+        finally:
+            answered.cancel()
+            gone.cancel()
+
+
+class _Gone(Exception):
+    """The client has closed its connection."""

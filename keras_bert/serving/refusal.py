@@ -1,0 +1,15 @@
+"""What a client is told when a request cannot be answered."""
+
+
+class Refused(Exception):
+    """A request is not answered.
+
+    Args:
+        status: of HTTP; gRPC's follows from it.
+        message: one sentence.
+        headers: of the response, dict.
+    """
+
+    def __init__(self, status, message, headers=None):
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, headers or {}

@@ -1,0 +1,144 @@
+"""What REST and gRPC both do: find the model, keep the limits, wait for the batch."""
+
+import asyncio
+import concurrent.futures
+
+import tensorflow as tf
+
+from keras_bert.serving import logs, metrics
+from keras_bert.serving.artifact import Artifact, count_rows
+from keras_bert.serving.batching import Batcher, QueueFull
+from keras_bert.serving.refusal import Refused
+from keras_bert.serving.tensors import STRING
+from keras_bert.serving.versions import Model
+
+
+class Service:
+    """The models and the limits.
+
+    Args:
+        settings: `Settings`.
+
+    Attributes:
+        models: dict of names to `Model`s.
+        stopping: whether no request is taken any more.
+    """
+
+    def __init__(self, settings):
+        self.settings, self.stopping = settings, False
+        self.models = {name: self._model(name, path) for name, path in settings.models.items()}
+
+    def _model(self, name, path):
+        async def load(folder):
+            artifact = await asyncio.to_thread(Artifact, folder, self.settings.threads)
+            return _Loaded(name, artifact, self.settings)
+
+        def tell(**event):
+            logs.tell(**event)
+            if event["event"] == "failed":
+                metrics.FAILED.labels(name, event["version"]).inc()
+            else:
+                metrics.VERSION.labels(name, event["version"]).set(event["event"] == "available")
+
+        return Model(name, path, load, tell)
+
+    def is_ready(self):
+        """Whether each model has a version to answer with."""
+        return not self.stopping and all(model.current is not None for model in self.models.values())
+
+    def find(self, name, entry):
+        """The model of that name; notes it.
+
+        Raises:
+            Refused: there is none.
+        """
+        if name not in self.models:
+            raise Refused(404, f"there is no model of this name; there are {', '.join(self.models)}")
+        entry.model = name
+        return self.models[name]
+
+    def states(self, name, number, entry):
+        """List of (number, state, message) of one version or, where `number` is None, of all."""
+        states = self.find(name, entry).states
+        if number is None:
+            return [(version, *states[version]) for version in sorted(states, reverse=True)]
+        if number not in states:
+            raise Refused(404, f"{name} has no version {number}")
+        entry.version = number
+        return [(number, *states[number])]
+
+    def metadata(self, name, number, entry):
+        """The number of a version and its signatures, as TensorFlow's protocol buffers."""
+        with self.find(name, entry).lease(number) as (entry.version, loaded):
+            return entry.version, loaded.artifact.signature_defs
+
+    async def predict(self, name, number, read, entry):
+        """Answers a request.
+
+        Args:
+            name: of the model.
+            number: of the version, or None.
+            read: function of the model's signatures; returns the name of one and the inputs, dict of names to arrays.
+            entry: the `Entry` of the request.
+
+        Returns:
+            The number of the version and the outputs, dict of names to arrays.
+
+        Raises:
+            Refused: for any fault that can be foreseen.
+        """
+        with self.find(name, entry).lease(number) as (entry.version, loaded):
+            signature, inputs = read(loaded.artifact.signatures)
+            entry.instances = count_rows(inputs)
+            self._check(inputs, entry.instances)
+            answer = await loaded.predict(signature, inputs)
+        entry.queue_ms, entry.compute_ms = round(answer.queued * 1000, 2), round(answer.computed * 1000, 2)
+        return entry.version, answer.result
+
+    def _check(self, inputs, rows):
+        if rows > (most := self.settings.max_instances):
+            raise Refused(413, f"a request may have {most} instances; got {rows}")
+        most = self.settings.max_characters
+        for name, array in inputs.items():
+            if array.dtype == STRING:
+                for i, text in enumerate(array.flat):
+                    if len(text) > most and (size := len(text.decode(errors="replace"))) > most:
+                        row = i * rows // array.size + 1
+                        raise Refused(413, f"{name}: row {row}: a text may have {most} characters; got {size}")
+
+
+class _Loaded:
+    """A loaded version at work: its thread, and its batches."""
+
+    def __init__(self, name, artifact, settings):
+        self.artifact, self._name = artifact, name
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)
+        self._batcher = Batcher(self._run, settings.max_batch_tokens, settings.batch_timeout_ms / 1000,
+                                settings.max_queue)
+        self._work = asyncio.create_task(self._batcher.work())
+
+    async def _run(self, requests):
+        signature = requests[0][0]
+        metrics.QUEUE.labels(self._name).set(len(self._batcher))
+        metrics.BATCH.labels(self._name).observe(len(requests))
+        with metrics.COMPUTE.labels(self._name).time():
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, self.artifact.run, signature, [inputs for _, inputs in requests])
+
+    async def predict(self, signature, inputs):
+        tokens = self.artifact.count_tokens(inputs)
+        metrics.TOKENS.labels(self._name).inc(tokens)
+        metrics.QUEUE.labels(self._name).set(len(self._batcher) + 1)
+        try:
+            return await self._batcher.submit((signature, inputs), self.artifact.key(signature, inputs), tokens)
+        except QueueFull:
+            raise Refused(429, f"{self._name} is busy: {len(self._batcher)} requests wait",
+                          {"Retry-After": "1"}) from None
+        except tf.errors.InvalidArgumentError as error:
+            message = error.message.removeprefix("Graph execution error:").strip().partition("\n")[0]
+            raise Refused(400, f"the model refuses the inputs: {message[:300]}") from None
+
+    async def close(self):
+        self._work.cancel()
+        await asyncio.to_thread(self._thread.shutdown)
+        await asyncio.to_thread(self.artifact.close)

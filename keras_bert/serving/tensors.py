@@ -1,0 +1,249 @@
+"""TensorFlow Serving's JSON to arrays and back (tensorflow/serving, g3doc/api_rest.md).
+
+Strings are object arrays of bytes. Rows are counted from 1.
+"""
+
+import base64
+import binascii
+import dataclasses
+import json
+import math
+
+import numpy as np
+
+from keras_bert.serving.refusal import Refused
+
+DEFAULT = "serving_default"
+STRING = np.dtype(object)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What a tensor must be.
+
+    Args:
+        dtype: NumPy's; object for strings.
+        shape: tuple with None for any size, or None for any shape.
+    """
+
+    dtype: np.dtype
+    shape: tuple | None
+
+    def fits(self, shape):
+        """Whether a tensor of this shape will do."""
+        return self.shape is None or (len(shape) == len(self.shape)
+                                      and all(want in (None, size) for want, size in zip(self.shape, shape)))
+
+    def __str__(self):
+        sizes = "any shape" if self.shape is None else [size or "any" for size in self.shape]
+        return f"{'string' if self.dtype == STRING else self.dtype.name} {sizes}".replace("'", "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """A function of a SavedModel: dicts of names to `Spec`s."""
+
+    inputs: dict
+    outputs: dict
+
+
+def find_signature(signatures, name):
+    """The signature of that name.
+
+    Raises:
+        Refused: there is none.
+    """
+    if name not in signatures:
+        raise Refused(400, f"signature_name: must be one of {', '.join(sorted(signatures))}; got {_shown(name)}")
+    return signatures[name]
+
+
+def read_request(body, signatures):
+    """Reads the body of a predict request.
+
+    Args:
+        body: bytes, JSON.
+        signatures: dict of names to `Signature`s.
+
+    Returns:
+        The name of the signature, the inputs as a dict of names to arrays, and whether they came as rows
+        ("instances"), as the answer then has to.
+
+    Raises:
+        Refused: names the key and the row, and what was expected.
+    """
+    request = _parse(body)
+    name = request.get("signature_name", DEFAULT)
+    if not isinstance(name, str):
+        raise Refused(400, f"signature_name: must be a string; got {_shown(name)}")
+    specs = find_signature(signatures, name).inputs
+    if ("instances" in request) == ("inputs" in request):
+        raise Refused(400, "the request must have one of the keys instances and inputs, and not both")
+    is_rows = "instances" in request
+    key = "instances" if is_rows else "inputs"
+    columns = _columns_of_rows(request[key], specs) if is_rows else _columns(request[key], specs)
+    inputs = {column: to_array(columns[column], spec, f"{key}: {column}") for column, spec in specs.items()}
+    return name, inputs, is_rows
+
+
+def _parse(body):
+    try:
+        request = json.loads(body.decode())
+    except UnicodeDecodeError as error:
+        raise Refused(400, f"the body must be UTF-8: {error.reason} at byte {error.start + 1}") from None
+    except RecursionError:
+        raise Refused(400, "the body is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise Refused(400, f"the body must be JSON: {error}") from None
+    except ValueError:  # of Python itself, which refuses numbers of thousands of digits
+        raise Refused(400, "the body must be JSON: a number is too long") from None
+    if not isinstance(request, dict):
+        raise Refused(400, f"the body must be a JSON object; got {_shown(request)}")
+    return request
+
+
+def _columns_of_rows(rows, specs):
+    """The rows as one list for each input. Of a single input they may be plain values."""
+    if not isinstance(rows, list) or not rows:
+        raise Refused(400, f"instances: must be a list of at least one row; got {_shown(rows)}")
+    if len(specs) == 1 and not _is_object(rows[0]):
+        return {name: rows for name in specs}
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or row.keys() != specs.keys():
+            raise Refused(400, f"instances: row {number}: must be an object with the keys {', '.join(specs)}; "
+                               f"got {_shown(row)}")
+    return {name: [row[name] for row in rows] for name in specs}
+
+
+def _columns(columns, specs):
+    if len(specs) == 1 and not _is_object(columns):
+        return {name: columns for name in specs}
+    if not isinstance(columns, dict) or specs.keys() - columns.keys():
+        raise Refused(400, f"inputs: must be an object with the keys {', '.join(specs)}; got {_shown(columns)}")
+    return columns
+
+
+def _is_object(value):
+    """Whether it is an object of named tensors, not one that stands for a binary string."""
+    return isinstance(value, dict) and value.keys() != {"b64"}
+
+
+def to_array(value, spec, place):
+    """A tensor from nested lists.
+
+    Args:
+        value: a list, of lists where the tensor has more axes, or one value where it has none.
+        spec: its `Spec`.
+        place: for messages.
+    """
+    shape, leaves = [], [value]
+    while leaves and isinstance(leaves[0], list):
+        size = len(leaves[0])
+        for i, leaf in enumerate(leaves):
+            if not isinstance(leaf, list) or len(leaf) != size:
+                raise Refused(400, f"{place}{_row(shape, i)}: must be a list of {size}, as the first is; "
+                                   f"got {_shown(leaf)}")
+        leaves = [item for leaf in leaves for item in leaf]
+        shape.append(size)
+    if not spec.fits(shape):
+        raise Refused(400, f"{place}: must be {spec}; got the shape {shape}")
+    kind, read = _reader(spec.dtype)
+    array = np.empty(len(leaves), spec.dtype)
+    for i, leaf in enumerate(leaves):
+        try:
+            array[i] = read(leaf)
+        except (TypeError, ValueError, OverflowError, binascii.Error):
+            raise Refused(400, f"{place}{_row(shape, i)}: must be {kind}; got {_shown(leaf)}") from None
+    return array.reshape(shape)
+
+
+def _row(shape, i):
+    """Where the i-th value of a tensor stands; nothing for a tensor without rows."""
+    return f": row {i // math.prod(shape[1:]) + 1}" if shape else ""
+
+
+def _reader(dtype):
+    """What a value of that type is called, and the function that reads it or raises."""
+    if dtype == STRING:
+        return 'a string of valid Unicode, or {"b64": base64}', _read_string
+    if dtype.kind == "b":
+        return "true or false", _only(bool)
+    if dtype.kind in "iu":
+        return f"a whole number, {dtype.name}", _only(int)
+    if dtype.kind == "f":
+        return f"a number, {dtype.name}", lambda value: _read_float(value, dtype)
+    raise Refused(400, f"JSON has no {dtype.name}: use gRPC")
+
+
+def _read_string(value):
+    if isinstance(value, dict) and value.keys() == {"b64"}:
+        return base64.b64decode(value["b64"], validate=True)
+    return _only(str)(value).encode()
+
+
+def _only(kind):
+    def read(value):
+        if type(value) is not kind:  # to Python, True is an int
+            raise TypeError
+        return value
+
+    return read
+
+
+def _read_float(value, dtype):
+    if type(value) not in (int, float) or float(np.finfo(dtype).max) < abs(value) < math.inf:
+        raise ValueError
+    return value
+
+
+def _shown(value):
+    """A value for a message, cut; JSON of ASCII, so that any text can be sent."""
+    if isinstance(value, (dict, list)) and len(value) > 3:
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
+def write_response(outputs, is_rows):
+    """The body of the response.
+
+    Args:
+        outputs: dict of names to arrays; strings as bytes.
+        is_rows: whether the request came as rows.
+
+    Returns:
+        JSON as bytes. A float is the shortest decimal that gives it back; NaN and infinities are the tokens NaN,
+        Infinity and -Infinity, which TensorFlow Serving writes too. A string that is not UTF-8 has U+FFFD for what
+        is not, but outputs whose name ends in `_bytes` are base64.
+
+    Raises:
+        Refused: the outputs have no rows, or unequal ones, and rows were asked for.
+    """
+    columns = {name: _to_lists(name, array) for name, array in outputs.items()}
+    if not is_rows:
+        value = {"outputs": columns if len(columns) > 1 else next(iter(columns.values()))}
+    elif len({array.shape[:1] for array in outputs.values()} | {()}) != 2:
+        raise Refused(400, "the outputs do not have one row for each instance: ask with inputs instead of instances")
+    elif len(columns) == 1:
+        value = {"predictions": next(iter(columns.values()))}
+    else:
+        value = {"predictions": [dict(zip(columns, row)) for row in zip(*columns.values())]}
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _to_lists(name, array):
+    if array.dtype == STRING:
+        if name.endswith("_bytes"):
+            return _mapped(lambda value: {"b64": base64.b64encode(value).decode()}, array)
+        return _mapped(lambda value: value.decode(errors="replace"), array)
+    if array.dtype.kind == "f" and array.dtype.itemsize < 8:
+        array = array.astype(str).astype(float)  # 0.2, not 0.20000000298
+    elif array.dtype.kind not in "biuf":
+        raise Refused(400, f"JSON has no {array.dtype.name}, which {name} is: use gRPC")
+    return array.tolist()
+
+
+def _mapped(function, array):
+    values = np.empty(array.shape, object)
+    values.flat = [function(value) for value in array.flat]
+    return values.tolist()

@@ -1,0 +1,139 @@
+"""What the tests of the server share: models, and `keras-bert serve` as a process on loopback."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert.export import export_text_model
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertSpanLabeler, BertTokenClassifier
+from keras_bert.text import BertTokenizer
+
+from conftest import TINY, TINY_VOCABULARY, randomize
+
+
+def export_models(folder):
+    """Writes a tagger and a span labeler; returns a dict of names to paths."""
+    tokenizer, bert = BertTokenizer(TINY_VOCABULARY), randomize(BertLayer(TINY))
+    for name, model, options in (
+            ("tagger", BertTokenClassifier(bert, 3), {"labels": ["O", "B-x", "I-x"]}),
+            ("span", BertSpanLabeler(bert), {"max_query_length": 6, "max_answer_length": 5})):
+        randomize(model)
+        model.layers[-1].kernel.assign(np.random.default_rng(1).normal(0, 2, model.layers[-1].kernel.shape))
+        export_text_model(model, tokenizer, folder / name, max_length=32, **options)
+    return {name: folder / name for name in ("tagger", "span")}
+
+
+class Echo(tf.Module):
+    """Gives each text back; "sleep 0.5" takes half a second, "fail" is refused, with all that is in its batch."""
+
+    def __init__(self, version):
+        super().__init__()
+        self.version = tf.Variable(version)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def __call__(self, text):
+        tf.debugging.assert_equal(tf.reduce_any(tf.equal(text, "fail")), False, "a text says fail")
+        seconds = tf.strings.to_number(tf.strings.regex_replace(text, r"(?s)^(?:sleep ([0-9.]+))?.*$", r"0\1"))
+        end = tf.timestamp() + tf.cast(tf.reduce_max(tf.concat([seconds, [0.0]], 0)), tf.float64)
+        turns = tf.while_loop(lambda turn: tf.timestamp() < end, lambda turn: [turn + 1], [tf.constant(0)])[0]
+        with tf.control_dependencies([turns]):
+            rows = tf.ones_like(text, tf.int32)
+            return {"echo": tf.identity(text), "version": rows * self.version, "batch": rows * tf.size(text)}
+
+
+def write_echo(path, version=1):
+    """Writes an `Echo`; returns its path."""
+    tf.saved_model.save(echo := Echo(version), str(path), echo.__call__.get_concrete_function())
+    return path
+
+
+class Server:
+    """A running `keras-bert serve`.
+
+    Attributes:
+        port, grpc_port: where it answers.
+        lines: what it has written to standard error.
+    """
+
+    def __init__(self, models, *flags):
+        named = [f"--model={name}={path}" for name, path in models.items()]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", "--grpc_port=0", *named, *flags],
+            stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"})
+        self.lines = []
+        threading.Thread(target=self._read, daemon=True).start()
+        ports = self.wait(lambda: self.lines and re.search(r":(\d+)/v1.* gRPC at .*:(\d+);", self.lines[0]))
+        self.port, self.grpc_port = map(int, ports.groups())
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.lines.append(line)
+
+    def wait(self, condition, seconds=40):
+        """Waits until a function returns something true, and returns it."""
+        end = time.monotonic() + seconds
+        while not (value := condition()):
+            assert self.process.poll() is None and time.monotonic() < end, "".join(self.lines)[-3000:]
+            time.sleep(0.05)
+        return value
+
+    def wait_ready(self):
+        """Returns itself when each model answers."""
+        self.wait(lambda: self.ask("/readyz")[0] == 200)
+        return self
+
+    def ask(self, path, body=None, method=None, headers=(), connection=None):
+        """One request: (status, JSON or text, headers). `body` is sent as JSON if it is a dict."""
+        connection = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        connection.request(method or ("GET" if body is None else "POST"), path, data, dict(headers))
+        response = connection.getresponse()
+        text = response.read().decode()
+        is_json = response.headers["content-type"] == "application/json"
+        return response.status, json.loads(text) if is_json else text, dict(response.headers)
+
+    def predict(self, name, connection=None, **request):
+        """The predictions or outputs of a request that must be answered."""
+        status, answer, _ = self.ask(f"/v1/models/{name}:predict", request, connection=connection)
+        assert status == 200, answer
+        return answer["predictions" if "instances" in request else "outputs"]
+
+    def events(self):
+        """The lines of the log that are JSON."""
+        return [json.loads(line) for line in self.lines if line.startswith("{")]
+
+    def workers(self):
+        """The pids of the workers."""
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+
+    def stop(self):
+        """Returns the exit status."""
+        self.process.terminate()
+        return self.process.wait(40)
+
+
+@contextlib.contextmanager
+def serving(models, *flags):
+    """A `Server` within the block, when it is ready."""
+    server = Server(models, *flags)
+    try:
+        yield server.wait_ready()
+    finally:
+        if server.process.poll() is None:
+            server.stop()
+
+
+def connections(server, count):
+    """Connections that are kept."""
+    return [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(count)]

@@ -1,0 +1,177 @@
+"""What `keras-bert serve` refuses, and how it says so."""
+
+import concurrent.futures
+import http.client
+import json
+import socket
+import time
+
+import grpc
+import pytest
+import tensorflow as tf
+from serving_server import connections, serving, write_echo
+
+pytest.importorskip("tensorflow_serving")
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+PREDICT = "/v1/models/echo:predict"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "token").write_text("tökén\n", encoding="utf-8")
+    with serving({"echo": write_echo(folder / "echo")}, "--max_body_mb=0.1", "--max_instances=5", "--max_characters=50",
+                 "--max_queue=2", "--timeout_s=1.5", "--body_timeout_s=1", f"--token_file={folder}/token") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def token():
+    return {"Authorization": "Bearer tökén".encode()}
+
+
+def refused(answer):
+    """The status and the message, which is all that the body holds."""
+    status, body, _ = answer
+    assert body.keys() == {"error"} and "Traceback" not in body["error"] and len(body["error"]) < 400
+    return status, body["error"]
+
+
+@pytest.mark.parametrize("path,body,method,status,message", [
+    (PREDICT, b"x" * 200_000, None, 413, "the body may have 104857 bytes"),
+    (PREDICT, {"instances": ["a"] * 6}, None, 413, "a request may have 5 instances; got 6"),
+    (PREDICT, {"instances": ["a", "각" * 50, "각" * 51]}, None, 413, "row 3: a text may have 50 characters; got 51"),
+    (PREDICT, {"instances": ["a", "fail"]}, None, 400, "the model refuses the inputs: "),
+    (PREDICT, {"instances": ["sleep 3"]}, None, 504, "the answer took more than 1.5 seconds"),
+    (PREDICT, b"{", None, 400, "the body must be JSON"), (PREDICT, b"[" * 90_000, None, 400, "nested too deeply"),
+    (PREDICT, b"\xff", None, 400, "the body must be UTF-8"), (PREDICT, None, "GET", 405, "another method"),
+    (PREDICT, {"instances": [1]}, None, 400, "instances: text: row 1: must be a string"),
+    ("/v1/models/no:predict", {"instances": ["a"]}, None, 404, "there is no model of this name; there are echo"),
+    ("/v1/models/echo/versions/2:predict", {"instances": ["a"]}, None, 404, "echo has no version 2"),
+    ("/v1/models/echo/versions/x:predict", {"instances": ["a"]}, None, 404, "there is nothing at this path"),
+    (f"/v1/models/echo/versions/{2**64}", None, None, 400, "version: must be"),
+    ("/v1/models/echo:classify", {"examples": []}, None, 400, "echo takes no tf.Example"),
+    ("/v1/models/echo:regress", {"examples": []}, None, 400, "use predict"),
+    ("/", None, None, 404, "there is nothing at this path"), ("/v1/models/echo", {}, "DELETE", 405, "another method"),
+])
+def test_what_is_refused(server, token, path, body, method, status, message):
+    got = refused(server.ask(path, body, method, token))
+    assert got[0] == status and message in got[1]
+
+
+@pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer token"}, {"Authorization": "tökén".encode()},
+                                    {"Authorization": "Basic tökén".encode()}])
+def test_without_the_token_only_health_is_told(server, header):
+    for path in (PREDICT, "/metrics", "/openapi.json", "/v1/models/echo", "/nowhere"):
+        answer = server.ask(path, headers=header)
+        assert refused(answer)[0] == 401 and answer[2]["www-authenticate"] == "Bearer"
+    assert server.ask("/healthz", headers=header)[:2] == server.ask("/readyz", headers=header)[:2] == (200, "ok")
+
+
+def test_grpc_asks_for_the_token_and_keeps_the_limits(tmp_path):
+    (tmp_path / "token").write_text("abc")
+    with serving({"echo": write_echo(tmp_path / "echo")}, "--max_body_mb=0.1", "--max_instances=5", "--timeout_s=0.5",
+                 f"--token_file={tmp_path}/token") as server:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(
+            grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}"))
+
+        def code(texts, header="Bearer abc"):
+            request = predict_pb2.PredictRequest(model_spec={"name": "echo"},
+                                                 inputs={"text": tf.make_tensor_proto(texts)})
+            try:
+                stub.Predict(request, metadata=[("authorization", header)])
+            except grpc.RpcError as error:
+                return error.code().name
+
+        assert code(["a"]) is None
+        assert code(["a"], "Bearer abd") == code(["a"], "") == "UNAUTHENTICATED"
+        assert code(["a"] * 6) == "INVALID_ARGUMENT" and code(["a" * 200_000]) == "RESOURCE_EXHAUSTED"
+        assert code(["sleep 2"]) == "DEADLINE_EXCEEDED"
+
+
+def test_a_full_queue_says_when_to_come_again(server, token):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(server.ask, PREDICT, {"instances": ["sleep 0.4"]}, headers=token)]
+        time.sleep(0.15)
+        asked += [pool.submit(server.ask, PREDICT, {"instances": ["b"]}, headers=token) for _ in range(3)]
+        answers = [future.result() for future in asked]
+    assert sorted(status for status, *_ in answers) == [200, 200, 200, 429]
+    (full,) = [answer for answer in answers if answer[0] == 429]
+    assert full[2]["retry-after"] == "1" and refused(full)[1] == "echo is busy: 2 requests wait"
+
+
+def test_who_has_gone_is_not_answered(server, token):
+    """The one that waits is dropped, so that there is room in the queue of two."""
+    def leave(text):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("POST", PREDICT, json.dumps({"instances": [text]}), token)
+        time.sleep(0.15)
+        connection.close()
+
+    leave("sleep 0.8")
+    leave("b")
+    leave("c")
+    assert server.ask(PREDICT, {"instances": ["d"]}, headers=token)[0] == 200
+    server.wait(lambda: [event["status"] for event in server.events() if "status" in event][-4:] == [499] * 3 + [200])
+
+
+def talk(server, *parts, pause=0.0):
+    """Sends bytes with pauses; returns what came back until the server closed."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
+        for part in parts:
+            sock.sendall(part)
+            time.sleep(pause)
+        received = b""
+        while chunk := sock.recv(65536):
+            received += chunk
+        return received
+
+
+def test_slow_and_broken_clients(server):
+    head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer tökén\r\n".encode()
+    slow = talk(server, head + b"Content-Length: 50\r\n\r\n{", b'"', b"i", pause=0.3)
+    assert slow.startswith(b"HTTP/1.1 408 ") and b'{"error":"the body must come within 1 seconds"}' in slow
+    assert b'{"error": "this is not HTTP"}' in talk(server, b"hello\r\n\r\n")
+    chunks = [b"8000\r\n" + b"x" * 0x8000 + b"\r\n"] * 4
+    both = talk(server, head + b"Transfer-Encoding: chunked\r\n\r\n", *chunks, b"0\r\n\r\n",
+                b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert both.startswith(b"HTTP/1.1 413 ") and both.endswith(b"\r\n\r\nok")  # the connection is still good
+
+
+def test_idle_connections_take_nothing_from_others_and_are_closed(server, token):
+    idle = connections(server, 300)
+    for connection in idle:
+        connection.connect()
+        connection.sock.sendall(b"POST / HT")  # headers that never end
+    start = time.monotonic()
+    assert server.ask(PREDICT, {"instances": ["a"]}, headers=token)[0] == 200 and time.monotonic() - start < 1
+    idle[-1].sock.settimeout(15)
+    assert idle[-1].sock.recv(1) == b"" and time.monotonic() - start < 14
+    for connection in idle:
+        connection.close()
+
+
+def test_the_openapi_document_names_every_path(server, token):
+    document = server.ask("/openapi.json", headers=token)[1]
+    model = "/v1/models/{name}"
+    assert document["paths"].keys() == {
+        *(place + end for place in (model, f"{model}/versions/{{version}}")
+          for end in ("", ":predict", ":classify", ":regress", "/metadata")), "/healthz", "/readyz", "/metrics"}
+    responses = document["paths"][f"{model}:predict"]["post"]["responses"]
+    assert {"200", "400", "401", "404", "408", "413", "429", "500", "503", "504"} == responses.keys()
+
+
+@pytest.mark.slow
+def test_bodies_of_100_megabytes_are_refused_and_not_kept(server, token):
+    (worker,) = server.workers()
+
+    def resident():
+        with open(f"/proc/{worker}/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    before = resident()
+    body = b'{"instances": ["' + b"x" * 100_000_000 + b'"]}'
+    for _ in range(10):
+        assert server.ask(PREDICT, body, headers=token)[0] == 413
+    assert resident() - before < 20e6

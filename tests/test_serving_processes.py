@@ -1,0 +1,176 @@
+"""Versions that change, workers that die, and servers that stop, while requests run."""
+
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+
+import pytest
+from serving_server import Server, serving, write_echo
+
+pytest.importorskip("tensorflow_serving")
+
+
+@contextlib.contextmanager
+def load(server, clients=4):
+    """Asks without a pause within the block; gives the answers: a version, or what failed."""
+    done, answers = threading.Event(), []
+
+    def client(number):
+        connection = None
+        while not done.is_set():
+            connection = connection or http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+            try:
+                (row,) = server.predict("echo", connection, instances=[f"text {number} {len(answers)}"])
+                answers.append(row["version"])
+            except (OSError, http.client.HTTPException) as error:
+                connection = None
+                answers.append(error)
+
+    threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield answers
+        time.sleep(0.3)
+    finally:
+        done.set()
+    for thread in threads:
+        thread.join()
+
+
+def add_version(folder, number):
+    """A version that appears at once."""
+    write_echo(folder.parent / f"new{number}", number)
+    (folder.parent / f"new{number}").rename(folder / str(number))
+
+
+def states(server):
+    return {status["version"]: status["state"]
+            for status in server.ask("/v1/models/echo")[1]["model_version_status"]}
+
+
+def test_versions_take_over_without_a_request_lost(tmp_path):
+    folder = tmp_path / "echo"
+    folder.mkdir()
+    (folder / "not a version").mkdir()
+    for number in (1, 2):
+        add_version(folder, number)
+    with serving({"echo": folder}) as server, load(server) as answers:
+        assert states(server) == {"2": "AVAILABLE"}
+        (folder / "4").mkdir()
+        (folder / "4/saved_model.pb").write_bytes(b"broken")
+        server.wait(lambda: states(server).get("4") == "END")
+        error = server.ask("/v1/models/echo/versions/4")[1]["model_version_status"][0]["status"]
+        assert error["error_code"] == "INTERNAL" and "4/saved_model.pb" in error["error_message"]
+        add_version(folder, 3)
+        server.wait(lambda: states(server) == {"2": "END", "3": "AVAILABLE", "4": "END"})
+        assert server.ask("/v1/models/echo/versions/2:predict", {"instances": ["a"]})[0] == 404
+        time.sleep(2)  # the broken one is not tried again …
+        assert sum(event.get("event") == "failed" for event in server.events()) == 1
+        shutil.rmtree(folder / "4")
+        add_version(folder, 4)  # … until its folder changes
+        server.wait(lambda: states(server) == {"2": "END", "3": "END", "4": "AVAILABLE"})
+        shutil.rmtree(folder / "4")
+        server.wait(lambda: states(server)["3"] == "AVAILABLE")
+        metrics = server.ask("/metrics")[1]
+    assert set(answers) == {2, 3, 4}
+    assert 'keras_bert_load_failures_total{model="echo",version="4"} 1.0' in metrics
+    assert 'version_workers{model="echo",version="3"} 1.0' in metrics
+
+
+def test_a_model_whose_last_version_goes_is_unloaded_and_comes_back(tmp_path):
+    folder = tmp_path / "echo"
+    folder.mkdir()
+    add_version(folder, 1)
+    with serving({"echo": folder}) as server:
+        shutil.rmtree(folder / "1")
+        server.wait(lambda: states(server) == {"1": "END"})
+        assert server.ask("/readyz")[0] == 503
+        status, answer, headers = server.ask("/v1/models/echo:predict", {"instances": ["a"]})
+        assert (status, answer) == (503, {"error": "echo has no version to answer with"}) and "retry-after" in headers
+        add_version(folder, 1)
+        server.wait_ready()
+
+
+def test_a_worker_that_is_killed_costs_only_what_it_held_and_comes_back(tmp_path):
+    with serving({"echo": write_echo(tmp_path / "echo")}, "--workers=2") as server:
+        server.wait(lambda: sum(event.get("event") == "available" for event in server.events()) == 2)
+        before = set(server.workers())
+        with load(server, clients=8) as answers:
+            time.sleep(0.5)
+            victim = min(before)
+            os.kill(victim, signal.SIGKILL)
+            server.wait(lambda: sum(event.get("event") == "available" for event in server.events()) == 3)
+        failed = [answer for answer in answers if answer != 1]
+        assert len(failed) <= 8 and len(answers) > 100
+        assert len(after := set(server.workers())) == 2 and len(after & before) == 1
+        assert any(f"worker {victim} ended with status -9; another starts in 1 s" in line for line in server.lines)
+        metrics = server.ask("/metrics")[1]
+        assert 'keras_bert_version_workers{model="echo",version="1"} 2.0' in metrics
+        counter = 'keras_bert_requests_total{code="200",method="predict",model="echo"} '
+        counted = float(metrics.split(counter)[1].split()[0])
+        assert len(answers) - len(failed) <= counted <= len(answers)  # what the dead one had counted is not lost
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_ends_what_runs(tmp_path, number):
+    server = Server({"echo": write_echo(tmp_path / "echo")}).wait_ready()
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(server.predict("echo", instances=["sleep 1.5"])))
+    thread.start()
+    time.sleep(0.4)
+    server.process.send_signal(number)
+    time.sleep(0.4)
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+        sock.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+        assert sock.recv(1) == b""  # where the connection was taken, it is closed
+        raise OSError
+    thread.join()
+    assert answers[0][0]["echo"] == "sleep 1.5" and server.process.wait(20) == 0
+    assert any(event.get("event") == "stopped" for event in server.events())
+
+
+def test_what_does_not_end_is_not_waited_for(tmp_path):
+    server = Server({"echo": write_echo(tmp_path / "echo")}, "--grace_s=0.5").wait_ready()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    connection.request("POST", "/v1/models/echo:predict", '{"instances": ["sleep 20"]}')
+    time.sleep(0.4)
+    start = time.monotonic()
+    assert server.stop() == 0 and time.monotonic() - start < 8
+
+
+def test_workers_end_with_their_supervisor(tmp_path):
+    server = Server({"echo": write_echo(tmp_path / "echo")}).wait_ready()
+    (worker,) = server.workers()
+    server.process.kill()
+    for _ in range(100):
+        if not os.path.exists(f"/proc/{worker}"):
+            break
+        time.sleep(0.1)
+    assert not os.path.exists(f"/proc/{worker}")
+
+
+def test_bad_starts_are_one_line(run, tmp_path):
+    echo = write_echo(tmp_path / "echo")
+    (tmp_path / "empty/7").mkdir(parents=True)
+    (tmp_path / "token").write_text(" \n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for flags, status, message in (
+                ([f"--model={tmp_path}/no"], 1, f"{tmp_path}/no: cannot be read: No such file or directory"),
+                ([f"--model={tmp_path}"], 1, f"{tmp_path}: must be a SavedModel, or hold some in folders"),
+                ([f"--model={tmp_path}/empty"], 1, f"{tmp_path}/empty/7: must be a SavedModel; there is no saved_mod"),
+                ([f"--model={echo}", f"--model={echo}"], 1, "another model is named 'echo'; name this one NAME=PATH"),
+                ([f"--model=a b={echo}"], 1, "a name must be of letters, digits and . _ -; got 'a b'"),
+                ([f"--model={echo}", f"--port={port}"], 1, f"127.0.0.1:{port}: cannot be served: Address already in"),
+                ([f"--model={echo}", "--port=0", f"--grpc_port={port}"], 1, f"127.0.0.1:{port}: cannot be served"),
+                ([f"--model={echo}", f"--token_file={tmp_path}/token"], 1, "token: must hold a token"),
+                ([f"--model={echo}", "--workers=0"], 2, "workers"), ([], 2, "missing --model"),
+                ([f"--model={echo}", "--port=http"], 2, "port")):
+            code, _, messages = run("serve", *flags)
+            assert (code, len(messages)) == (status, 1) and message in messages[0], (flags, messages)

@@ -1,0 +1,201 @@
+"""`keras-bert serve` answers as the SavedModels do, over HTTP and over gRPC."""
+
+import concurrent.futures
+import json
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from serving_server import connections, export_models, serving, write_echo
+
+pytest.importorskip("tensorflow_serving")
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+TEXTS = ["play some music", "", "turn the lamp off please " * 20, "각각의 집 é!", "\0 \ufffd \u200b", "what time is it"]
+INPUTS = {"tagger": {"text": TEXTS}, "span": {"question": TEXTS[::-1], "context": TEXTS}}
+IDS = {"input_word_ids": [[2, 5, 6, 3], [2, 9, 3, 0]], "input_mask": [[1, 1, 1, 1], [1, 1, 1, 0]],
+       "input_type_ids": [[0] * 4, [0] * 4]}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return export_models(folder) | {"echo": write_echo(folder / "echo")}
+
+
+@pytest.fixture(scope="module")
+def server(paths):
+    with serving(paths) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def wanted(paths):
+    """What the SavedModels themselves answer, as nested lists."""
+    answers = {}
+    for name, inputs in INPUTS.items():
+        loaded = tf.saved_model.load(str(paths[name]))
+        texts = {key: tf.constant(value) for key, value in inputs.items()}
+        ids = {key: tf.constant(value) for key, value in IDS.items()}
+        answers[name] = {signature: {key: value.numpy() for key, value in loaded.signatures[signature](**given).items()}
+                         for signature, given in (("serving_default", texts), ("encode", ids))}
+    return answers
+
+
+def assert_same(arrays, wanted):
+    """Numbers within rounding, the rest exactly."""
+    assert arrays.keys() == wanted.keys()
+    for name, want in wanted.items():
+        got = np.asarray(arrays[name])
+        if want.dtype == object:
+            got, want = np.char.decode(got.astype("S"), "utf-8") if got.dtype == object else got, [
+                [item.decode() for item in np.atleast_1d(row)] for row in want]
+            got = got.reshape(np.shape(want))
+        assert got.shape == np.shape(want)
+        if got.dtype.kind == "f":
+            np.testing.assert_allclose(got, want, rtol=1e-6, atol=2e-6)
+        else:
+            assert got.tolist() == np.asarray(want).tolist()
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_rest_gives_the_numbers_of_the_saved_model(server, wanted, name):
+    inputs = INPUTS[name]
+    assert_same(server.predict(name, inputs=inputs), wanted[name]["serving_default"])
+    rows = server.predict(name, instances=[dict(zip(inputs, row)) for row in zip(*inputs.values())])
+    assert_same({key: [row[key] for row in rows] for key in rows[0]}, wanted[name]["serving_default"])
+    outputs = server.predict(name, signature_name="encode", inputs=IDS)
+    expected = wanted[name]["encode"]
+    assert_same(outputs if len(expected) > 1 else dict.fromkeys(expected, outputs), expected)
+    assert server.ask(f"/v1/models/{name}/versions/1:predict", {"inputs": inputs})[0] == 200
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_grpc_gives_the_numbers_of_the_saved_model(server, wanted, name):
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}"))
+    for signature, given in (("serving_default", INPUTS[name]), ("encode", IDS)):
+        request = predict_pb2.PredictRequest(model_spec={"name": name, "signature_name": signature}, inputs={
+            key: tf.make_tensor_proto(value, None if signature == "serving_default" else tf.int32)
+            for key, value in given.items()})
+        response = stub.Predict(request)
+        assert (response.model_spec.version.value, response.model_spec.signature_name) == (1, signature)
+        assert_same({key: tf.make_ndarray(tensor) for key, tensor in response.outputs.items()}, wanted[name][signature])
+    request.output_filter.append("probabilities" if name != "span" else "start_logits")
+    assert list(stub.Predict(request).outputs) == list(request.output_filter)
+
+
+def test_status_and_metadata_are_as_tensorflow_serving_writes_them(server, paths):
+    status = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+    for path in ("/v1/models/span", "/v1/models/span/versions/1"):
+        assert server.ask(path)[:2] == (200, {"model_version_status": [status]})
+    code, answer, _ = server.ask("/v1/models/span/metadata")
+    assert code == 200 and answer["model_spec"] == {"name": "span", "signature_name": "", "version": "1"}
+    signatures = answer["metadata"]["signature_def"]["signature_def"]
+    assert signatures.keys() == {"serving_default", "encode"}
+    question = signatures["serving_default"]["inputs"]["question"]
+    assert question["dtype"] == "DT_STRING" and question["tensor_shape"] == {
+        "dim": [{"size": "-1", "name": ""}], "unknown_rank": False}
+    channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
+    spec = model_pb2.ModelSpec(name="span")
+    status = model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus(
+        get_model_status_pb2.GetModelStatusRequest(model_spec=spec)).model_version_status
+    assert [(item.version, item.state, item.status.error_code) for item in status] == [(1, 30, 0)]
+    metadata = prediction_service_pb2_grpc.PredictionServiceStub(channel).GetModelMetadata(
+        get_model_metadata_pb2.GetModelMetadataRequest(model_spec=spec, metadata_field=["signature_def"]))
+    packed = get_model_metadata_pb2.SignatureDefMap()
+    assert metadata.metadata["signature_def"].Unpack(packed) and packed.signature_def.keys() == signatures.keys()
+
+
+def tensor(**fields):
+    return {"text": tf.make_tensor_proto(["a"])} | fields
+
+
+@pytest.mark.parametrize("spec,inputs,code,message", [
+    ({"name": "no"}, tensor(), "NOT_FOUND", "there is no model of this name"),
+    ({"name": "echo", "version": {"value": 7}}, tensor(), "NOT_FOUND", "echo has no version 7"),
+    ({"name": "echo", "version_label": "x"}, tensor(), "INVALID_ARGUMENT", "no labels"),
+    ({"name": "echo", "signature_name": "x"}, tensor(), "INVALID_ARGUMENT", "must be one of serving_default"),
+    ({"name": "echo"}, {}, "INVALID_ARGUMENT", "inputs: must be text"),
+    ({"name": "echo"}, tensor(x=tf.make_tensor_proto(1)), "INVALID_ARGUMENT", "got text, x"),
+    ({"name": "echo"}, tensor(text=tf.make_tensor_proto([1])), "INVALID_ARGUMENT", "must be string [any]; got int32"),
+    ({"name": "echo"}, tensor(text=tf.make_tensor_proto("a")), "INVALID_ARGUMENT", "got the shape []"),
+    ({"name": "echo"}, tensor(text=tf.make_tensor_proto("a", shape=[1 << 40])), "INVALID_ARGUMENT", "as many values"),
+    ({"name": "echo"}, tensor(text=tf.make_tensor_proto(["fail"])), "INVALID_ARGUMENT", "a text says fail"),
+])
+def test_grpc_faults_have_the_standard_codes(server, spec, inputs, code, message):
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}"))
+    if spec.get("name") == "echo" and "as many" in message:
+        inputs["text"] = tf.make_tensor_proto(["a", "b"])
+        inputs["text"].tensor_shape.dim[0].size = 1 << 40
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Predict(predict_pb2.PredictRequest(model_spec=spec, inputs=inputs))
+    assert (error.value.code().name, message in error.value.details()) == (code, True), error.value.details()
+
+
+def test_other_methods_of_grpc_are_unimplemented(server):
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}"))
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Classify(classification_pb2.ClassificationRequest())
+    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Predict(predict_pb2.PredictRequest(model_spec={"name": "echo"}, inputs={
+            "text": tf.make_tensor_proto(["sleep 2"])}), timeout=0.1)
+    assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_each_of_2000_concurrent_requests_gets_its_own(server):
+    def client(number):
+        (connection,) = connections(server, 1)
+        for turn in range(63):
+            texts = [f"secret {number} {turn} {'x' * (number * turn % 50)} {i}" for i in range(1 + turn % 3)]
+            if turn % 9 == 8:
+                status, answer, _ = server.ask("/v1/models/echo:predict", {"instances": [*texts, "fail"]},
+                                               connection=connection)
+                assert status == 400 and "a text says fail" in answer["error"]
+            else:
+                rows = server.predict("echo", instances=texts, connection=connection)
+                assert [row["echo"] for row in rows] == texts
+                yield rows[0]["batch"]
+
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        batches = [size for sizes in pool.map(lambda number: list(client(number)), range(32)) for size in sizes]
+    assert len(batches) == 32 * 56 and max(batches) > 10
+    assert not any("secret" in line for line in server.lines)
+
+
+def test_what_a_tagger_answers_does_not_depend_on_who_else_asks(server):
+    """Each answer is padded to its own longest text, not to that of its batch."""
+    texts = ["play", "play some music", "what time is it? turn the light off, please."]
+    alone = [server.predict("tagger", inputs=[text]) for text in texts]
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        many = list(pool.map(lambda i: server.predict("tagger", inputs=[texts[i % 3]]), range(120)))
+    for i, answer in enumerate(many):
+        assert_same(answer, {key: np.asarray(value) for key, value in alone[i % 3].items()})
+
+
+def test_the_log_says_what_happened_and_the_metrics_count_it(server):
+    server.predict("echo", instances=["a private matter", "sleep 0.05"])
+    line = server.wait(lambda: [line for line in server.events() if line.get("instances") == 2][-1])
+    assert line | {"time": 0, "queue_ms": 0, "compute_ms": 0, "total_ms": 0, "bytes": 0} == {
+        "time": 0, "method": "POST", "path": "/v1/models/echo:predict", "client": "127.0.0.1", "model": "echo",
+        "version": 1, "instances": 2, "queue_ms": 0, "compute_ms": 0, "status": 200, "bytes": 0, "total_ms": 0}
+    assert 45 < line["compute_ms"] <= line["total_ms"] and line["queue_ms"] >= 0 and line["bytes"] > 50
+    status, text, headers = server.ask("/metrics")
+    assert status == 200 and headers["content-type"].startswith("text/plain; version=")
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    of_echo = sum(line.get("model") == "echo" and line["status"] == 200 and line["method"] == "POST"
+                  for line in server.events() if "status" in line)
+    assert float(values['keras_bert_requests_total{code="200",method="predict",model="echo"}']) == of_echo
+    assert values['keras_bert_version_workers{model="echo",version="1"}'] == "1.0"
+    assert values['keras_bert_queue_requests{model="echo"}'] == "0.0"
+    assert float(values['keras_bert_tokens_total{model="echo"}']) > 1000
+    assert "private" not in json.dumps(server.lines)

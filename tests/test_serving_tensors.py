@@ -1,0 +1,127 @@
+"""TensorFlow Serving's JSON, by the examples of its document (tensorflow/serving, g3doc/api_rest.md)."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from keras_bert.serving.refusal import Refused
+from keras_bert.serving.tensors import STRING, Signature, Spec, read_request, write_response
+
+TEXT = Signature({"text": Spec(STRING, (None,))}, {})
+IDS = Signature({"ids": Spec(np.dtype("int32"), (None, 1, 2))}, {})
+NAMED = Signature({"tag": Spec(STRING, (None,)), "signal": Spec(np.dtype("int64"), (None, None)),
+                   "sensor": Spec(np.dtype("float32"), (None, 2, 2))}, {})
+SIGNATURES = {"serving_default": TEXT, "ids": IDS, "named": NAMED,
+              "any": Signature({"x": Spec(np.dtype("float32"), None)}, {}),
+              "flag": Signature({"x": Spec(np.dtype("bool"), ())}, {})}
+ROWS = [{"tag": "foo", "signal": [1, 2, 3, 4, 5], "sensor": [[1, 2], [3, 4]]},
+        {"tag": "bar", "signal": [3, 4, 1, 2, 5], "sensor": [[4, 5], [6, 8]]}]
+COLUMNS = {"tag": ["foo", "bar"], "signal": [[1, 2, 3, 4, 5], [3, 4, 1, 2, 5]],
+           "sensor": [[[1, 2], [3, 4]], [[4, 5], [6, 8]]]}
+
+
+def read(**request):
+    return read_request(json.dumps(request).encode(), SIGNATURES)
+
+
+def test_the_documented_requests():
+    for request, is_rows in (({"instances": ["foo", "bar", "baz"]}, True), ({"inputs": ["foo", "bar", "baz"]}, False),
+                             ({"inputs": {"text": ["foo", "bar", "baz"]}}, False),
+                             ({"instances": [{"text": "foo"}, {"text": "bar"}, {"text": "baz"}]}, True)):
+        name, inputs, rows = read(**request)
+        assert (name, rows, inputs["text"].tolist()) == ("serving_default", is_rows, [b"foo", b"bar", b"baz"])
+    _, inputs, _ = read(signature_name="ids", instances=[[[1, 2]], [[3, 4]]])
+    assert inputs["ids"].dtype == np.int32 and inputs["ids"].tolist() == [[[1, 2]], [[3, 4]]]
+    for request in ({"instances": ROWS}, {"inputs": COLUMNS}):
+        _, inputs, _ = read(signature_name="named", **request)
+        assert inputs["tag"].tolist() == [b"foo", b"bar"] and inputs["sensor"].dtype == np.float32
+        assert inputs["signal"].tolist() == COLUMNS["signal"] and inputs["sensor"].tolist() == COLUMNS["sensor"]
+
+
+def test_binary_strings_and_the_tokens_that_json_lacks():
+    assert read(instances=[{"b64": "aW1hZ2UgYnl0ZXM="}, "b"])[1]["text"].tolist() == [b"image bytes", b"b"]
+    assert read(instances=[{"text": {"b64": "/w=="}}])[1]["text"].tolist() == [b"\xff"]
+    values = read_request(b'{"signature_name": "any", "inputs": [1.0, -3.14, NaN, Infinity, -Infinity, 1e3]}',
+                          SIGNATURES)[1]["x"]
+    np.testing.assert_array_equal(values, np.float32([1, -3.14, np.nan, np.inf, -np.inf, 1000]))
+    assert read(signature_name="flag", inputs=True)[1]["x"].tolist() is True
+
+
+@pytest.mark.parametrize("body,message", [
+    ("", "the body must be JSON: Expecting value"), (b"\xff", "the body must be UTF-8: invalid start byte at byte 1"),
+    ("[1]", "the body must be a JSON object; got [1]"), ("[" * 100_000, "the body is nested too deeply"),
+    ('{"instances": [%s]}' % ("9" * 5000), "a number is too long"),
+    ("{}", "one of the keys instances and inputs"), ('{"instances": ["a"], "inputs": ["a"]}', "and not both"),
+    ('{"instances": []}', "instances: must be a list of at least one row; got []"),
+    ('{"instances": "a"}', 'at least one row; got "a"'),
+    ('{"instances": ["a", 5]}', 'instances: text: row 2: must be a string of valid Unicode, or {"b64": base64}; got 5'),
+    ('{"instances": ["\\ud800"]}', "row 1: must be a string of valid Unicode"),
+    ('{"instances": [null]}', "got null"), ('{"instances": [{"b64": "?"}]}', "row 1: must be a string"),
+    ('{"instances": [{"b64": 5}]}', "row 1: must be a string"), ('{"instances": ["a", {"x": 1}]}', "row 2: must be"),
+    ('{"instances": [["a"]]}', "instances: text: must be string [any]; got the shape [1, 1]"),
+    ('{"instances": [["a"], "b"]}', 'text: row 2: must be a list of 1, as the first is; got "b"'),
+    ('{"instances": [{"txt": "a"}]}', "row 1: must be an object with the keys text; got"),
+    ('{"inputs": {"txt": ["a"]}}', "inputs: must be an object with the keys text; got"),
+    ('{"inputs": "a"}', "inputs: text: must be string [any]; got the shape []"),
+    ('{"signature_name": 1, "instances": [1]}', "signature_name: must be a string; got 1"),
+    ('{"signature_name": "no", "instances": [1]}', "signature_name: must be one of any, flag, ids, named, serving_d"),
+    ('{"signature_name": "ids", "instances": [[[1, 2]], [[3, 4.5]]]}', "ids: row 2: must be a whole number, int32"),
+    ('{"signature_name": "ids", "instances": [[[1, true]]]}', "got true"),
+    ('{"signature_name": "ids", "instances": [[[1, 2147483648]]]}', "row 1: must be a whole number, int32; got 2147"),
+    ('{"signature_name": "ids", "instances": [[[1, 2], [3, 4]]]}', "must be int32 [any, 1, 2]; got the shape"),
+    ('{"signature_name": "any", "inputs": 1e39}', "inputs: x: must be a number, float32; got 1e+39"),
+    ('{"signature_name": "any", "inputs": ["1"]}', 'x: row 1: must be a number, float32; got "1"'),
+    ('{"signature_name": "flag", "inputs": 1}', "inputs: x: must be true or false; got 1"),
+    ('{"signature_name": "named", "instances": ["a"]}', "row 1: must be an object with the keys tag, signal, sensor"),
+])
+def test_bad_requests_are_named(body, message):
+    with pytest.raises(Refused) as refused:
+        read_request(body if isinstance(body, bytes) else body.encode(), SIGNATURES)
+    assert refused.value.status == 400 and message in refused.value.message and len(refused.value.message) < 300
+
+
+def test_the_documented_responses():
+    one = {"y": np.float32([3.5, 4, 5.5])}
+    two = {"y": np.float32([.2, 4]), "label_bytes": np.array([b"a", b"\xff"], STRING)}
+    assert write_response(one, True) == b'{"predictions":[3.5,4.0,5.5]}'
+    assert write_response(one, False) == b'{"outputs":[3.5,4.0,5.5]}'
+    assert json.loads(write_response(two, True)) == {"predictions": [
+        {"y": 0.2, "label_bytes": {"b64": "YQ=="}}, {"y": 4.0, "label_bytes": {"b64": "/w=="}}]}
+    assert json.loads(write_response(two, False)) == {"outputs": {
+        "y": [0.2, 4.0], "label_bytes": [{"b64": "YQ=="}, {"b64": "/w=="}]}}
+    odd, texts = np.float32([np.nan, np.inf, -np.inf]), np.array(["집".encode(), b"\xff"], STRING)
+    assert write_response({"y": odd}, False) == b'{"outputs":[NaN,Infinity,-Infinity]}'
+    assert write_response({"y": texts}, True).decode() == '{"predictions":["집","\ufffd"]}'
+
+
+@pytest.mark.parametrize("outputs", [{"y": np.float32(3)}, {"y": np.zeros(2), "z": np.zeros(3)}])
+def test_rows_need_outputs_that_have_as_many(outputs):
+    with pytest.raises(Refused, match="ask with inputs instead of instances"):
+        write_response(outputs, True)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_tensors_go_and_come_back(data):
+    dtype = data.draw(st.sampled_from([np.dtype(name) for name in ("bool", "int8", "uint8", "int32", "int64", "uint64",
+                                                                   "float16", "float32", "float64")] + [STRING]))
+    shape = data.draw(arrays.array_shapes(min_dims=1, max_dims=3, max_side=4))
+    if dtype == STRING:
+        size = math.prod(shape)
+        texts = data.draw(st.lists(st.text(), min_size=size, max_size=size))
+        array = np.empty(shape, STRING)
+        array.flat = [text.encode() for text in texts]
+    else:
+        array = data.draw(arrays.arrays(dtype, shape))
+    spec = Spec(dtype, (None,) * len(shape))
+    sent = json.loads(write_response({"x": array}, False))["outputs"]
+    for request in ({"inputs": {"x": sent}}, {"instances": sent}):
+        _, inputs, is_rows = read_request(json.dumps(request).encode(), {"serving_default": Signature({"x": spec}, {})})
+        assert inputs["x"].dtype == dtype
+        np.testing.assert_array_equal(inputs["x"], array)
+        assert is_rows == ("instances" in request)
