@@ -45,7 +45,7 @@ def batching_parameters():
             ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads"), 1):
         message.field.add(name=name, number=number, type=11, label=1, type_name=".google.protobuf.Int64Value")
     pool = descriptor_pool.Default()
-    pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
+    pool.AddSerializedFile(file.SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("test.BatchingParameters"))
 
 
@@ -85,9 +85,11 @@ def test_the_warm_up_runs_as_tensorflow_serving_runs_it(folder):
     assert seen == [(1, 1), (1, 128), (16, 1), (16, 128)]
 
 
-def test_keras_bert_serve_warms_up_by_it(folder, tmp_path):
+def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     called = []
     artifact = Artifact(str(folder / "1"), 1)
+    inputs = {"text": np.array([b"a"], object), "layers": np.zeros(1, np.int32)}
+    assert artifact.key("explain", inputs) != artifact.key("explain", inputs)
     artifact._call = lambda name, inputs: called.append((name, inputs["text"].shape))
     artifact.warm_up()
     artifact.close()

@@ -231,3 +231,6 @@ def test_saved_models_that_predict_refuses(models, encoder, run, tmp_path):
     assert run("export", "text-model", f"--model={models['span'][0]}", f"--output={tmp_path / 'span'}")[0] == 0
     status, _, messages = run("predict", f"--model={tmp_path / 'span'}", "--top_k=2", "a\tb")
     assert status == 1 and "a SavedModel gives one answer to a question" in messages[0]
+    (tmp_path / "span" / "variables" / "variables.data-00000-of-00001").write_bytes(b"")
+    status, _, messages = run("predict", f"--model={tmp_path / 'span'}", "a\tb")
+    assert status == 1 and len(messages) == 1 and f"{tmp_path / 'span'}: cannot be loaded: " in messages[0]
