@@ -65,13 +65,13 @@ def records_of(version):
 
 
 def test_the_warm_up_runs_as_tensorflow_serving_runs_it(folder):
+    records, seen = records_of(folder / "1"), []
     with tf.compat.v1.Session(graph=tf.Graph()) as session:
         signatures = tf.compat.v1.saved_model.load(session, ["serve"], str(folder / "1")).signature_def
         assert {"serving_default", "encode", "explain"} <= signatures.keys()
         assert {signature.method_name for name, signature in signatures.items() if not name.startswith("__")} == {
             "tensorflow/serving/predict"}
-        seen = []
-        for record in records_of(folder / "1"):
+        for record in records:
             assert record.WhichOneof("log_type") == "predict_log"
             request = record.predict_log.request
             assert request.model_spec.name == "intents"
