@@ -23,12 +23,12 @@ class Reader:
         self.tokenizer = GraphTokenizer(tokenizer)
         self._specials = tokenizer
 
-    def pack(self, *segments):
-        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], as long as the longest needs; of those that are over `max_length`,
-        the longer segment is cut first.
+    def pack(self, *segments, truncator="round_robin"):
+        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], as long as the longest needs, at most `max_length`.
 
         Args:
             segments: one or two ragged int32 [batch, (tokens)].
+            truncator: how longer ones are cut, see `graph_packing`.
 
         Returns:
             list of int32 [batch, seq]: word ids, mask, segment ids.
@@ -36,7 +36,7 @@ class Reader:
         specials = len(segments) + 1
         longest = tf.reduce_max(tf.add_n([tf.cast(segment.row_lengths(), tf.int32) for segment in segments]))
         length = tf.clip_by_value(longest, 0, self.max_length - specials) + specials
-        return list(pack(segments, length, self._specials, "round_robin").values())
+        return list(pack(segments, length, self._specials, truncator).values())
 
 
 class Head:
@@ -47,11 +47,20 @@ class Head:
         shortest: the least `max_length`.
         texts: `tf.TensorSpec` of each argument of `answer`.
         ids: shape of the arguments of `encode`.
+        explains: whether a row of texts is a row of the encoder's input, or begins with one, as `explain` needs it.
+        truncator: how texts that are too long together are cut, see `graph_packing`.
     """
 
     labels = None
     shortest = 4
     ids = (None, None)
+    explains = True
+    truncator = "round_robin"
+
+    def read(self, reader, *texts):
+        """The pieces of each text that the encoder's first input is cut from: (ids, starts, limits) as of
+        `GraphTokenizer.tokenize_with_offsets`, ragged [batch, (pieces)]."""
+        return [[flatten(part) for part in reader.tokenizer.tokenize_with_offsets(text)] for text in texts]
 
     def encode(self, outputs, mask):
         """What to answer to token ids: a dict of tensors.
@@ -135,6 +144,7 @@ class Chooser(Head):
 
     texts = [tf.TensorSpec([None], tf.string, "prompt"), tf.TensorSpec([None, None], tf.string, "choices")]
     ids = (None, None, None)
+    explains = False  # a row is several inputs
 
     def encode(self, outputs, mask):
         return {"choice": tf.argmax(outputs, axis=1, output_type=tf.int32), "probabilities": tf.nn.softmax(outputs)}

@@ -2,6 +2,7 @@
 
     signature serving_default  strings by name, see below: string [batch]
     signature encode           input_word_ids, input_mask, input_type_ids: int32 [batch, seq]
+    signature explain          the strings, and layers: int32 [n], blocks from 0; all where it is empty
     root                       the strings, as positional arguments
 
 Each returns a dict of dense tensors, `encode` the same as the others where nothing else is said:
@@ -22,6 +23,12 @@ Each returns a dict of dense tensors, `encode` the same as the others where noth
 `BertMultipleChoice`, of prompt and choices, string [batch, n]: `choice`, int32 [batch]; `probabilities`, float32
     [batch, n]. `encode` takes int32 [batch, n, seq].
 
+`explain`: `tokens`, string [batch, seq], the pieces, "" for padding; `starts`, `ends`, int32 [batch, seq], where the
+    piece stands in its text, -1 for [CLS], [SEP] and padding; `segment`, int32 [batch, seq], 0 for the first text, 1
+    for the second; `attention`, float32 [batch, n, heads, seq, seq], the probabilities that each token (first seq)
+    attends to the others with. Of texts that are read in several inputs the first one. A `BertMultipleChoice` has no
+    `explain`, as a row of it is n inputs.
+
 Starts and ends count characters (code points) of the text, the end exclusive.
 
 Attributes: `vocab_file`, `bert_config`, `label_file` (assets), `do_lower_case`.
@@ -37,6 +44,7 @@ from keras_bert.errors import InputError
 from keras_bert.files import check_free, write_json
 from keras_bert.layers import BertLayer
 
+from .text_attention import Explainer
 from .text_heads import Chooser, Classifier, Embedder, Reader, Regressor
 from .text_spans import SpanFinder
 from .text_tagging import Tagger
@@ -68,7 +76,8 @@ class TextModel(Callable):
         super().__init__()
         # A twin runs over copies of the weights and stays out of sight: a SavedModel would save its own once more.
         twin = _twin(model, dtype)
-        getattr(twin, "bert", twin).unpadded = True
+        bert = getattr(twin, "bert", twin)
+        bert.unpadded = True
         self.weights = [
             tf.Variable(tf.cast(source.value, target.dtype), trainable=False, name=variable_name(source))
             for source, target in zip(model.weights, twin.weights)
@@ -78,13 +87,21 @@ class TextModel(Callable):
             with keras.StatelessScope(state_mapping=list(zip(twin.weights, self.weights))):
                 return twin(list(inputs))
 
+        def attend(*inputs):
+            with keras.StatelessScope(state_mapping=list(zip(twin.weights, self.weights))):
+                return bert.encode(inputs, return_attention=True, unpadded=False)["attention_probabilities"]
+
         def encode(*inputs):
             return head.encode(run(*inputs), inputs[1])
 
         ids = [tf.TensorSpec(head.ids, tf.int32, name) for name in ("input_word_ids", "input_mask", "input_type_ids")]
-        answer = functools.partial(head.answer, Reader(run, tokenizer, max_length))
-        self.__call__ = tf.function(answer, input_signature=head.texts, autograph=False)
+        reader = Reader(run, tokenizer, max_length)
+        self.__call__ = tf.function(
+            functools.partial(head.answer, reader), input_signature=head.texts, autograph=False)
         self.encode = tf.function(encode, input_signature=ids, autograph=False)
+        if head.explains:
+            explainer = Explainer(head, reader, attend, tokenizer.vocabulary)
+            self.explain = tf.function(explainer, input_signature=explainer.arguments, autograph=False)
 
 
 def export_text_model(model, tokenizer, path, *, max_length=128, dtype="float32", overwrite=False, **options):
@@ -108,7 +125,7 @@ def export_text_model(model, tokenizer, path, *, max_length=128, dtype="float32"
     """
     needs_tensorflow()
     check_dtype(dtype)
-    head = _HEADS[type(model)](**options)
+    head = make_head(model, options)
     longest = _config(model).max_position_embeddings
     if not head.shortest <= max_length <= longest:
         raise InputError(f"max_length must be {head.shortest} to {longest}, the encoder's longest; got {max_length}")
@@ -116,12 +133,19 @@ def export_text_model(model, tokenizer, path, *, max_length=128, dtype="float32"
         raise InputError(f"labels must be the names of {model.num_classes} classes; got {len(head.labels)}")
     check_free(path, overwrite)
     module = TextModel(model, head, tokenizer, max_length, dtype)
-    signatures = {"serving_default": module.__call__.get_concrete_function(),
-                  "encode": module.encode.get_concrete_function()}
+    # Functions, not yet concrete ones: those would be traced, and stand in the graph, once more.
+    signatures = {"serving_default": module.__call__, "encode": module.encode}
+    if head.explains:
+        signatures["explain"] = module.explain
     assets = {"bert_config": ("bert_config.json", _config(model).to_json)}
     if head.labels is not None:
         assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
     save(module, path, signatures, tokenizer, assets, overwrite)
+
+
+def make_head(model, options):
+    """The `Head` of a model, with those options of `export_text_model` that are its own."""
+    return _HEADS[type(model)](**options)
 
 
 def _config(model):

@@ -32,6 +32,7 @@ class SpanFinder(Head):
     null_threshold: float | None = None
 
     texts = strings("question", "context")
+    truncator = "waterfall"
 
     def __post_init__(self):
         for name in ("doc_stride", "max_query_length", "max_answer_length"):
@@ -41,6 +42,10 @@ class SpanFinder(Head):
     @property
     def shortest(self):
         return self.max_query_length + 4
+
+    def read(self, reader, *texts):
+        question, context = super().read(reader, *texts)
+        return [part[:, :self.max_query_length] for part in question], context
 
     def encode(self, outputs, mask):
         return outputs

@@ -100,7 +100,7 @@ def test_status_and_metadata_are_as_tensorflow_serving_writes_them(server, paths
     code, answer, _ = server.ask("/v1/models/span/metadata")
     assert code == 200 and answer["model_spec"] == {"name": "span", "signature_name": "", "version": "1"}
     signatures = answer["metadata"]["signature_def"]["signature_def"]
-    assert signatures.keys() == {"serving_default", "encode"}
+    assert signatures.keys() == {"serving_default", "encode", "explain"}
     question = signatures["serving_default"]["inputs"]["question"]
     assert question["dtype"] == "DT_STRING" and question["tensor_shape"] == {
         "dim": [{"size": "-1", "name": ""}], "unknown_rank": False}

@@ -192,3 +192,45 @@ def test_bad_usage_is_one_line(models, encoder, run, tmp_path, task, flags, mess
 def test_several_answers_where_there_are_several(models, run):
     status, _, messages = run("predict", f"--model={models['regress'][0]}", "--top_k=2", "a\tb")
     assert status == 1 and messages[0].endswith("is of the task regress")
+
+
+@pytest.mark.parametrize("task", FILES)
+def test_a_saved_model_is_asked_as_its_folder_is(models, run, tmp_path, task):
+    folder, data = models[task]
+    assert run("export", "text-model", f"--model={folder}", f"--output={tmp_path / 'saved'}")[0] == 0
+    strange = ["\t".join([text, *(others if isinstance(others, list) else [others])]) for text, others in zip(
+        QUESTIONS[task][0], QUESTIONS[task][-1])] if len(QUESTIONS[task]) > 1 else QUESTIONS[task][0]
+    strange = [line for line in strange if line.count("\t") in {"choice": (3,), "tag": range(9)}.get(task, (1,))]
+    top_k = ["--top_k=2"] if task == "classify" else []
+    for arguments in ([f"--input={data}"], ["--format=jsonl", *top_k, *strange], [*top_k, *strange]):
+        ours, theirs = (run("predict", f"--model={path}", *arguments) for path in (tmp_path / "saved", folder))
+        assert ours[0] == theirs[0] == 0 and len(ours[1]) == len(theirs[1]) > 1
+        for our, their in zip(ours[1], theirs[1]):
+            if "--format=jsonl" in arguments:
+                our, their = json.loads(our), json.loads(their)
+                assert list(our) == list(their) and _rounded(our) == _rounded(their)
+            else:
+                assert our == their
+    assert run("predict", f"--model={tmp_path / 'saved'}", f"--input={models['choice'][1]}")[0] == (task != "choice")
+
+
+def _rounded(value):
+    """JSON whose floats equal others within 1e-5."""
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
+    return pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
+
+
+def test_saved_models_that_predict_refuses(models, encoder, run, tmp_path):
+    assert run("export", "text-model", f"--model={encoder}", f"--output={tmp_path / 'embed'}")[0] == 0
+    status, _, messages = run("predict", f"--model={tmp_path / 'embed'}", "a")
+    assert (status, messages) == (1, [f"keras-bert: {tmp_path / 'embed'}: must be a SavedModel of export text-model "
+                                      "that answers; this one gives mean_output, pooled_output"])
+    assert run("export", "text-model", f"--model={models['span'][0]}", f"--output={tmp_path / 'span'}")[0] == 0
+    status, _, messages = run("predict", f"--model={tmp_path / 'span'}", "--top_k=2", "a\tb")
+    assert status == 1 and "a SavedModel gives one answer to a question" in messages[0]
+    (tmp_path / "span" / "variables" / "variables.data-00000-of-00001").write_bytes(b"")
+    status, _, messages = run("predict", f"--model={tmp_path / 'span'}", "a\tb")
+    assert status == 1 and len(messages) == 1 and f"{tmp_path / 'span'}: cannot be loaded: " in messages[0]

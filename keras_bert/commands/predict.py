@@ -1,7 +1,8 @@
-"""`keras-bert predict`: answers texts with a fine-tuned model."""
+"""`keras-bert predict`: answers texts with a fine-tuned model, or what was exported from it."""
 
 import itertools
 import json
+import os
 import sys
 
 from absl import flags
@@ -16,7 +17,8 @@ REQUIRED = ("model",)
 
 
 def define(values):
-    flags.DEFINE_string("model", None, "Folder that finetune wrote.", flag_values=values)
+    flags.DEFINE_string("model", None, "Folder that finetune wrote, or the SavedModel of export text-model.",
+                        flag_values=values)
     flags.DEFINE_string("input", None, "File of the model's task, as finetune takes it, labels aside; else one text a "
                         "line; - for standard input. In lines the texts of an input, a question and its context say, "
                         "are separated by tabs.", flag_values=values)
@@ -31,9 +33,7 @@ def run(values, texts):
     if bool(texts) == (values.input is not None):
         raise InputError("predict answers either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
-    from keras_bert.training import FineTuned
-
-    model = FineTuned.load(values.model)
+    model = _load(values.model)
     if values.top_k > 1 and not model.task.several:
         raise InputError(f"--top_k is for classes and spans; {values.model} is of the task {model.task.name}")
     options = {"top_k": values.top_k} if model.task.several else {}
@@ -42,6 +42,16 @@ def run(values, texts):
             print(json.dumps(model.task.record(example, answer), ensure_ascii=False) if values.format == "jsonl"
                   else model.task.line(example, answer))
         sys.stdout.flush()
+
+
+def _load(path):
+    if os.path.isfile(os.path.join(path, "saved_model.pb")):
+        from keras_bert.commands.exported import Exported
+
+        return Exported(path)
+    from keras_bert.training import FineTuned
+
+    return FineTuned.load(path)
 
 
 def _chunks(values, texts, task):

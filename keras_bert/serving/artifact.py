@@ -6,7 +6,6 @@ import os
 
 import numpy as np
 import tensorflow as tf
-from tensorflow_serving.apis import prediction_log_pb2
 
 from keras_bert.serving.tensors import DEFAULT, STRING, Signature, Spec
 
@@ -30,6 +29,8 @@ class Artifact:
     def __init__(self, path, threads):
         config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+        self._records = os.path.join(path, "assets.extra", "tf_serving_warmup_requests")
+        self._calls = {}
         try:
             with self._session.graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.loader.load(self._session, ["serve"], path)
@@ -37,9 +38,7 @@ class Artifact:
                                    if name != "__saved_model_init_op"}
             self.signatures = {name: Signature(_specs(signature.inputs), _specs(signature.outputs))
                                for name, signature in self.signature_defs.items()}
-            self._calls = {name: self._callable(name) for name in self.signatures}
             self.longest = _longest(path)
-            self._warm_up(os.path.join(path, "assets.extra", "tf_serving_warmup_requests"))
         except Exception:
             self.close()
             raise
@@ -47,6 +46,22 @@ class Artifact:
     def close(self):
         """Gives the memory back."""
         self._session.close()
+
+    def warm_up(self):
+        """Makes the first call, which is slow: it optimises the graph. TensorFlow Serving's records of requests are
+        sent, where the artifact has any."""
+        if os.path.exists(self._records):
+            from tensorflow_serving.apis import prediction_log_pb2  # of the extra `serve`; to answer takes none
+
+            for record in tf.compat.v1.io.tf_record_iterator(self._records):
+                request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+                self._call(request.model_spec.signature_name or DEFAULT,
+                           {column: tf.make_ndarray(tensor) for column, tensor in request.inputs.items()})
+        elif all(spec.dtype == STRING and spec.shape for spec in self.signatures[DEFAULT].inputs.values()):
+            texts = {column: np.full([size or 1 for size in spec.shape], b"warm up", object)
+                     for column, spec in self.signatures[DEFAULT].inputs.items()}
+            with contextlib.suppress(tf.errors.InvalidArgumentError):  # strings that are no texts
+                self._call(DEFAULT, texts)
 
     def run(self, name, requests):
         """Answers requests in one call.
@@ -97,22 +112,10 @@ class Artifact:
 
     def _call(self, name, inputs):
         signature = self.signatures[name]
+        if name not in self._calls:
+            self._calls[name] = self._callable(name)
         arrays = self._calls[name](*(inputs[column] for column in signature.inputs))
         return {column: np.asarray(array) for column, array in zip(signature.outputs, arrays)}
-
-    def _warm_up(self, records):
-        """The first call is slow: it optimises the graph. TensorFlow Serving's records of requests are sent, where
-        the artifact has any."""
-        if os.path.exists(records):
-            for record in tf.compat.v1.io.tf_record_iterator(records):
-                request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
-                self._call(request.model_spec.signature_name or DEFAULT,
-                           {column: tf.make_ndarray(tensor) for column, tensor in request.inputs.items()})
-        elif all(spec.dtype == STRING and spec.shape for spec in self.signatures[DEFAULT].inputs.values()):
-            texts = {column: np.full([size or 1 for size in spec.shape], b"warm up", object)
-                     for column, spec in self.signatures[DEFAULT].inputs.items()}
-            with contextlib.suppress(tf.errors.InvalidArgumentError):  # strings that are no texts
-                self._call(DEFAULT, texts)
 
 
 def count_rows(inputs):

@@ -30,7 +30,7 @@ class Service:
 
     def _model(self, name, path):
         async def load(folder):
-            artifact = await asyncio.to_thread(Artifact, folder, self.settings.threads)
+            artifact = await asyncio.to_thread(_load, folder, self.settings.threads)
             return _Loaded(name, artifact, self.settings)
 
         def tell(**event):
@@ -105,6 +105,16 @@ class Service:
                     if len(text) > most and (size := len(text.decode(errors="replace"))) > most:
                         row = i * rows // array.size + 1
                         raise Refused(413, f"{name}: row {row}: a text may have {most} characters; got {size}")
+
+
+def _load(folder, threads):
+    artifact = Artifact(folder, threads)
+    try:
+        artifact.warm_up()
+    except Exception:
+        artifact.close()
+        raise
+    return artifact
 
 
 class _Loaded:

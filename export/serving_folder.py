@@ -1,0 +1,133 @@
+"""Folders that TensorFlow Serving serves: versions of a raw-text SavedModel, and what the server is started with."""
+
+import errno
+import hashlib
+import os
+import re
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bert.errors import InputError
+from keras_bert.files import writing
+
+from .text_model import export_text_model, make_head
+
+_BATCH_TOKENS = 2048  # as `keras-bert serve` has it
+_CHOICES = 4  # of a prompt, as SWAG has them
+_MODELS = """\
+model_config_list {{
+  config {{
+    # What requests call it.
+    name: "{name}"
+    # The folder of the versions, as the server sees it: here where it is mounted in a container.
+    base_path: "/models/{name}"
+    model_platform: "tensorflow"
+  }}
+}}
+"""
+_BATCHING = """\
+# Most texts that are run together: of the longest, {tokens} tokens. A request with more is refused.
+max_batch_size {{ value: {size} }}
+# How long the first text of a batch waits for others.
+batch_timeout_micros {{ value: 2000 }}
+# How many batches may wait: {queue} texts. What comes then is refused.
+max_enqueued_batches {{ value: {batches} }}
+# Batches that run at once; each uses all cores, but while the words of one are looked up, another can compute.
+num_batch_threads {{ value: 2 }}
+# No pad_variable_length_inputs: strings have no length. No allowed_batch_sizes: the model takes any, and more are work.
+"""
+
+
+def export_version(model, tokenizer, serving_dir, name=None, *, max_length=128, dtype="float32", **options):
+    """Writes a raw-text SavedModel as the next version in a folder; it stands there whole or not at all, and touches no
+    other one. With it come requests to warm it up with, in its `assets.extra`, and beside the versions `models.config`
+    and `batching_parameters.txt`, unless they have been changed by hand.
+
+    Args:
+        serving_dir: the folder.
+        name: of the model in requests; that of the folder where None.
+        model, tokenizer, max_length, dtype, options: see `export_text_model`.
+
+    Returns:
+        the path of the version.
+
+    Raises:
+        InputError: see `export_text_model`.
+    """
+    serving_dir = os.path.abspath(serving_dir)
+    name = name or os.path.basename(serving_dir)
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise InputError(f"name must be of letters, digits and . _ -; got {name!r}")
+    head, size = make_head(model, options), max(1, _BATCH_TOKENS // max_length)
+    settings = {"models.config": _MODELS.format(name=name), "batching_parameters.txt": _BATCHING.format(
+        tokens=_BATCH_TOKENS, size=size, batches=512 // size, queue=512 // size * size)}
+    with writing(serving_dir):
+        os.makedirs(serving_dir, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".version.", dir=serving_dir) as workspace:
+            new = os.path.join(workspace, "new")
+            export_text_model(model, tokenizer, new, max_length=max_length, dtype=dtype, **options)
+            _write_requests(os.path.join(new, "assets.extra"), name, head.texts, max_length, size)
+            path = _rename_to_next(new, serving_dir)
+            for file, text in settings.items():
+                _write_settings(os.path.join(serving_dir, file), text, workspace)
+    return path
+
+
+def _rename_to_next(folder, serving_dir):
+    """Makes a folder the version after the last; of two that want one number, the second takes the next."""
+    number = max([0, *(int(name) for name in os.listdir(serving_dir) if name.isascii() and name.isdecimal())])
+    while True:
+        number += 1
+        try:
+            os.rename(folder, path := os.path.join(serving_dir, str(number)))
+            return path
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+
+
+def _write_settings(path, text, workspace):
+    """Writes a text whose first line holds the digest of the rest: where it does not, a person has changed the file."""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            first, _, rest = file.read().partition("\n")
+        if _digest(rest) not in first:
+            return
+    with open(new := os.path.join(workspace, "settings"), "w", encoding="utf-8") as file:
+        file.write(f"# Written by keras-bert export, which renews it while it is as it was: {_digest(text)}\n"
+                   f"{text}")
+    os.replace(new, path)
+
+
+def _digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _write_requests(folder, name, specs, max_length, size):
+    """Writes `tf_serving_warmup_requests`: one text and a full batch of them, short ones and the longest."""
+    os.makedirs(folder)
+    with tf.io.TFRecordWriter(os.path.join(folder, "tf_serving_warmup_requests")) as file:
+        for rows in (1, size):
+            for text in (b"a", b"a " * max_length):
+                file.write(_prediction_log(name, {
+                    spec.name: np.full([rows, _CHOICES][:spec.shape.rank], text, object) for spec in specs}))
+
+
+def _prediction_log(name, inputs):
+    """A `tensorflow.serving.PredictionLog` of a request, as bytes: the fields of tensorflow_serving/apis/*.proto."""
+    request = _field(1, _field(1, name.encode()) + _field(3, b"serving_default"))  # model_spec: name, signature_name
+    for key, array in inputs.items():
+        tensor = tf.make_tensor_proto(array).SerializeToString()
+        request += _field(2, _field(1, key.encode()) + _field(2, tensor))  # inputs: key, value
+    return _field(6, _field(1, request))  # predict_log: request
+
+
+def _field(number, payload):
+    """A field of bytes, a text or a message in the wire format of protocol buffers."""
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(value):
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)

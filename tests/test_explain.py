@@ -1,0 +1,115 @@
+"""The signature `explain` of raw-text SavedModels, in another process, against the encoders they were made from."""
+
+import pickle
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from text_reference import LABELS, LENGTH, TOKENIZER
+
+from keras_bert.export import export_text_model
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertClassifier, BertRegressor, BertSpanLabeler, BertTokenClassifier
+from keras_bert.text import packing
+from keras_bert.text.graph_tokenizer import GraphTokenizer
+
+from conftest import TINY, randomize
+
+TEXTS = ["play some 🎵🎶 music,now", "각각의 집 é!", "e\u0301t is\u0301 my\tsong\t\ton", "", " \t\n", "the lamps " * 20,
+         "👩\u200d👩\u200d👧 turn"]
+OTHERS = ["what time", "a b c", "", "off 가", "table", "light on", "play " * 30]
+PAIRS = {"text": TEXTS, "text_pair": OTHERS}
+MAX_QUERY = 6
+# For each export: the kind of model, its options, the layers asked for, the arguments.
+EXPORTS = {
+    "classify": (lambda bert: BertClassifier(bert, 2), {"labels": ["a", "b"]}, [], {"text": TEXTS}),
+    "regress": (BertRegressor, {"pairs": True}, [1], PAIRS),
+    "embed": (lambda bert: bert, {"dtype": "bfloat16"}, [1, 0, 1], {"text": TEXTS}),
+    "tag": (lambda bert: BertTokenClassifier(bert, len(LABELS)), {"labels": LABELS}, [0], {"text": TEXTS}),
+    "span": (BertSpanLabeler, {"max_query_length": MAX_QUERY}, [], {"question": OTHERS, "context": TEXTS}),
+}
+ASK = """
+import pickle, sys, tensorflow as tf
+folder, calls = pickle.load(sys.stdin.buffer)
+answers = {}
+for task, (layers, texts) in calls.items():
+    explain = tf.saved_model.load(f"{folder}/{task}").signatures["explain"]
+    for name, part in ((task, slice(None)), (f"no {task}", slice(0))):
+        arguments = {key: tf.constant(value[part], tf.string) for key, value in texts.items()}
+        outputs = explain(layers=tf.constant(layers, tf.int32), **arguments)
+        answers[name] = {key: output.numpy() for key, output in outputs.items()}
+pickle.dump(answers, sys.stdout.buffer)
+assert "keras_bert" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def bert():
+    bert = randomize(BertLayer(TINY))
+    for block in bert.blocks:  # so that the attention differs from token to token
+        block.attention.query.kernel.assign(block.attention.query.kernel * 10)
+    return bert
+
+
+@pytest.fixture(scope="module")
+def answers(bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exports")
+    for task, (make, options, *_) in EXPORTS.items():
+        export_text_model(make(bert), TOKENIZER, folder / task, max_length=LENGTH, **options)
+    calls = {task: call for task, (_, _, *call) in EXPORTS.items()}
+    done = subprocess.run([sys.executable, "-c", ASK], input=pickle.dumps((str(folder), calls)), capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    return pickle.loads(done.stdout)
+
+
+def places(texts):
+    """For each text the characters (start, end) of its pieces."""
+    found = []
+    _, starts, limits = GraphTokenizer(TOKENIZER).tokenize_with_offsets(tf.constant(texts))
+    for text, *parts in zip(texts, starts.to_list(), limits.to_list()):
+        found.append([tuple(len(text.encode()[:byte].decode()) for byte in place)
+                      for place in zip(*(sum(words, []) for words in parts))])
+    return found
+
+
+def first_inputs(task, texts):
+    """What the encoder gets first, dict of [batch, seq]."""
+    if task != "span":
+        return TOKENIZER(*texts, *[None] * (2 - len(texts)), LENGTH)
+    rows = []
+    for question, context in zip(*map(TOKENIZER.ids, texts)):
+        head = [TOKENIZER.cls_id, *question[:MAX_QUERY], TOKENIZER.sep_id]
+        rows.append(([*head, *context[:LENGTH - len(head) - 1], TOKENIZER.sep_id], len(head)))
+    return packing.pad(rows, TOKENIZER.pad_id)
+
+
+@pytest.mark.parametrize("task", EXPORTS)
+def test_pieces_and_attention_are_the_encoders(bert, answers, task):
+    *_, layers, arguments = EXPORTS[task]
+    texts, found = list(arguments.values()), answers[task]
+    inputs = first_inputs(task, texts)
+    ids, mask, segments = inputs.values()
+    np.testing.assert_array_equal(found["segment"], segments)
+    for row, parts in enumerate(zip(*map(places, texts))):
+        wanted = [(-1, -1)]
+        for number, part in enumerate(parts):
+            count = int(((segments[row] == number) & (mask[row] > 0)).sum()) - (1 if number else 2)  # without specials
+            wanted += [*part[:count], (-1, -1)]
+        wanted += [(-1, -1)] * (ids.shape[1] - len(wanted))
+        assert list(zip(found["starts"][row], found["ends"][row])) == wanted
+        assert [token.decode() for token in found["tokens"][row]] == [
+            TOKENIZER.vocabulary[piece] if real else "" for piece, real in zip(ids[row], mask[row])]
+    attention = keras.ops.stack(bert.encode(inputs, return_attention=True)["attention_probabilities"], axis=1)
+    np.testing.assert_allclose(found["attention"], np.array(attention)[:, layers or [0, 1]],
+                               atol=0.02 if task == "embed" else 1e-6)
+    assert found["attention"].dtype == np.float32 and np.ptp(found["attention"][0, 0, 0, 0, :5]) > 0.05
+
+
+@pytest.mark.parametrize("task", EXPORTS)
+def test_no_texts(answers, task):
+    assert {name: (array.dtype, len(array), array.ndim) for name, array in answers[f"no {task}"].items()} == {
+        "tokens": (object, 0, 2), "starts": (np.int32, 0, 2), "ends": (np.int32, 0, 2), "segment": (np.int32, 0, 2),
+        "attention": (np.float32, 0, 5)}
