@@ -25,6 +25,7 @@ class Artifact:
         signatures: dict of names to `Signature`s.
         signature_defs: the same as TensorFlow's protocol buffers.
         longest: most tokens of a text; 512 where the artifact does not hold a `bert_config.json`.
+        labels: names of the classes, in the order of `probabilities`; empty where the artifact does not hold them.
     """
 
     def __init__(self, path, threads):
@@ -38,7 +39,8 @@ class Artifact:
             self.signatures = {name: Signature(_specs(signature.inputs), _specs(signature.outputs))
                                for name, signature in self.signature_defs.items()}
             self._calls = {name: self._callable(name) for name in self.signatures}
-            self.longest = _longest(path)
+            self.longest = _asset(path, "bert_config.json", {"max_position_embeddings": 512})["max_position_embeddings"]
+            self.labels = _asset(path, "labels.json", [])
             self._warm_up(os.path.join(path, "assets.extra", "tf_serving_warmup_requests"))
         except Exception:
             self.close()
@@ -129,12 +131,12 @@ def _shape(proto):
     return None if proto.unknown_rank else tuple(None if dim.size < 0 else dim.size for dim in proto.dim)
 
 
-def _longest(path):
+def _asset(path, name, otherwise):
     try:
-        with open(os.path.join(path, "assets", "bert_config.json"), encoding="utf-8") as file:
-            return json.load(file)["max_position_embeddings"]
+        with open(os.path.join(path, "assets", name), encoding="utf-8") as file:
+            return json.load(file)
     except FileNotFoundError:
-        return 512
+        return otherwise
 
 
 def _is_padded(column, columns):

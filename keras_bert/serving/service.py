@@ -68,9 +68,9 @@ class Service:
         return [(number, *states[number])]
 
     def metadata(self, name, number, entry):
-        """The number of a version and its signatures, as TensorFlow's protocol buffers."""
+        """The number of a version and its `Artifact`."""
         with self.find(name, entry).lease(number) as (entry.version, loaded):
-            return entry.version, loaded.artifact.signature_defs
+            return entry.version, loaded.artifact
 
     async def predict(self, name, number, read, entry):
         """Answers a request.
