@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
+from keras_bert.serving.refusal import Refused
 from keras_bert.serving.tensors import DEFAULT, STRING, Signature, Spec
 
 tf.get_logger().setLevel("ERROR")  # the loader below is called deprecated
@@ -59,6 +60,9 @@ class Artifact:
 
         Returns:
             A list of dicts of names to arrays, each as if its request had been alone.
+
+        Raises:
+            Refused: the model refuses one of them.
         """
         if len(requests) == 1:
             return [self._call(name, requests[0])]
@@ -99,7 +103,11 @@ class Artifact:
 
     def _call(self, name, inputs):
         signature = self.signatures[name]
-        arrays = self._calls[name](*(inputs[column] for column in signature.inputs))
+        try:
+            arrays = self._calls[name](*(inputs[column] for column in signature.inputs))
+        except tf.errors.InvalidArgumentError as error:
+            message = error.message.removeprefix("Graph execution error:").strip().partition("\n")[0]
+            raise Refused(400, f"the model refuses the inputs: {message[:300]}") from None
         return {column: np.asarray(array) for column, array in zip(signature.outputs, arrays)}
 
     def _warm_up(self, records):
@@ -113,7 +121,7 @@ class Artifact:
         elif all(spec.dtype == STRING and spec.shape for spec in self.signatures[DEFAULT].inputs.values()):
             texts = {column: np.full([size or 1 for size in spec.shape], b"warm up", object)
                      for column, spec in self.signatures[DEFAULT].inputs.items()}
-            with contextlib.suppress(tf.errors.InvalidArgumentError):  # strings that are no texts
+            with contextlib.suppress(Refused):  # strings that are no texts
                 self._call(DEFAULT, texts)
 
 

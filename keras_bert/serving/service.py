@@ -3,8 +3,6 @@
 import asyncio
 import concurrent.futures
 
-import tensorflow as tf
-
 from keras_bert.serving import logs, metrics
 from keras_bert.serving.artifact import Artifact, count_rows
 from keras_bert.serving.batching import Batcher, QueueFull
@@ -134,9 +132,6 @@ class _Loaded:
         except QueueFull:
             raise Refused(429, f"{self._name} is busy: {len(self._batcher)} requests wait",
                           {"Retry-After": "1"}) from None
-        except tf.errors.InvalidArgumentError as error:
-            message = error.message.removeprefix("Graph execution error:").strip().partition("\n")[0]
-            raise Refused(400, f"the model refuses the inputs: {message[:300]}") from None
 
     async def close(self):
         self._work.cancel()

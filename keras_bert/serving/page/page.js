@@ -152,6 +152,7 @@ async function chooseModel() {
       value: old[name]?.value ?? ""})]));
   $("fields").replaceChildren(...names.flatMap((name) => [
     make("label", {htmlFor: `field-${name}`}, LABELS[name] ?? name), model.fields[name]]));
+  $("fields").dataset.model = spec.name;
   $("version").textContent = `version ${spec.version}`;
   $("answer").replaceChildren(make("p", {className: "quiet"}, "Nothing asked yet."));
   $("latency").textContent = "";
