@@ -137,8 +137,10 @@ async function guarded(work) {
 }
 
 async function chooseModel() {
+  $("question").inert = true;
   const path = `v1/models/${$("model").value}`;
   const [{metadata, model_spec: spec}] = await call(`${path}/metadata`);
+  if (spec.name !== $("model").value) return; // another was chosen meanwhile
   const signatures = metadata.signature_def.signature_def;
   const {inputs, outputs} = signatures.serving_default;
   const order = Object.keys(LABELS);
@@ -153,6 +155,7 @@ async function chooseModel() {
   $("fields").replaceChildren(...names.flatMap((name) => [
     make("label", {htmlFor: `field-${name}`}, LABELS[name] ?? name), model.fields[name]]));
   $("fields").dataset.model = spec.name;
+  $("question").inert = false;
   $("version").textContent = `version ${spec.version}`;
   $("answer").replaceChildren(make("p", {className: "quiet"}, "Nothing asked yet."));
   $("latency").textContent = "";
