@@ -28,8 +28,8 @@ DOCS = ["mkdocs<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1,<2", "r
 # To make pretraining data at scale, and of Parquet files.
 BEAM = ["apache-beam>=2.77"]
 PARQUET = ["pyarrow"]
-# Selenium drives Debian's Chromium, for the page of the server; axe looks for what keeps people out.
-TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "selenium", "axe-selenium-python"]
+# Selenium drives Debian's Chromium, for the page of the server.
+TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "selenium"]
 
 setup(
     name="keras-bert-hub",
