@@ -1,7 +1,7 @@
 /** The page at `/`: asks the models over REST. The metadata of a model says what it takes and what it returns. */
 
 const $ = (id) => document.getElementById(id);
-const percent = (value) => value.toLocaleString("en", {style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1});
+const percent = (value) => `${(100 * value).toFixed(1)}%`;
 
 /** An element; properties that are no property of it are CSS variables. */
 function make(tag, properties = {}, ...children) {
@@ -44,8 +44,8 @@ const VIEWS = {choice: showChoice, entity_start: showTags, answer: showSpan, lab
 
 function bars(rows, best = 0) {
   return make("ol", {className: "bars"}, ...rows.map(([name, value, label], i) => make(
-    "li", {className: i === best ? "best" : label ? "labelled" : "", share: value, hue: hue(label)}, make("span", {}, name), make("i"),
-    make("b", {}, percent(value)))));
+    "li", {className: i === best ? "best" : label ? "labelled" : "", share: value, hue: hue(label)},
+    make("span", {}, name), make("i"), make("b", {}, percent(value)))));
 }
 
 function showLabel({label, score, probabilities, in_scope: inScope}) {
@@ -66,7 +66,8 @@ function showTags(row, {text}) {
   const found = (what) => row[`${what}_start`].map((start, i) => (
     {start, end: row[`${what}_end`][i], label: row[`${what}_label`][i], score: row[`${what}_score`][i]}
   )).filter(({start}) => start >= 0);
-  const named = ({start, end, label, score}) => [`${slice(text, start, end)} · ${label}`, score, label !== "O" && label];
+  const named = ({start, end, label, score}) => [
+    `${slice(text, start, end)} · ${label}`, score, label !== "O" && label];
   const entities = found("entity");
   return [highlight(text, entities),
     entities.length ? bars(entities.map(named), -1) : make("p", {className: "quiet"}, "No entities."),
@@ -79,7 +80,8 @@ function showSpan({answer, start, end, score}, {context}) {
 }
 
 function showChoice({choice, probabilities}, {choices}) {
-  return [make("p", {className: "headline"}, choices[choice]), bars(choices.map((name, i) => [name, probabilities[i]]), choice)];
+  return [make("p", {className: "headline"}, choices[choice]),
+    bars(choices.map((name, i) => [name, probabilities[i]]), choice)];
 }
 
 function showOther(row) {
@@ -147,8 +149,8 @@ async function chooseModel() {
   const names = Object.keys(inputs).sort((a, b) => order.indexOf(a) - order.indexOf(b));
   if (!names.every((name) => inputs[name].dtype === "DT_STRING")) throw new Error("This model does not take texts.");
   const old = model?.fields ?? {};
-  model = {path: `${path}:predict`, labels: metadata.labels, outputs: Object.keys(outputs), explains: "explain" in signatures,
-    lists: names.filter((name) => inputs[name].tensor_shape.dim.length > 1)};
+  model = {path: `${path}:predict`, labels: metadata.labels, outputs: Object.keys(outputs),
+    explains: "explain" in signatures, lists: names.filter((name) => inputs[name].tensor_shape.dim.length > 1)};
   model.fields = Object.fromEntries(names.map((name) => [name, make(
     "textarea", {id: `field-${name}`, rows: 3, required: model.lists.includes(name),
       value: old[name]?.value ?? ""})]));
@@ -191,7 +193,8 @@ async function askExplain(texts, layers) {
 }
 
 async function explain(texts) {
-  const shortest = Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, text instanceof Array ? ["a"] : "a"]));
+  const shortest = Object.fromEntries(
+    Object.entries(texts).map(([name, text]) => [name, text instanceof Array ? ["a"] : "a"]));
   model.layers ??= (await askExplain(shortest, [])).attention.length;
   $("layer").max = model.layers;
   seen = {texts, head: 0, token: 0};
@@ -238,7 +241,8 @@ function choice(what, i) {
 /** Draws weights, a pixel each. */
 function paint(canvas, weights) {
   const size = canvas.width = canvas.height = seen.tokens.length;
-  const pixels = weights.slice(0, size).flatMap((row) => row.slice(0, size).flatMap((weight) => [...HEAT, 255 * Math.sqrt(weight)]));
+  const pixels = weights.slice(0, size).flatMap(
+    (row) => row.slice(0, size).flatMap((weight) => [...HEAT, 255 * Math.sqrt(weight)]));
   canvas.getContext("2d").putImageData(new ImageData(Uint8ClampedArray.from(pixels), size), 0, 0);
 }
 
@@ -258,7 +262,8 @@ function showToken(i) {
   $("row").style.setProperty("--row", i);
   $("row").style.setProperty("--rows", seen.tokens.length);
   const strongest = seen.tokens.map((piece, j) => [weights[j], piece]).sort((a, b) => b[0] - a[0]).slice(0, 5);
-  $("looks").textContent = `${seen.tokens[i]} looks at ${strongest.map(([weight, piece]) => `${piece} ${percent(weight)}`).join(", ")}`;
+  const named = strongest.map(([weight, piece]) => `${piece} ${percent(weight)}`);
+  $("looks").textContent = `${seen.tokens[i]} looks at ${named.join(", ")}`;
 }
 
 // What starts it all.
