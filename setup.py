@@ -19,6 +19,8 @@ PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
 BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
 # A server of exports; tensorflow-serving-api holds the messages of gRPC, which TensorFlow's own version must read.
 SERVE = ["fastapi", "uvicorn[standard]", "prometheus-client", "tensorflow-serving-api"]
+# The same by Ray Serve, in a cluster.
+RAY = ["ray[serve]"]
 # The scores of tasks.
 TASKS = ["scipy", "seqeval"]
 # To run examples/intent_classification.ipynb.
@@ -28,7 +30,8 @@ DOCS = ["mkdocs<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1,<2", "r
 # To make pretraining data at scale, and of Parquet files.
 BEAM = ["apache-beam>=2.77"]
 PARQUET = ["pyarrow"]
-TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff"]
+# Selenium drives Debian's Chromium, for the page of the server.
+TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "selenium"]
 
 setup(
     name="keras-bert-hub",
@@ -56,6 +59,7 @@ setup(
         "beam": BEAM,
         "parquet": PARQUET,
         "serve": SERVE,
+        "ray": [*SERVE, *RAY],
         "all": [*TEXT, *HUB, *GARDEN, *REPORT, *TASKS, *SERVE],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],
         "docs": DOCS,

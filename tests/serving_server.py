@@ -79,13 +79,14 @@ class Server:
         for line in self.process.stderr:
             self.lines.append(line)
 
-    def wait(self, condition, seconds=40):
-        """Waits until a function returns something true, and returns it."""
-        end = time.monotonic() + seconds
-        while not (value := condition()):
-            assert self.process.poll() is None and time.monotonic() < end, "".join(self.lines)[-3000:]
+    def wait(self, condition, turns=1200):
+        """Waits until a function returns something true, and returns it; for a minute or, if all is held up, longer."""
+        for _ in range(turns):
+            if value := condition():
+                return value
+            assert self.process.poll() is None, "".join(self.lines)[-3000:]
             time.sleep(0.05)
-        return value
+        raise AssertionError("".join(self.lines)[-3000:])
 
     def wait_ready(self):
         """Returns itself when each model answers."""
@@ -94,7 +95,7 @@ class Server:
 
     def ask(self, path, body=None, method=None, headers=(), connection=None):
         """One request: (status, JSON or text, headers). `body` is sent as JSON if it is a dict."""
-        connection = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         data = json.dumps(body).encode() if isinstance(body, dict) else body
         connection.request(method or ("GET" if body is None else "POST"), path, data, dict(headers))
         response = connection.getresponse()
@@ -136,4 +137,4 @@ def serving(models, *flags):
 
 def connections(server, count):
     """Connections that are kept."""
-    return [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(count)]
+    return [http.client.HTTPConnection("127.0.0.1", server.port, timeout=120) for _ in range(count)]

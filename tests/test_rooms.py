@@ -33,7 +33,7 @@ MAY_IMPORT = {
 # The two from_pretrained are doors: they import the room behind them when they are called.
 DOORS = {("layers/bert.py", "convert"), ("models/base.py", "convert")}
 LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "orbit", "tf_keras",
-             "huggingface_hub", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client"}
+             "huggingface_hub", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client", "ray"}
 MAY_IMPORT_LIBRARIES = {
     "kernels": {"tensorflow", "jax"},
     "presets": {"huggingface_hub"},  # only where it is installed
@@ -44,7 +44,7 @@ MAY_IMPORT_LIBRARIES = {
     "data": {"tensorflow"},
     "tasks": {"tensorflow"},  # for the tokenizer in the graph, which knows where pieces come from
     "training": {"tensorflow", "jax", "orbit"},  # the latter two for the steps of pretraining
-    "serving": {"tensorflow", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client"},
+    "serving": {"tensorflow", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client", "ray"},
 }
 
 

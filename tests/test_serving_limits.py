@@ -3,6 +3,7 @@
 import concurrent.futures
 import http.client
 import json
+import re
 import socket
 import time
 
@@ -53,7 +54,8 @@ def refused(answer):
     (f"/v1/models/echo/versions/{2**64}", None, None, 400, "version: must be"),
     ("/v1/models/echo:classify", {"examples": []}, None, 400, "echo takes no tf.Example"),
     ("/v1/models/echo:regress", {"examples": []}, None, 400, "use predict"),
-    ("/", None, None, 404, "there is nothing at this path"), ("/v1/models/echo", {}, "DELETE", 405, "another method"),
+    ("/page", None, None, 404, "there is nothing at this path"), ("/", {}, None, 405, "another method"),
+    ("/v1/models/echo", {}, "DELETE", 405, "another method"),
 ])
 def test_what_is_refused(server, token, path, body, method, status, message):
     got = refused(server.ask(path, body, method, token))
@@ -67,6 +69,22 @@ def test_without_the_token_only_health_is_told(server, header):
         answer = server.ask(path, headers=header)
         assert refused(answer)[0] == 401 and answer[2]["www-authenticate"] == "Bearer"
     assert server.ask("/healthz", headers=header)[:2] == server.ask("/readyz", headers=header)[:2] == (200, "ok")
+
+
+def test_the_page_needs_no_token_and_loads_nothing_from_elsewhere(server, token):
+    for path, kind, start in (("/", "text/html; charset=utf-8", "<!doctype html>"),
+                              ("/page.css", "text/css; charset=utf-8", ":root"),
+                              ("/page.js", "text/javascript; charset=utf-8", "/** The page")):
+        status, text, headers = server.ask(path)
+        assert (status, headers["content-type"], headers["x-content-type-options"]) == (200, kind, "nosniff")
+        assert text.startswith(start) and "http" not in text.replace("http://www.w3.org/2000/svg", "")
+        policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
+        assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
+        assert {policy[f"{what}-src"] for what in ("script", "style", "connect")} == {"'self'"}
+    assert server.ask("/v1/models", headers=token)[:2] == (200, {"models": ["echo"]})
+    headers = server.ask(PREDICT, {"instances": ["sleep 0.05"]}, headers=token)[2]
+    queue, compute = re.fullmatch(r"queue;dur=([\d.]+), compute;dur=([\d.]+)", headers["server-timing"]).groups()
+    assert float(queue) >= 0 and float(compute) > 45
 
 
 def test_grpc_asks_for_the_token_and_keeps_the_limits(tmp_path):
@@ -157,7 +175,8 @@ def test_the_openapi_document_names_every_path(server, token):
     model = "/v1/models/{name}"
     assert document["paths"].keys() == {
         *(place + end for place in (model, f"{model}/versions/{{version}}")
-          for end in ("", ":predict", ":classify", ":regress", "/metadata")), "/healthz", "/readyz", "/metrics"}
+          for end in ("", ":predict", ":classify", ":regress", "/metadata")),
+        "/v1/models", "/healthz", "/readyz", "/metrics"}
     responses = document["paths"][f"{model}:predict"]["post"]["responses"]
     assert {"200", "400", "401", "404", "408", "413", "429", "500", "503", "504"} == responses.keys()
 

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from serving_server import Server, serving, write_echo
+from serving_server import serving, write_echo
 
 pytest.importorskip("tensorflow_serving")
 
@@ -23,7 +23,7 @@ def load(server, clients=4):
     def client(number):
         connection = None
         while not done.is_set():
-            connection = connection or http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+            connection = connection or http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
             try:
                 (row,) = server.predict("echo", connection, instances=[f"text {number} {len(answers)}"])
                 answers.append(row["version"])
@@ -114,45 +114,47 @@ def test_a_worker_that_is_killed_costs_only_what_it_held_and_comes_back(tmp_path
         assert 'keras_bert_version_workers{model="echo",version="1"} 2.0' in metrics
         counter = 'keras_bert_requests_total{code="200",method="predict",model="echo"} '
         counted = float(metrics.split(counter)[1].split()[0])
-        assert len(answers) - len(failed) <= counted <= len(answers)  # what the dead one had counted is not lost
+        # What the dead one had counted is not lost; of each client it may have answered one that it had yet to count.
+        assert len(answers) - 8 <= counted <= len(answers)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_it_ends_what_runs(tmp_path, number):
-    server = Server({"echo": write_echo(tmp_path / "echo")}).wait_ready()
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(server.predict("echo", instances=["sleep 1.5"])))
-    thread.start()
-    time.sleep(0.4)
-    server.process.send_signal(number)
-    time.sleep(0.4)
-    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
-        sock.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
-        assert sock.recv(1) == b""  # where the connection was taken, it is closed
-        raise OSError
-    thread.join()
-    assert answers[0][0]["echo"] == "sleep 1.5" and server.process.wait(20) == 0
-    assert any(event.get("event") == "stopped" for event in server.events())
+    with serving({"echo": write_echo(tmp_path / "echo")}) as server:
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(server.predict("echo", instances=["sleep 1.5"])))
+        thread.start()
+        time.sleep(0.4)
+        server.process.send_signal(number)
+        time.sleep(0.4)
+        with pytest.raises(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+            sock.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+            assert sock.recv(1) == b""  # where the connection was taken, it is closed
+            raise OSError
+        thread.join()
+        assert answers[0][0]["echo"] == "sleep 1.5" and server.process.wait(20) == 0
+        assert any(event.get("event") == "stopped" for event in server.events())
+        assert any(f"{number.name} from process {os.getpid()}: stopping" in line for line in server.lines)
 
 
 def test_what_does_not_end_is_not_waited_for(tmp_path):
-    server = Server({"echo": write_echo(tmp_path / "echo")}, "--grace_s=0.5").wait_ready()
-    connection = http.client.HTTPConnection("127.0.0.1", server.port)
-    connection.request("POST", "/v1/models/echo:predict", '{"instances": ["sleep 20"]}')
-    time.sleep(0.4)
-    start = time.monotonic()
-    assert server.stop() == 0 and time.monotonic() - start < 8
+    with serving({"echo": write_echo(tmp_path / "echo")}, "--grace_s=0.5") as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("POST", "/v1/models/echo:predict", '{"instances": ["sleep 200"]}')
+        time.sleep(0.4)
+        start = time.monotonic()
+        assert server.stop() == 0 and time.monotonic() - start < 20  # by itself it waits for 25
 
 
 def test_workers_end_with_their_supervisor(tmp_path):
-    server = Server({"echo": write_echo(tmp_path / "echo")}).wait_ready()
-    (worker,) = server.workers()
-    server.process.kill()
-    for _ in range(100):
-        if not os.path.exists(f"/proc/{worker}"):
-            break
-        time.sleep(0.1)
-    assert not os.path.exists(f"/proc/{worker}")
+    with serving({"echo": write_echo(tmp_path / "echo")}) as server:
+        (worker,) = server.workers()
+        server.process.kill()
+        for _ in range(100):
+            if not os.path.exists(f"/proc/{worker}"):
+                break
+            time.sleep(0.1)
+        assert not os.path.exists(f"/proc/{worker}")
 
 
 def test_bad_starts_are_one_line(run, tmp_path):

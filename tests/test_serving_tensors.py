@@ -105,6 +105,16 @@ def test_rows_need_outputs_that_have_as_many(outputs):
         write_response(outputs, True)
 
 
+@pytest.mark.parametrize("dtype,above", [("float16", 65520), ("float32", 3.4028236e38), ("float64", 10**400)])
+def test_the_largest_numbers_are_read_and_no_larger_ones(dtype, above):
+    signatures = {"serving_default": Signature({"x": Spec(np.dtype(dtype), (None,))}, {})}
+    array = np.array([np.finfo(dtype).max, np.finfo(dtype).min])
+    body = write_response({"inputs": array}, False).replace(b"outputs", b"inputs")
+    assert read_request(body, signatures)[1]["x"].tolist() == array.tolist()
+    with pytest.raises(Refused, match="row 1: must be a number"):
+        read_request(json.dumps({"inputs": [above]}).encode(), signatures)
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_tensors_go_and_come_back(data):

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from keras_bert.serving.refusal import Refused
 from keras_bert.serving.tensors import DEFAULT, STRING, Signature, Spec
 
 tf.get_logger().setLevel("ERROR")  # the loader below is called deprecated
@@ -24,6 +25,7 @@ class Artifact:
         signatures: dict of names to `Signature`s.
         signature_defs: the same as TensorFlow's protocol buffers.
         longest: most tokens of a text; 512 where the artifact does not hold a `bert_config.json`.
+        labels: names of the classes, in the order of `probabilities`; empty where the artifact does not hold them.
     """
 
     def __init__(self, path, threads):
@@ -38,7 +40,8 @@ class Artifact:
                                    if name != "__saved_model_init_op"}
             self.signatures = {name: Signature(_specs(signature.inputs), _specs(signature.outputs))
                                for name, signature in self.signature_defs.items()}
-            self.longest = _longest(path)
+            self.longest = _asset(path, "bert_config.json", {"max_position_embeddings": 512})["max_position_embeddings"]
+            self.labels = _asset(path, "labels.json", [])
         except Exception:
             self.close()
             raise
@@ -60,7 +63,7 @@ class Artifact:
         elif all(spec.dtype == STRING and spec.shape for spec in self.signatures[DEFAULT].inputs.values()):
             texts = {column: np.full([size or 1 for size in spec.shape], b"warm up", object)
                      for column, spec in self.signatures[DEFAULT].inputs.items()}
-            with contextlib.suppress(tf.errors.InvalidArgumentError):  # strings that are no texts
+            with contextlib.suppress(Refused):  # strings that are no texts
                 self._call(DEFAULT, texts)
 
     def run(self, name, requests):
@@ -72,6 +75,9 @@ class Artifact:
 
         Returns:
             A list of dicts of names to arrays, each as if its request had been alone.
+
+        Raises:
+            Refused: the model refuses one of them.
         """
         if len(requests) == 1:
             return [self._call(name, requests[0])]
@@ -114,7 +120,12 @@ class Artifact:
         signature = self.signatures[name]
         if name not in self._calls:
             self._calls[name] = self._callable(name)
-        arrays = self._calls[name](*(inputs[column] for column in signature.inputs))
+        try:
+            arrays = self._calls[name](*(inputs[column] for column in signature.inputs))
+        except tf.errors.InvalidArgumentError as error:
+            message = error.message.removeprefix("Graph execution error:").strip().partition("
+")[0]
+            raise Refused(400, f"the model refuses the inputs: {message[:300]}") from None
         return {column: np.asarray(array) for column, array in zip(signature.outputs, arrays)}
 
 
@@ -132,12 +143,12 @@ def _shape(proto):
     return None if proto.unknown_rank else tuple(None if dim.size < 0 else dim.size for dim in proto.dim)
 
 
-def _longest(path):
+def _asset(path, name, otherwise):
     try:
-        with open(os.path.join(path, "assets", "bert_config.json"), encoding="utf-8") as file:
-            return json.load(file)["max_position_embeddings"]
+        with open(os.path.join(path, "assets", name), encoding="utf-8") as file:
+            return json.load(file)
     except FileNotFoundError:
-        return 512
+        return otherwise
 
 
 def _is_padded(column, columns):

@@ -100,10 +100,10 @@ async def _predict(service, request, entry):
 async def _metadata(service, request, entry):
     if list(request.metadata_field) != ["signature_def"]:
         raise Refused(400, f"metadata_field: must be signature_def; got {', '.join(request.metadata_field)}")
-    number, signatures = service.metadata(request.model_spec.name, _version(request), entry)
+    number, artifact = service.metadata(request.model_spec.name, _version(request), entry)
     response = get_model_metadata_pb2.GetModelMetadataResponse()
     _fill(response.model_spec, request, number, "")
-    signature_map = get_model_metadata_pb2.SignatureDefMap(signature_def=signatures)
+    signature_map = get_model_metadata_pb2.SignatureDefMap(signature_def=artifact.signature_defs)
     response.metadata["signature_def"].Pack(signature_map)
     return response
 

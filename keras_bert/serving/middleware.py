@@ -7,8 +7,9 @@ import hmac
 from keras_bert.serving import logs
 from keras_bert.serving.refusal import Refused
 from keras_bert.serving.rest import refusal
+from keras_bert.serving.web import FILES
 
-OPEN = ("/healthz", "/readyz")  # need no token, and are answered while the server stops
+OPEN = ("/healthz", "/readyz", *FILES)  # need no token, and are answered while the server stops
 
 
 def has_token(header, token):

@@ -13,3 +13,6 @@ class Refused(Exception):
     def __init__(self, status, message, headers=None):
         super().__init__(message)
         self.status, self.message, self.headers = status, message, headers or {}
+
+    def __reduce__(self):  # Ray sends it from process to process
+        return Refused, (self.status, self.message, self.headers)

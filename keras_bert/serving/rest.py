@@ -14,6 +14,7 @@ from keras_bert import __version__
 from keras_bert.serving import metrics, openapi
 from keras_bert.serving.refusal import Refused
 from keras_bert.serving.tensors import read_request, write_response
+from keras_bert.serving.web import add_page
 
 Name = Annotated[str, Path(description="The model.")]
 Version = Annotated[int, Path(description="Its version.", ge=0, le=2**63 - 1)]
@@ -35,7 +36,9 @@ def make_app(service):
 
         body = await request.body()
         _, outputs = await service.predict(name, version, read, request.scope["entry"])
-        return Response(write_response(outputs, request.state.is_rows), media_type="application/json")
+        entry = request.scope["entry"]
+        times = {"Server-Timing": f"queue;dur={entry.queue_ms}, compute;dur={entry.compute_ms}"}
+        return Response(write_response(outputs, request.state.is_rows), headers=times, media_type="application/json")
 
     async def status(request: Request, name: Name, version: Version | None = None):
         if ":" in name:  # GET at a path that takes POST
@@ -46,12 +49,13 @@ def make_app(service):
             for number, state, message in service.states(name, version, request.scope["entry"])]}
 
     async def metadata(request: Request, name: Name, version: Version | None = None):
-        number, signatures = service.metadata(name, version, request.scope["entry"])
+        number, artifact = service.metadata(name, version, request.scope["entry"])
         signatures = {key: MessageToDict(signature, preserving_proto_field_name=True,
                                          always_print_fields_with_no_presence=True)
-                      for key, signature in signatures.items()}
+                      for key, signature in artifact.signature_defs.items()}
+        labels = {"labels": artifact.labels} if artifact.labels else {}  # TensorFlow Serving has no place for them
         return {"model_spec": {"name": name, "signature_name": "", "version": str(number)},
-                "metadata": {"signature_def": {"signature_def": signatures}}}
+                "metadata": {"signature_def": {"signature_def": signatures}, **labels}}
 
     async def examples(request: Request, name: Name, version: Version | None = None):
         service.find(name, request.scope["entry"])
@@ -69,6 +73,10 @@ def make_app(service):
         add("/metadata", "GET", metadata, "The signatures.")
         add("", "GET", status, "The state of versions.")
 
+    @app.get("/v1/models", summary="The names of the models, as KServe lists them.")
+    async def models():
+        return {"models": list(service.models)}
+
     @app.get("/healthz", summary="Whether the server is alive.", response_class=PlainTextResponse)
     async def healthz():
         return "ok"
@@ -83,6 +91,7 @@ def make_app(service):
     async def prometheus():
         return Response(await asyncio.to_thread(metrics.exposition), media_type=CONTENT_TYPE_LATEST)
 
+    add_page(app)
     return app
 
 

@@ -3,8 +3,6 @@
 import asyncio
 import concurrent.futures
 
-import tensorflow as tf
-
 from keras_bert.serving import logs, metrics
 from keras_bert.serving.artifact import Artifact, count_rows
 from keras_bert.serving.batching import Batcher, QueueFull
@@ -68,9 +66,9 @@ class Service:
         return [(number, *states[number])]
 
     def metadata(self, name, number, entry):
-        """The number of a version and its signatures, as TensorFlow's protocol buffers."""
+        """The number of a version and its `Artifact`."""
         with self.find(name, entry).lease(number) as (entry.version, loaded):
-            return entry.version, loaded.artifact.signature_defs
+            return entry.version, loaded.artifact
 
     async def predict(self, name, number, read, entry):
         """Answers a request.
@@ -144,9 +142,6 @@ class _Loaded:
         except QueueFull:
             raise Refused(429, f"{self._name} is busy: {len(self._batcher)} requests wait",
                           {"Retry-After": "1"}) from None
-        except tf.errors.InvalidArgumentError as error:
-            message = error.message.removeprefix("Graph execution error:").strip().partition("\n")[0]
-            raise Refused(400, f"the model refuses the inputs: {message[:300]}") from None
 
     async def close(self):
         self._work.cancel()

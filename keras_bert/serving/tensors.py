@@ -171,7 +171,7 @@ def _reader(dtype):
     if dtype.kind in "iu":
         return f"a whole number, {dtype.name}", _only(int)
     if dtype.kind == "f":
-        return f"a number, {dtype.name}", lambda value: _read_float(value, dtype)
+        return f"a number, {dtype.name}", _float(np.finfo(dtype))
     raise Refused(400, f"JSON has no {dtype.name}: use gRPC")
 
 
@@ -190,10 +190,15 @@ def _only(kind):
     return read
 
 
-def _read_float(value, dtype):
-    if type(value) not in (int, float) or float(np.finfo(dtype).max) < abs(value) < math.inf:
-        raise ValueError
-    return value
+def _float(info):
+    largest = float(info.max) * (1 + float(info.eps) / 4)  # 3.4028235e+38, which means float32's, is above it
+
+    def read(value):
+        if type(value) not in (int, float) or largest < abs(value) < math.inf:
+            raise ValueError
+        return value
+
+    return read
 
 
 def _shown(value):

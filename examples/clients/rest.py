@@ -1,0 +1,33 @@
+"""Asks a model of `keras-bert serve`, or of TensorFlow Serving, over REST, with the standard library alone.
+
+    TOKEN=… python rest.py http://localhost:8501 intents "play some music" "lights off"
+    python rest.py http://localhost:8501 pairs '{"text": "lights off", "text_pair": "turn the lamp off"}'
+"""
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+
+
+def predict(url, model, instances, token=""):
+    """The predictions for a list of texts or, where a model takes more than one, of dicts of names to texts."""
+    headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
+    request = urllib.request.Request(
+        f"{url}/v1/models/{model}:predict", json.dumps({"instances": instances}).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)["predictions"]
+
+
+def main(url, model, *texts):
+    instances = [json.loads(text) if text.startswith("{") else text for text in texts]
+    try:
+        for prediction in predict(url, model, instances, os.environ.get("TOKEN", "")):
+            print(json.dumps(prediction, ensure_ascii=False))
+    except urllib.error.HTTPError as error:
+        sys.exit(f"{error.code}: {json.load(error)['error']}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,111 @@
+"""The same answers by Ray Serve, which has the replicas, scales them, and batches; for clusters.
+
+    serve run keras_bert.serving.ray_app:build intents=models/intents
+"""
+
+import asyncio
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from ray import serve
+from ray.exceptions import RayActorError
+
+from keras_bert.serving.artifact import Artifact
+from keras_bert.serving.refusal import Refused
+from keras_bert.serving.tensors import read_request, write_response
+from keras_bert.serving.versions import check_model, find_versions
+
+app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+
+@app.exception_handler(Refused)
+async def _refuse(_, error):
+    return JSONResponse({"error": error.message}, error.status, error.headers)
+
+
+@serve.deployment(max_ongoing_requests=64, ray_actor_options={"num_cpus": 1},
+                  autoscaling_config={"min_replicas": 1, "max_replicas": 8, "target_ongoing_requests": 16})
+class Model:
+    """A replica of a model: its largest version at the time.
+
+    Args:
+        path: see `find_versions`.
+    """
+
+    def __init__(self, path):
+        self._version = check_model(path)
+        self._artifact = Artifact(find_versions(path)[self._version], threads=1)
+
+    async def predict(self, body, version):
+        """Answers a request; a `Refused` is returned, for Ray wraps what is raised.
+
+        Args:
+            body: bytes, JSON.
+            version: that is wanted, or None.
+
+        Returns:
+            JSON as bytes, or a `Refused`.
+        """
+        try:
+            if version not in (None, self._version):
+                raise Refused(404, f"version {version} is not served, version {self._version} is")
+            signature, inputs, is_rows = read_request(body, self._artifact.signatures)
+            outputs = await self._batched((signature, inputs))
+            return outputs if isinstance(outputs, Refused) else write_response(outputs, is_rows)
+        except Refused as error:
+            return error
+
+    @serve.batch(max_batch_size=64, batch_wait_timeout_s=0.002)
+    async def _batched(self, requests):
+        """Outputs, or a `Refused`, for each request."""
+        alike = {}  # may be joined
+        for place, (signature, inputs) in enumerate(requests):
+            alike.setdefault(self._artifact.key(signature, inputs), []).append(place)
+        answers = {}
+        for places in alike.values():
+            signature, batch = requests[places[0]][0], [requests[place][1] for place in places]
+            answers |= zip(places, await asyncio.to_thread(self._run, signature, batch))
+        return [answers[place] for place in range(len(requests))]
+
+    def _run(self, signature, batch):
+        try:
+            return self._artifact.run(signature, batch)
+        except Refused as error:
+            if len(batch) == 1:
+                return [error]
+            return [answer for inputs in batch for answer in self._run(signature, [inputs])]
+
+
+@serve.deployment(max_ongoing_requests=1000)
+@serve.ingress(app)
+class Gate:
+    """Takes the requests.
+
+    Args:
+        models: dict of names to handles.
+    """
+
+    def __init__(self, models):
+        self._models = models
+
+    @app.post("/v1/models/{name}:predict")
+    @app.post("/v1/models/{name}/versions/{version:int}:predict")
+    async def predict(self, request: Request, name: str, version: int | None = None):
+        if name not in self._models:
+            raise Refused(404, f"there is no model of this name; there are {', '.join(self._models)}")
+        try:
+            answer = await self._models[name].predict.remote(await request.body(), version)
+        except RayActorError:  # the replica has died with it
+            raise Refused(503, f"{name} lost this request: ask again", {"Retry-After": "1"}) from None
+        if isinstance(answer, Refused):
+            raise answer
+        return Response(answer, media_type="application/json")
+
+
+def build(models):
+    """The application.
+
+    Args:
+        models: dict of names to paths.
+    """
+    return Gate.bind({name: Model.options(name=name).bind(path) for name, path in models.items()})

@@ -1,0 +1,25 @@
+"""The page at `/`, which asks the REST interface from a browser: plain files, of which nothing leads elsewhere."""
+
+import importlib.resources
+
+from fastapi import Response
+from starlette.routing import Route
+
+FILES = {"/": ("index.html", "text/html"), "/page.css": ("page.css", "text/css"),
+         "/page.js": ("page.js", "text/javascript")}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                               "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+                               "require-trusted-types-for 'script'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def add_page(app):
+    """Adds the files to a FastAPI application. They hold no secret and need no token; the page asks for one."""
+    folder = importlib.resources.files("keras_bert.serving") / "page"
+    for path, (name, media_type) in FILES.items():
+        response = Response((folder / name).read_bytes(), headers=_HEADERS, media_type=media_type)
+        app.routes.append(Route(path, response, methods=["GET"], include_in_schema=False))  # it is an ASGI application

@@ -1,0 +1,236 @@
+"""The page of `keras-bert serve` in a browser, asked for each kind of answer; what it shows is what REST answers."""
+
+import os
+import shutil
+
+import pytest
+from browser_models import HEADS, LABELS, LAYERS, write_models
+from serving_server import serving
+
+pytest.importorskip("tensorflow_serving")
+pytest.importorskip("selenium")
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.wait import WebDriverWait
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(
+    not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs chromium and chromedriver")]
+AXE = os.environ.get("AXE_CORE")
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    return write_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def server(paths):
+    with serving(paths) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def driver():
+    options = webdriver.ChromeOptions()
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+class Page:
+    """The page of a server in a browser."""
+
+    def __init__(self, driver, server):
+        self.driver, self.server = driver, server
+        driver.get(f"http://127.0.0.1:{server.port}/")
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def texts(self, selector):
+        return [element.text for element in self.all(selector)]
+
+    def wait(self, condition):
+        return WebDriverWait(self.driver, 60, 0.05).until(lambda _: condition())
+
+    def idle(self):
+        self.wait(lambda: self.one("#answer").get_attribute("aria-busy") == "false")
+
+    def choose(self, name):
+        Select(self.one("#model")).select_by_visible_text(name)
+        self.wait(lambda: self.one("#fields").get_attribute("data-model") == name)
+
+    def ask(self, model, **texts):
+        """Fills in the fields and asks; returns what REST answers to the same."""
+        self.choose(model)
+        for name, text in texts.items():
+            # chromedriver types no emoji
+            self.driver.execute_script("arguments[0].value = arguments[1]", self.one(f"#field-{name}"), text)
+        self.one("#question button").click()
+        self.idle()
+        row = {name: text.splitlines() if name == "choices" else text for name, text in texts.items()}
+        return self.server.predict(model, instances=[row])[0]
+
+    def bars(self, within="#answer > .bars"):
+        """List of (name, percentage)."""
+        return [tuple(part.get_attribute("textContent") for part in bar.find_elements(By.CSS_SELECTOR, "span, b"))
+                for bar in self.all(f"{within} li")]
+
+    def marks(self):
+        """List of (place in the text, marked text, label), counted as Python does."""
+        return [tuple(mark) for mark in self.driver.execute_script("""
+            return [...document.querySelectorAll("mark")].map((mark) => {
+              let before = "";
+              for (let node = mark.previousSibling; node; node = node.previousSibling)
+                before = (node.tagName ? node.firstChild : node).textContent + before;
+              return [[...before].length, mark.firstChild.textContent, mark.querySelector("small")?.textContent ?? ""];
+            })""")]
+
+
+@pytest.fixture
+def page(driver, server):
+    page = Page(driver, server)
+    page.idle()
+    yield page
+    assert driver.get_log("browser") == []
+
+
+def percent(value):
+    return f"{100 * value:.1f}%"
+
+
+def test_a_classifier_shows_all_its_classes(page):
+    answer = page.ask("intents", text="play 🎵 음악 & <b>song</b>")
+    rows = sorted(zip(LABELS, answer["probabilities"]), key=lambda row: -row[1])
+    assert page.texts(".headline") == [answer["label"]] == [rows[0][0]]
+    assert page.bars() == [(label, percent(value)) for label, value in rows[:8]]
+    assert ("Out of scope" in page.one("#answer").text) == (not answer["in_scope"])
+    page.one("summary").click()
+    assert page.bars("details .bars") == [(label, percent(value)) for label, value in rows[8:]]
+    assert "ms round trip" in page.one("#latency").text
+
+
+def test_a_regressor_of_pairs_shows_a_number(page):
+    value = page.ask("likeness", text="turn on the light", text_pair="turn the lamp on")
+    assert float(page.one(".headline").text) == pytest.approx(value, rel=1e-4)
+    assert page.texts("#fields label") == ["Text", "Second text"]
+
+
+@pytest.mark.parametrize("text", [
+    "play 🎵🎶 some music at the 각각의 집 now,\nturn the lamp off 👩\u200d👩\u200d👧 for my table.", "각각의 집",
+    "각의 ﬁ a\u0301", ""])
+def test_a_tagger_marks_entities_in_the_text(page, text):
+    answer = page.ask("names", text=text)
+    entities = list(zip(*(answer[f"entity_{column}"] for column in ("start", "text", "label", "score"))))
+    assert page.marks() == [(start, part, label) for start, part, label, _ in entities if start >= 0]
+    assert page.bars() == [(f"{part} · {label}", percent(score)) for _, part, label, score in entities]
+    page.one("summary").click()
+    assert len(page.bars("details .bars")) == len(answer["word_start"])
+
+
+@pytest.mark.parametrize("context", [
+    "🎵 play some music 각각의 집\nturn on the light, book a flight today.", "집에 🏠 가자", ""])
+def test_a_reader_marks_the_answer_in_the_context(page, context):
+    answer = page.ask("reader", question="what is it", context=context)
+    wanted = [(answer["start"], answer["answer"], "")] if answer["start"] >= 0 else []
+    assert page.marks() == wanted
+    assert page.texts(".headline") == [answer["answer"] or "No answer in this context"]
+    assert page.bars()[0][1] == percent(answer["score"])
+
+
+def test_a_choice_is_one_of_the_lines(page):
+    choices = ["turn the lamp off", "집에 🏠 가자", "book a flight"]
+    answer = page.ask("choice", prompt="what now", choices="\n".join(choices))
+    assert page.texts(".headline") == [choices[answer["choice"]]] == page.texts(".bars .best span")
+    assert page.bars() == [(choice, percent(value)) for choice, value in zip(choices, answer["probabilities"])]
+
+
+def looks(page):
+    """What the selected token looks at most, by its place among the tokens."""
+    return page.driver.execute_script("""
+        const shares = [...document.querySelectorAll("#tokens label")].map(
+          (label) => Number(label.style.getPropertyValue("--share")));
+        return shares.indexOf(Math.max(...shares))""")
+
+
+def test_tokens_and_heads_by_keyboard_alone(page):
+    text, pair = "집🎵 a", "👩\u200d b"
+    page.ask("characters", text=text, text_pair=pair)
+    tokens = ["[CLS]", *text, "[SEP]", *pair, "[SEP]"]
+    labels = page.all("#tokens label")
+    assert [label.find_element(By.TAG_NAME, "span").get_attribute("textContent") for label in labels] == tokens
+    assert [label.get_attribute("title") for label in labels] == ["", *text, "", *pair, ""]
+    offsets = [f"{i}–{i + 1}" for i in range(4)]
+    assert page.texts("#tokens small") == offsets * 2
+    assert page.one("#layer-shown").text == f"1 of {LAYERS}" and len(page.all("#heads canvas")) == HEADS
+
+    keys = page.driver.switch_to.active_element  # the button that asked
+    for wanted in ("layer", "head", "token"):
+        keys.send_keys(Keys.TAB)
+        keys = page.driver.switch_to.active_element
+        assert wanted in (keys.get_attribute("id"), keys.get_attribute("name"))
+        if wanted == "layer":
+            keys.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+            page.wait(lambda: looks(page) == 2)  # layer 3, token 0
+        else:
+            keys.send_keys(Keys.ARROW_RIGHT)
+            keys = page.driver.switch_to.active_element
+    assert looks(page) == 1 + 2 + 1 and page.one("#looks").text.startswith(f"집 looks at {tokens[4]} 77")
+    assert page.one("#layer-shown").text == f"3 of {LAYERS}"
+    webdriver.ActionChains(page.driver).move_to_element(page.all("#tokens label")[5]).perform()
+    assert looks(page) == 5 + 2 + 1
+
+
+def test_a_fault_is_told_and_the_page_goes_on(page):
+    page.ask("names", text="play")
+    page.driver.execute_script("document.querySelector('#field-text').value = 'x'.repeat(100001)")
+    page.one("#question button").click()
+    page.wait(lambda: page.texts("#answer .error") == ["text: row 1: a text may have 100000 characters; got 100001"])
+    assert [entry["message"] for entry in page.driver.get_log("browser") if "413" not in entry["message"]] == []
+    page.ask("names", text="play")
+    assert page.texts("#answer .error") == []
+
+
+def test_a_token_is_asked_for_and_kept(driver, paths, tmp_path):
+    (tmp_path / "token").write_text("tökén", encoding="utf-8")
+    with serving({"names": paths["names"]}, f"--token_file={tmp_path}/token") as server:
+        page = Page(driver, server)
+        for token, message in (("wrong", ""), ("tökén", "The server did not take that one.")):
+            page.wait(lambda message=message: page.one("#door").get_attribute("open")
+                      and page.one("#door-message").text == message)
+            driver.switch_to.active_element.send_keys(token, Keys.ENTER)
+        page.wait(lambda: page.all("#field-text"))
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+        page.one("#field-text").send_keys("play some music", Keys.CONTROL, Keys.ENTER)
+        page.wait(lambda: page.all("#answer .text"))
+        stored = driver.execute_script("return [localStorage.length, sessionStorage.length, document.cookie]")
+        assert stored == [0, 0, ""]
+    assert {entry["message"].split()[-2] for entry in driver.get_log("browser")} <= {"401"}
+
+
+@pytest.mark.skipif(not AXE, reason="needs axe-core (npm pack axe-core) and AXE_CORE, the path of its axe.min.js")
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_overflows_and_axe_finds_nothing(page, width, scheme):
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600})
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
+        "features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    with open(AXE, encoding="utf-8") as file:
+        page.driver.execute_script(file.read())
+    for model, texts in (("names", {"text": "play 🎵🎶 some music at the 각각의 집 now " + "x" * 90}),
+                         ("characters", {"text": "play some music " * 3, "text_pair": "오늘 밤"})):
+        page.ask(model, **texts)
+        assert page.driver.execute_script("return document.documentElement.scrollWidth") == width
+        assert page.driver.execute_async_script("""
+            const [done] = arguments;
+            axe.run().then(({violations}) => done(violations.flatMap(
+              ({id, nodes}) => nodes.map(({failureSummary}) => `${id}: ${failureSummary}`))))""") == []

@@ -1,0 +1,135 @@
+"""The application of Ray Serve: two replicas answer the REST client; one that is killed costs what it held."""
+
+import concurrent.futures
+import contextlib
+import os
+import pathlib
+import runpy
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+
+import pytest
+from serving_server import write_echo
+
+pytest.importorskip("ray.serve", reason='needs Ray: pip install "keras-bert-hub[ray]"')
+pytestmark = pytest.mark.slow
+predict = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "examples/clients/rest.py"))["predict"]
+APP = f"test{os.getpid()}"  # the name of its processes, too
+
+
+def replicas():
+    """The pids of the replicas of the model."""
+    named = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            named[int(folder.name)] = (folder / "cmdline").read_bytes()
+    return {pid for pid, name in named.items() if name.startswith(f"ray::ServeReplica:{APP}:echo".encode())}
+
+
+def is_ready(url):
+    try:
+        return predict(url, "echo", ["a"]) and len(replicas()) == 2
+    except OSError:
+        return False
+
+
+def wait(condition):
+    for _ in range(600):
+        if value := condition():
+            return value
+        time.sleep(0.5)
+    raise AssertionError
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ray")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (folder / "config.yaml").write_text(f"""
+http_options: {{port: {port}}}
+applications:
+- name: {APP}
+  import_path: keras_bert.serving.ray_app:build
+  args: {{echo: {write_echo(folder / "echo")}}}
+  deployments:
+  - name: echo
+    autoscaling_config: {{min_replicas: 2, max_replicas: 2}}
+    ray_actor_options: {{num_cpus: 0.5}}
+""")
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [shutil.which("serve", path=os.path.dirname(sys.executable)), "run", folder / "config.yaml"],
+            stdout=log, stderr=log, env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"})
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait(lambda: process.poll() is not None or is_ready(url))
+        assert process.poll() is None, (folder / "log").read_text()[-3000:]
+        yield url
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(120)
+
+
+def test_it_answers_and_refuses_as_the_server_does(url):
+    texts = ["play 🎵", "각각의 집", ""]
+    assert [row["echo"] for row in predict(url, "echo", texts)] == texts
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        asked = {f"text {i}": pool.submit(predict, url, "echo", [f"text {i}", "x"]) for i in range(400)}
+    answers = {text: future.result() for text, future in asked.items()}
+    assert all(rows[0]["echo"] == text for text, rows in answers.items())
+    assert max(rows[0]["batch"] for rows in answers.values()) > 2  # of the rows that TensorFlow saw
+    for model, instances, status, message in (
+            ("no", ["a"], 404, "there is no model of this name; there are echo"),
+            ("echo", [1], 400, "instances: text: row 1: must be a string"),
+            ("echo", ["fail"], 400, "the model refuses the inputs: "),
+            ("echo/versions/7", ["a"], 404, "version 7 is not served, version 1 is")):
+        with pytest.raises(urllib.error.HTTPError) as error:
+            predict(url, model, instances)
+        assert error.value.code == status and message in error.value.read().decode()
+    assert predict(url, "echo/versions/1", ["a"])[0]["echo"] == "a"
+
+
+def test_one_that_fails_does_not_harm_those_in_its_batch(url):
+    def ask(text):
+        try:
+            return predict(url, "echo", [text])[0]["echo"]
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    texts = [f"{i}" if i % 8 else "fail" for i in range(200)]
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        assert list(pool.map(ask, texts)) == [text if text != "fail" else 400 for text in texts]
+
+
+def test_a_replica_that_is_killed_costs_what_it_held_and_is_replaced(url):
+    before, stop, clients = wait(lambda: len(found := replicas()) == 2 and found), [], 8
+
+    def client(number):
+        answers = []
+        while not stop:
+            text = f"{number} {len(answers)}"
+            try:
+                (row,) = predict(url, "echo", [text])
+                answers.append(row["echo"] == text)
+            except urllib.error.HTTPError as error:
+                answers.append(error.code)
+        return answers
+
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        asked = [pool.submit(client, number) for number in range(clients)]
+        time.sleep(1)
+        os.kill(min(before), signal.SIGKILL)
+        try:
+            wait(lambda: len(found := replicas()) == 2 and min(before) not in found)
+            time.sleep(2)
+        finally:
+            stop.append(True)
+    answers = [answer for future in asked for answer in future.result()]
+    lost = [answer for answer in answers if answer is not True]
+    assert set(lost) <= {503} and len(lost) <= clients and len(answers) > 100
