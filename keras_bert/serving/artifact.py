@@ -123,8 +123,7 @@ class Artifact:
         try:
             arrays = self._calls[name](*(inputs[column] for column in signature.inputs))
         except tf.errors.InvalidArgumentError as error:
-            message = error.message.removeprefix("Graph execution error:").strip().partition("
-")[0]
+            message = error.message.removeprefix("Graph execution error:").strip().partition("\n")[0]
             raise Refused(400, f"the model refuses the inputs: {message[:300]}") from None
         return {column: np.asarray(array) for column, array in zip(signature.outputs, arrays)}
 
