@@ -14,7 +14,7 @@ from keras_bert.cli import COMMANDS
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md")])
-OF_BEAM = {"runner"}  # a flag inside --beam_args
+OF_OTHERS = {"runner", "enable_batching"}  # flags of Beam and of TensorFlow Serving
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -71,7 +71,7 @@ def test_commands_take_the_flags_that_pages_give_them(page):
 
 @each_page
 def test_flags_by_themselves_are_some_commands(page):
-    known = OF_BEAM.union(*map(flags_of, COMMANDS))
+    known = OF_OTHERS.union(*map(flags_of, COMMANDS))
     named = [name for code in codes(page.read_text()) if code.startswith("--")
              for name in re.findall(r"--(\w+)", code)]
     assert [name for name in named if not {name, name.removeprefix("no")} & known] == []

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from keras_bert.serving.refusal import Refused
-from keras_bert.serving.tensors import STRING, Signature, Spec, read_request, write_response
+from keras_bert.serving.responses import write_response
+from keras_bert.serving.tensors import STRING, Signature, Spec, read_request
 
 TEXT = Signature({"text": Spec(STRING, (None,))}, {})
 IDS = Signature({"ids": Spec(np.dtype("int32"), (None, 1, 2))}, {})

@@ -4,7 +4,6 @@ import itertools
 import os
 
 import numpy as np
-import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.files import read_json
@@ -28,10 +27,7 @@ class Exported:
 
     def __init__(self, path):
         self._path = path
-        try:
-            self._artifact = Artifact(path, threads=0)
-        except (tf.errors.OpError, RuntimeError) as error:  # a file is missing or damaged; it is not for serving
-            raise InputError(f"{path}: cannot be loaded: {str(error):.200}") from None
+        self._artifact = Artifact(path, threads=0)
         signature = self._artifact.signatures.get(DEFAULT)
         kind = signature and kind_of(signature.outputs)
         if not kind:

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from keras_bert.errors import InputError
 from keras_bert.serving.refusal import Refused
 from keras_bert.serving.tensors import DEFAULT, STRING, Signature, Spec
 
@@ -26,6 +27,9 @@ class Artifact:
         signature_defs: the same as TensorFlow's protocol buffers.
         longest: most tokens of a text; 512 where the artifact does not hold a `bert_config.json`.
         labels: names of the classes, in the order of `probabilities`; empty where the artifact does not hold them.
+
+    Raises:
+        InputError: it cannot be loaded.
     """
 
     def __init__(self, path, threads):
@@ -42,8 +46,10 @@ class Artifact:
                                for name, signature in self.signature_defs.items()}
             self.longest = _asset(path, "bert_config.json", {"max_position_embeddings": 512})["max_position_embeddings"]
             self.labels = _asset(path, "labels.json", [])
-        except Exception:
+        except Exception as error:
             self.close()
+            if isinstance(error, (tf.errors.OpError, RuntimeError)):  # missing, damaged, no SavedModel
+                raise InputError(f"{path}: cannot be loaded: {str(error):.200}") from None
             raise
 
     def close(self):

@@ -12,7 +12,8 @@ from ray.exceptions import RayActorError
 
 from keras_bert.serving.artifact import Artifact
 from keras_bert.serving.refusal import Refused
-from keras_bert.serving.tensors import read_request, write_response
+from keras_bert.serving.responses import write_response
+from keras_bert.serving.tensors import read_request
 from keras_bert.serving.versions import check_model, find_versions
 
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)

@@ -13,7 +13,8 @@ from starlette.exceptions import HTTPException
 from keras_bert import __version__
 from keras_bert.serving import metrics, openapi
 from keras_bert.serving.refusal import Refused
-from keras_bert.serving.tensors import read_request, write_response
+from keras_bert.serving.responses import write_response
+from keras_bert.serving.tensors import read_request
 from keras_bert.serving.web import add_page
 
 Name = Annotated[str, Path(description="The model.")]
