@@ -16,7 +16,7 @@ LONG = "200_real or padding_never or fit or functional"  # XLA compiles each sha
 def test_on_jax(chosen):
     pytest.importorskip("jax")
     run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-k", chosen,
-                          *(HERE / f"test_{name}.py" for name in ("layers", "parity", "heads", "packed"))],
+                          *(HERE / f"test_{name}.py" for name in ("layers", "parity", "heads", "packed", "lowering"))],
                          env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]
 
