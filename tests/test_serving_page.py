@@ -211,9 +211,10 @@ def test_a_token_is_asked_for_and_kept(driver, paths, tmp_path):
         driver.switch_to.active_element.send_keys(Keys.TAB)
         page.one("#field-text").send_keys("play some music", Keys.CONTROL, Keys.ENTER)
         page.wait(lambda: page.all("#answer .text"))
+        page.idle()
         stored = driver.execute_script("return [localStorage.length, sessionStorage.length, document.cookie]")
         assert stored == [0, 0, ""]
-    assert {entry["message"].split()[-2] for entry in driver.get_log("browser")} <= {"401"}
+    assert [entry["message"] for entry in driver.get_log("browser") if "401" not in entry["message"]] == []
 
 
 @pytest.mark.skipif(not AXE, reason="needs axe-core (npm pack axe-core) and AXE_CORE, the path of its axe.min.js")
@@ -223,13 +224,15 @@ def test_nothing_overflows_and_axe_finds_nothing(page, width, scheme):
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
         "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600})
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
-        "features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        "features": [{"name": "prefers-color-scheme", "value": scheme},
+                     {"name": "prefers-reduced-motion", "value": "reduce"}]})
     with open(AXE, encoding="utf-8") as file:
         page.driver.execute_script(file.read())
     for model, texts in (("names", {"text": "play 🎵🎶 some music at the 각각의 집 now " + "x" * 90}),
                          ("characters", {"text": "play some music " * 3, "text_pair": "오늘 밤"})):
         page.ask(model, **texts)
-        assert page.driver.execute_script("return document.documentElement.scrollWidth") == width
+        assert page.driver.execute_script(
+            "return document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
         assert page.driver.execute_async_script("""
             const [done] = arguments;
             axe.run().then(({violations}) => done(violations.flatMap(
