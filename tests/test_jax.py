@@ -28,6 +28,7 @@ def on_jax(*arguments):
                           env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_finetune_and_predict(tmp_path, pretrained, intents):
     run = on_jax("finetune", f"--train={intents[0]}", f"--valid={intents[1]}", f"--init_from={pretrained}",
                  f"--output_dir={tmp_path / 'out'}", "--epochs=20", "--batch_size=2", "--learning_rate=0.01")

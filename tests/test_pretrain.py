@@ -153,6 +153,7 @@ def test_left_to_right_pools_the_last_token():
     np.testing.assert_allclose(some["pooled_output"], pooled, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_recomputation_changes_nothing(examples, tmp_path):
     """With dropout, which must be drawn alike again; and with parts of batches."""
     runs = [pretrain(examples, tmp_path / f"{recompute}", 5, config=CONFIG, batch_size=8, learning_rate=0.01,

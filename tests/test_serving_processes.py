@@ -13,6 +13,7 @@ import pytest
 from serving_server import serving, write_echo
 
 pytest.importorskip("tensorflow_serving")
+pytestmark = pytest.mark.slow
 
 
 @contextlib.contextmanager

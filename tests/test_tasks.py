@@ -125,6 +125,7 @@ def test_entities_and_answers_of_the_files(models):
     assert sum(answer.score + sum(other.score for other in answer.others) for answer in answers) < 4
 
 
+@pytest.mark.slow
 def test_exported_models_answer_as_predict_does(models, run, tmp_path):
     asked = {}
     for task, (folder, _) in models.items():
