@@ -1,4 +1,4 @@
-"""What XLA gets to compile for GPUs and TPUs: lowered by JAX, which needs no such device; tests/test_jax.py runs this."""
+"""What XLA gets to compile for GPUs and TPUs: JAX lowers for them without one. tests/test_jax.py runs this."""
 
 import collections
 import re
@@ -14,8 +14,8 @@ from conftest import TINY
 
 jax = pytest.importorskip("jax")
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="lowers with JAX")
-# Products of a block (Devlin et al., 2018; Vaswani et al., 2017, section 3): query, key, value, scores, context, output,
-# and two of the feed-forward layer.
+# Products of a block (Vaswani et al., 2017, section 3): query, key, value, scores, context, output, and the two of the
+# feed-forward layer.
 BLOCK = 8
 INPUTS = [np.ones((2, 16), np.int32)] * 3
 

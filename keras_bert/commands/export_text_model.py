@@ -27,6 +27,8 @@ def run(values, _):
     if (values.output is None) == (values.serving_dir is None):
         raise InputError("export text-model writes either --output or --serving_dir; got "
                          + ("neither" if values.output is None else "both"))
+    if values.serving_dir is None and values.name is not None:
+        raise InputError(f"--name is for --serving_dir; got --name={values.name} with --output")
     from keras_bert.export import export_text_model, export_version
 
     model, tokenizer, options = _load(values)
