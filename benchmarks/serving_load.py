@@ -1,12 +1,14 @@
 """What `keras-bert serve` answers under load, with and without batches, measured by wrk.
 
-    python benchmarks/serving_load.py --model=SAVED_MODEL
+    keras-bert export text-model --model=demo/model --output=demo/answers
+    python benchmarks/serving_load.py --model=demo/answers --texts=demo/data/valid.tsv
 
---model: a raw-text SavedModel with the one input `text`, from `keras-bert export text-model`. Needs wrk (Debian:
-apt-get install wrk). Each request is one sentence; half a minute a row of the table by default, six rows.
+--model: a raw-text SavedModel with the one input `text`. --texts: a table with a column `text`; each request is one of
+them, one after the other. Needs wrk (Debian: apt-get install wrk). Half a minute a row of the table, six rows.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -17,9 +19,15 @@ import sys
 import tempfile
 import time
 
+from keras_bert.data.tables import read_table
+
 SCRIPT = """
-wrk.method = "POST"
-wrk.body = '{"instances": ["what is the weather like today in the city"]}'
+local bodies, turn = {}, 0
+for line in io.lines("BODIES") do bodies[#bodies + 1] = line end
+request = function()
+  turn = turn + 1
+  return wrk.format("POST", nil, nil, bodies[turn % #bodies + 1])
+end
 done = function(summary, latency, requests)
   print(string.format("RESULT %d %d %d %d %d", summary.requests, summary.duration, latency:percentile(50),
                       latency:percentile(99), summary.errors.status + summary.errors.timeout + summary.errors.read))
@@ -30,11 +38,14 @@ end
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--texts", required=True)
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 8, 64])
     arguments = parser.parse_args()
     if not shutil.which("wrk"):
         sys.exit("serving_load.py: wrk is not installed; on Debian: apt-get install wrk")
+    _, texts = read_table(arguments.texts, required=["text"])
+    bodies = [json.dumps({"instances": [row["text"]]}) for _, row in itertools.islice(texts, 10_000)]
     rows = []
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, seconds a row: {arguments.seconds}\n")
     print(f"{'':10} {'connections':>11} {'requests/s':>11} {'p50, ms':>8} {'p99, ms':>8}")
@@ -42,7 +53,7 @@ def main():
         server, port = start(arguments.model, flags)
         try:
             for count in arguments.connections:
-                row = measure(port, count, arguments.seconds)
+                row = measure(port, bodies, count, arguments.seconds)
                 rows.append({"mode": name, "connections": count, **row})
                 print(f"{name:10} {count:11} {row['rate']:11.1f} {row['p50_ms']:8.1f} {row['p99_ms']:8.1f}", flush=True)
         finally:
@@ -63,11 +74,13 @@ def start(model, flags):
     sys.exit(text)
 
 
-def measure(port, connections, seconds):
+def measure(port, bodies, connections, seconds):
     """Warms up for two seconds, then runs wrk."""
     url = f"http://127.0.0.1:{port}/v1/models/model:predict"
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        script.write(SCRIPT)
+    with tempfile.NamedTemporaryFile("w") as lines, tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        lines.write("\n".join(bodies))
+        lines.flush()
+        script.write(SCRIPT.replace("BODIES", lines.name))
         script.flush()
         command = ["wrk", "-t1", f"-c{connections}", "--timeout=30s", "-s", script.name, url]
         subprocess.run([*command, "-d2s"], check=True, capture_output=True)
