@@ -4,7 +4,7 @@ asks the SavedModel of strings that it exports once more.
     python examples/entities.py --train=train.conll --valid=dev.conll --output_dir=entities
 
 The files (https://github.com/leondz/emerging_entities_17), as all of CoNLL's kind, have a word and its tag a line and a
-blank line between sentences.
+blank line between sentences. Scores to expect: docs/scores.md.
 """
 
 import argparse

@@ -3,7 +3,7 @@ beginnings, and asks the SavedModel of strings that it exports once more.
 
     python examples/multiple_choice.py --train=train.tsv --valid=dev.tsv --output_dir=endings
 
-The files are those of a fold (https://github.com/Websail-NU/CODAH).
+The files are those of a fold (https://github.com/Websail-NU/CODAH). Scores to expect: docs/scores.md.
 """
 
 import argparse

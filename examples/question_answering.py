@@ -4,7 +4,7 @@ asks it three questions, and asks the SavedModel of strings that it exports once
     python examples/question_answering.py --train=train-v1.1.json --valid=dev-v1.1.json --output_dir=answers
 
 The files are SQuAD's (https://rajpurkar.github.io/SQuAD-explorer), v1.1 or v2.0, where an answer may be none; KorQuAD's
-and XQuAD's have the same form.
+and XQuAD's have the same form. Scores to expect: docs/scores.md.
 """
 
 import argparse

@@ -3,7 +3,8 @@ it about three sentences, and asks the SavedModel of strings that it exports onc
 
     python examples/sentiment.py --train=SST-2/train.tsv --valid=SST-2/dev.tsv --output_dir=sentiment
 
-The files are GLUE's (https://gluebenchmark.com/tasks), columns `sentence` and `label`.
+The files are GLUE's (https://gluebenchmark.com/tasks), columns `sentence` and `label`. Scores to expect:
+docs/scores.md.
 """
 
 import argparse
