@@ -128,6 +128,7 @@ def test_bad_rows_are_named(run, trained, tmp_path, row, content):
     assert messages[0].startswith(f"keras-bert: {path}: row {row}: ")
 
 
+@pytest.mark.slow
 def test_a_text_of_ten_megabytes_is_cut(run, intents, pretrained, tmp_path):
     with open(intents[0], "a") as file:
         file.write("play music " * 900_000 + "\tmusic\n" + "x" * 10_000_000 + "\tlight\n")

@@ -345,6 +345,7 @@ def test_verify(path):
     assert {result.status for result in verify(path)} == {PASSED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options,atol", [
     ({"jit_compile": True}, 2e-6),
     ({"dtype": "bfloat16"}, 0.05),  # 8 bits of precision, two blocks deep, values up to 1

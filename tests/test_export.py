@@ -73,6 +73,7 @@ def test_lines_2_and_6_dropout(loaded):
         assert low <= outputs.std(axis=0).max() <= high
 
 
+@pytest.mark.slow
 def test_dropout_is_new_in_each_process(exported):
     """Although the exporting program had set a global seed."""
     code = ("import tensorflow as tf, sys; o = tf.saved_model.load(sys.argv[1]); x = tf.ones([1, 5], tf.int32);"
@@ -130,10 +131,11 @@ def test_serving_default(loaded):
     outputs = signature(**inputs)
     expected = loaded(inputs)
     assert sorted(outputs) == ["pooled_output", "sequence_output"]
-    # Another graph, other fusions; it leaves padding out, whose output is 0.
+    # Another graph, other fusions; unless XLA compiles it, it leaves padding out.
     np.testing.assert_allclose(outputs["pooled_output"], expected["pooled_output"], atol=2e-6)
-    is_real = inputs["input_mask"].numpy()[:, :, None]
-    np.testing.assert_allclose(outputs["sequence_output"], expected["sequence_output"] * is_real, atol=2e-6)
+    is_real = inputs["input_mask"].numpy() > 0
+    np.testing.assert_allclose(
+        outputs["sequence_output"].numpy()[is_real], expected["sequence_output"].numpy()[is_real], atol=2e-6)
 
 
 def test_gradients_reach_every_variable(loaded):

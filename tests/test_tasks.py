@@ -84,7 +84,7 @@ def test_a_task_is_learned_and_scored(models, run, task):
     status, output, _ = run("evaluate", f"--model={folder}", f"--data={data}", "--format=json")
     scores = json.loads("\n".join(output))
     assert status == 0 and {name: scores[name] for name in (metrics["main"], "loss")} == pytest.approx(
-        {name: metrics[name] for name in (metrics["main"], "loss")}, abs=1e-5)
+        {name: metrics[name] for name in (metrics["main"], "loss")}, abs=5e-5)  # a correlation of three numbers
     status, output, _ = run("evaluate", f"--model={folder}", f"--data={data}")
     assert status == 0 and f"{scores['loss']:.4f}" in [line.split()[-1] for line in output if line]
 
@@ -195,6 +195,7 @@ def test_several_answers_where_there_are_several(models, run):
     assert status == 1 and messages[0].endswith("is of the task regress")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", FILES)
 def test_a_saved_model_is_asked_as_its_folder_is(models, run, tmp_path, task):
     folder, data = models[task]

@@ -200,8 +200,12 @@ def test_token_ids_get_what_the_head_gives(models, answers):
               "tag": {"probabilities": keras.ops.softmax(outputs["tag"])},
               "choice": {"probabilities": keras.ops.softmax(outputs["choice"]),
                          "choice": np.argmax(outputs["choice"], axis=1)}}
+    def real(task, tensor):  # what stands at padding says nothing
+        return np.array(tensor)[CALLS[task]["ids"][1]["input_mask"] > 0] if task in ("span", "tag") else np.array(tensor)
+
     for task, tensors in wanted.items():
-        assert answers[task]["ids"] == {name: close(np.array(tensor)) for name, tensor in tensors.items()}
+        assert {name: real(task, tensor) for name, tensor in answers[task]["ids"].items()} == {
+            name: close(real(task, tensor)) for name, tensor in tensors.items()}
 
 
 def test_no_texts(answers):

@@ -45,7 +45,7 @@ def token_batches(lengths, tokens=2048):
     """
     order = np.argsort(np.asarray(lengths), kind="stable")
     batch = np.cumsum(np.asarray(lengths)[order]) // tokens
-    return np.split(order, np.flatnonzero(np.diff(batch)) + 1)
+    return np.split(order, np.flatnonzero(np.diff(batch)) + 1) if len(order) else []
 
 
 class TextBatches:
