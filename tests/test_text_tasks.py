@@ -200,8 +200,11 @@ def test_token_ids_get_what_the_head_gives(models, answers):
               "tag": {"probabilities": keras.ops.softmax(outputs["tag"])},
               "choice": {"probabilities": keras.ops.softmax(outputs["choice"]),
                          "choice": np.argmax(outputs["choice"], axis=1)}}
-    def real(task, tensor):  # what stands at padding says nothing
-        return np.array(tensor)[CALLS[task]["ids"][1]["input_mask"] > 0] if task in ("span", "tag") else np.array(tensor)
+
+    def real(task, tensor):
+        """Without what stands at padding, which says nothing."""
+        is_real = CALLS[task]["ids"][1]["input_mask"] > 0
+        return np.array(tensor)[is_real] if task in ("span", "tag") else np.array(tensor)
 
     for task, tensors in wanted.items():
         assert {name: real(task, tensor) for name, tensor in answers[task]["ids"].items()} == {
