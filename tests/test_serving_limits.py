@@ -74,7 +74,8 @@ def test_without_the_token_only_health_is_told(server, header):
 def test_the_page_needs_no_token_and_loads_nothing_from_elsewhere(server, token):
     for path, kind, start in (("/", "text/html; charset=utf-8", "<!doctype html>"),
                               ("/page.css", "text/css; charset=utf-8", ":root"),
-                              ("/page.js", "text/javascript; charset=utf-8", "/** The page")):
+                              ("/page.js", "text/javascript; charset=utf-8", "/** The page"),
+                              ("/attention.js", "text/javascript; charset=utf-8", "/** Tokens")):
         status, text, headers = server.ask(path)
         assert (status, headers["content-type"], headers["x-content-type-options"]) == (200, kind, "nosniff")
         assert text.startswith(start) and "http" not in text.replace("http://www.w3.org/2000/svg", "")

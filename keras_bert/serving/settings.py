@@ -14,20 +14,20 @@ class Settings:
     """
 
     models: dict
-    host: str = "127.0.0.1"
-    port: int = 8501
-    grpc_port: int = 8500
-    workers: int = 1
-    max_batch_tokens: int = 2048
-    batch_timeout_ms: float = 2.0
-    max_queue: int = 512
-    max_body_mb: float = 16.0
-    max_instances: int = 1024
-    max_characters: int = 100_000
-    body_timeout_s: float = 20.0
-    timeout_s: float = 30.0
-    grace_s: float = 20.0
-    token: str = ""
+    host: str
+    port: int
+    grpc_port: int
+    workers: int
+    max_batch_tokens: int
+    batch_timeout_ms: float
+    max_queue: int
+    max_body_mb: float
+    max_instances: int
+    max_characters: int
+    body_timeout_s: float
+    timeout_s: float
+    grace_s: float
+    token: str
     threads: int = 1
 
     @property

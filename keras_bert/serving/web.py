@@ -1,12 +1,14 @@
 """The page at `/`, which asks the REST interface from a browser: plain files, of which nothing leads elsewhere."""
 
 import importlib.resources
+import os
 
 from fastapi import Response
 from starlette.routing import Route
 
-FILES = {"/": ("index.html", "text/html"), "/page.css": ("page.css", "text/css"),
-         "/page.js": ("page.js", "text/javascript")}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_NAMES = ("index.html", "page.css", "page.js", "answers.js", "attention.js", "elements.js", "server.js")
+FILES = {f"/{name}".removesuffix("index.html"): name for name in _NAMES}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
                                "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -20,6 +22,7 @@ _HEADERS = {
 def add_page(app):
     """Adds the files to a FastAPI application. They hold no secret and need no token; the page asks for one."""
     folder = importlib.resources.files("keras_bert.serving") / "page"
-    for path, (name, media_type) in FILES.items():
-        response = Response((folder / name).read_bytes(), headers=_HEADERS, media_type=media_type)
+    for path, name in FILES.items():
+        response = Response((folder / name).read_bytes(), headers=_HEADERS,
+                            media_type=_TYPES[os.path.splitext(name)[1]])
         app.routes.append(Route(path, response, methods=["GET"], include_in_schema=False))  # it is an ASGI application

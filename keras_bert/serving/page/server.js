@@ -1,0 +1,32 @@
+/** The server's REST interface. */
+
+import {$} from "./elements.js";
+
+let token = "";
+
+/** Asks; returns the answer and the server's own times. Without a body it is GET. */
+export async function call(path, body) {
+  const bytes = new TextEncoder().encode(`Bearer ${token}`); // a header holds bytes, each as one character
+  const headers = token ? {Authorization: String.fromCharCode(...bytes)} : {};
+  const response = await fetch(path, {headers, ...(body && {method: "POST", body: JSON.stringify(body)})});
+  if (response.status === 401) {
+    await askToken();
+    return call(path, body);
+  }
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error);
+  return [answer, response.headers.get("Server-Timing")];
+}
+
+function askToken() {
+  $("door-message").textContent = token && "The server did not take that one.";
+  $("token").value = "";
+  $("door").returnValue = "";
+  $("door").showModal();
+  return new Promise((resolve, reject) => {
+    $("door").onclose = () => {
+      token = $("token").value;
+      token ? resolve() : reject(new Error("The server asks for a token. Reload the page to give it."));
+    };
+  });
+}
