@@ -5,10 +5,12 @@
 Once 16 x 128 tokens, all real; once `--batches` of 16 texts of the mix that `texts.py` has, a turn being all of them.
 The same batches for all, as `finetune` makes them, of like length and padded to their longest: the others' own would
 have more padding. Ours trains as `finetune` does, transformers with SDPA and under autocast, KerasHub and the Model
-Garden by `train_on_batch`; XLA compiles each length anew. About two hours a dtype for `base` on two cores.
+Garden by `train_on_batch`; XLA compiles each length anew. Last, what the input of the mix takes where nothing trains.
+About two hours a dtype for `base` on two cores.
 """
 
 import argparse
+import collections
 import functools
 import os
 
@@ -18,10 +20,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from peer_models import PACKAGES, config_of, garden_encoder, kerashub_backbone, policy_of, torch_names  # noqa: E402
-from ruler import OURS, compare, describe, finish, forward_cost, installed, report  # noqa: E402
+from ruler import OURS, compare, describe, finish, forward_cost, installed, report, take_turns  # noqa: E402
 from texts import CLASSES, ENGLISH, mixed, tokenizer_of  # noqa: E402
 
-from keras_bert.data import TextBatches, plan_batches  # noqa: E402
+from keras_bert.data import TextBatches  # noqa: E402
 from keras_bert.layers import BertLayer  # noqa: E402
 from keras_bert.models import BertClassifier  # noqa: E402
 from keras_bert.training.optimizer import make_optimizer  # noqa: E402
@@ -97,13 +99,16 @@ def full_batch(config):
     return [((ids, np.ones_like(ids), np.zeros_like(ids)), rng.integers(0, CLASSES, BATCH, np.int32))]
 
 
-def real_batches(tokenizer, count):
+def mixed_texts(tokenizer, count):
+    """The mix, for so many batches."""
+    texts = tokenizer.pack(mixed(count * BATCH), None, LONGEST)
+    return TextBatches(texts, tokenizer.pad_id, np.random.default_rng(0).integers(0, CLASSES, len(texts), np.int32))
+
+
+def real_batches(texts):
     """Batches of the mix, as `full_batch` has them."""
-    rng = np.random.default_rng(0)
-    texts = TextBatches(tokenizer.pack(mixed(count * BATCH), None, LONGEST), tokenizer.pad_id)
-    inputs = map(texts.inputs, plan_batches(texts.lengths, BATCH, rng))
-    return [((each["input_word_ids"], each["input_mask"], each["segment_ids"]),
-             rng.integers(0, CLASSES, BATCH, np.int32)) for each in inputs]
+    batches = texts.training_dataset(BATCH, 0, 0).as_numpy_iterator()
+    return [((each["input_word_ids"], each["input_mask"], each["segment_ids"]), targets) for each, targets in batches]
 
 
 def train(step, batches):
@@ -131,12 +136,17 @@ def main():
     given = parser.parse_args()
     versions, tokenizer, rows = describe(*PACKAGES), tokenizer_of(ENGLISH), []
     config = config_of(given.size, vocab_size=len(tokenizer.vocabulary))
+    texts = mixed_texts(tokenizer, given.batches)
     workloads = {f"{BATCH} x {LENGTH} tokens": full_batch(config),
-                 f"{given.batches} x {BATCH} texts": real_batches(tokenizer, given.batches)}
+                 f"{given.batches} x {BATCH} texts": real_batches(texts)}
     for dtype in given.dtypes.split(","):
         for title, batches in workloads.items():
             found = measure(title, config, dtype, given.peers.split(","), batches, given.turns)
             rows += [{"batches": title, "dtype": dtype} | row for row in found]
+    epoch = texts.training_dataset(BATCH, 0, 0)
+    seconds = take_turns({"input": lambda: collections.deque(epoch, maxlen=0)}, given.turns)["input"]
+    rows.append({"batches": "input alone", "milliseconds": 1000 * seconds})
+    print(f"\nthe input of {given.batches} x {BATCH} texts, with no training: {1000 * seconds:.0f} ms")
     finish("training_step", versions, given, rows)
 
 
