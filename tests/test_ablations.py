@@ -19,6 +19,7 @@ from matplotlib import image
 
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
+from keras_bert.models import BertClassifier
 
 from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize, write_huggingface
 
@@ -31,6 +32,16 @@ def test_encoders_side_by_side_have_the_outputs_of_both(bert):
     other, inputs = randomize(BertLayer(TINY), seed=1), random_inputs(2, 7)
     for got, *parts in zip(SideBySide(bert, other)(inputs), bert(inputs), other(inputs)):
         np.testing.assert_allclose(numpy(got), np.concatenate(list(map(numpy, parts)), axis=-1), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda bert: SideBySide(bert, bert), WithLstm])
+def test_a_head_takes_what_is_pooled(bert, make):
+    encoder, inputs = make(bert), random_inputs(2, 7)
+    classifier = BertClassifier(encoder, 3, dropout=0.0)
+    logits = numpy(classifier(inputs))
+    pooled = numpy(encoder(inputs)[0])
+    kernel, bias = map(numpy, classifier.classifier.weights)
+    np.testing.assert_allclose(logits, pooled @ kernel + bias, rtol=0, atol=1e-6)
 
 
 def test_the_lstm_reads_each_real_token_in_both_directions(bert):

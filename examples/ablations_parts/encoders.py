@@ -25,6 +25,10 @@ class Wrapper(keras.layers.Layer):
         self.dropout_seed = encoders[0].dropout_seed
         self.built = True
 
+    def pool(self, inputs, training=False, seed=None):
+        """The pooled output alone, as heads ask for it."""
+        return self(inputs, training=training, seed=seed)[0]
+
 
 class SideBySide(Wrapper):
     """Encoders whose outputs are joined."""
