@@ -195,3 +195,10 @@ def test_bodies_of_100_megabytes_are_refused_and_not_kept(server, token):
     for _ in range(10):
         assert server.ask(PREDICT, body, headers=token)[0] == 413
     assert resident() - before < 20e6
+
+
+def test_a_connection_that_rests_stays_open(server, token):
+    (connection,) = connections(server, 1)
+    for pause in (0, 6):  # uvicorn's own limit is 5 s
+        time.sleep(pause)
+        assert server.ask(PREDICT, {"instances": ["a"]}, headers=token, connection=connection)[0] == 200

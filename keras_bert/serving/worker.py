@@ -18,6 +18,8 @@ from keras_bert.serving.rest import make_app
 from keras_bert.serving.service import Service
 from keras_bert.serving.settings import Settings
 
+KEEP_ALIVE_S = 75  # longer than load balancers keep a connection that asks nothing, commonly 60 s
+
 
 def main(descriptor):
     """Serves until the supervisor says stop, or is gone.
@@ -32,7 +34,8 @@ def main(descriptor):
     settings = Settings(**json.loads(sys.stdin.readline()))
     service = Service(settings)
     config = Config(Middleware(make_app(service), service), http=Protocol, ws="none", lifespan="off", log_config=None,
-                    access_log=False, server_header=False, timeout_graceful_shutdown=settings.grace_s)
+                    access_log=False, server_header=False, timeout_keep_alive=KEEP_ALIVE_S,
+                    timeout_graceful_shutdown=settings.grace_s)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(_serve(service, Quiet(config), socket.socket(fileno=int(descriptor))))
 
