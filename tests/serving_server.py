@@ -118,6 +118,10 @@ class Server:
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
             return [int(pid) for pid in file.read().split()]
 
+    def resident(self):
+        """Bytes of the workers."""
+        return sum(int(open(f"/proc/{pid}/statm").read().split()[1]) * 4096 for pid in self.workers())
+
     def stop(self):
         """Returns the exit status."""
         self.process.terminate()

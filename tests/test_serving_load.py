@@ -19,11 +19,6 @@ def server(tmp_path_factory):
         yield server
 
 
-def resident(server):
-    """Bytes of the workers."""
-    return sum(int(open(f"/proc/{pid}/statm").read().split()[1]) * 4096 for pid in server.workers())
-
-
 def ask_many(server, requests, clients=64):
     """Sends texts that nobody else sends, over connections that are kept; checks each answer."""
     def client(number):
@@ -38,9 +33,9 @@ def ask_many(server, requests, clients=64):
 
 def test_100000_requests_at_64_connections_each_get_their_own_and_memory_stays(server):
     ask_many(server, 20_000)
-    before = resident(server)
+    before = server.resident()
     ask_many(server, 100_000)
-    assert resident(server) - before < 20e6
+    assert server.resident() - before < 20e6
 
 
 def test_schemathesis_finds_no_fault(server, tmp_path):

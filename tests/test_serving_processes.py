@@ -12,6 +12,10 @@ import time
 import pytest
 from serving_server import serving, write_echo
 
+from keras_bert.export import export_text_model
+from keras_bert.models import BertClassifier
+from keras_bert.text import BertTokenizer
+
 pytest.importorskip("tensorflow_serving")
 pytestmark = pytest.mark.slow
 
@@ -50,9 +54,9 @@ def add_version(folder, number):
     (folder.parent / f"new{number}").rename(folder / str(number))
 
 
-def states(server):
+def states(server, model="echo"):
     return {status["version"]: status["state"]
-            for status in server.ask("/v1/models/echo")[1]["model_version_status"]}
+            for status in server.ask(f"/v1/models/{model}")[1]["model_version_status"]}
 
 
 def test_versions_take_over_without_a_request_lost(tmp_path):
@@ -82,6 +86,23 @@ def test_versions_take_over_without_a_request_lost(tmp_path):
     assert set(answers) == {2, 3, 4}
     assert 'keras_bert_load_failures_total{model="echo",version="4"} 1.0' in metrics
     assert 'version_workers{model="echo",version="3"} 1.0' in metrics
+
+
+def test_versions_that_go_give_their_memory_back(tmp_path, minilm, minilm_bert):
+    """Each is an encoder of 91 MB and its graph. What TensorFlow itself keeps of each is some 10 MB."""
+    folder, texts = tmp_path / "models", [f"{'a text of some length ' * (i % 20)}{i}" for i in range(60)]
+    export_text_model(BertClassifier(minilm_bert, 3), BertTokenizer.from_folder(minilm), folder / "1",
+                      labels=["a", "b", "c"], max_length=128)
+    with serving({"texts": folder}) as server:
+        sizes = []
+        for number in range(2, 8):
+            shutil.copytree(folder / "1", tmp_path / "next")
+            (tmp_path / "next").rename(folder / str(number))
+            server.wait(lambda gone=str(number - 1): states(server, "texts").get(gone) == "END")
+            for count in (1, 20, 60):
+                assert len(server.predict("texts", instances=texts[:count])) == count
+            sizes.append(server.resident())
+    assert sizes[-1] - sizes[0] < 100e6
 
 
 def test_a_model_whose_last_version_goes_is_unloaded_and_comes_back(tmp_path):

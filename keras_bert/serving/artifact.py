@@ -1,6 +1,8 @@
 """A SavedModel that is loaded: its signatures as plain specs, called with arrays."""
 
 import contextlib
+import ctypes
+import gc
 import json
 import os
 
@@ -53,8 +55,13 @@ class Artifact:
             raise
 
     def close(self):
-        """Gives the memory back."""
+        """Gives the memory back, to the system too: what glibc keeps for later has holes that the next model does not
+        fit into."""
         self._session.close()
+        self._session, self._calls = None, {}
+        gc.collect()  # a graph refers to itself
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+            trim(0)
 
     def warm_up(self):
         """Makes the first call, which is slow: it optimises the graph. TensorFlow Serving's records of requests are

@@ -17,6 +17,7 @@ from keras_bert.serving.versions import check_model
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 _LONGEST_PAUSE = 30  # seconds
+_ARENAS = {"MALLOC_ARENA_MAX": "1"}  # of glibc; several fill with holes that stay, as batches differ in size
 
 
 def supervise(settings):
@@ -77,7 +78,7 @@ class _Slot:
             self._started = now
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "keras_bert.serving.worker", str(self._descriptor)], stdin=subprocess.PIPE,
-                pass_fds=[self._descriptor], env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder})
+                pass_fds=[self._descriptor], env=_ARENAS | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder})
             self.process.stdin.write(self._settings.encode())  # not an argument: others could read the token
             self.process.stdin.flush()  # and it stays open, see the worker
 

@@ -1,0 +1,104 @@
+"""Whether `keras-bert serve` holds out: many connections at once, each answer compared, memory every minute.
+
+    keras-bert export text-model --model=demo/model --output=demo/answers
+    python benchmarks/serving_soak.py --folder=demo/model --model=demo/answers --texts=demo/data/valid.tsv --minutes=30
+
+--folder: a fine-tuned classifier; what it predicts in this process is what the server must answer. --model: its
+raw-text SavedModel. --texts: a table with a column `text`; a request has one, two or five of them. An answer that is
+another text's, or an error, ends the program with status 1. The memory is the worker's, resident.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import os
+import random
+import threading
+
+os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+from serving_load import start
+
+from keras_bert.data.tables import read_table
+from keras_bert.training.folder import FineTuned
+
+TOLERANCE = 1e-5  # of a probability: another batch, another order of sums
+
+
+class Soak:
+    """Clients that compare.
+
+    Attributes:
+        stopped: whether they shall end.
+        requests: how many were answered.
+        worst: the largest difference of a probability.
+    """
+
+    def __init__(self, port, wanted):
+        self._port, self._wanted, self._texts, self.stopped = port, wanted, list(wanted), False
+        self._lock, self.requests, self.worst = threading.Lock(), 0, 0.0
+
+    def ask(self, number):
+        """One client: asks on a connection of its own, over and over."""
+        chance = random.Random(number)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        while not self.stopped:
+            texts = chance.sample(self._texts, chance.choice([1, 1, 1, 2, 5]))
+            connection.request("POST", "/v1/models/model:predict", json.dumps({"instances": texts}))
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+            if response.status != 200:
+                raise SystemExit(f"serving_soak.py: {response.status}: {answer}")
+            self._compare(texts, answer["predictions"])
+
+    def _compare(self, texts, predictions):
+        for text, got in zip(texts, predictions, strict=True):
+            label, score = self._wanted[text]
+            if got["label"] != label or abs(got["score"] - score) > TOLERANCE:
+                raise SystemExit(f"serving_soak.py: {text!r}: {got} instead of {label} {score}")
+            self.worst = max(self.worst, abs(got["score"] - score))
+        with self._lock:
+            self.requests += 1
+
+
+def resident(server):
+    """Bytes of the server's one worker."""
+    with open(f"/proc/{server.pid}/task/{server.pid}/children") as file:
+        worker, = file.read().split()
+    with open(f"/proc/{worker}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("folder", "model", "texts"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--minutes", type=int, default=30)
+    parser.add_argument("--connections", type=int, default=64)
+    arguments = parser.parse_args()
+    _, rows = read_table(arguments.texts, required=["text"])
+    texts = sorted({row["text"] for _, row in rows})
+    wanted = {text: (row.label, row.score) for text, row in zip(texts, FineTuned.load(arguments.folder).predict(texts))}
+    server, port = start(arguments.model, [])
+    soak, megabytes = Soak(port, wanted), []
+    try:
+        with concurrent.futures.ThreadPoolExecutor(arguments.connections) as pool:
+            clients = [pool.submit(soak.ask, number) for number in range(arguments.connections)]
+            for minute in range(1, arguments.minutes + 1):
+                if concurrent.futures.wait(clients, 60, concurrent.futures.FIRST_EXCEPTION).done:
+                    break
+                megabytes.append(resident(server) / 1e6)
+                print(f"{minute:4} min {soak.requests:9,} requests {megabytes[-1]:8.1f} MB", flush=True)
+            soak.stopped = True
+            for client in clients:
+                client.result()
+    finally:
+        server.terminate()
+        server.wait()
+    print(json.dumps({"benchmark": "serving_soak", "connections": arguments.connections, "requests": soak.requests,
+                      "worst": soak.worst, "megabytes": megabytes}))
+
+
+if __name__ == "__main__":
+    main()
