@@ -85,6 +85,21 @@ def test_left_to_right_is_the_mask_of_a_decoder():
     np.testing.assert_allclose(np.asarray(bert(inputs)[1])[real], wanted[real], atol=5e-6)
 
 
+@pytest.mark.parametrize("rates", [(0.2, 0.0), (0.0, 0.4)], ids=["hidden", "attention"])
+def test_transformers_dropout(rates):
+    """One text 8,192 times in a batch: the mean square of what dropout adds to each state."""
+    rates = dict(zip(("hidden_dropout_prob", "attention_probs_dropout_prob"), rates))
+    bert = randomize(BertLayer(dataclasses.replace(TINY, **rates)))
+    once = random_inputs(1, 6)
+    inputs = {name: np.repeat(value, 8192, axis=0) for name, value in once.items()}
+    twin = torch_twin(bert)
+    clean = call_torch(twin, once, output_hidden_states=True).hidden_states
+    dropped = call_torch(twin.train(), inputs, output_hidden_states=True).hidden_states
+    outputs = bert.encode(inputs, training=True, seed=np.array([1, 2], np.int32))
+    for got, wanted, centre in zip([outputs["embedding_output"], *outputs["encoder_outputs"]], dropped, clean):
+        got, wanted = (np.mean((ops.convert_to_numpy(states) - centre.numpy())**2) for states in (got, wanted))
+        assert got == pytest.approx(wanted, rel=0.03, abs=1e-12)  # six standard errors of so many draws
+
 
 def assert_close(got, wanted, mask, atol):
     got, wanted = ops.convert_to_numpy(got), np.asarray(wanted)
