@@ -59,7 +59,7 @@ class Model:
         return keras.tree.map_structure(torch.Tensor.numpy, self(inputs))
 
 
-def finetune(train, valid, init_from, output_dir, *, task, layout, epochs, batch_size, learning_rate, seed):
+def finetune(train, valid, init_from, output_dir, *, task, layout, epochs, batch_size, learning_rate, dtype, seed):
     """As `keras_bert.finetune`, whose arguments see; of its folder it writes `metrics.json` alone, with the scores of
     all epochs."""
     torch.manual_seed(seed)
@@ -76,7 +76,8 @@ def finetune(train, valid, init_from, output_dir, *, task, layout, epochs, batch
     for epoch in range(epochs):
         model.train()
         for inputs, targets in batches.training_dataset(batch_size, seed, epoch).as_numpy_iterator():
-            loss = loss_of(forward(inputs), keras.tree.map_structure(torch.tensor, targets))
+            with torch.autocast("cpu", enabled=dtype == "mixed_bfloat16"):
+                loss = loss_of(forward(inputs), keras.tree.map_structure(torch.tensor, targets))
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
             optimizer.step()
