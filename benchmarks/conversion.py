@@ -18,6 +18,7 @@ import threading
 import time
 
 import numpy as np
+from ruler import resident
 
 FORMATS = ("huggingface", "keras_bert", "tf1", "garden", "kerashub", "hub")
 
@@ -90,12 +91,6 @@ def measure(source, target, form):
     done.set()
     watcher.join()
     return {"seconds": seconds, "bytes": most[0] - base}
-
-
-def resident():
-    """Bytes of memory that this process has."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

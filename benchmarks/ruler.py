@@ -105,6 +105,12 @@ def forward_cost(config, length):
     return config.num_hidden_layers * length * (2 * block + 4 * hidden * length)
 
 
+def resident(process="self"):
+    """Bytes of memory that a process has."""
+    with open(f"/proc/{process}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def print_table(title, rows):
     """Prints rows, dicts of the same keys, of which `library` is one and the others are numbers or None."""
     columns = [key for key in rows[0] if key != "library"]

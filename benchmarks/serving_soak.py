@@ -18,6 +18,7 @@ import threading
 
 os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
+from ruler import resident
 from serving_load import start
 
 from keras_bert.data.tables import read_table
@@ -57,17 +58,30 @@ class Soak:
             label, score = self._wanted[text]
             if got["label"] != label or abs(got["score"] - score) > TOLERANCE:
                 raise SystemExit(f"serving_soak.py: {text!r}: {got} instead of {label} {score}")
-            self.worst = max(self.worst, abs(got["score"] - score))
+            with self._lock:
+                self.worst = max(self.worst, abs(got["score"] - score))
         with self._lock:
             self.requests += 1
 
 
-def resident(server):
-    """Bytes of the server's one worker."""
+def soak_for(minutes, clients, soak, server):
+    """Lets that many clients ask; returns what memory the worker has after each minute, in megabytes."""
     with open(f"/proc/{server.pid}/task/{server.pid}/children") as file:
         worker, = file.read().split()
-    with open(f"/proc/{worker}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    megabytes = []
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        asking = [pool.submit(soak.ask, number) for number in range(clients)]
+        try:
+            for minute in range(1, minutes + 1):
+                if concurrent.futures.wait(asking, 60, concurrent.futures.FIRST_EXCEPTION).done:
+                    break
+                megabytes.append(resident(worker) / 1e6)
+                print(f"{minute:4} min {soak.requests:9,} requests {megabytes[-1]:8.1f} MB", flush=True)
+        finally:
+            soak.stopped = True  # by Ctrl-C too
+    for client in asking:
+        client.result()
+    return megabytes
 
 
 def main():
@@ -81,18 +95,9 @@ def main():
     texts = sorted({row["text"] for _, row in rows})
     wanted = {text: (row.label, row.score) for text, row in zip(texts, FineTuned.load(arguments.folder).predict(texts))}
     server, port = start(arguments.model, [])
-    soak, megabytes = Soak(port, wanted), []
+    soak = Soak(port, wanted)
     try:
-        with concurrent.futures.ThreadPoolExecutor(arguments.connections) as pool:
-            clients = [pool.submit(soak.ask, number) for number in range(arguments.connections)]
-            for minute in range(1, arguments.minutes + 1):
-                if concurrent.futures.wait(clients, 60, concurrent.futures.FIRST_EXCEPTION).done:
-                    break
-                megabytes.append(resident(server) / 1e6)
-                print(f"{minute:4} min {soak.requests:9,} requests {megabytes[-1]:8.1f} MB", flush=True)
-            soak.stopped = True
-            for client in clients:
-                client.result()
+        megabytes = soak_for(arguments.minutes, arguments.connections, soak, server)
     finally:
         server.terminate()
         server.wait()

@@ -108,7 +108,7 @@ flags.DEFINE_enum("task", None, list(RUNS), "What to fine-tune for.", required=T
 flags.DEFINE_string("init_from", None, "Name or folder of the encoder, as Hugging Face writes it.", required=True)
 flags.DEFINE_string("results", None, "JSON Lines file, one run a line.", required=True)
 flags.DEFINE_list("seeds", None, "Seeds, where not the task's own.")
-flags.DEFINE_integer("epochs", None, "Epochs, where not the task's own.")
+flags.DEFINE_integer("epochs", None, "Epochs, where not the task's own.", lower_bound=1)
 flags.DEFINE_enum("dtype", "float32", ["float32", "mixed_bfloat16"], "What is computed in; PyTorch's by autocast.")
 flags.DEFINE_float("learning_rate", 2e-4, "Peak learning rate; the default is for MiniLM.")
 flags.DEFINE_string("run", None, "Internal: the library to run in this process.")
@@ -121,9 +121,8 @@ def score_of(run, library, seed):
         folder = pathlib.Path(folder)
         train, valid = run.files(folder) if callable(run.files) else (DATA / path for path in run.files)
         started = time.monotonic()
-        finetune(train, valid, FLAGS.init_from, folder / "model", task=run.task, layout=run.layout,
-                 epochs=FLAGS.epochs or run.epochs, batch_size=run.batch_size, learning_rate=FLAGS.learning_rate,
-                 dtype=FLAGS.dtype, seed=seed)
+        finetune(train, valid, FLAGS.init_from, folder / "model", task=run.task, layout=run.layout, epochs=run.epochs,
+                 batch_size=run.batch_size, learning_rate=FLAGS.learning_rate, dtype=FLAGS.dtype, seed=seed)
         seconds = time.monotonic() - started
         metrics = json.loads((folder / "model/metrics.json").read_text())
     return metrics["main"], metrics["history"][f"val_{metrics['main']}"][-1], seconds
@@ -156,8 +155,10 @@ def summarize(wanted):
 
 def main(_):
     run = RUNS[FLAGS.task]
+    if FLAGS.epochs:
+        run = dataclasses.replace(run, epochs=FLAGS.epochs)
     wanted = {"task": FLAGS.task, "init_from": FLAGS.init_from, "learning_rate": FLAGS.learning_rate,
-              "epochs": FLAGS.epochs or run.epochs, "dtype": FLAGS.dtype}
+              "epochs": run.epochs, "dtype": FLAGS.dtype}
     if FLAGS.run:
         seed = int(FLAGS.seeds[0])
         metric, score, seconds = score_of(run, FLAGS.run, seed)

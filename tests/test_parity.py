@@ -96,7 +96,8 @@ def test_transformers_dropout(rates):
     clean = call_torch(twin, once, output_hidden_states=True).hidden_states
     dropped = call_torch(twin.train(), inputs, output_hidden_states=True).hidden_states
     outputs = bert.encode(inputs, training=True, seed=np.array([1, 2], np.int32))
-    for got, wanted, centre in zip([outputs["embedding_output"], *outputs["encoder_outputs"]], dropped, clean):
+    ours = [outputs["embedding_output"], *outputs["encoder_outputs"]]
+    for got, wanted, centre in zip(ours, dropped, clean, strict=True):
         got, wanted = (np.mean((ops.convert_to_numpy(states) - centre.numpy())**2) for states in (got, wanted))
         assert got == pytest.approx(wanted, rel=0.03, abs=1e-12)  # six standard errors of so many draws
 
