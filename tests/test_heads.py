@@ -119,11 +119,23 @@ def test_token_classification():
 
 
 def test_question_answering():
+    """Without padding, among which PyTorch's loss looks for answers too."""
     starts, ends = np.array([1, 0, 3, 5]), np.array([2, 4, 8, 6])
     assert_parity(
-        "BertForQuestionAnswering", models.BertSpanLabeler(BertLayer(TINY)), INPUTS, ["start_logits", "end_logits"],
+        "BertForQuestionAnswering", models.BertSpanLabeler(BertLayer(TINY)), random_inputs(4, 9),
+        ["start_logits", "end_logits"],
         lambda out: (CROSS_ENTROPY(starts, out["start_logits"]) + CROSS_ENTROPY(ends, out["end_logits"])) / 2,
         {"start_positions": starts, "end_positions": ends})
+
+
+def test_no_answer_is_in_padding(bert):
+    inputs, model = random_inputs(2, 9), models.BertSpanLabeler(bert)
+    alone = model({name: value[:, :6] for name, value in inputs.items()})
+    inputs["input_mask"][:, 6:] = 0
+    padded = model(inputs)
+    for name in ("start_logits", "end_logits"):
+        np.testing.assert_allclose(numpy(padded[name])[:, :6], numpy(alone[name]), atol=2e-6)
+        assert (numpy(padded[name])[:, 6:] < -1e8).all()
 
 
 def test_pretraining():

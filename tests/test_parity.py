@@ -15,7 +15,7 @@ from keras_bert.text import BertTokenizer
 
 from conftest import DATA, TINY, needs_data, random_inputs, randomize
 
-on_tensorflow = pytest.mark.skipif(os.environ.get("KERAS_BACKEND") == "jax", reason="the peer runs on TensorFlow")
+on_tensorflow = pytest.mark.skipif(os.environ.get("KERAS_BACKEND") == "jax", reason="runs on TensorFlow alone")
 
 
 def real_texts(tokenizer):
@@ -86,18 +86,21 @@ def test_left_to_right_is_the_mask_of_a_decoder():
 
 
 @pytest.mark.parametrize("rates", [(0.2, 0.0), (0.0, 0.4)], ids=["hidden", "attention"])
-def test_transformers_dropout(rates):
+@pytest.mark.parametrize("unpadded", [False, pytest.param(True, marks=on_tensorflow)])
+def test_transformers_dropout(rates, unpadded):
     """One text 8,192 times in a batch: the mean square of what dropout adds to each state."""
     rates = dict(zip(("hidden_dropout_prob", "attention_probs_dropout_prob"), rates))
     bert = randomize(BertLayer(dataclasses.replace(TINY, **rates)))
     once = random_inputs(1, 6)
     inputs = {name: np.repeat(value, 8192, axis=0) for name, value in once.items()}
     twin = torch_twin(bert)
-    clean = call_torch(twin, once, output_hidden_states=True).hidden_states
-    dropped = call_torch(twin.train(), inputs, output_hidden_states=True).hidden_states
-    outputs = bert.encode(inputs, training=True, seed=np.array([1, 2], np.int32))
-    ours = [outputs["embedding_output"], *outputs["encoder_outputs"]]
-    for got, wanted, centre in zip(ours, dropped, clean, strict=True):
+    clean = call_torch(twin, once, output_hidden_states=True)
+    dropped = call_torch(twin.train(), inputs, output_hidden_states=True)
+    seed, bert.unpadded = np.array([1, 2], np.int32), unpadded
+    outputs = bert.encode(inputs, training=True, seed=seed)
+    ours = [outputs["embedding_output"], *outputs["encoder_outputs"], bert.pool(inputs, training=True, seed=seed)]
+    for got, wanted, centre in zip(ours, (*dropped.hidden_states, dropped.pooler_output),
+                                   (*clean.hidden_states, clean.pooler_output), strict=True):
         got, wanted = (np.mean((ops.convert_to_numpy(states) - centre.numpy())**2) for states in (got, wanted))
         assert got == pytest.approx(wanted, rel=0.03, abs=1e-12)  # six standard errors of so many draws
 

@@ -70,15 +70,19 @@ def test_masks_with_holes(seed):
     assert_same_outputs(bert, inputs)
 
 
-def test_gradients(bert):
-    inputs = with_lengths([3, 16, 1, 9], 16)
-    weights = np.random.default_rng(0).normal(size=(4, 16, TINY.hidden_size)).astype(np.float32)
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients(bert, training):
+    """The gradients of training are our own; without dropout they are those of any call."""
+    bert = BertLayer(dataclasses.replace(bert.config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    randomize(bert)
+    inputs = with_lengths([3, 40, 1, 33, 9], 40)  # two rows of 64 places
+    weights = np.random.default_rng(0).normal(size=(5, 40, TINY.hidden_size)).astype(np.float32)
     weights *= inputs["input_mask"][:, :, None]
 
     @tf.function
     def gradients(unpadded):
         with tf.GradientTape() as tape:
-            outputs = bert.encode(inputs, unpadded=unpadded)
+            outputs = bert.encode(inputs, training=training, unpadded=unpadded)
             loss = tf.reduce_sum(outputs["sequence_output"] * weights) + tf.reduce_sum(outputs["pooled_output"])
         return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, bert.trainable_variables)]
 

@@ -19,9 +19,10 @@ class UnpaddedLayout:
         heads: number of attention heads.
         directionality: see `layers.attention_bias`.
         dtype: of the attention scores.
+        training: whether to make gradients fast; a SavedModel that held such would warn whoever loads it.
     """
 
-    def __init__(self, mask, heads, directionality, dtype):
+    def __init__(self, mask, heads, directionality, dtype, training):
         self._heads = heads
         self._shape = tf.shape(mask)
         # The first token stands for its text even if it is none, and a text without any has that one to look at.
@@ -35,11 +36,14 @@ class UnpaddedLayout:
         starts = tf.cumsum(lengths, exclusive=True)
         self._pooled = starts + lengths - 1 if directionality == "ltr" else starts
         self._lay_rows(lengths, starts, directionality, dtype)
+        with_gradient = tf.custom_gradient if training else lambda function: lambda x: function(x)[0]
+        self._split, self._join = map(with_gradient, (self._split_heads, self._join_heads))
 
     def _lay_rows(self, lengths, starts, directionality, dtype):
         """Lays the texts into rows of one length: `_bias` of the attention scores, [rows, 1, length, length]; of each
-        place the token and head, in heads of all tokens, `_to_rows`, int32 [rows, heads, length]; and of each token and
-        head the place, in places of all rows, `_from_rows`, int32 [tokens, heads]."""
+        place the token and head, in heads of all tokens, `_to_rows`, int32 [rows, heads, length], and whether there is
+        one, `_is_token`, bool [rows, 1, length, 1]; and of each token and head the place, in places of all rows,
+        `_from_rows`, int32 [tokens, heads]."""
         tokens = tf.size(self._text)
         length = tf.maximum(tf.reduce_max(lengths), tf.minimum(tokens, _SHORTEST_ROW))
         row, begin, rows = pack(lengths, length)
@@ -47,6 +51,7 @@ class UnpaddedLayout:
         source = tf.scatter_nd(tf.stack([row, column], 1), tf.range(1, tokens + 1), [rows, length])  # 0: no token
         head = tf.range(self._heads)
         self._to_rows = tf.maximum(source - 1, 0)[:, None] * self._heads + head[:, None]
+        self._is_token = source[:, None, :, None] > 0
         self._from_rows = (row[:, None] * self._heads + head) * length + column[:, None]
 
         own = tf.gather(tf.concat([[-1], self._text], 0), source)
@@ -85,22 +90,31 @@ class UnpaddedLayout:
 
     def attend(self, query, key, value, places=None, dropout=lambda probabilities: probabilities):
         if places is not None:
-            return self._attend_once(query, key, value), None
-        size = query.shape[1] // self._heads
-        query, key, value = (tf.gather(tf.reshape(x, [-1, size]), self._to_rows) for x in (query, key, value))
+            return self._attend_once(query, key, value, dropout), None
+        query, key, value = map(self._split, (query, key, value))
         probabilities = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + self._bias)
-        context = tf.matmul(dropout(probabilities), value)  # [rows, heads, length, size]
-        context = tf.gather(tf.reshape(context, [-1, size]), self._from_rows)
-        return tf.reshape(context, [-1, self._heads * size]), probabilities
+        return self._join(tf.matmul(dropout(probabilities), value)), probabilities
 
-    def _attend_once(self, query, key, value):
+    # From [tokens, hidden] to [rows, heads, length, hidden / heads] and back. The gradient of each is the other: what is
+    # gathered twice goes to places without a token, whose gradient is 0. TensorFlow's own would add up all of them.
+    def _split_heads(self, x):
+        return tf.gather(tf.reshape(x, [-1, x.shape[1] // self._heads]), self._to_rows), self._join
+
+    def _join_heads(self, x):
+        def gradient(upstream):
+            return self._split(upstream) * tf.cast(self._is_token, x.dtype)
+
+        size = x.shape[3]
+        return tf.reshape(tf.gather(tf.reshape(x, [-1, size]), self._from_rows), [-1, self._heads * size]), gradient
+
+    def _attend_once(self, query, key, value, dropout):
         """Attention of one token a text, query [batch, hidden]: the tokens of a text against the one query of it."""
         by_head = [-1, self._heads, query.shape[1] // self._heads]
         scores = tf.reduce_sum(tf.reshape(tf.gather(query, self._text) * key, by_head), axis=2)  # [tokens, heads]
         scores = tf.where(self._seen[:, None], tf.cast(scores, tf.float32), -1e9)
         weights = tf.exp(scores - tf.gather(tf.math.segment_max(scores, self._text), self._text))
         weights /= tf.gather(tf.math.segment_sum(weights, self._text), self._text)
-        values = tf.reshape(value, by_head) * tf.cast(weights, value.dtype)[:, :, None]
+        values = tf.reshape(value, by_head) * tf.cast(dropout(weights), value.dtype)[:, :, None]
         return tf.math.segment_sum(tf.reshape(values, tf.shape(value)), self._text)
 
 

@@ -55,8 +55,8 @@ class BertLayer(ConfiguredLayer):
     Attributes:
         recompute: whether training keeps of each block its input alone, and computes the rest again for the gradients
             (Chen et al., 2016, https://arxiv.org/abs/1604.06174).
-        unpadded: whether calls outside training leave padding out of the work; what they return for it is 0 then. On
-            TensorFlow alone, and not under XLA, as the shapes depend on the values.
+        unpadded: whether calls leave padding out of the work; what they return for it is 0 then. On TensorFlow alone,
+            and not under XLA, as the shapes depend on the values.
     """
 
     def __init__(self, config, **kwargs):
@@ -93,7 +93,7 @@ class BertLayer(ConfiguredLayer):
 
     def pool(self, inputs, training=False, seed=None):
         """The pooled output alone, arguments as in a call; the last block computes no other token's."""
-        layout, outputs, _ = self._run(inputs, training, seed, self.unpadded and not training, positions=[])
+        layout, outputs, _ = self._run(inputs, training, seed, self.unpadded, positions=[])
         return self.pooler(layout.split(outputs[-1])[0])
 
     def encode(self, inputs, training=False, seed=None, return_attention=False, positions=None, unpadded=None):
@@ -110,7 +110,7 @@ class BertLayer(ConfiguredLayer):
             `encoder_outputs`, a list of one [batch, seq, hidden] a block, and with `return_attention`
             `attention_probabilities`, a list of one [batch, heads, seq, seq] a block.
         """
-        unpadded = self.unpadded and not training if unpadded is None else unpadded
+        unpadded = self.unpadded if unpadded is None else unpadded
         layout, outputs, attention_probabilities = self._run(
             inputs, training, seed, unpadded, None if positions is None else [positions])
         if positions is None:
@@ -128,7 +128,7 @@ class BertLayer(ConfiguredLayer):
         word_ids, mask, segment_ids = standardize_inputs(inputs)
         self._check_length(word_ids.shape[1])
         seed = self.dropout_seed(inputs, training, seed)
-        layout = self._layout(mask, inputs, unpadded)
+        layout = self._layout(mask, inputs, unpadded, training)
         x = self.embeddings(layout.lay(word_ids), layout.lay(segment_ids), layout=layout, seed=kernels.fold_in(seed, 0))
         outputs, attention_probabilities = [x], []
         for index, block in enumerate(self.blocks):
@@ -140,11 +140,11 @@ class BertLayer(ConfiguredLayer):
             attention_probabilities.append(probabilities)
         return layout, outputs, attention_probabilities
 
-    def _layout(self, mask, inputs, unpadded):
+    def _layout(self, mask, inputs, unpadded, training):
         settings = self.config.num_attention_heads, self.config.directionality, self.compute_dtype
         if isinstance(inputs, dict) and "pooled_positions" in inputs:
             return PackedLayout(mask, inputs["pooled_positions"], *settings)
-        return (kernels.UnpaddedLayout if unpadded else PaddedLayout)(mask, *settings)
+        return kernels.UnpaddedLayout(mask, *settings, training) if unpadded else PaddedLayout(mask, *settings)
 
     def _check_length(self, length):
         if length is not None and length > self.config.max_position_embeddings:

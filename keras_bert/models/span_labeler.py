@@ -1,7 +1,9 @@
 """`BertSpanLabeler`: where in a text the answer to a question starts and ends."""
 
 import keras
+from keras import ops
 
+from keras_bert.layers import standardize_inputs
 from keras_bert.models.base import BertTask
 
 
@@ -19,7 +21,7 @@ class BertSpanLabeler(BertTask):
         seed: int32 [2], see `BertLayer`.
 
     Returns:
-        dict of `start_logits` and `end_logits`, each [batch, seq], float32; those of padding mean nothing.
+        dict of `start_logits` and `end_logits`, each [batch, seq], float32; -1e9 for padding, where no answer is.
     """
 
     def __init__(self, bert, **kwargs):
@@ -29,5 +31,6 @@ class BertSpanLabeler(BertTask):
 
     def call(self, inputs, training=False, seed=None):
         _, sequence = self.bert(inputs, training=training, seed=seed)
-        logits = self.span(sequence)
+        is_padding = ops.equal(standardize_inputs(inputs)[1], 0)
+        logits = ops.where(ops.expand_dims(is_padding, 2), -1e9, self.span(sequence))
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}

@@ -167,6 +167,7 @@ def _make_model(source, tokenizer, task, steps, arguments):
     if arguments["lora_rank"]:
         bert.enable_lora(arguments["lora_rank"])
     bert.freeze(arguments["freeze_blocks"])
+    bert.unpadded = not compiles()
     model = task.head(bert, task.dropout if arguments["dropout"] is None else arguments["dropout"])
     optimizer = make_optimizer(model, arguments["learning_rate"], steps * arguments["epochs"],
                                arguments["warmup_ratio"], arguments["weight_decay"])
