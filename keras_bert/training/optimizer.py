@@ -52,12 +52,20 @@ class Phased(keras.optimizers.schedules.LearningRateSchedule):
 class AdamW(keras.optimizers.AdamW):
     """Keras's AdamW (Loshchilov and Hutter, 2017) with a fused step for float32 variables on TensorFlow."""
 
-    def apply(self, grads, trainable_variables=None):
+    def _clip_gradients(self, grads):
         # Keras would take the norm to clip by before the rows that occur twice are added up.
-        return super().apply([None if gradient is None else kernels.dense(gradient) for gradient in grads],
-                             trainable_variables)
+        grads = [kernels.dense(gradient) for gradient in grads]
+        if kernels.clip_by_global_norm is None or self.global_clipnorm is None:
+            return super()._clip_gradients(grads)
+        return kernels.clip_by_global_norm(grads, self.global_clipnorm)
+
+    def _apply_weight_decay(self, variables):
+        pass  # `update_step` does
 
     def update_step(self, gradient, variable, learning_rate):
+        if self.weight_decay is not None and self._use_weight_decay(variable):
+            decay = ops.cast(learning_rate * self.weight_decay, variable.dtype)
+            self.assign_sub(variable, ops.multiply(variable, decay))
         if kernels.adam_step is None or keras.backend.standardize_dtype(variable.dtype) != "float32":
             return super().update_step(gradient, variable, learning_rate)
         index = self._get_variable_index(variable)
