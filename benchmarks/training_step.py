@@ -5,14 +5,16 @@
 Once 16 x 128 tokens, all real; once `--batches` of 16 texts of the mix that `texts.py` has, a turn being all of them.
 The same batches for all, as `finetune` makes them, of like length and padded to their longest: the others' own would
 have more padding. Ours trains as `finetune` does, transformers with SDPA and under autocast, KerasHub and the Model
-Garden by `train_on_batch`; XLA compiles each length anew. Last, what the input of the mix takes where nothing trains.
-About two hours a dtype for `base` on two cores.
+Garden by `train_on_batch`; XLA compiles each length anew. Last, what the input of the mix takes where nothing trains,
+and the most memory that the process had, a library's own if `--peers` names one. About two hours a dtype for `base` on
+two cores.
 """
 
 import argparse
 import collections
 import functools
 import os
+import resource
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -20,7 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from peer_models import PACKAGES, config_of, garden_encoder, kerashub_backbone, policy_of, torch_names  # noqa: E402
-from ruler import OURS, compare, describe, finish, forward_cost, installed, report, take_turns  # noqa: E402
+from ruler import OURS, compare, describe, finish, forward_cost, installed, report, resident, take_turns  # noqa: E402
 from texts import CLASSES, ENGLISH, mixed, tokenizer_of  # noqa: E402
 
 from keras_bert.data import TextBatches  # noqa: E402
@@ -137,7 +139,7 @@ def main():
     given = parser.parse_args()
     versions, tokenizer, rows = describe(*PACKAGES), tokenizer_of(ENGLISH), []
     config = config_of(given.size, vocab_size=len(tokenizer.vocabulary))
-    texts = mixed_texts(tokenizer, given.batches)
+    texts, before = mixed_texts(tokenizer, given.batches), resident()
     workloads = {f"{BATCH} x {LENGTH} tokens": full_batch(config),
                  f"{given.batches} x {BATCH} texts": real_batches(texts)}
     for dtype in given.dtypes.split(","):
@@ -148,6 +150,9 @@ def main():
     seconds = take_turns({"input": lambda: collections.deque(epoch, maxlen=0)}, given.turns)["input"]
     rows.append({"batches": "input alone", "milliseconds": 1000 * seconds})
     print(f"\nthe input of {given.batches} x {BATCH} texts, with no training: {1000 * seconds:.0f} ms")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    rows.append({"batches": "all", "before_mb": before / 1e6, "most_mb": most / 1e6})
+    print(f"most memory: {most / 1e6:,.0f} MB, of which {before / 1e6:,.0f} TensorFlow and the texts")
     finish("training_step", versions, given, rows)
 
 
