@@ -136,7 +136,7 @@ def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
     loaded = FineTuned.load(tmp_path / "out")
     for got, wanted in zip(loaded.predict(texts, top_k=2), answers, strict=True):
         assert got.labels == wanted.labels
-        assert got.scores == pytest.approx(wanted.scores, abs=1e-7)  # TensorFlow optimizes for the shapes it meets first
+        assert got.scores == pytest.approx(wanted.scores, abs=1e-7)  # TensorFlow optimizes for the shapes it meets
     assert loaded.predict([]) == []
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "README.md", "attention.png", "bert_config.json", "calibration.png", "confusions.png", "labels.json",

@@ -95,8 +95,8 @@ class UnpaddedLayout:
         probabilities = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + self._bias)
         return self._join(tf.matmul(dropout(probabilities), value)), probabilities
 
-    # From [tokens, hidden] to [rows, heads, length, hidden / heads] and back. The gradient of each is the other: what is
-    # gathered twice goes to places without a token, whose gradient is 0. TensorFlow's own would add up all of them.
+    # From [tokens, hidden] to [rows, heads, length, hidden / heads] and back. The gradient of each is the other: what
+    # is gathered twice goes to places without a token, whose gradient is 0. TensorFlow's own would add up all of them.
     def _split_heads(self, x):
         return tf.gather(tf.reshape(x, [-1, x.shape[1] // self._heads]), self._to_rows), self._join
 
