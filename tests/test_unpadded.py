@@ -81,9 +81,11 @@ def test_gradients(bert, training):
 
     @tf.function
     def gradients(unpadded):
+        bert.unpadded = unpadded
         with tf.GradientTape() as tape:
-            outputs = bert.encode(inputs, training=training, unpadded=unpadded)
+            outputs = bert.encode(inputs, training=training)
             loss = tf.reduce_sum(outputs["sequence_output"] * weights) + tf.reduce_sum(outputs["pooled_output"])
+            loss += tf.reduce_sum(bert.pool(inputs, training=training))
         return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, bert.trainable_variables)]
 
     for variable, got, wanted in zip(bert.trainable_variables, gradients(True), gradients(False), strict=True):
