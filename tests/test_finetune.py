@@ -15,6 +15,7 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
 from keras_bert.training import FineTuned, WarmupDecay, finetune, make_optimizer
+from keras_bert.training.optimizer import AdamW
 
 from conftest import TINY, random_inputs, randomize
 
@@ -126,6 +127,7 @@ def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
     assert metrics["accuracy"] == 1.0
     assert len(metrics["history"]["val_accuracy"]) == 30
     texts = ["play my song", "light off", "what time is it", ""]
+    model.model.predict_function = None  # traced anew, as of the loaded: rounding depends on the shapes that came first
     answers = model.predict(texts, top_k=2)
     assert answers[1].label == "light"
     assert all(sum(answer.scores) == pytest.approx(1, abs=1e-6) and answer.scores == sorted(answer.scores, reverse=True)
@@ -134,13 +136,27 @@ def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
             io.BytesIO(file.read("model.weights.h5"))) as weights:
         assert "optimizer" not in weights
     loaded = FineTuned.load(tmp_path / "out")
-    for got, wanted in zip(loaded.predict(texts, top_k=2), answers, strict=True):
-        assert got.labels == wanted.labels
-        assert got.scores == pytest.approx(wanted.scores, abs=1e-7)  # TensorFlow optimizes for the shapes it meets
+    assert loaded.predict(texts, top_k=2) == answers
     assert loaded.predict([]) == []
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "README.md", "attention.png", "bert_config.json", "calibration.png", "confusions.png", "labels.json",
         "learning_curves.png", "metrics.json", "model.keras", "settings.json", "tokenizer_config.json", "vocab.txt"]
+
+
+@pytest.mark.parametrize("option", [{"loss_scale_factor": 2.0}, {"global_clipnorm": 0.0}])
+def test_rows_of_gradients_with_any_option_of_keras(option):
+    """A lookup's gradient is a list of rows; options that change nothing here leave the step as it is."""
+    def step(**options):
+        table = keras.Variable(np.ones((5, 3), np.float32))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table.value, [1, 1, 2]))
+        gradient = tape.gradient(loss, table.value)
+        optimizer = AdamW(0.1, **options)
+        optimizer.build([table])
+        optimizer.apply([gradient])
+        return table.numpy()
+
+    np.testing.assert_allclose(step(**option), step(), rtol=0, atol=1e-6)  # Adam's epsilon counts double
 
 
 def test_same_seed_same_model(tmp_path, pretrained, intents):

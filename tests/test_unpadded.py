@@ -70,8 +70,8 @@ def test_masks_with_holes(seed):
     assert_same_outputs(bert, inputs)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_gradients(bert, training):
+@pytest.mark.parametrize(("training", "recompute"), [(False, False), (True, False), (True, True)])
+def test_gradients(bert, training, recompute):
     """The gradients of training are our own; without dropout they are those of any call."""
     bert = BertLayer(dataclasses.replace(bert.config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
     randomize(bert)
@@ -81,7 +81,7 @@ def test_gradients(bert, training):
 
     @tf.function
     def gradients(unpadded):
-        bert.unpadded = unpadded
+        bert.unpadded, bert.recompute = unpadded, recompute and unpadded
         with tf.GradientTape() as tape:
             outputs = bert.encode(inputs, training=training)
             loss = tf.reduce_sum(outputs["sequence_output"] * weights) + tf.reduce_sum(outputs["pooled_output"])

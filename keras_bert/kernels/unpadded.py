@@ -90,7 +90,7 @@ class UnpaddedLayout:
 
     def attend(self, query, key, value, places=None, dropout=lambda probabilities: probabilities):
         if places is not None:
-            return self._attend_once(query, key, value, dropout), None
+            return self._attend_once(query, key, value, dropout)
         query, key, value = map(self._split, (query, key, value))
         probabilities = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + self._bias)
         return self._join(tf.matmul(dropout(probabilities), value)), probabilities
@@ -108,14 +108,15 @@ class UnpaddedLayout:
         return tf.reshape(tf.gather(tf.reshape(x, [-1, size]), self._from_rows), [-1, self._heads * size]), gradient
 
     def _attend_once(self, query, key, value, dropout):
-        """Attention of one token a text, query [batch, hidden]: the tokens of a text against the one query of it."""
+        """Attention of one token a text, query [batch, hidden]: the tokens of a text against the one query of it. Its
+        probabilities are [tokens, heads]."""
         by_head = [-1, self._heads, query.shape[1] // self._heads]
         scores = tf.reduce_sum(tf.reshape(tf.gather(query, self._text) * key, by_head), axis=2)  # [tokens, heads]
         scores = tf.where(self._seen[:, None], tf.cast(scores, tf.float32), -1e9)
         weights = tf.exp(scores - tf.gather(tf.math.segment_max(scores, self._text), self._text))
         weights /= tf.gather(tf.math.segment_sum(weights, self._text), self._text)
         values = tf.reshape(value, by_head) * tf.cast(dropout(weights), value.dtype)[:, :, None]
-        return tf.math.segment_sum(tf.reshape(values, tf.shape(value)), self._text)
+        return tf.math.segment_sum(tf.reshape(values, tf.shape(value)), self._text), weights
 
 
 def pack(lengths, width):

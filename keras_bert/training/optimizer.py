@@ -52,10 +52,13 @@ class Phased(keras.optimizers.schedules.LearningRateSchedule):
 class AdamW(keras.optimizers.AdamW):
     """Keras's AdamW (Loshchilov and Hutter, 2017) with a fused step for float32 variables on TensorFlow."""
 
-    def _clip_gradients(self, grads):
+    def apply(self, grads, trainable_variables=None):
         # Keras would take the norm to clip by before the rows that occur twice are added up.
-        grads = [kernels.dense(gradient) for gradient in grads]
-        if kernels.clip_by_global_norm is None or self.global_clipnorm is None:
+        return super().apply([None if gradient is None else kernels.dense(gradient) for gradient in grads],
+                             trainable_variables)
+
+    def _clip_gradients(self, grads):
+        if kernels.clip_by_global_norm is None or not self.global_clipnorm:
             return super()._clip_gradients(grads)
         return kernels.clip_by_global_norm(grads, self.global_clipnorm)
 
