@@ -96,6 +96,19 @@ def assert_parity(name, model, inputs, keys, loss, labels, **config):
     assert float(loss(outputs)) == pytest.approx(wanted.loss.item(), abs=5e-6)
 
 
+def test_starts_as_transformers():
+    """Deviation and fourth moment of a normal distribution, each to four standard errors of 160,000 draws."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    keras.utils.set_random_seed(0)
+    theirs = transformers.BertForSequenceClassification(transformers.BertConfig(**TINY.to_dict(), num_labels=10_000))
+    ours = models.BertClassifier(BertLayer(TINY), 10_000)
+    for kernel in (theirs.classifier.weight.detach().numpy(), numpy(ours.classifier.kernel)):
+        drawn = kernel / TINY.initializer_range
+        assert drawn.std() == pytest.approx(1, abs=0.007)
+        assert np.mean(drawn**4) == pytest.approx(3, abs=0.1)
+
+
 def test_sequence_classification():
     labels = np.array([2, 0, 1, 1])
     assert_parity("BertForSequenceClassification", models.BertClassifier(BertLayer(TINY), 3), INPUTS, ["logits"],

@@ -33,11 +33,12 @@ if BACKEND == "tensorflow":
         return seed
 
     def adam_step(variable, momentum, velocity, gradient, step, learning_rate, beta_1, beta_2, epsilon):
-        """One step of Adam in one pass over memory; Keras's own takes several. The arithmetic is the same."""
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle, m=momentum.handle, v=velocity.handle,
-            beta1_power=tf.pow(beta_1, step), beta2_power=tf.pow(beta_2, step), lr=learning_rate, beta1=beta_1,
-            beta2=beta_2, epsilon=epsilon, grad=gradient)
+        """One step of Adam in one pass over memory, float32; several operations would take several."""
+        step = tf.cast(step, tf.float32)
+        left_1, left_2 = tf.pow(beta_1, step), tf.pow(beta_2, step)
+        tf.raw_ops.ResourceApplyAdam(  # which adds its epsilon to the moment before the bias is corrected
+            var=variable.handle, m=momentum.handle, v=velocity.handle, beta1_power=left_1, beta2_power=left_2,
+            lr=learning_rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon * tf.sqrt(1 - left_2), grad=gradient)
 
     def clip_by_global_norm(gradients, norm):
         """The gradients, whose norm takes one pass over memory; Keras's own takes two. The arithmetic is the same."""

@@ -24,10 +24,11 @@ class BertTask(keras.Model):
         return load_pretrained(name, cls, **kwargs)
 
     def make_dense(self, name, width):
-        """A dense layer for logits: float32, whatever the encoder computes in."""
+        """A dense layer for logits: float32, whatever the encoder computes in. Its kernel is drawn from a whole normal
+        distribution, as transformers' heads: that of a truncated one is 12% smaller, and learns more slowly at first."""
         return keras.layers.Dense(
             width, dtype="float32", name=name,
-            kernel_initializer=keras.initializers.TruncatedNormal(stddev=self.bert.config.initializer_range))
+            kernel_initializer=keras.initializers.RandomNormal(stddev=self.bert.config.initializer_range))
 
     def build(self, *_):
         for layer in self.layers:

@@ -48,9 +48,24 @@ class Phased(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
 
+class _Adam:
+    def _adam(self, gradient, variable):
+        """The direction of a step, its moments brought up to date (Kingma and Ba, 2014, algorithm 1)."""
+        index = self._get_variable_index(variable)
+        momentum, velocity = self._momentums[index], self._velocities[index]
+        gradient, step = ops.cast(gradient, variable.dtype), ops.cast(self.iterations + 1, variable.dtype)
+        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
+        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
+        mean = ops.divide(momentum, 1 - ops.power(ops.cast(self.beta_1, step.dtype), step))
+        deviation = ops.sqrt(ops.divide(velocity, 1 - ops.power(ops.cast(self.beta_2, step.dtype), step)))
+        return mean / (deviation + self.epsilon)
+
+
 @keras.saving.register_keras_serializable("keras_bert")
-class AdamW(keras.optimizers.AdamW):
-    """Keras's AdamW (Loshchilov and Hutter, 2017) with a fused step for float32 variables on TensorFlow."""
+class AdamW(_Adam, keras.optimizers.AdamW):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2017), fused for float32 variables on TensorFlow. Unlike
+    in Keras's, epsilon is added to moments whose bias is corrected, as in Adam's paper and PyTorch: in Keras's it
+    weighs 30 times as much in the first step, twice as much after 300."""
 
     def apply(self, grads, trainable_variables=None):
         # Keras would take the norm to clip by before the rows that occur twice are added up.
@@ -66,20 +81,19 @@ class AdamW(keras.optimizers.AdamW):
         pass  # `update_step` does
 
     def update_step(self, gradient, variable, learning_rate):
+        learning_rate = ops.cast(learning_rate, variable.dtype)
         if self.weight_decay is not None and self._use_weight_decay(variable):
-            decay = ops.cast(learning_rate * self.weight_decay, variable.dtype)
-            self.assign_sub(variable, ops.multiply(variable, decay))
+            self.assign_sub(variable, ops.multiply(variable, learning_rate * self.weight_decay))
         if kernels.adam_step is None or keras.backend.standardize_dtype(variable.dtype) != "float32":
-            return super().update_step(gradient, variable, learning_rate)
-        index = self._get_variable_index(variable)
-        kernels.adam_step(
-            variable, self._momentums[index], self._velocities[index], gradient,
-            ops.cast(self.iterations + 1, "float32"), ops.cast(learning_rate, "float32"), self.beta_1, self.beta_2,
-            self.epsilon)
+            self.assign_sub(variable, learning_rate * self._adam(gradient, variable))
+        else:
+            index = self._get_variable_index(variable)
+            kernels.adam_step(variable, self._momentums[index], self._velocities[index], gradient, self.iterations + 1,
+                              learning_rate, self.beta_1, self.beta_2, self.epsilon)
 
 
 @keras.saving.register_keras_serializable("keras_bert")
-class Lamb(keras.optimizers.Lamb):
+class Lamb(_Adam, keras.optimizers.Lamb):
     """LAMB (You et al., 2019, https://arxiv.org/abs/1904.00962): a step is as long as its variable. Unlike in
     Keras's, the weight decay is a part of the step whose length is measured, as in the paper, and what does not decay
     takes Adam's step."""
@@ -88,22 +102,14 @@ class Lamb(keras.optimizers.Lamb):
         pass
 
     def update_step(self, gradient, variable, learning_rate):
-        index = self._get_variable_index(variable)
-        momentum, velocity = self._momentums[index], self._velocities[index]
-        learning_rate, gradient = ops.cast(learning_rate, variable.dtype), ops.cast(gradient, variable.dtype)
-        step = ops.cast(self.iterations + 1, variable.dtype)
-        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
-        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
-        mean = ops.divide(momentum, 1 - ops.power(ops.cast(self.beta_1, step.dtype), step))
-        deviation = ops.sqrt(ops.divide(velocity, 1 - ops.power(ops.cast(self.beta_2, step.dtype), step)))
-        update = mean / (deviation + self.epsilon)
+        update = self._adam(gradient, variable)
         if self._use_weight_decay(variable):
             value = ops.convert_to_tensor(variable)
             update += self.weight_decay * value
             length, wanted = ops.norm(update), ops.norm(value)
             has_both = ops.logical_and(length > 0, wanted > 0)
             update *= ops.where(has_both, wanted / ops.where(has_both, length, 1.0), 1.0)
-        self.assign_sub(variable, learning_rate * update)
+        self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * update)
 
 
 class _Summed:
