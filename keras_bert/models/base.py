@@ -25,7 +25,7 @@ class BertTask(keras.Model):
 
     def make_dense(self, name, width):
         """A dense layer for logits: float32, whatever the encoder computes in. Its kernel is drawn from a whole normal
-        distribution, as transformers' heads: that of a truncated one is 12% smaller, and learns more slowly at first."""
+        distribution, as transformers' heads: those of a truncated one are 12% smaller, and learn slower."""
         return keras.layers.Dense(
             width, dtype="float32", name=name,
             kernel_initializer=keras.initializers.RandomNormal(stddev=self.bert.config.initializer_range))
