@@ -5,7 +5,7 @@
 A model of strings in float32: ours the raw-text SavedModel; KerasHub's a preset; the others the encoder with a fast
 tokenizer, transformers its own, ONNX Runtime and OpenVINO that of `tokenizers`. The seconds are of the imports, of the
 loading, and of the first answer, to one question; the memory is the most that the process had after 20 batches of
-32 x 128 tokens. The processes take turns; the files lie in the page cache. About ten minutes for `base` on two cores.
+32 x 128 tokens. The processes take turns; the files lie in the page cache. About 25 minutes for `base` on two cores.
 """
 
 import argparse
