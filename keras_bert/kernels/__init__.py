@@ -33,7 +33,7 @@ if BACKEND == "tensorflow":
         return seed
 
     def adam_step(variable, momentum, velocity, gradient, step, learning_rate, beta_1, beta_2, epsilon):
-        """One step of Adam in one pass over memory, float32; several operations would take several."""
+        """One step of Adam, float32, in one pass over memory, where operations one by one take several."""
         step = tf.cast(step, tf.float32)
         left_1, left_2 = tf.pow(beta_1, step), tf.pow(beta_2, step)
         tf.raw_ops.ResourceApplyAdam(  # which adds its epsilon to the moment before the bias is corrected
