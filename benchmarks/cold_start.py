@@ -2,10 +2,11 @@
 
     python benchmarks/cold_start.py [--size=base --turns=5 --peers=NAME,…]
 
-A model of strings in float32: ours the raw-text SavedModel; KerasHub's a preset; the others the encoder with a fast
-tokenizer, transformers its own, ONNX Runtime and OpenVINO that of `tokenizers`. The seconds are of the imports, of the
-loading, and of the first answer, to one question; the memory is the most that the process had after 20 batches of
-32 x 128 tokens. The processes take turns; the files lie in the page cache. About 25 minutes for `base` on two cores.
+A model of strings in float32: ours the raw-text SavedModel, by `tf.saved_model.load` and as `keras-bert predict` and
+`serve` read it; KerasHub's a preset; the others the encoder with a fast tokenizer, transformers its own, ONNX Runtime
+and OpenVINO that of `tokenizers`. The seconds are of the imports, of the loading, and of the first answer, to one
+question; the memory is the most that the process had after 20 batches of 32 x 128 tokens. The processes take turns; the
+files lie in the page cache. About 25 minutes for `base` on two cores.
 """
 
 import argparse
@@ -41,7 +42,7 @@ def write(name, source, tokenizer, folder):
         tokenizer: its `BertTokenizer`.
     """
     next(LIBRARIES[name](folder))  # its imports, which fail where it is not installed
-    if name == OURS:
+    if name.startswith(OURS):
         export_text_model(load_pretrained(source), tokenizer, folder)
     elif name == "kerashub":
         convert(source, folder, "kerashub", allow_inexact=True)  # its gelu is the tanh form

@@ -28,6 +28,18 @@ def ours(folder):
     yield lambda texts: model(tf.constant(texts))["pooled_output"].numpy()
 
 
+def as_served(folder):
+    """The same files as `keras-bert predict` and `serve` read them."""
+    import numpy as np
+
+    from keras_bert.serving.artifact import Artifact
+
+    yield
+    artifact = Artifact(folder, threads=0)
+    column, = artifact.signatures["serving_default"].inputs
+    yield lambda texts: artifact.run("serving_default", [{column: np.array([text.encode() for text in texts], object)}])
+
+
 def pytorch(folder):
     import torch
     from transformers import BertModel, BertTokenizerFast
@@ -86,8 +98,8 @@ def kerashub(folder):
     yield lambda texts: backbone.predict_on_batch(preprocessor(texts))
 
 
-LIBRARIES = {"keras_bert": ours, "transformers": pytorch, "onnxruntime": onnxruntime, "onnxruntime-int8": onnxruntime,
-             "openvino": openvino, "kerashub": kerashub}
+LIBRARIES = {"keras_bert": ours, "keras_bert-served": as_served, "transformers": pytorch, "onnxruntime": onnxruntime,
+             "onnxruntime-int8": onnxruntime, "openvino": openvino, "kerashub": kerashub}
 
 
 def start(name, folder):
