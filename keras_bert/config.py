@@ -69,8 +69,8 @@ class BertConfig:
         attention_probs_dropout_prob: dropout of the attention probabilities, in [0, 1).
         max_position_embeddings: the longest sequence.
         type_vocab_size: number of segment types.
-        initializer_range: standard deviation of the initial kernels and tables: of the encoder's a normal distribution
-            truncated at two of it, of the heads' a whole one.
+        initializer_range: standard deviation of the normal distribution that kernels and tables start from; that of the
+            encoder is truncated at two deviations, that of the heads is not.
         layer_norm_eps: epsilon of every layer normalisation.
         pad_token_id: id of [PAD].
         directionality: `bidi`; `ltr` and `rtl` hide from each token what comes after it or before it, for the paper's
