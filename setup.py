@@ -60,7 +60,7 @@ setup(
         "parquet": PARQUET,
         "serve": SERVE,
         "ray": [*SERVE, *RAY],
-        "all": [*TEXT, *HUB, *GARDEN, *REPORT, *TASKS, *SERVE],
+        "all": [*TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],
         "docs": DOCS,
         "bench": BENCH,

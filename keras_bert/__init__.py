@@ -4,10 +4,15 @@ Names are imported when first used, so that `import keras_bert` and the command 
 """
 
 import importlib.metadata
+import pathlib
 
 from keras_bert.lazy import importer
 
 __version__ = "0.1.0"
+
+# A wheel holds `keras_bert.export` inside the package; in a checkout it is the top-level folder export/.
+if not pathlib.Path(__file__).with_name("export").exists():
+    __path__.append(str(pathlib.Path(__file__).parents[1]))
 
 _HOMES = {
     "BertClassifier": "keras_bert.models",

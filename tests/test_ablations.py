@@ -10,7 +10,6 @@ import pytest
 from keras.ops import convert_to_numpy as numpy
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("orbit")
 pytest.importorskip("seqeval")
 
 import ablations

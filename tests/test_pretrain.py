@@ -7,8 +7,6 @@ import keras
 import numpy as np
 import pytest
 
-pytest.importorskip("orbit")
-
 from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("jax")
-pytest.importorskip("orbit")
 
 from test_pretrain import CONFIG, write_examples
 

@@ -12,8 +12,6 @@ import time
 import numpy as np
 import pytest
 
-pytest.importorskip("orbit")
-
 from test_pretrain import CONFIG, write_examples
 
 from keras_bert.models import BertPretrainer

@@ -43,7 +43,7 @@ MAY_IMPORT_LIBRARIES = {
     "convert": {"tensorflow"},  # for the formats that are TensorFlow's, when they are read
     "data": {"tensorflow"},
     "tasks": {"tensorflow"},  # for the tokenizer in the graph, which knows where pieces come from
-    "training": {"tensorflow", "jax", "orbit"},  # the latter two for the steps of pretraining
+    "training": {"tensorflow", "jax"},  # JAX for the steps of pretraining
     "serving": {"tensorflow", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client", "ray"},
 }
 

@@ -132,10 +132,8 @@ def _trainer_kind(strategy, model_parallel):
         from keras_bert.training.pretraining_jax import JaxTrainer
 
         return functools.partial(JaxTrainer, model_parallel=model_parallel)
-    try:
-        from keras_bert.training.pretraining_loop import PretrainingTrainer, make_strategy
-    except ImportError:
-        raise InputError('pretraining on TensorFlow needs orbit: pip install "keras-bert-hub[garden]"') from None
+    from keras_bert.training.pretraining_loop import PretrainingTrainer, make_strategy
+
     return functools.partial(PretrainingTrainer, strategy=make_strategy(strategy))
 
 

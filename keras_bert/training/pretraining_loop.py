@@ -1,15 +1,14 @@
-"""The steps of pretraining over `tf.distribute`: orbit's loop, our step."""
+"""The steps of pretraining over `tf.distribute`."""
 
 import itertools
 
-import orbit
 import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.training.objective import with_own_dropout
 
 
-class PretrainingTrainer(orbit.StandardTrainer):
+class PretrainingTrainer:
     """Trains a `BertPretrainer`; the gradient of a global batch is the same however many devices share it.
 
     Args:
@@ -20,7 +19,6 @@ class PretrainingTrainer(orbit.StandardTrainer):
     """
 
     def __init__(self, make, objective, accumulate=1, strategy=None):
-        super().__init__(None)
         self.objective = objective
         self.accumulate = accumulate
         self.strategy = strategy or tf.distribute.get_strategy()
@@ -56,14 +54,16 @@ class PretrainingTrainer(orbit.StandardTrainer):
             batches: function of a step, a shard and the number of shards, see `PretrainingInput.batches`.
             step: the first one.
         """
-        self.train_dataset = self._distributed(batches, step)
+        self._batches = iter(self._distributed(batches, step))
 
     def train(self, steps):
         """Trains for some steps."""
-        super().train(tf.constant(steps))
+        self._train(self._batches, tf.constant(steps))
 
-    def train_step(self, iterator):
-        self.strategy.run(self._replica_step, args=(next(iterator),))
+    @tf.function
+    def _train(self, batches, steps):
+        for _ in tf.range(steps):
+            self.strategy.run(self._replica_step, args=(next(batches),))
 
     def scores(self):
         """The scores of all steps since `reset`, see `Objective.scores`."""
