@@ -1,7 +1,9 @@
 """What the tests share: a tiny encoder, MiniLM, and the folder of real data."""
 
+import functools
 import os
 import pathlib
+import shutil
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -60,12 +62,7 @@ def pretrained(tmp_path, bert):
 @pytest.fixture
 def intents(tmp_path):
     """A training and a validation file of two intents."""
-    rows = [("play some music", "music"), ("play a song please", "music"), ("turn on the light", "light"),
-            ("turn the lamp off", "light")]
-    for split in ("train", "valid"):
-        lines = ["text\tlabel", *("\t".join(row) for row in rows)]
-        (tmp_path / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-    return tmp_path / "train.tsv", tmp_path / "valid.tsv"
+    return write_intents(tmp_path)
 
 
 @pytest.fixture
@@ -89,11 +86,61 @@ def run(capsys, run_cli):
     return call
 
 
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory):
+    """A folder that `finetune` wrote, for tests that leave it as it is."""
+    from keras_bert.layers import BertLayer
+    from keras_bert.training import finetune
+
+    folder = tmp_path_factory.mktemp("trained")
+    train, valid = write_intents(folder)
+    pretrained = write_huggingface(folder / "pretrained", randomize(BertLayer(TINY)))
+    finetune(train, valid, pretrained, folder / "trained", epochs=1, batch_size=2)
+    return folder / "trained"
+
+
 @pytest.fixture
-def trained(run, intents, pretrained, tmp_path):
-    """A folder that `finetune` wrote."""
-    assert run(*finetune_command(intents, pretrained, tmp_path / "trained"))[0] == 0
-    return tmp_path / "trained"
+def trained(trained_once, tmp_path):
+    """A folder that `finetune` wrote, of the test's own."""
+    return pathlib.Path(shutil.copytree(trained_once, tmp_path / "trained"))
+
+
+@pytest.fixture(scope="session")
+def source():
+    """The encoder of `exported`."""
+    from keras_bert.layers import BertLayer
+
+    return randomize(BertLayer(TINY))
+
+
+@pytest.fixture(scope="session")
+def exported(source, tmp_path_factory):
+    """Function of the options of `export_encoder` that returns the path of an encoder exported with them, once."""
+    import tensorflow as tf
+
+    from keras_bert.export import export_encoder
+
+    folder = tmp_path_factory.mktemp("exported")
+
+    @functools.cache
+    def export(**options):
+        path = folder / ("-".join(map(str, sum(options.items(), ()))) or "plain")
+        tf.random.set_seed(7)  # must not reach the exported dropout
+        export_encoder(source, path, BertTokenizer(TINY_VOCABULARY), **options)
+        tf.random.set_seed(None)
+        return path
+
+    return export
+
+
+def write_intents(folder):
+    """Writes a training and a validation file of two intents; returns their paths."""
+    rows = [("play some music", "music"), ("play a song please", "music"), ("turn on the light", "light"),
+            ("turn the lamp off", "light")]
+    for split in ("train", "valid"):
+        lines = ["text\tlabel", *("\t".join(row) for row in rows)]
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return folder / "train.tsv", folder / "valid.tsv"
 
 
 def finetune_command(intents, pretrained, output, *more):

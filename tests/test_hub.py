@@ -11,26 +11,16 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.export import export_encoder
 from keras_bert.hub import HubLayer
-from keras_bert.layers import BertLayer
-from keras_bert.text import BertTokenizer
 
-from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
+from conftest import TINY_VOCABULARY, random_inputs
 
 HERE = pathlib.Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def source():
-    return randomize(BertLayer(TINY))
-
-
-@pytest.fixture(scope="module")
-def path(source, tmp_path_factory):
-    path = tmp_path_factory.mktemp("hub") / "encoder"
-    export_encoder(source, path, BertTokenizer(TINY_VOCABULARY))
-    return str(path)
+def path(exported):
+    return str(exported())
 
 
 def classifier(path):

@@ -189,15 +189,14 @@ def test_truncation_of_four():
     assert [int(kept[0]) for kept in waterfall(lengths, 11)] == [1, 9, 1, 0]
 
 
-def test_it_chains_with_encoders(tmp_path, bert, tokenizer):
-    export_encoder(bert, tmp_path / "encoder", tokenizer)
+def test_it_chains_with_encoders(tmp_path, source, exported, tokenizer):
     export_preprocessor(tokenizer, tmp_path / "preprocessor", seq_length=12)
-    preprocessor, encoder = (tf.saved_model.load(str(tmp_path / name)) for name in ("preprocessor", "encoder"))
+    preprocessor, encoder = (tf.saved_model.load(str(path)) for path in (tmp_path / "preprocessor", exported()))
     texts = ["play some music!", "", "turn the lamp on please " * 9]
-    wanted, _ = bert(tokenizer(texts, max_length=12))
+    wanted, _ = source(tokenizer(texts, max_length=12))
     np.testing.assert_allclose(encoder(preprocessor(texts))["pooled_output"], wanted, atol=2e-6)
     pair = [preprocessor.tokenize(part) for part in (texts, texts[::-1])]
-    wanted, _ = bert(tokenizer(texts, texts[::-1], max_length=9))
+    wanted, _ = source(tokenizer(texts, texts[::-1], max_length=9))
     got = encoder(preprocessor.bert_pack_inputs(pair, seq_length=9))["pooled_output"]
     np.testing.assert_allclose(got, wanted, atol=2e-6)
 

@@ -8,12 +8,11 @@ import tensorflow as tf
 
 from keras_bert import cli
 from keras_bert.errors import InputError
-from keras_bert.export import encoder_checks, export_encoder, preprocessor_checks
+from keras_bert.export import encoder_checks, preprocessor_checks
 from keras_bert.export.checking import FAILED, NOT_APPLICABLE, PASSED
 from keras_bert.export.verify import verify
-from keras_bert.layers import BertLayer
 
-from conftest import TINY, TINY_VOCABULARY, randomize
+from conftest import TINY_VOCABULARY
 
 WITHOUT_TRAINING = [(1, PASSED), (1, PASSED), (2, PASSED), (3, PASSED), (5, NOT_APPLICABLE), (6, NOT_APPLICABLE),
                     (7, PASSED), (8, PASSED), (9, PASSED), (10, PASSED), (11, NOT_APPLICABLE)]
@@ -26,10 +25,8 @@ def statuses(path):
 
 @pytest.mark.parametrize("options,expected", [({}, COMPLETE), ({"jit_compile": True}, COMPLETE),
                                               ({"dtype": "bfloat16"}, WITHOUT_TRAINING)])
-def test_ours_pass(tmp_path, tokenizer, options, expected):
-    pytest.importorskip("tensorflow_hub")
-    export_encoder(randomize(BertLayer(TINY)), tmp_path / "encoder", tokenizer, **options)
-    assert statuses(tmp_path / "encoder") == expected
+def test_ours_pass(exported, options, expected):
+    assert statuses(exported(**options)) == expected
 
 
 def test_the_gardens_passes(tmp_path):
