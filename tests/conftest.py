@@ -1,5 +1,6 @@
 """What the tests share: a tiny encoder, MiniLM, and the folder of real data."""
 
+import importlib
 import os
 import pathlib
 
@@ -7,6 +8,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import keras
 import numpy as np
 import pytest
 
@@ -24,6 +26,28 @@ TINY_VOCABULARY += [f"[unused{i}]" for i in range(TINY.vocab_size - len(TINY_VOC
 DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
 
 needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"needs the real data in {DATA} (KERAS_BERT_DATA)")
+
+
+class Peer:
+    """A module of a library that tests compare with, imported when it is first used.
+
+    Test modules that hold one can be collected without the library; a test that uses it then fails with ImportError.
+    """
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, attribute):
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Deselects tests marked for another Keras backend."""
+    def runs(item):
+        return all(mark.args[0] == keras.backend.backend() for mark in item.iter_markers("backend"))
+
+    config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
+    items[:] = filter(runs, items)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_hub as hub
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from keras_bert.export import export_encoder
@@ -28,7 +29,6 @@ def exports(tmp_path_factory):
 
 
 def hub_layer(path, **kwargs):
-    hub = pytest.importorskip("tensorflow_hub")
     return hub.KerasLayer(path, **kwargs)
 
 

@@ -27,14 +27,14 @@ def statuses(path):
 @pytest.mark.parametrize("options,expected", [({}, COMPLETE), ({"jit_compile": True}, COMPLETE),
                                               ({"dtype": "bfloat16"}, WITHOUT_TRAINING)])
 def test_ours_pass(tmp_path, tokenizer, options, expected):
-    pytest.importorskip("tensorflow_hub")
     export_encoder(randomize(BertLayer(TINY)), tmp_path / "encoder", tokenizer, **options)
     assert statuses(tmp_path / "encoder") == expected
 
 
+@pytest.mark.peers
 def test_the_gardens_passes(tmp_path):
-    exporter = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
     from official.legacy.bert import configs
+    from official.nlp.tools import export_tfhub_lib as exporter
 
     config = configs.BertConfig(60, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32)
     _, pretrainer = exporter._create_model(bert_config=config, encoder_config=None, with_mlm=True)
@@ -114,7 +114,6 @@ def broken(tmp_path):
 
 
 def test_the_least_encoder_passes(broken):
-    pytest.importorskip("tensorflow_hub")
     assert statuses(broken(None)) == COMPLETE
 
 
