@@ -1,6 +1,7 @@
 """What the tests share: a tiny encoder, MiniLM, and the folder of real data."""
 
 import functools
+import importlib
 import os
 import pathlib
 import shutil
@@ -26,6 +27,30 @@ TINY_VOCABULARY += [f"[unused{i}]" for i in range(TINY.vocab_size - len(TINY_VOC
 DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
 
 needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"needs the real data in {DATA} (KERAS_BERT_DATA)")
+
+
+class Peer:
+    """A module of a library that tests compare with, imported when it is first used.
+
+    Test modules that hold one can be collected without the library; a test that uses it then fails with ImportError.
+    """
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, attribute):
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Deselects tests marked for another Keras backend."""
+    import keras  # not above: keras_bert comes before TensorFlow, see keras_bert.startup
+
+    def runs(item):
+        return all(mark.args[0] == keras.backend.backend() for mark in item.iter_markers("backend"))
+
+    config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
+    items[:] = filter(runs, items)
 
 
 @pytest.fixture

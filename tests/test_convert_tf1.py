@@ -35,9 +35,12 @@ def pytorch_name(name):
     return name.removesuffix(".kernel") + ".weight" if name.endswith((".kernel", "_embeddings")) else name
 
 
+@pytest.mark.peers
 @needs_data
 def test_logits_of_a_genuine_checkpoint():
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     bundle = Bundle(str(CHECKPOINT / "bert_model.ckpt"))
     config = transformers.BertConfig.from_json_file(CHECKPOINT / "bert_config.json")
     theirs = transformers.BertForPreTraining._from_config(config, attn_implementation="eager").eval()

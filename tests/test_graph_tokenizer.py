@@ -70,6 +70,7 @@ def lines():
             for line in path.read_text(encoding="utf-8").split("\n")]
 
 
+@pytest.mark.peers
 @needs_data
 @pytest.mark.parametrize("every", [pytest.param(1, marks=SLOW), 600])
 @pytest.mark.parametrize("name", LOWER_CASE)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_hub as hub
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from keras_bert.hub import HubLayer
@@ -21,7 +22,6 @@ def exports(exported):
 
 
 def hub_layer(path, **kwargs):
-    hub = pytest.importorskip("tensorflow_hub")
     return hub.KerasLayer(path, **kwargs)
 
 

@@ -6,7 +6,9 @@ import tracemalloc
 
 import hypothesis
 import hypothesis.strategies as st
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from keras_bert.data.choices import ChoiceExample, read_choices
 from keras_bert.data.examples import Example, iterate_examples, number, read_examples
@@ -22,9 +24,6 @@ def write(path, content):
 
 
 def write_parquet(path, rows, **options):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     parquet.write_table(pyarrow.Table.from_pylist(rows), path, **options)
     return path
 

@@ -4,7 +4,9 @@ import json
 
 import hypothesis
 import hypothesis.strategies as st
+import pyarrow
 import pytest
+from pyarrow import parquet
 from seqeval.metrics.sequence_labeling import get_entities
 
 from keras_bert.data.tagged import TaggedExample, read_tagged, to_bio
@@ -70,9 +72,6 @@ def test_words_without_tags(tmp_path):
 
 
 def test_rows_of_words_and_tags(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     rows = [{"tokens": ["a", "b"], "tags": ["S-X", "O"]}, {"tokens": [], "tags": []}]
     write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")

@@ -85,10 +85,12 @@ def is_ideograph(code):
 @pytest.fixture(params=GOOGLES, ids=["uncased", "cased"])
 def googles(request):
     """Google's rules and the Model Garden's words."""
-    tokenization = pytest.importorskip("official.nlp.tools.tokenization")
+    from official.nlp.tools import tokenization
+
     return Rules(*request.param), tokenization.BasicTokenizer(do_lower_case=request.param[0]).tokenize
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 37])
 def test_each_character_becomes_what_the_reference_makes_of_it(googles, every):
     rules, reference = googles
@@ -97,6 +99,7 @@ def test_each_character_becomes_what_the_reference_makes_of_it(googles, every):
         assert rules.normalize(text).split() == reference(text), ascii(text)
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("count", [pytest.param(300_000, marks=pytest.mark.slow), 5_000])
 def test_hard_texts_become_the_words_of_the_reference(googles, count):
     rules, reference = googles

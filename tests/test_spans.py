@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from keras_bert.tasks.spans import best_spans, null_score, probabilities
 from keras_bert.tasks.windows import target, tokens_of, windows
@@ -169,7 +170,6 @@ def test_null_score_is_the_lowest_of_the_windows():
 @settings(deadline=None)
 @given(st.lists(st.floats(-1e4, 1e4), max_size=20), st.none() | st.floats(-1e4, 1e4))
 def test_probabilities_are_the_softmax(scores, null):
-    scipy = pytest.importorskip("scipy.special")
     together = [*scores, *([] if null is None else [null])]
-    expected = scipy.softmax(together) if together else []
+    expected = softmax(together) if together else []
     np.testing.assert_allclose(probabilities(np.array(scores, "float64"), null), expected, rtol=1e-12, atol=1e-300)

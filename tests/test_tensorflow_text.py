@@ -4,12 +4,13 @@ import functools
 
 import pytest
 import tensorflow as tf
+import tensorflow_text as tf_text
 from test_graph_tokenizer import real, run
 from test_text import full_tokenizer
 
 from conftest import DATA, needs_data
 
-tf_text = pytest.importorskip("tensorflow_text")
+pytestmark = pytest.mark.peers
 UNCASED, CASED = ("bert-base-uncased", True), ("bert-base-multilingual-cased", False)
 
 

@@ -29,9 +29,10 @@ def test_ours_pass(exported, options, expected):
     assert statuses(exported(**options)) == expected
 
 
+@pytest.mark.peers
 def test_the_gardens_passes(tmp_path):
-    exporter = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
     from official.legacy.bert import configs
+    from official.nlp.tools import export_tfhub_lib as exporter
 
     config = configs.BertConfig(60, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32)
     _, pretrainer = exporter._create_model(bert_config=config, encoder_config=None, with_mlm=True)
@@ -111,7 +112,6 @@ def broken(tmp_path):
 
 
 def test_the_least_encoder_passes(broken):
-    pytest.importorskip("tensorflow_hub")
     assert statuses(broken(None)) == COMPLETE
 
 
