@@ -23,10 +23,12 @@ TINY_VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
                    *"the a i to my is it play some music song stop turn on off light lamp book flight table for two "
                     "please now what time weather today ##s ##ing , . ?".split()]
 TINY_VOCABULARY += [f"[unused{i}]" for i in range(TINY.vocab_size - len(TINY_VOCABULARY))]
-# Real texts and vocabularies, not part of the repository.
-DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
+# Real texts, vocabularies and task data: those of the repository, and another folder of the same layout if one is set.
+REAL = pathlib.Path(__file__).parent / "data/real"
+DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", REAL))
 
-needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"needs the real data in {DATA} (KERAS_BERT_DATA)")
+needs_data = pytest.mark.skipif(DATA == REAL, reason="reads complete data sets: set KERAS_BERT_DATA to a folder with "
+                                                     "them, laid out as tests/data/real")
 
 
 class Peer:

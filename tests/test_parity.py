@@ -12,7 +12,7 @@ from keras_bert.convert.weights import Weights
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
 
-from conftest import DATA, TINY, Peer, needs_data, random_inputs, randomize
+from conftest import REAL, TINY, Peer, random_inputs, randomize
 
 torch, transformers, keras_hub = Peer("torch"), Peer("transformers"), Peer("keras_hub")
 pytestmark = pytest.mark.peers
@@ -20,8 +20,8 @@ on_tensorflow = pytest.mark.backend("tensorflow")
 
 
 def real_texts(tokenizer):
-    """200 texts of 3 to 300 tokens, [CLS] and [SEP] included, twenty of each length: runs of words from WikiText-2."""
-    words = (DATA / "corpora/en/wikitext-2/valid.txt").read_text(encoding="utf-8").split()
+    """200 texts of 3 to 300 tokens, [CLS] and [SEP] included, twenty of each length: runs of words from books."""
+    words = (REAL / "corpora/en/classic_books.txt").read_text(encoding="utf-8").split()
     rng = np.random.default_rng(0)
     lengths = np.repeat(np.linspace(3, 300, 10).astype(int), 20)
     packed = []
@@ -34,7 +34,6 @@ def real_texts(tokenizer):
 
 
 @pytest.mark.slow
-@needs_data
 def test_transformers_on_200_real_texts(minilm, minilm_bert):
     from keras_bert.text import pad
 

@@ -12,7 +12,7 @@ from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.rules import Rules
 from keras_bert.text.unicode14 import ASSIGNED
 
-from conftest import DATA, needs_data
+from conftest import REAL
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 OPTIONS = list(itertools.product([True, False], [True, False], [True, False], ["none", "NFC"]))
@@ -142,12 +142,11 @@ def test_decomposed_korean_becomes_the_same_words(options):
     assert Rules(*options).normalize(decomposed).split() == Rules(*options).normalize(text).split()
 
 
-@needs_data
 @pytest.mark.parametrize("name,lower_case,normalization", [
     ("bert-base-uncased", True, "none"), ("bert-base-chinese", True, "none"), ("koelectra35000", False, "none"),
     ("bert-base-multilingual-cased", False, "none"), ("koelectra35000", True, "NFC")])
 def test_real_vocabularies_choose_their_normalization(name, lower_case, normalization):
-    assert BertTokenizer(DATA / "vocab" / name / "vocab.txt", lower_case).rules == Rules(
+    assert BertTokenizer(REAL / "vocab" / name / "vocab.txt", lower_case).rules == Rules(
         lower_case, lower_case, True, normalization)
 
 

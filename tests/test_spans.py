@@ -15,7 +15,7 @@ from keras_bert.tasks.spans import best_spans, null_score, probabilities
 from keras_bert.tasks.windows import target, tokens_of, windows
 from keras_bert.text import BertTokenizer
 
-from conftest import DATA, TINY_VOCABULARY, needs_data
+from conftest import REAL, TINY_VOCABULARY
 
 SIZES = st.integers(1, 600)
 
@@ -98,15 +98,14 @@ def test_tokens_of_hard_answers(hard_texts, text, answer, tokens):
     assert tokens_of(*hard_texts[text], *answer) == tokens
 
 
-@needs_data
 def test_answers_and_korean_words_are_found_again():
-    tokenizer = BertTokenizer(DATA / "vocab/bert-base-multilingual-cased/vocab.txt", lower_case=False)
-    articles = json.loads((DATA / "qa/xquad/xquad.en.json").read_text(encoding="utf-8"))["data"]
+    tokenizer = BertTokenizer(REAL / "vocab/bert-base-multilingual-cased/vocab.txt", lower_case=False)
+    articles = json.loads((REAL / "qa/xquad/xquad.en.json").read_text(encoding="utf-8"))["data"]
     ranges = {paragraph["context"]: [(answer["answer_start"], answer["answer_start"] + len(answer["text"]))
                                      for qa in paragraph["qas"] for answer in qa["answers"]]
               for article in articles for paragraph in article["paragraphs"]}
-    with open(DATA / "corpora/ko/vue_ko.txt", encoding="utf-8") as file:
-        ranges |= {line: [word.span() for word in re.finditer(r"\S+", line)] for line in file.readlines(100_000)}
+    with open(REAL / "corpora/ko/rust_book_ko.txt", encoding="utf-8") as file:
+        ranges |= {line: [word.span() for word in re.finditer(r"\S+", line)] for line in file}
     wrong = []
     for text, starts, ends in offsets_of(tokenizer, list(ranges)):
         for begin, end in ranges[text]:
@@ -114,7 +113,7 @@ def test_answers_and_korean_words_are_found_again():
             if (found := text[starts[first]:ends[last]]) != text[begin:end]:
                 wrong.append((found, text[begin:end]))
     assert sum(map(len, ranges.values())) > 8000
-    assert wrong == [("7,000,000 square kilometres (2,700", "7,000,000 square kilometres (2,70")]  # as labelled
+    assert wrong == []
 
 
 def naive_best_spans(start_logits, end_logits, cuts, n, max_answer_length):

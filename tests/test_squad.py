@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from keras_bert.tasks.squad import best_null_threshold, exact_match, f1, korquad_scores, squad_scores
 
-from conftest import DATA, needs_data
+from conftest import REAL
 
 # Answers of nothing but what is left out, signs that are none in ASCII, letters that change with their case.
 PIECES = ["", " ", "\t", "\u3000", "\u00a0", "the", "The", "a", "an", "A.", "then", "cat", "Cat", "cats", "dog", ".",
@@ -93,10 +93,9 @@ def test_scores_by_hand(golds, prediction, expected):
 
 
 @pytest.mark.peers
-@needs_data
 @pytest.mark.parametrize("name", ["squad/dev-v2.0-small.json", "xquad/xquad.en.json"])
 def test_scores_of_real_answers(name):
-    articles = json.loads((DATA / "qa" / name).read_text(encoding="utf-8"))["data"]
+    articles = json.loads((REAL / "qa" / name).read_text(encoding="utf-8"))["data"]
     golds = [[answer["text"] for answer in qa["answers"]] for article in articles for paragraph in article["paragraphs"]
              for qa in paragraph["qas"]]
     rng = np.random.default_rng(0)
