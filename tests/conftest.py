@@ -44,8 +44,12 @@ class Peer:
         return getattr(importlib.import_module(self._name), attribute)
 
 
+PEERS_LEFT_OUT = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests marked for another Keras backend."""
+    """Deselects tests marked for another Keras backend, and keeps the tests of a module on one worker."""
     import keras  # not above: keras_bert comes before TensorFlow, see keras_bert.startup
 
     def runs(item):
@@ -53,6 +57,30 @@ def pytest_collection_modifyitems(config, items):
 
     config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
     items[:] = filter(runs, items)
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
+def pytest_deselected(items):
+    for item in items:
+        if item.get_closest_marker("peers"):
+            item.config.stash[PEERS_LEFT_OUT] = item.config.stash.get(PEERS_LEFT_OUT, 0) + 1
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # a worker of pytest-xdist
+        session.config.workeroutput["peers_left_out"] = session.config.stash.get(PEERS_LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[PEERS_LEFT_OUT] = getattr(node, "workeroutput", {}).get("peers_left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if count := config.stash.get(PEERS_LEFT_OUT, 0):
+        terminalreporter.write_line(f"{count} tests compare with other libraries and were left out: make test-peers")
 
 
 @pytest.fixture
