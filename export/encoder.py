@@ -15,6 +15,8 @@ has the head's variables besides the root's. Signature `serving_default`: input_
 pooled_output and sequence_output.
 """
 
+import functools
+
 import keras
 import tensorflow as tf
 
@@ -62,12 +64,19 @@ class EncoderModule(_Reusable):
         bert = model if isinstance(model, BertLayer) else model.bert
         super().__init__("bert", bert.weights, dtype)
         twin = bert if bert.dtype_policy.name == dtype else BertLayer(bert.config, dtype=dtype)
-        self._encode = tf.function(_stateless_encode(twin, self.variables), jit_compile=jit_compile)
-        self._unpadded = not jit_compile  # of the signature; a consumer's XLA may compile the root's calls
+        # Concrete functions, since saving traces each tf.function anew and each tf.function that it calls. As partials,
+        # since a function that the module holds would be saved as a part of its interface.
+        encode = tf.function(_stateless_encode(twin, self.variables), jit_compile=jit_compile, autograph=False)
+        tokens, seed = [tf.TensorSpec([None, None], tf.int32)] * 3, tf.TensorSpec([2], tf.int32)
+        self._predict = functools.partial(encode.get_concrete_function(*tokens, None, False))
+        self._train = functools.partial(encode.get_concrete_function(*tokens, seed, False))
+        # The signature leaves padding out of the work; the root cannot, as a consumer's XLA may compile its calls.
+        self._serve = self._predict if jit_compile else functools.partial(
+            encode.get_concrete_function(*tokens, None, True))
         if model is not bert:
             self.mlm = MaskedLMModule(model, self, dtype)
 
-    @tf.function
+    @tf.function(autograph=False)
     def __call__(self, inputs, training=False):
         outputs = self.encode(inputs, training)
         if isinstance(inputs, dict):
@@ -76,15 +85,18 @@ class EncoderModule(_Reusable):
 
     def encode(self, inputs, training):
         """Every output of the encoder."""
+        inputs = standardize_inputs(inputs)
+        if not training:
+            return self._predict(*inputs)
         # The op draws afresh after each load: tf.random.uniform would bake a global seed in. It stands outside the
         # compiled function, whose own random numbers follow from this seed.
-        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max) if training else None
-        return self._encode(*standardize_inputs(inputs), seed, False)
+        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
+        return self._train(*inputs, seed)
 
-    @tf.function
+    @tf.function(autograph=False)
     def serve(self, input_word_ids, input_mask, input_type_ids):
         """The signature `serving_default`."""
-        outputs = self._encode(input_word_ids, input_mask, input_type_ids, None, self._unpadded)
+        outputs = self._serve(input_word_ids, input_mask, input_type_ids)
         return {name: outputs[name] for name in ("pooled_output", "sequence_output")}
 
 
@@ -96,7 +108,7 @@ class MaskedLMModule(_Reusable):
         self._encode = root.encode
         self._predict = _stateless_predict(pretrainer, self.variables, dtype)
 
-    @tf.function
+    @tf.function(autograph=False)
     def __call__(self, inputs, training=False):
         outputs = self._encode(inputs, training)
         masked = tf.gather(outputs["sequence_output"], inputs["masked_lm_positions"], batch_dims=1)

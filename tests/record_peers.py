@@ -1,6 +1,6 @@
 """Records what PyTorch's transformers, the TensorFlow Model Garden and KerasHub compute from tiny weights.
 
-Run in an environment with these libraries (`make dev`):
+Run in an environment with these libraries (`make peers`):
 
     python tests/record_peers.py
 

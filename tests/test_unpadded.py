@@ -117,7 +117,7 @@ def test_a_batch_never_changes_a_text(bert):
         np.testing.assert_allclose(alone["pooled_output"][0], together[row], atol=5e-6)
 
 
-@pytest.mark.skipif(os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0", reason="without oneDNN")
+@pytest.mark.skipif(not test_util.IsMklEnabled(), reason="oneDNN is off: needs x86-64 and TF_ENABLE_ONEDNN_OPTS=1")
 def test_tensorflow_fuses_what_can_be_fused():
     """Bias and GELU into the products, a norm into one operation: what `docs/performance.md` counts on."""
     from tensorflow.python.eager import context
