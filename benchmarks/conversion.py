@@ -1,6 +1,6 @@
 """What a conversion costs: seconds and memory, of a checkpoint with the names and shapes of a released one.
 
-    python benchmarks/conversion.py --tensors=google_index_tensors.json
+    python benchmarks/conversion.py [--tensors=google_index_tensors.json]
 
 --tensors: JSON of {model: {name: {"shape": [...]}}}; the first model's weights are made up and written as a TensorFlow
 1 checkpoint, which is converted to every format, each in a process of its own. Memory is the most that the process had
@@ -18,6 +18,7 @@ import threading
 import time
 
 import numpy as np
+from real_texts import find
 from ruler import resident
 
 FORMATS = ("huggingface", "keras_bert", "tf1", "garden", "kerashub", "hub")
@@ -25,7 +26,7 @@ FORMATS = ("huggingface", "keras_bert", "tf1", "garden", "kerashub", "hub")
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tensors", required=True)
+    parser.add_argument("--tensors", default=find("checkpoints/google_index_tensors.json"))
     parser.add_argument("--convert", nargs=3, metavar=("SOURCE", "TARGET", "FORMAT"), help="one conversion, measured")
     arguments = parser.parse_args()
     if arguments.convert:

@@ -1,10 +1,11 @@
 """What a vocabulary of one's own language is worth: the same small model from random weights, fine-tuned on Korean
 reviews with a vocabulary learned from Korean text and with the multilingual one.
 
-    python benchmarks/korean_vocabulary.py --corpus='ko/*.txt' --multilingual=vocab.txt --reviews=nsmc.tsv
+    python benchmarks/korean_vocabulary.py [--corpus='ko/*.txt' --multilingual=vocab.txt --reviews=nsmc.tsv]
 
-`--reviews` has the columns document and label (NSMC's); every tenth row is for validation. Each run is a process of its
-own, the vocabularies take turns, seed by seed. About ten minutes on 2 cores for NSMC's 43,724 rows that are at hand.
+What is not given comes from `real_texts.py`. `--reviews` has the columns document and label (NSMC's); every tenth row
+is for validation. Each run is a process of its own, the vocabularies take turns, seed by seed. About ten minutes on 2
+cores for NSMC's 43,724 rows that are at hand.
 """
 
 import json
@@ -17,11 +18,12 @@ import tempfile
 import time
 
 from absl import app, flags
+from real_texts import announce, find
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("corpus", None, "Korean text, a glob.", required=True)
-flags.DEFINE_string("multilingual", None, "vocab.txt of multilingual BERT, cased.", required=True)
-flags.DEFINE_string("reviews", None, "Labelled reviews, tab-separated.", required=True)
+flags.DEFINE_string("corpus", None, "Korean text, a glob.")
+flags.DEFINE_string("multilingual", None, "vocab.txt of multilingual BERT, cased.")
+flags.DEFINE_string("reviews", None, "Labelled reviews, tab-separated.")
 flags.DEFINE_integer("size", 16000, "Pieces in the vocabulary to learn.")
 flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds.")
 flags.DEFINE_string("run", None, "Internal: the vocabulary to run with in this process.")
@@ -33,14 +35,18 @@ EPOCHS, BATCH, LEARNING_RATE, MAX_LENGTH = 2, 64, 5e-4, 64
 
 def prepare(folder):
     """The vocabularies and the two files of reviews; returns the seconds that learning took."""
+    corpus = FLAGS.corpus or f"{find('corpora/ko')}/*.txt"
+    multilingual = FLAGS.multilingual or find("vocab/bert-base-multilingual-cased/vocab.txt")
+    reviews = FLAGS.reviews or find("ko/nsmc/train_rebuilt.txt")
     started = time.monotonic()
-    subprocess.run([sys.executable, "-m", "keras_bert.cli", "make-vocab", f"--input={FLAGS.corpus}",
+    subprocess.run([sys.executable, "-m", "keras_bert.cli", "make-vocab", f"--input={corpus}",
                     f"--size={FLAGS.size}", f"--output={folder}/korean.txt"], check=True)
     seconds = time.monotonic() - started
-    with open(FLAGS.multilingual, "rb") as source, open(f"{folder}/multilingual.txt", "wb") as target:
+    with open(multilingual, "rb") as source, open(f"{folder}/multilingual.txt", "wb") as target:
         target.write(source.read())
-    with open(FLAGS.reviews, encoding="utf-8") as file:
+    with open(reviews, encoding="utf-8") as file:
         header, *rows = (line for line in file if len(line.split("\t")) == 3 and line.split("\t")[1].strip())
+    announce(reviews, len(rows), "reviews")
     for name, is_mine in (("valid", lambda row: row % 10 == 0), ("train", lambda row: row % 10 > 0)):
         with open(f"{folder}/{name}.tsv", "w", encoding="utf-8") as file:
             file.writelines([header, *(line for row, line in enumerate(rows) if is_mine(row))])

@@ -3,11 +3,11 @@ is Google's own script of 2018 with options more.
 
     python benchmarks/pretraining_data.py [--text=text.txt --vocab=vocab.txt --dupe_factor=10 --turns=3]
 
-Without `--text` and `--vocab`: English books and BERT's uncased vocabulary, from the folder `KERAS_BERT_DATA`. Each
-side runs as its command, with one process and with two; the Garden's script knows one alone, so two of them share the
-text. Both take turns. The start of a command, which a text of some lines shows, is counted apart: a rate is the
-examples over the seconds beyond the start, and `whole` is over all seconds. The Garden's script gets the first part of
-the text: its rate does not depend on the size. About five minutes.
+Without `--text` and `--vocab`: English books and BERT's uncased vocabulary (`real_texts.py`). Each side runs as its
+command, with one process and with two; the Garden's script knows one alone, so two of them share the text. Both take
+turns. The start of a command, which a text of some lines shows, is counted apart: a rate is the examples over the
+seconds beyond the start, and `whole` is over all seconds. The Garden's script gets the first part of the text: its rate
+does not depend on the size. About five minutes.
 """
 
 import argparse
@@ -24,7 +24,8 @@ import sys
 import tempfile
 import time
 
-DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
+from real_texts import announce, find
+
 # A process has one core: without this our tokenizer would take more.
 ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3",
                             "TOKENIZERS_PARALLELISM": "false"}
@@ -83,15 +84,18 @@ def first(documents, characters):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", default=DATA / "corpora/en/classic_books.txt")
-    parser.add_argument("--vocab", default=DATA / "vocab/bert-base-uncased/vocab.txt")
+    parser.add_argument("--text", help="default: books in English")
+    parser.add_argument("--vocab", help="default: BERT's, uncased")
     parser.add_argument("--dupe_factor", type=int, default=10)
     parser.add_argument("--megabytes", type=float, default=12, help="of the text, for us")
     parser.add_argument("--peer_megabytes", type=float, default=1, help="of the text, for the Garden")
     parser.add_argument("--turns", type=int, default=3)
     arguments = parser.parse_args()
+    arguments.text = arguments.text or find("corpora/en/classic_books.txt")
+    arguments.vocab = arguments.vocab or find("vocab/bert-base-uncased/vocab.txt")
     with open(arguments.text, encoding="utf-8") as file:
         documents = [document for document in re.split(r"\n\s*\n", file.read()) if document.strip()]
+    announce(arguments.text, len(documents), "documents")
     sizes = {OURS: arguments.megabytes, GARDEN: arguments.peer_megabytes}
     flags = [f"--{name}={value}" for name, value in (SETTINGS | {"dupe_factor": arguments.dupe_factor}).items()]
     runs = {(name, processes): [] for processes in (1, 2) for name in COMMANDS}

@@ -2,10 +2,11 @@
 
     python benchmarks/task_scores.py --task=wnut17 --init_from=minilm --results=FILE.jsonl
 
-The data stand in the folder `KERAS_BERT_DATA`; splits that they do not bring are made by fixed rules. Each run is a
-process of its own; the two libraries take turns, seed by seed, on the same batches in the same order with the same
-settings, and one code scores both after the last epoch. Seconds are those of the whole call, ours with its checkpoints,
-pictures and model card. A run that stands in `--results` is not run again.
+The published scores are from complete data sets: set `KERAS_BERT_DATA` to a folder with them (`real_texts.py`), or
+samples of some are read. Splits that they do not bring are made by fixed rules. Each run is a process of its own; the
+two libraries take turns, seed by seed, on the same batches in the same order with the same settings, and one code
+scores both after the last epoch. Seconds are those of the whole call, ours with its checkpoints, pictures and model
+card. A run that stands in `--results` is not run again.
 """
 
 import collections.abc
@@ -26,8 +27,8 @@ import time
 os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # for the runs
 
 from absl import app, flags
+from real_texts import DATA, announce, find
 
-DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
 MODULES = {"keras_bert": "keras_bert.training", "transformers": "task_scores_torch"}  # each has a `finetune`
 
 
@@ -37,7 +38,7 @@ class Run:
 
     Args:
         task, layout, epochs, batch_size: as of `finetune`.
-        files: the training and the validation file below `DATA`, or a function that writes them into a folder.
+        files: the training and the validation file for `find`, or a function that writes them into a folder.
         seeds: the default of `--seeds`.
     """
 
@@ -66,7 +67,7 @@ def split_sst2_16(folder):
 
 
 def _sst2(name):
-    return [line.rstrip("\n").rsplit("\t", 1) for line in open(DATA / "glue/SST-2" / name)]
+    return [line.rstrip("\n").rsplit("\t", 1) for line in open(find(f"glue/SST-2/{name}"))]
 
 
 def _letters(text):
@@ -81,7 +82,7 @@ def _write(folder, name, rows):
 
 def split_xquad(folder):
     """Every fifth article is for validation."""
-    articles = json.loads((DATA / "qa/xquad/xquad.en.json").read_text())["data"]
+    articles = json.loads(find("qa/xquad/xquad.en.json").read_text())["data"]
     train = [article for number, article in enumerate(articles, 1) if number % 5]
     for name, some in (("train", train), ("valid", articles[4::5])):
         (folder / f"{name}.json").write_text(json.dumps({"data": some}))
@@ -114,12 +115,21 @@ flags.DEFINE_float("learning_rate", 2e-4, "Peak learning rate; the default is fo
 flags.DEFINE_string("run", None, "Internal: the library to run in this process.")
 
 
+def files_of(run, folder):
+    """The paths of the training and of the validation file; what has to be made is written into the folder."""
+    return run.files(folder) if callable(run.files) else tuple(map(find, run.files))
+
+
 def score_of(run, library, seed):
     """Fine-tunes; returns the name of the score, its value after the last epoch, and the seconds."""
+    from keras_bert.tasks import TASKS
+
     finetune = importlib.import_module(MODULES[library]).finetune
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        train, valid = run.files(folder) if callable(run.files) else (DATA / path for path in run.files)
+        train, valid = files_of(run, folder)
+        for path in (train, valid):
+            announce(path, len(list(TASKS[run.task].read(path, format=run.layout))), "examples")
         started = time.monotonic()
         finetune(train, valid, FLAGS.init_from, folder / "model", task=run.task, layout=run.layout, epochs=run.epochs,
                  batch_size=run.batch_size, learning_rate=FLAGS.learning_rate, dtype=FLAGS.dtype, seed=seed)
@@ -158,7 +168,7 @@ def main(_):
     if FLAGS.epochs:
         run = dataclasses.replace(run, epochs=FLAGS.epochs)
     wanted = {"task": FLAGS.task, "init_from": FLAGS.init_from, "learning_rate": FLAGS.learning_rate,
-              "epochs": run.epochs, "dtype": FLAGS.dtype}
+              "epochs": run.epochs, "dtype": FLAGS.dtype, "data": str(DATA)}
     if FLAGS.run:
         seed = int(FLAGS.seeds[0])
         metric, score, seconds = score_of(run, FLAGS.run, seed)
@@ -166,6 +176,8 @@ def main(_):
             file.write(json.dumps(wanted | {"library": FLAGS.run, "seed": seed, "metric": metric, "score": score,
                                             "seconds": seconds}) + "\n")
         return
+    with tempfile.TemporaryDirectory() as folder:
+        files_of(run, pathlib.Path(folder))  # what is missing ends the program here, not in the run
     for seed in FLAGS.seeds or run.seeds:
         for library in MODULES:
             if not matching(wanted | {"library": library, "seed": int(seed)}):

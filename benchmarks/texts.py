@@ -2,19 +2,18 @@
 
     python benchmarks/texts.py [--size=base --dtypes=float32 --corpora=intents,korean,mixed --peers=NAME,…]
 
-The texts come from the folder `KERAS_BERT_DATA`: 512 intents; 512 Korean reviews; and 340 of which 250 are intents, 70
-film reviews and 20 paragraphs, cut at 256 tokens. They go in batches of 32. Ours is the raw-text SavedModel, which gets
-strings, and `FineTuned.predict`, which gets all texts at once and sorts them itself. Peers (`peers.py`) get
-transformers' fast tokenizer and a dense layer; it pads to the longest of the batch, for KerasHub to what its
-preprocessor pads to, 128 tokens, 256 for the mix. 176 classes. About three hours a dtype for `base` on two cores, half
-of that for KerasHub.
+The texts (`real_texts.py`) are 512 intents; 512 Korean reviews; and 340 of which 250 are intents, 70 film reviews and
+20 paragraphs, cut at 256 tokens. Where the film reviews, SST-2's, are missing, sentences from books, which are about as
+long, take their share. They go in batches of 32. Ours is the raw-text SavedModel, which gets strings, and
+`FineTuned.predict`, which gets all texts at once and sorts them itself. Peers (`peers.py`) get transformers' fast
+tokenizer and a dense layer; it pads to the longest of the batch, for KerasHub to what its preprocessor pads to, 128
+tokens, 256 for the mix. 176 classes. About three hours a dtype for `base` on two cores, half of that for KerasHub.
 """
 
 import argparse
 import functools
 import json
 import os
-import pathlib
 import tempfile
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -24,6 +23,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from peer_models import PACKAGES, config_of, policy_of, write_encoder  # noqa: E402
 from peers import ENCODERS, make_encoders  # noqa: E402
+from real_texts import DATA, announce, find  # noqa: E402
 from ruler import OURS, compare, describe, finish, forward_cost, print_table, ratios  # noqa: E402
 
 from keras_bert.convert import load_pretrained  # noqa: E402
@@ -34,31 +34,45 @@ from keras_bert.tasks import TASKS  # noqa: E402
 from keras_bert.text import BertTokenizer  # noqa: E402
 from keras_bert.training.folder import FineTuned  # noqa: E402
 
-DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
 BATCH, CLASSES = 32, 176
 LABELS = [f"class {i}" for i in range(CLASSES)]
-INTENTS = "intent/intent176/train.tsv"
+INTENTS, PARAGRAPHS = "intent/intent176/train.tsv", "qa/xquad/xquad.en.json"
+REVIEWS, BOOKS = "glue/SST-2/clairett/train.tsv", "corpora/en/classic_books.txt"
 ENGLISH, KOREAN = "bert-base-uncased", "bert-base-multilingual-cased"
 
 
 def sample(path, column, count, header=None):
     """Some texts of a column of a table."""
-    texts = [values[column] for _, values in read_table(DATA / path, kind=".tsv", header=header)[1]]
-    return draw(texts, count)
+    texts = [values[column] for _, values in read_table(find(path), kind=".tsv", header=header)[1]]
+    return draw(texts, count, path)
 
 
-def draw(texts, count):
-    """So many of them, with a fixed seed."""
-    return [texts[i] for i in np.random.default_rng(0).permutation(len(texts))[:count]]
+def draw(texts, count, path=None):
+    """So many of them, with a fixed seed; where there are fewer, they are repeated.
+
+    Args:
+        path: where they come from, to be printed.
+    """
+    if path:
+        announce(DATA / path, min(count, len(texts)))
+    return [texts[i] for i in np.resize(np.random.default_rng(0).permutation(len(texts)), count)]
+
+
+def film_reviews(count):
+    """Film reviews, or sentences from books, a line each, where there are none."""
+    if (DATA / REVIEWS).exists():
+        return sample(REVIEWS, "text", count, header=["text", "label"])
+    lines = find(BOOKS).read_text(encoding="utf-8").split("\n")
+    return draw([line for line in lines if line], count, BOOKS)
 
 
 def mixed(count=340):
     """Intents, film reviews and paragraphs as 25 to 7 to 2, shuffled."""
-    with open(DATA / "qa/xquad/xquad.en.json", encoding="utf-8") as file:
+    with open(find(PARAGRAPHS), encoding="utf-8") as file:
         paragraphs = [part["context"] for article in json.load(file)["data"] for part in article["paragraphs"]]
     reviews, long = count * 7 // 34, count * 2 // 34
-    texts = [*sample("glue/SST-2/clairett/train.tsv", "text", reviews, header=["text", "label"]),
-             *draw(paragraphs, long), *sample(INTENTS, "text", count - reviews - long)]
+    texts = [*film_reviews(reviews), *draw(paragraphs, long, PARAGRAPHS),
+             *sample(INTENTS, "text", count - reviews - long)]
     return draw(texts, count)
 
 
@@ -69,7 +83,7 @@ CORPORA = {"intents": (lambda: sample(INTENTS, "text", 512), ENGLISH, 128),
 
 
 def tokenizer_of(vocabulary):
-    return BertTokenizer(DATA / "vocab" / vocabulary / "vocab.txt", lower_case=vocabulary == ENGLISH)
+    return BertTokenizer(find(f"vocab/{vocabulary}/vocab.txt"), lower_case=vocabulary == ENGLISH)
 
 
 def fast_tokenizer(folder, max_length, padding=True):

@@ -2,9 +2,9 @@
 
     python benchmarks/tokenizer_speed.py [--vocab=vocab.txt --texts=lines.txt --nolower_case]
 
-Without `--vocab` and `--texts`: English and Korean, from the folder `KERAS_BERT_DATA`. The tokenizers take turns; a
-rate is the size of a batch over its median time. Those in TensorFlow are concrete functions of strings to ragged ids.
-Peers that are not installed are left out. About two minutes.
+Without `--vocab` and `--texts`: English and Korean (`real_texts.py`). The tokenizers take turns; a rate is the size of
+a batch over its median time. Those in TensorFlow are concrete functions of strings to ragged ids. Peers that are not
+installed are left out. About two minutes.
 """
 
 import importlib.metadata
@@ -21,13 +21,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf  # noqa: E402
 from absl import app, flags  # noqa: E402
+from real_texts import announce, find  # noqa: E402
 
 from keras_bert.text import BertTokenizer  # noqa: E402
 from keras_bert.text.graph_tokenizer import GraphTokenizer  # noqa: E402
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN  # noqa: E402
 from keras_bert.text.vocabulary import load_vocabulary  # noqa: E402
 
-DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
 FLAGS = flags.FLAGS
 flags.DEFINE_string("vocab", None, "A vocab.txt.")
 flags.DEFINE_string("texts", None, "Texts, one a line.")
@@ -111,6 +111,7 @@ def measure(corpus, vocab, texts, lower_case):
     """Prints a table for one corpus; returns the rates by batch size and name."""
     with open(texts, encoding="utf-8") as file:
         lines = [line.strip() for line in file if line.strip()]
+    announce(texts, len(lines))
     tokenizers = {}
     for name, build in TOKENIZERS.items():
         try:
@@ -140,7 +141,7 @@ def main(_):
     if FLAGS.vocab and FLAGS.texts:
         corpora = {FLAGS.texts: (FLAGS.vocab, FLAGS.texts, FLAGS.lower_case)}
     else:
-        corpora = {name: (DATA / vocab, DATA / texts, lower) for name, (vocab, texts, lower) in CORPORA.items()}
+        corpora = {name: (find(vocab), find(texts), lower) for name, (vocab, texts, lower) in CORPORA.items()}
     print(json.dumps({name: measure(name, *settings) for name, settings in corpora.items()}))
 
 
