@@ -31,7 +31,7 @@ COMPLETE = {
 # Largest differences allowed, relative ones for values above 1. Others apply to answers with these words in their path.
 FLOAT32 = 1e-5
 TOLERANCES = {
-    "bfloat16": 0.05,  # eight bits, and processors with bfloat16 instructions round elsewhere
+    "bfloat16": 0.1,  # eight bits, and processors round at different steps: 0.045 was measured
     "after_a_step": 1e-3,  # Adam divides gradients by their size: where they are tiny, rounding errors grow
     "/runs/": 1e-3,  # the same
 }
