@@ -47,9 +47,14 @@ class Peer:
 PEERS_LEFT_OUT = pytest.StashKey[int]()
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item):
+    """Keeps the tests of a module on one worker: they share its fixtures."""
+    if not item.get_closest_marker("xdist_group"):
+        item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
 def pytest_collection_modifyitems(config, items):
-    """Deselects tests marked for another Keras backend, and keeps the tests of a module on one worker."""
+    """Deselects tests marked for another Keras backend."""
     import keras  # not above: keras_bert comes before TensorFlow, see keras_bert.startup
 
     def runs(item):
@@ -57,9 +62,6 @@ def pytest_collection_modifyitems(config, items):
 
     config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
     items[:] = filter(runs, items)
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def pytest_deselected(items):

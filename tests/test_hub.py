@@ -103,6 +103,7 @@ def test_same_weights_as_hub_keras_layer(path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_xla_fit(path):
     model = classifier(path)
     model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=True)

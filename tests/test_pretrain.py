@@ -108,7 +108,7 @@ def test_schedules_follow_one_another():
     assert float(phased(14)) == 0
 
 
-@pytest.mark.parametrize("directionality,step", [("ltr", 1), ("rtl", -1)])
+@pytest.mark.parametrize("directionality,step", [("ltr", 1), pytest.param("rtl", -1, marks=pytest.mark.slow)])
 def test_language_models(examples, tmp_path, directionality, step):
     """Learned, the accuracy is that of a guess of the neighbour: certain within a sentence. And the loss is what NumPy
     computes from the logits of all places."""

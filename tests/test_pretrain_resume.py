@@ -81,6 +81,7 @@ def test_killed_at_random_moments(work, kills):
     assert "going on from step" in assert_ends_as_undisturbed(work, name)
 
 
+@pytest.mark.slow
 def test_stopped_by_a_scheduler(work):
     process = start(work, "stopped")
     await_checkpoint(work, "stopped", process)

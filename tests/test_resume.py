@@ -126,7 +126,7 @@ def test_killed_at_random(work, number):
 
 
 @pytest.mark.parametrize("number", [
-    signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+    pytest.param(signal.SIGTERM, marks=pytest.mark.slow), pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_stopped_by_a_signal(work, number):
     name = f"signal{number}"
     process = start(work, name)
