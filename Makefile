@@ -41,7 +41,7 @@ test-all: peers
 	$(PEERS)/bin/python -m pytest
 
 test-newest:
-	$(MAKE) test CONSTRAINTS= VENV=.venv-newest
+	$(MAKE) test CONSTRAINTS= VENV=.venv-newest PYTEST_ADDOPTS=-Wdefault
 
 docs: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet

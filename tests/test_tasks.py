@@ -79,7 +79,7 @@ def models(encoder, tmp_path_factory):
             (folder / f"train_{name}").write_text(repeated(name, content))
             assert cli.run(["finetune", f"--task={task}", f"--train={folder / f'train_{name}'}",
                             f"--valid={folder / name}", f"--init_from={encoder}", f"--output_dir={folder / task}",
-                            "--batch_size=4", "--epochs=4",
+                            "--batch_size=4", "--epochs=8",
                             "--learning_rate=0.01", "--dropout=0", *FLAGS.get(task, [])]) == 0
             found[task] = folder / task, folder / name
     return found
