@@ -171,7 +171,6 @@ def _make_model(source, tokenizer, task, steps, arguments):
     model = task.head(bert, task.dropout if arguments["dropout"] is None else arguments["dropout"])
     optimizer = make_optimizer(model, arguments["learning_rate"], steps * arguments["epochs"],
                                arguments["warmup_ratio"], arguments["weight_decay"])
-    optimizer.build(model.trainable_variables)
     model.compile(optimizer, **task.loss(), jit_compile="auto" if compiles() else False)
     return model
 

@@ -4,6 +4,7 @@ import itertools
 
 import tensorflow as tf
 
+from keras_bert import kernels
 from keras_bert.errors import InputError
 from keras_bert.training.objective import with_own_dropout
 
@@ -85,7 +86,7 @@ class PretrainingTrainer:
 
     @tf.function
     def _mean(self, value):
-        means = self.strategy.run(lambda: _summed(value / self.strategy.num_replicas_in_sync))
+        means = self.strategy.run(lambda: kernels.sum_over_replicas(value / self.strategy.num_replicas_in_sync))
         return self.strategy.experimental_local_results(means)[0]
 
     @tf.function
@@ -94,7 +95,7 @@ class PretrainingTrainer:
         return {name: self.strategy.experimental_local_results(value)[0] for name, value in sums.items()}
 
     def _replica_evaluation(self, batch):
-        return _summed(self.objective.sums(self.model, batch) | self.objective.counts(batch))
+        return kernels.sum_over_replicas(self.objective.sums(self.model, batch) | self.objective.counts(batch))
 
     def _distributed(self, batches, step):
         """One batch a replica and step."""
@@ -108,10 +109,10 @@ class PretrainingTrainer:
         return self.strategy.distribute_datasets_from_function(local)
 
     def _replica_step(self, batch):
-        counts = _summed(self.objective.counts(batch))
+        counts = kernels.sum_over_replicas(self.objective.counts(batch))
         gradients, sums = self._accumulated(batch, counts)
-        self.optimizer.apply(_summed(gradients), self.model.trainable_variables)
-        for name, value in (_summed(sums) | counts).items():
+        self.optimizer.apply(kernels.sum_over_replicas(gradients), self.model.trainable_variables)
+        for name, value in (kernels.sum_over_replicas(sums) | counts).items():
             self._totals[name].assign_add(value)
 
     def _accumulated(self, batch, counts):
@@ -167,8 +168,3 @@ def make_strategy(name):
         except (ValueError, tf.errors.OpError) as error:
             raise InputError(f"strategy {name}: {error}") from None
     raise InputError(f"strategy must be one, mirrored, multiworker or tpu; got {name!r}")
-
-
-def _summed(tensors):
-    """Over all replicas."""
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
