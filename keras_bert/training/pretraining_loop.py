@@ -2,6 +2,7 @@
 
 import itertools
 
+import keras
 import tensorflow as tf
 
 from keras_bert import kernels
@@ -25,18 +26,14 @@ class PretrainingTrainer:
         self.strategy = strategy or tf.distribute.get_strategy()
         with self.strategy.scope():
             self.model, self.optimizer = make()
-            self._totals = {
-                name: tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-                for name in (*objective.names(self.model), "mlm", "next_sentence")}
+            # The sums of all steps since `reset`.
+            self.metrics_variables = [
+                keras.Variable(0.0, trainable=False, aggregation="only_first_replica", name=name)
+                for name in (*objective.names(self.model), "mlm", "next_sentence")]
 
     @property
     def trainable_variables(self):
         return self.model.trainable_variables
-
-    @property
-    def metrics_variables(self):
-        """The sums of all steps since `reset`."""
-        return list(self._totals.values())
 
     @property
     def is_chief(self):
@@ -68,11 +65,11 @@ class PretrainingTrainer:
 
     def scores(self):
         """The scores of all steps since `reset`, see `Objective.scores`."""
-        return self.objective.scores([{name: total.numpy() for name, total in self._totals.items()}])
+        return self.objective.scores([{total.name: total.numpy() for total in self.metrics_variables}])
 
     def reset(self):
         """Begins to add up the scores anew."""
-        for total in self._totals.values():
+        for total in self.metrics_variables:
             total.assign(0.0)
 
     def evaluate(self, batches, steps):
@@ -112,8 +109,9 @@ class PretrainingTrainer:
         counts = kernels.sum_over_replicas(self.objective.counts(batch))
         gradients, sums = self._accumulated(batch, counts)
         self.optimizer.apply(kernels.sum_over_replicas(gradients), self.model.trainable_variables)
-        for name, value in (kernels.sum_over_replicas(sums) | counts).items():
-            self._totals[name].assign_add(value)
+        sums = kernels.sum_over_replicas(sums) | counts
+        for total in self.metrics_variables:
+            total.assign_add(sums[total.name])
 
     def _accumulated(self, batch, counts):
         """The gradients of the global batch's loss as far as this replica's part goes, and its sums."""
