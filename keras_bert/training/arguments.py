@@ -24,8 +24,8 @@ def check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir, determinist
         ("warmup_ratio", warmup_ratio, "at least 0 and below 1", 0 <= warmup_ratio < 1),
         ("weight_decay", weight_decay, "at least 0", weight_decay >= 0),
         ("save_steps", save_steps, "at least 1", save_steps >= 1),
-        ("deterministic", deterministic, "left out on the JAX backend, where XLA_FLAGS=--xla_gpu_deterministic_ops=true "
-         "does it", not deterministic or kernels.BACKEND == "tensorflow"),
+        ("deterministic", deterministic, "left out on the JAX backend: XLA_FLAGS=--xla_gpu_deterministic_ops=true does "
+         "it there", not deterministic or kernels.BACKEND == "tensorflow"),
     )
     if log_dir and not importlib.util.find_spec("tensorboard"):
         raise InputError('log_dir needs TensorBoard: pip install "keras-bert-hub[report]"')
