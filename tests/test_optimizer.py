@@ -79,6 +79,13 @@ def test_a_variable_without_a_gradient_stays():
         optimizer.apply([None, None])
 
 
+def test_a_variable_that_became_trainable_later_is_refused():
+    optimizer = AdamW(RATE)
+    optimizer.build(make_variables(make_gradients(0)))
+    with pytest.raises(ValueError, match="^late was not trainable when the optimizer was built"):
+        optimizer.apply([ops.ones(3)], [keras.Variable(np.ones(3), name="late")])
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_learns(dtype):
     variable = keras.Variable(np.ones((4, 3)), dtype=dtype)

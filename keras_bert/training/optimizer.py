@@ -51,7 +51,7 @@ class Phased(keras.optimizers.schedules.LearningRateSchedule):
 
 class _Adam(keras.optimizers.Optimizer):
     """The step that AdamW and LAMB share: the gradients are summed over all replicas, clipped to `global_clipnorm`, and
-    given to `update` together with the two moments of Adam (Kingma and Ba, 2014, algorithm 1).
+    given to `_update` together with the two moments of Adam (Kingma and Ba, 2014, algorithm 1).
 
     `apply` is written out on Keras's public methods: Keras's own clips the gradients of each replica before it sums
     them.
@@ -114,6 +114,10 @@ class _Adam(keras.optimizers.Optimizer):
         rows = self._rows()
         if trainable_variables is not None:
             by_id = {id(row[0]): row for row in rows}
+            for variable in trainable_variables:
+                if id(variable) not in by_id:
+                    raise ValueError(f"{variable.path} was not trainable when the optimizer was built; compile the "
+                                     "model with a new optimizer")
             rows = [by_id[id(variable)] for variable in trainable_variables]
         given = [(row, ops.cast(kernels.dense(gradient), "float32"))
                  for row, gradient in zip(rows, grads, strict=True) if gradient is not None]
@@ -133,7 +137,7 @@ class _Adam(keras.optimizers.Optimizer):
             for (variable, momentum, velocity), gradient in zip(rows, gradients)])
         self.iterations.assign_add(1)
 
-    def direction(self, momentum, velocity, gradient, step):
+    def _direction(self, momentum, velocity, gradient, step):
         """Brings the moments up to date; returns the first one over the root of the second, their biases corrected."""
         self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
         self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
@@ -154,7 +158,7 @@ class AdamW(_Adam):
         if decay:
             self.assign_sub(variable, ops.multiply(variable, learning_rate * decay))
         if kernels.adam_step is None or keras.backend.standardize_dtype(variable.dtype) != "float32":
-            self.assign_sub(variable, learning_rate * self.direction(momentum, velocity, gradient, step))
+            self.assign_sub(variable, learning_rate * self._direction(momentum, velocity, gradient, step))
         else:
             kernels.adam_step(variable, momentum, velocity, gradient, step, learning_rate, self.beta_1, self.beta_2,
                               self.epsilon)
@@ -166,7 +170,7 @@ class Lamb(_Adam):
     the weight decay is a part of the step whose length is measured, and what does not decay takes Adam's step."""
 
     def _update(self, variable, momentum, velocity, gradient, step, learning_rate, decay):
-        update = self.direction(momentum, velocity, gradient, step)
+        update = self._direction(momentum, velocity, gradient, step)
         if decay:
             value = ops.convert_to_tensor(variable)
             update += decay * value
