@@ -52,7 +52,7 @@ setup(
     ],
     package_data={"keras_bert.serving": ["page/*"]},
     package_dir={"keras_bert.export": "export"},
-    install_requires=["tensorflow>=2.20,<2.22", "keras>=3.12", "absl-py", "tokenizers", "safetensors"],
+    install_requires=["tensorflow>=2.20,<2.22", "keras>=3.12,<3.16", "absl-py", "tokenizers", "safetensors"],
     extras_require={
         "text": TEXT,
         "hub": HUB,

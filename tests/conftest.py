@@ -123,11 +123,10 @@ def intents(tmp_path):
 
 
 @pytest.fixture
-def run_cli(monkeypatch):
-    """`cli.run` in this process, without what `finetune` would switch on for all tests that follow."""
+def run_cli():
+    """`cli.run` in this process."""
     from keras_bert import cli
 
-    monkeypatch.setattr("keras_bert.training.enable_determinism", lambda: None)
     return cli.run
 
 

@@ -14,7 +14,7 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.training import FineTuned, finetune
 
-from conftest import TINY, random_inputs, randomize, write_huggingface
+from conftest import TINY, finetune_command, random_inputs, randomize, write_huggingface
 
 
 def weights(layer):
@@ -96,24 +96,34 @@ def test_mixed_bfloat16_learns_with_float32_weights(tmp_path, pretrained, intent
 
 
 TWO_DEVICES = """
+import functools
+import json
 import sys
 import numpy as np
 import tensorflow as tf
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0],
                                            [tf.config.LogicalDeviceConfiguration()] * 2)
-from keras_bert.training import finetune
+from keras_bert import kernels
+from keras_bert.training import finetune, optimizer
+# So large an epsilon makes AdamW gradient descent: its steps are as long as the gradients that it gets.
+optimizer.AdamW = functools.partial(optimizer.AdamW, beta_1=0.0, epsilon=1e6)
+clip, norms = kernels.clip_by_global_norm, []
+def clip_and_look(gradients, norm):
+    tf.py_function(lambda value: norms.append(float(value)), [tf.linalg.global_norm(gradients)], [])
+    return clip(gradients, norm)
+kernels.clip_by_global_norm = clip_and_look
 folder = sys.argv[1]
 runs = [finetune(f"{folder}/train.tsv", f"{folder}/valid.tsv", f"{folder}/calm", f"{folder}/out{len(devices)}",
-                 epochs=2, batch_size=4, learning_rate=0.01, dropout=0.0, devices=devices)
+                 epochs=2, batch_size=4, learning_rate=1e5, dropout=0.0, devices=devices, weight_decay=1e-6)
         for devices in ((), ("CPU:0", "CPU:1"))]
 one, two = (run.model.get_weights() for run in runs)
-print(max(np.abs(a - b).max() for a, b in zip(one, two)))
+print(json.dumps([norms[:4], norms[4:12], max(float(np.abs(a - b).max()) for a, b in zip(one, two))]))
 """
 
 
 def test_two_devices_as_one(tmp_path, intents):
-    """Without dropout, whose draws differ by device, sharing batches out changes nothing but rounding, which
-    Adam's first steps, near the sign of each gradient, enlarge."""
+    """Without dropout, whose draws differ by device, sharing batches out changes nothing but rounding: each device sees
+    the norm of the whole batch's gradient before it is clipped."""
     config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     write_huggingface(tmp_path / "calm", randomize(BertLayer(config)))
     intents[0].write_text(intents[0].read_text() + "".join(intents[0].read_text().splitlines(keepends=True)[1:]))
@@ -121,6 +131,52 @@ def test_two_devices_as_one(tmp_path, intents):
         file.write("what time is it\tlight\n")  # a last batch of one text: the second device gets none of it
     result = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert float(result.stdout.splitlines()[-1]) < 1e-4
+    one, two, difference = json.loads(result.stdout.splitlines()[-1])
+    assert min(one) > 1.2  # it does clip
+    assert sorted(two) == pytest.approx(sorted([*one, *one]), rel=1e-4)
+    assert difference < 1e-5
     command = json.loads((tmp_path / "out2/metrics.json").read_text())["command"]
-    assert command.endswith("--epochs=2 --batch_size=4 --learning_rate=0.01 --dropout=0.0 --devices=CPU:0,CPU:1")
+    assert command.endswith("--epochs=2 --batch_size=4 --learning_rate=100000.0 --weight_decay=1e-06 --dropout=0.0 "
+                            "--devices=CPU:0,CPU:1")
+
+
+GPU = """
+import sys
+import keras
+import tensorflow as tf
+devices = tf.config.list_physical_devices
+gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+tf.config.list_physical_devices = lambda kind=None: [*devices(kind), *([gpu] if kind in (None, "GPU") else [])]
+compile = keras.Model.compile
+def compile_and_tell(self, *args, **kwargs):
+    compile(self, *args, **kwargs)
+    print("jit_compile", self.jit_compile)
+keras.Model.compile = compile_and_tell
+from keras_bert import cli
+for flags in ([], ["--deterministic"]):
+    assert cli.run([*sys.argv[1:], *flags, "--overwrite"]) == 0
+"""
+
+
+def test_on_a_gpu_xla_unless_deterministic(tmp_path, intents, pretrained):
+    """What Keras decides where TensorFlow lists a GPU; XLA compiles for the CPU here."""
+    command = finetune_command(intents, pretrained, tmp_path / "out")
+    result = subprocess.run([sys.executable, "-c", GPU, *command], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert [line for line in result.stdout.splitlines() if line.startswith("jit_compile")] == [
+        "jit_compile True", "jit_compile False"]
+
+
+def test_determinism_is_asked_for(tmp_path, intents, pretrained):
+    """For the rest of the process, hence in another."""
+    code = ("import sys; from keras_bert import cli; cli.run(sys.argv[1:]); "
+            "from tensorflow.python.framework.config import is_op_determinism_enabled as on; print('on', on())")
+    for flags, on in ([], False), (["--deterministic"], True):
+        command = finetune_command(intents, pretrained, tmp_path / f"out{len(flags)}", *flags)
+        result = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True)
+        assert result.stdout.splitlines()[-1] == f"on {on}", result.stderr
+
+
+def test_lora_needs_an_encoder_that_trains(tmp_path, intents, pretrained):
+    with pytest.raises(InputError, match="^lora_rank must be 0 with features, whose encoder is frozen; got 2$"):
+        finetune(*intents, pretrained, tmp_path / "out", task="tag", features="last", lora_rank=2)

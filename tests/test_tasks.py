@@ -72,16 +72,14 @@ def models(encoder, tmp_path_factory):
     from keras_bert import cli
 
     folder, found = tmp_path_factory.mktemp("models"), {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("keras_bert.training.enable_determinism", lambda: None)
-        for task, (name, content) in FILES.items():
-            (folder / name).write_text(content)
-            (folder / f"train_{name}").write_text(repeated(name, content))
-            assert cli.run(["finetune", f"--task={task}", f"--train={folder / f'train_{name}'}",
-                            f"--valid={folder / name}", f"--init_from={encoder}", f"--output_dir={folder / task}",
-                            "--batch_size=4", "--epochs=8",
-                            "--learning_rate=0.01", "--dropout=0", *FLAGS.get(task, [])]) == 0
-            found[task] = folder / task, folder / name
+    for task, (name, content) in FILES.items():
+        (folder / name).write_text(content)
+        (folder / f"train_{name}").write_text(repeated(name, content))
+        assert cli.run(["finetune", f"--task={task}", f"--train={folder / f'train_{name}'}",
+                        f"--valid={folder / name}", f"--init_from={encoder}", f"--output_dir={folder / task}",
+                        "--batch_size=4", "--epochs=8", "--learning_rate=0.01", "--dropout=0",
+                        *FLAGS.get(task, [])]) == 0
+        found[task] = folder / task, folder / name
     return found
 
 

@@ -51,15 +51,16 @@ def define(values):
                       flag_values=values)
     flags.DEFINE_integer("save_steps", 500, "Steps between two checkpoints.", flag_values=values)
     flags.DEFINE_string("log_dir", None, "Folder for TensorBoard's logs.", flag_values=values)
+    flags.DEFINE_bool("deterministic", False, "Give the same weights each time on a GPU too, and slower; a CPU always "
+                      "does.", flag_values=values)
     flags.DEFINE_bool("overwrite", False, "Replace output_dir, and the checkpoints of another run.", flag_values=values)
 
 
 def run(values, _):
-    from keras_bert.training import enable_determinism, finetune
+    from keras_bert.training import finetune
     from keras_bert.training.card import SCORES
 
     arguments = values.flag_values_dict()
-    enable_determinism()
     finetune(**arguments)
     folder = arguments["output_dir"]
     metrics = read_json(os.path.join(folder, "metrics.json"))

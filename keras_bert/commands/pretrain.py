@@ -58,6 +58,8 @@ def define(values):
     flags.DEFINE_integer("save_steps", 1000, "Steps between two checkpoints.", flag_values=values)
     flags.DEFINE_bool("skip_corrupt", False, "Pass over broken records and count them.", flag_values=values)
     flags.DEFINE_string("log_dir", None, "Folder for TensorBoard's logs.", flag_values=values)
+    flags.DEFINE_bool("deterministic", False, "Give the same weights each time on a GPU too, and slower; a CPU always "
+                      "does.", flag_values=values)
     flags.DEFINE_bool("overwrite", False, "Replace output_dir, and the checkpoint of another run.", flag_values=values)
 
 
@@ -67,10 +69,8 @@ def run(values, _):
         os.environ["KERAS_BACKEND"] = backend
     for name, kind in _PHASED.items():
         arguments[name] = arguments[name] and _one_or_list(name, kind, arguments[name])
-    from keras_bert.training import enable_determinism, pretrain
+    from keras_bert.training import pretrain
 
-    if arguments["strategy"] != "multiworker":
-        enable_determinism()
     pretrain(**arguments)
     folder = arguments["output_dir"]
     metrics = read_json(os.path.join(folder, "metrics.json"))

@@ -41,8 +41,26 @@ if BACKEND == "tensorflow":
             lr=learning_rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon * tf.sqrt(1 - left_2), grad=gradient)
 
     def clip_by_global_norm(gradients, norm):
-        """The gradients, whose norm takes one pass over memory; Keras's own takes two. The arithmetic is the same."""
+        """Gradients scaled down to a norm of `norm` together, if theirs is above it."""
         return tf.clip_by_global_norm(gradients, norm)[0]
+
+    def sum_over_replicas(tensors):
+        """A nest of tensors summed over the replicas of a `tf.distribute` strategy, if it is called in one of them."""
+        replica = tf.distribute.get_replica_context()
+        if replica is None or replica.num_replicas_in_sync == 1:
+            return tensors
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+    def update_each(update, rows):
+        """Calls `update(*row)` for each row of a `keras.Variable` and more arguments, once for each replica's copy of
+        the variable; `update` gets `tf.Variable`s and the replica's own copies of the arguments."""
+        def on_each_replica(strategy, rows):
+            for variable, *arguments in rows:
+                strategy.extended.update(variable, update, arguments, group=False)
+
+        rows = [[value.value if isinstance(value, keras.Variable) else value for value in row] for row in rows]
+        # Keras's optimizers update their variables by the same function; no public one works under XLA too.
+        tf.__internal__.distribute.interim.maybe_merge_call(on_each_replica, tf.distribute.get_strategy(), rows)
 
     recompute = tf.recompute_grad  # of a function: keeps its arguments alone, and computes the rest again
 
@@ -60,7 +78,7 @@ if BACKEND == "tensorflow":
         return tf.random.stateless_uniform(shape, seed)
 
 else:
-    adam_step = clip_by_global_norm = None  # XLA fuses Keras's own
+    adam_step = None  # XLA fuses the operations
     recompute = jax.checkpoint
 
     class SeedSource(keras.random.SeedGenerator):
@@ -83,6 +101,17 @@ else:
 
     def dense(gradient):
         return gradient
+
+    def clip_by_global_norm(gradients, norm):
+        length = ops.sqrt(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
+        return [gradient * (norm / ops.maximum(length, norm)) for gradient in gradients]
+
+    def sum_over_replicas(tensors):
+        return tensors  # one program runs on all devices
+
+    def update_each(update, rows):
+        for row in rows:
+            update(*row)
 
     def per_replica(seed):
         return seed  # one program runs on all devices

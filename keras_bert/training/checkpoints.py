@@ -2,21 +2,29 @@
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
 import shutil
 
+import keras
 import numpy as np
 import safetensors
+import tensorflow as tf
 from keras import ops
 from safetensors.numpy import save_file
 
+from keras_bert import __version__, kernels
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, replacing, write_json, written_beside
 
 # For a run that diverges.
-ADVICE = "checkpoints are kept; a lower learning_rate may help, with --overwrite to begin anew"
+ADVICE = "checkpoints are kept; a lower learning_rate may help, with --overwrite to start again"
+
+# Keras numbers the layers of a class, and optimizers, in the order in which a process makes them. Blocks have numbers
+# of their own.
+_NUMBER = re.compile(r"(?<!block)_\d+(?=[/_]|$)")
 
 
 @dataclasses.dataclass
@@ -46,7 +54,9 @@ class Progress:
 
 
 class Checkpoints:
-    """The last and the best state of one run, each a safetensors file that is written beside and renamed.
+    """The last and the best state of one run, each a safetensors file that is written beside and renamed. Its tensors
+    have the paths of their variables. `run.json` says what run it is, and what it was made with: a run is resumed on
+    the same backend, with the same minor versions (as 0.1 or 2.20) of this package, Keras, TensorFlow and JAX.
 
     Args:
         folder: where they are kept; made at once, taken up again where it holds the same run.
@@ -55,7 +65,8 @@ class Checkpoints:
         writes: whether this process is the one that writes, of several that work together.
 
     Raises:
-        InputError: the folder holds something else, or checkpoints with another `run`; the differences are named.
+        InputError: the folder holds something else, or checkpoints of another `run`, of other versions or of another
+            backend; the message names the differences.
     """
 
     def __init__(self, folder, run, overwrite=False, writes=True):
@@ -63,14 +74,15 @@ class Checkpoints:
         if not writes:
             return
         if os.path.exists(self.path("run.json")):
-            differences = _differences(read_json(self.path("run.json")), run)
-            if not differences:
+            there = read_json(self.path("run.json"))
+            refusal = _version_refusal(there.get("made_with")) or _run_refusal(there, run)
+            if not refusal:
                 return
             if not overwrite:
-                raise InputError(f"{folder}: holds the checkpoints of an unfinished run with {differences}; finish that"
-                                 " one by its own command, or pass --overwrite to begin this one")
+                raise InputError(f"{folder}: holds the checkpoints of an unfinished run {refusal}, or pass --overwrite "
+                                 "to start again")
         with written_beside(folder, overwrite, workspace=f"{folder}.new") as new:
-            write_json(os.path.join(new, "run.json"), run)
+            write_json(os.path.join(new, "run.json"), run | {"made_with": _made_with()})
 
     def path(self, name):
         """The path of a file or folder of the run."""
@@ -133,7 +145,7 @@ class Checkpoints:
                     variable.assign(file.get_tensor(key))
                 return Progress(**json.loads(file.metadata()["progress"]))
         except safetensors.SafetensorError as error:
-            raise InputError(f"{path}: not a whole checkpoint: {error}; remove {self.folder} to begin anew") from None
+            raise InputError(f"{path}: not a whole checkpoint: {error}; remove {self.folder} to start again") from None
 
 
 def weights_digest(tokenizer, variables):
@@ -151,13 +163,43 @@ def _state(model):
 
 
 def _variables(kind, variables):
-    return {f"{kind}/{number}": variable for number, variable in enumerate(variables)}
+    """`keras.Variable`s by path, the same in any process."""
+    named = {}
+    for variable in variables:
+        name = f"{kind}/{_NUMBER.sub('', variable.path)}"
+        if name in named:
+            raise ValueError(f"variables must have paths of their own; {variable.path} and {named[name].path} are both "
+                             f"{name} in a checkpoint")
+        named[name] = variable
+    return named
 
 
-def _differences(there, here):
-    """Says how two descriptions of a run differ; nothing where they agree."""
+def _made_with():
+    """The backend, and the versions of what changes the bits of a run."""
+    made_with = {"backend": kernels.BACKEND, "keras-bert-hub": __version__, "keras": keras.version(),
+                 "tensorflow": tf.__version__}
+    return made_with | ({"jax": importlib.metadata.version("jax")} if kernels.BACKEND == "jax" else {})
+
+
+def _version_refusal(there):
+    """Why a run of these versions cannot be resumed and what to do instead, or None."""
+    if there is None:
+        return "of keras-bert-hub 0.1, which later versions cannot resume; finish it with that version"
+    here = _made_with()
+    differences = [f"{name} {there.get(name)} (now {here.get(name)})" for name in sorted(there.keys() | here.keys())
+                   if _series(there.get(name)) != _series(here.get(name))]
+    return f"of {', '.join(differences)}; finish it with that" if differences else None
+
+
+def _series(version):
+    """2.20 of 2.20.1."""
+    return version and version.split(".")[:2]
+
+
+def _run_refusal(there, here):
+    """How a run differs from this one and what to do about it, or None."""
     differences = [f"{name}={there['arguments'].get(name)!r} (now {value!r})"
                    for name, value in here["arguments"].items() if there["arguments"].get(name) != value]
     differences += [f"another content of {here['arguments'][name]}"
                     for name, digest in here["sha256"].items() if there["sha256"].get(name) != digest]
-    return ", ".join(differences)
+    return f"with {', '.join(differences)}; finish it by its own command" if differences else None

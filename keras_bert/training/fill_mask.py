@@ -9,14 +9,15 @@ from keras_bert.text import pad
 MASK = "[MASK]"
 
 
-def fill_mask(model, tokenizer, texts, top_k=5):
-    """Guesses the pieces that stand at each [MASK] of some texts.
+def fill_mask(model, tokenizer, texts, top_k=5, batch_size=32):
+    """Guesses the pieces for each [MASK] of some texts.
 
     Args:
         model: a `BertPretrainer`.
         tokenizer: its `BertTokenizer`.
         texts: list of str, each with one [MASK] or more.
         top_k: number of guesses.
+        batch_size: texts a batch; they have equal answers in any, but for rounding.
 
     Returns:
         for each text a list with, for each [MASK], a list of (piece, its probability), best first.
@@ -27,15 +28,21 @@ def fill_mask(model, tokenizer, texts, top_k=5):
     if tokenizer.mask_id is None:
         raise InputError(f"the vocabulary must have {MASK}; it has not")
     limit = model.bert.config.max_position_embeddings
-    inputs = pad([_pack(text, number, tokenizer, limit) for number, text in enumerate(texts, 1)], tokenizer.pad_id)
-    places = [np.flatnonzero(row == tokenizer.mask_id) for row in inputs["input_word_ids"]]
-    positions = np.zeros((len(texts), max(map(len, places))), np.int32)
-    for row, columns in enumerate(places):
+    packed = [_pack(text, number, tokenizer, limit) for number, text in enumerate(texts, 1)]
+    return [guesses for begin in range(0, len(packed), batch_size)
+            for guesses in _fill_batch(model, tokenizer, packed[begin:begin + batch_size], top_k)]
+
+
+def _fill_batch(model, tokenizer, packed, top_k):
+    inputs = pad(packed, tokenizer.pad_id)
+    masks = [np.flatnonzero(row == tokenizer.mask_id) for row in inputs["input_word_ids"]]
+    positions = np.zeros((len(packed), max(map(len, masks))), np.int32)
+    for row, columns in enumerate(masks):
         positions[row, :len(columns)] = columns
     logits = model(inputs | {"masked_lm_positions": positions})["mlm_logits"]
     probabilities = ops.convert_to_numpy(ops.softmax(logits))
     return [[_best(probabilities[row, mask], tokenizer, top_k) for mask in range(len(columns))]
-            for row, columns in enumerate(places)]
+            for row, columns in enumerate(masks)]
 
 
 def _pack(text, number, tokenizer, limit):

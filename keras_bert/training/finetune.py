@@ -22,7 +22,7 @@ from keras_bert.tasks import run as run_model
 from keras_bert.training.arguments import check_rules, check_run
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.folder import FineTuned
-from keras_bert.training.loop import compiles
+from keras_bert.training.loop import compiles, enable_determinism
 from keras_bert.training.loop import train as train_epochs
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.report import describes, write_report
@@ -39,13 +39,13 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
              label="label", out_of_scope=None, epochs=3, batch_size=32, learning_rate=5e-5, warmup_ratio=0.1,
              weight_decay=0.01, dropout=None, max_length=None, doc_stride=None, features=None, early_stopping=None,
              class_weights=None, freeze_blocks=0, lora_rank=0, dtype="float32", pack=None, devices=None, seed=0,
-             save_steps=500, log_dir=None, overwrite=False):
+             save_steps=500, log_dir=None, deterministic=False, overwrite=False):
     """Fine-tunes a model for a task and writes it to a folder (Devlin et al., 2018, section 4 and appendix A.3).
 
     The model kept is that of the epoch with the best score on `valid`, of several the one with the lowest loss. A run
-    that was stopped or killed goes on from its last checkpoint when it is called again with the same arguments, and
-    ends with the same weights, bit for bit, on one device (a GPU needs `enable_determinism()`, which the command line
-    calls). The checkpoints, the last and the best, stand in `output_dir`.checkpoints until the model is written.
+    that was stopped or killed resumes from its last checkpoint when it is called again with the same arguments and
+    versions (see `Checkpoints`). On one CPU it ends with the same weights, bit for bit; on a GPU with `deterministic`.
+    The checkpoints, the last and the best, are kept in `output_dir`.checkpoints until the model is written.
 
     Args:
         train: labelled file, see the readers of `keras_bert.data`; its labels are the model's.
@@ -80,6 +80,8 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
         seed: of the new head, the order and the dropout; the same seed gives the same model on the same machine.
         save_steps: steps between two checkpoints; there is one after each epoch in any case.
         log_dir: folder for TensorBoard's logs.
+        deterministic: whether to give the same weights each time on a GPU too, without XLA and slower; this calls
+            `enable_determinism`, which holds for the rest of the process.
         overwrite: whether to replace `output_dir`, and the checkpoints of another run.
 
     Returns:
@@ -92,6 +94,8 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
     arguments = {name: os.fspath(value) if isinstance(value, os.PathLike) else value
                  for name, value in locals().items()} | {"devices": list(devices) if devices else None}
     _check_arguments(**arguments)
+    if deterministic:
+        enable_determinism()
     begun = os.path.exists(f"{output_dir}.checkpoints")
     check_free(output_dir, overwrite or begun)
     started = time.monotonic()
@@ -171,8 +175,7 @@ def _make_model(source, tokenizer, task, steps, arguments):
     model = task.head(bert, task.dropout if arguments["dropout"] is None else arguments["dropout"])
     optimizer = make_optimizer(model, arguments["learning_rate"], steps * arguments["epochs"],
                                arguments["warmup_ratio"], arguments["weight_decay"])
-    optimizer.build(model.trainable_variables)
-    model.compile(optimizer, **task.loss(), jit_compile="auto" if compiles() else False)
+    model.compile(optimizer, **task.loss())
     return model
 
 
@@ -192,7 +195,7 @@ def _digest(path):
 
 def _check_arguments(task, epochs, batch_size, learning_rate, warmup_ratio, weight_decay, dropout, max_length,
                      doc_stride, early_stopping, class_weights, freeze_blocks, lora_rank, dtype, devices, seed,
-                     save_steps, log_dir, **others):
+                     save_steps, log_dir, deterministic, **others):
     given = {"doc_stride": doc_stride, "class_weights": class_weights, **others}
     check_rules(
         ("task", task, f"one of {', '.join(TASKS)}", task in TASKS),
@@ -207,13 +210,14 @@ def _check_arguments(task, epochs, batch_size, learning_rate, warmup_ratio, weig
         ("freeze_blocks", freeze_blocks, "at least 0", freeze_blocks >= 0),
         ("lora_rank", lora_rank, "at least 0", lora_rank >= 0),
         ("lora_rank", lora_rank, "0 where blocks are frozen", not (lora_rank and freeze_blocks)),
+        ("lora_rank", lora_rank, "0 with features, whose encoder is frozen", not (lora_rank and given["features"])),
         ("dtype", dtype, f"one of {', '.join(DTYPES)}", dtype in DTYPES),
         *((name, given[name], f"left to the task {' or '.join(tasks)}", given[name] in (None, False) or task in tasks)
           for name, tasks in _OF_SOME_TASKS.items()),
         ("devices", devices, "empty on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
         ("devices", devices, "empty where texts are packed into rows", not (devices and given["pack"])),
     )
-    check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir)
+    check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir, deterministic)
 
 
 def _check_fit(path, config, tokenizer, task, freeze_blocks):

@@ -14,13 +14,15 @@ from keras_bert.training.signals import noted_signals
 
 
 def enable_determinism():
-    """Makes TensorFlow's operations give the same bits each time, on a GPU too, for the rest of the process."""
+    """Makes TensorFlow's operations give the same bits each time, on a GPU too, for the rest of the process. They are
+    slower there, and Keras compiles nothing with XLA."""
     keras.utils.set_random_seed(0)  # TensorFlow wants one first
     tf.config.experimental.enable_op_determinism()
 
 
 def compiles():
-    """Whether `fit` compiles each shape by XLA: always on JAX; with TensorFlow where there is a GPU."""
+    """Whether batches keep to few shapes, each of which XLA compiles: on JAX, and with TensorFlow on a GPU. Whether XLA
+    is used is left to Keras (`jit_compile="auto"`): it is not under op determinism, nor on several devices."""
     return kernels.BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))
 
 

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_bert import kernels
+from keras_bert.errors import InputError
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -48,127 +49,174 @@ class Phased(keras.optimizers.schedules.LearningRateSchedule):
         return rate
 
 
-class _Adam:
-    def _adam(self, gradient, variable):
-        """The direction of a step, its moments brought up to date (Kingma and Ba, 2014, algorithm 1)."""
-        index = self._get_variable_index(variable)
-        momentum, velocity = self._momentums[index], self._velocities[index]
-        gradient, step = ops.cast(gradient, variable.dtype), ops.cast(self.iterations + 1, variable.dtype)
-        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
-        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
-        mean = ops.divide(momentum, 1 - ops.power(ops.cast(self.beta_1, step.dtype), step))
-        deviation = ops.sqrt(ops.divide(velocity, 1 - ops.power(ops.cast(self.beta_2, step.dtype), step)))
-        return mean / (deviation + self.epsilon)
+class _Adam(keras.optimizers.Optimizer):
+    """The step that AdamW and LAMB share: the gradients are summed over all replicas, clipped to `global_clipnorm`, and
+    given to `_update` together with the two moments of Adam (Kingma and Ba, 2014, algorithm 1).
 
+    `apply` is written out on Keras's public methods: Keras's own clips the gradients of each replica before it sums
+    them.
 
-@keras.saving.register_keras_serializable("keras_bert")
-class AdamW(_Adam, keras.optimizers.AdamW):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2017), fused for float32 variables on TensorFlow. Unlike
-    in Keras's, epsilon is added to moments whose bias is corrected, as in Adam's paper and PyTorch: in Keras's it
-    weighs 30 times as much in the first step, twice as much after 300."""
+    Args:
+        learning_rate: float or `LearningRateSchedule`.
+        weight_decay: decoupled decay a step, times the learning rate; None for none.
+        beta_1, beta_2: rates of the moments, in [0, 1).
+        epsilon: added to the root of the second moment after its bias is corrected, as in Adam's paper and PyTorch. In
+            Keras's Adam it weighs 30 times as much in the first step, twice as much after 300.
+        no_decay: names of the variables that do not decay: biases and layer norms (google-research/bert
+            `optimization.py`).
+        sum_gradients: False where the caller of `apply` has summed them over the replicas. A `LossScaleOptimizer`
+            needs that: it must look for overflows in the sums.
+        options: `global_clipnorm`, `loss_scale_factor` and `name` of `keras.optimizers.Optimizer`.
+
+    Raises:
+        InputError: an option or a variable asks for something else that Keras's optimizers do.
+    """
+
+    def __init__(self, learning_rate=0.001, weight_decay=0.01, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
+                 no_decay=("bias", "gamma", "beta"), sum_gradients=True, **options):
+        for name in ("clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps", "amsgrad"):
+            if options.get(name):
+                raise InputError(f"{type(self).__name__} does not support {name}; got {options[name]!r}; leave it out")
+        options.pop("amsgrad", None)  # saved models of version 0.1 have it
+        super().__init__(learning_rate, weight_decay=weight_decay, **options)
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.no_decay = tuple(no_decay)
+        self.sum_gradients = sum_gradients
+
+    def build(self, variables):
+        """Makes the moments of some model variables; they keep those that they have."""
+        if self.built:
+            return
+        for variable in variables:
+            if variable.constraint is not None or getattr(variable, "overwrite_with_gradient", False):
+                raise InputError(f"{type(self).__name__} supports neither constraints nor float8 scales; "
+                                 f"{variable.path} has one; use an optimizer of Keras")
+        super().build(variables)
+        rows = list(zip(variables, *self.add_optimizer_variables(variables, ["momentum", "velocity"])))
+        self._rows = lambda: rows  # Keras would take model variables in a list for the optimizer's own
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        """Not supported, since saved models would forget it: `no_decay` does the same."""
+        raise InputError(f"{type(self).__name__} takes names of variables that do not decay as its argument no_decay")
 
     def apply(self, grads, trainable_variables=None):
-        # Keras would take the norm to clip by before the rows that occur twice are added up.
-        return super().apply([None if gradient is None else kernels.dense(gradient) for gradient in grads],
-                             trainable_variables)
+        """Does one step.
 
-    def _clip_gradients(self, grads):
-        if kernels.clip_by_global_norm is None or not self.global_clipnorm:
-            return super()._clip_gradients(grads)
-        return kernels.clip_by_global_norm(grads, self.global_clipnorm)
+        Args:
+            grads: list of tensors in the shapes of the variables, `tf.IndexedSlices` among them; of None, the variable
+                stays as it is.
+            trainable_variables: list of the variables; all of `build` in its order if None.
+        """
+        if not self.built:
+            self.build(trainable_variables)
+        rows = self._rows()
+        if trainable_variables is not None:
+            by_id = {id(row[0]): row for row in rows}
+            for variable in trainable_variables:
+                if id(variable) not in by_id:
+                    raise ValueError(f"{variable.path} was not trainable when the optimizer was built; compile the "
+                                     "model with a new optimizer")
+            rows = [by_id[id(variable)] for variable in trainable_variables]
+        given = [(row, ops.cast(kernels.dense(gradient), "float32"))
+                 for row, gradient in zip(rows, grads, strict=True) if gradient is not None]
+        if not given:
+            raise ValueError("No variable has a gradient; does the loss depend on the model?")
+        rows, gradients = zip(*given)
+        if self.sum_gradients:
+            gradients = kernels.sum_over_replicas(gradients)
+        if self.loss_scale_factor:
+            gradients = [gradient / self.loss_scale_factor for gradient in gradients]
+        if self.global_clipnorm:
+            gradients = kernels.clip_by_global_norm(gradients, self.global_clipnorm)
+        step, rate = ops.cast(self.iterations + 1, "float32"), self.learning_rate
+        kernels.update_each(self._update, [
+            (variable, momentum, velocity, ops.cast(gradient, variable.dtype), step, ops.cast(rate, variable.dtype),
+             0.0 if variable.name in self.no_decay else self.weight_decay or 0.0)
+            for (variable, momentum, velocity), gradient in zip(rows, gradients)])
+        self.iterations.assign_add(1)
 
-    def _apply_weight_decay(self, variables):
-        pass  # `update_step` does
+    def _direction(self, momentum, velocity, gradient, step):
+        """Brings the moments up to date; returns the first one over the root of the second, their biases corrected."""
+        self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
+        self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
+        left_1, left_2 = (ops.cast(1 - ops.power(beta, step), gradient.dtype) for beta in (self.beta_1, self.beta_2))
+        return ops.divide(momentum, left_1) / (ops.sqrt(ops.divide(velocity, left_2)) + self.epsilon)
 
-    def update_step(self, gradient, variable, learning_rate):
-        learning_rate = ops.cast(learning_rate, variable.dtype)
-        if self.weight_decay is not None and self._use_weight_decay(variable):
-            self.assign_sub(variable, ops.multiply(variable, learning_rate * self.weight_decay))
-        if kernels.adam_step is None or keras.backend.standardize_dtype(variable.dtype) != "float32":
-            self.assign_sub(variable, learning_rate * self._adam(gradient, variable))
-        else:
-            index = self._get_variable_index(variable)
-            kernels.adam_step(variable, self._momentums[index], self._velocities[index], gradient, self.iterations + 1,
-                              learning_rate, self.beta_1, self.beta_2, self.epsilon)
+    def get_config(self):
+        return super().get_config() | {
+            "beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon, "no_decay": list(self.no_decay),
+            "sum_gradients": self.sum_gradients}
 
 
 @keras.saving.register_keras_serializable("keras_bert")
-class Lamb(_Adam, keras.optimizers.Lamb):
-    """LAMB (You et al., 2019, https://arxiv.org/abs/1904.00962): a step is as long as its variable. Unlike in
-    Keras's, the weight decay is a part of the step whose length is measured, as in the paper, and what does not decay
-    takes Adam's step."""
+class AdamW(_Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2017), fused for float32 variables on TensorFlow."""
 
-    def _apply_weight_decay(self, variables):
-        pass
+    def _update(self, variable, momentum, velocity, gradient, step, learning_rate, decay):
+        if decay:
+            self.assign_sub(variable, ops.multiply(variable, learning_rate * decay))
+        if kernels.adam_step is None or keras.backend.standardize_dtype(variable.dtype) != "float32":
+            self.assign_sub(variable, learning_rate * self._direction(momentum, velocity, gradient, step))
+        else:
+            kernels.adam_step(variable, momentum, velocity, gradient, step, learning_rate, self.beta_1, self.beta_2,
+                              self.epsilon)
 
-    def update_step(self, gradient, variable, learning_rate):
-        update = self._adam(gradient, variable)
-        if self._use_weight_decay(variable):
+
+@keras.saving.register_keras_serializable("keras_bert")
+class Lamb(_Adam):
+    """LAMB (You et al., 2019, https://arxiv.org/abs/1904.00962): a step is as long as its variable. As in the paper,
+    the weight decay is a part of the step whose length is measured, and what does not decay takes Adam's step."""
+
+    def _update(self, variable, momentum, velocity, gradient, step, learning_rate, decay):
+        update = self._direction(momentum, velocity, gradient, step)
+        if decay:
             value = ops.convert_to_tensor(variable)
-            update += self.weight_decay * value
+            update += decay * value
             length, wanted = ops.norm(update), ops.norm(value)
             has_both = ops.logical_and(length > 0, wanted > 0)
             update *= ops.where(has_both, wanted / ops.where(has_both, length, 1.0), 1.0)
-        self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * update)
+        self.assign_sub(variable, learning_rate * update)
 
 
-class _Summed:
-    """An optimizer whose gradients are the sums over all devices already; Keras would add them up once more."""
-
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars
-
-
-class SummedAdamW(_Summed, AdamW):
-    pass
-
-
-class SummedLamb(_Summed, Lamb):
-    pass
-
-
-OPTIMIZERS = {"adamw": SummedAdamW, "lamb": SummedLamb}
+OPTIMIZERS = {"adamw": AdamW, "lamb": Lamb}
 
 
 def make_optimizer(model, learning_rate, total_steps, warmup_ratio=0.1, weight_decay=0.01):
     """`AdamW` with `WarmupDecay`, gradients clipped to a global norm of 1, as `finetune` takes it.
 
     Args:
-        model: a built model; its biases and layer norms do not decay (google-research/bert `optimization.py`).
+        model: a built model; its biases and layer norms do not decay.
         learning_rate: the peak.
         total_steps: steps until the rate is 0.
         warmup_ratio: share of `total_steps` to warm up, in [0, 1).
         weight_decay: decoupled decay a step, times the learning rate.
 
     Returns:
-        an `AdamW`.
+        an `AdamW`, built for the variables that are trainable now.
     """
     schedule = WarmupDecay(learning_rate, int(total_steps * warmup_ratio), total_steps)
-    return _make(AdamW, model, schedule, weight_decay, clip_norm=1.0)
+    optimizer = AdamW(schedule, weight_decay, global_clipnorm=1.0)
+    optimizer.build(model.trainable_variables)
+    return optimizer
 
 
 def make_pretraining_optimizer(model, name, schedule, weight_decay, clip_norm):
-    """An optimizer for gradients that are sums over all devices already.
+    """An optimizer for gradients that are summed over all replicas already.
 
     Args:
-        model: see `make_optimizer`.
+        model: a `BertPretrainer`.
         name: `adamw` or `lamb`.
         schedule: a `WarmupDecay` or `Phased`.
         weight_decay: see `make_optimizer`.
         clip_norm: most of the gradients' global norm; None for any.
 
     Returns:
-        the optimizer; under mixed float16 within a `keras.optimizers.LossScaleOptimizer`.
+        the optimizer, built; under mixed float16 within a `keras.optimizers.LossScaleOptimizer`.
     """
-    optimizer = _make(OPTIMIZERS[name], model, schedule, weight_decay, clip_norm)
+    optimizer = OPTIMIZERS[name](schedule, weight_decay, global_clipnorm=clip_norm, sum_gradients=False)
     if model.bert.dtype_policy.name == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)
-    return optimizer
-
-
-def _make(kind, model, schedule, weight_decay, clip_norm):
-    optimizer = kind(schedule, weight_decay=weight_decay, beta_2=0.999, epsilon=1e-6, global_clipnorm=clip_norm)
-    optimizer.exclude_from_weight_decay(
-        var_list=[variable for variable in model.trainable_variables if variable.name in ("bias", "gamma", "beta")])
     return optimizer

@@ -15,6 +15,7 @@ from keras_bert.files import check_free, written_beside
 from keras_bert.models import load_model
 from keras_bert.training.arguments import as_list, check_rules, check_run
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
+from keras_bert.training.loop import enable_determinism
 from keras_bert.training.objective import Objective
 from keras_bert.training.optimizer import OPTIMIZERS
 from keras_bert.training.peak import cost_of_token, peak
@@ -33,16 +34,16 @@ def pretrain(data, output_dir, steps, *, valid=None, init_from=None, config="bas
              learning_rate=1e-4, optimizer="adamw", warmup_ratio=0.01, power=1.0, weight_decay=0.01, clip_norm=1.0,
              accumulate=1, directionality="bidi", next_sentence=None, next_sentence_weight=1.0, masking=None,
              dtype="float32", recompute=False, strategy="one", model_parallel=1, seed=0, eval_steps=None,
-             save_steps=1000, skip_corrupt=False, log_dir=None, overwrite=False):
+             save_steps=1000, skip_corrupt=False, log_dir=None, deterministic=False, overwrite=False):
     """Pretrains BERT (Devlin et al., 2018, section 3.1 and appendix A.2) and writes it with its heads to a folder.
 
     There may be several phases, of 128 and then of 512 tokens say: an argument marked with * is one value for all, or a
     list of one a phase.
 
-    A run that was stopped or killed goes on from its last checkpoint when it is called again with the same arguments,
-    and ends with the same weights, bit for bit, on one device (a GPU needs `enable_determinism()`, which the command
-    line calls). The checkpoint stands in `output_dir`.checkpoints until the model is written. With several workers each
-    runs the same command; the first one writes, and all must see the folder. If one is lost, the others end too.
+    A run that was stopped or killed resumes from its last checkpoint when it is called again with the same arguments
+    and versions (see `Checkpoints`). On one CPU it ends with the same weights, bit for bit; on a GPU with
+    `deterministic`. The checkpoint is kept in `output_dir`.checkpoints until the model is written. With several workers
+    each runs the same command; the first one writes, and all must see the folder. If one is lost, the others end too.
 
     Args:
         data: *a folder of `make_pretraining_data`, or a glob of TFRecord files with the Model Garden's features.
@@ -75,6 +76,8 @@ def pretrain(data, output_dir, steps, *, valid=None, init_from=None, config="bas
         save_steps: steps between two checkpoints.
         skip_corrupt: pass over broken records and count them instead of ending.
         log_dir: folder for TensorBoard's logs.
+        deterministic: whether to give the same weights each time on a GPU too, and slower; this calls
+            `enable_determinism`, which holds for the rest of the process.
         overwrite: whether to replace `output_dir`, and the checkpoint of another run.
 
     Returns:
@@ -87,6 +90,8 @@ def pretrain(data, output_dir, steps, *, valid=None, init_from=None, config="bas
     arguments = {name: _plain(value) for name, value in locals().items()}
     _check_arguments(**arguments)
     make_trainer = _trainer_kind(strategy, model_parallel)  # a strategy of several machines must come first
+    if deterministic:
+        enable_determinism()
     begun = os.path.exists(f"{output_dir}.checkpoints")
     check_free(output_dir, overwrite or begun)
     setup = Setup(arguments)
@@ -157,7 +162,7 @@ def _naming_errors(inputs, strategy, folder):
 
 def _check_arguments(steps, batch_size, learning_rate, optimizer, warmup_ratio, power, weight_decay, clip_norm,
                      accumulate, directionality, next_sentence_weight, masking, dtype, strategy, model_parallel, seed,
-                     save_steps, eval_steps, log_dir, init_from, **_):
+                     save_steps, eval_steps, log_dir, init_from, deterministic, **_):
     on_jax = kernels.BACKEND == "jax"
     steps, batch_size, learning_rate = map(as_list, (steps, batch_size, learning_rate))
     check_rules(
@@ -178,4 +183,4 @@ def _check_arguments(steps, batch_size, learning_rate, optimizer, warmup_ratio, 
         ("model_parallel", model_parallel, "1 but on the JAX backend", model_parallel == 1 or on_jax),
         ("eval_steps", eval_steps, "at least 1", eval_steps is None or eval_steps >= 1),
     )
-    check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir)
+    check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir, deterministic)

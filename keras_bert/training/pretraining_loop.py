@@ -2,8 +2,10 @@
 
 import itertools
 
+import keras
 import tensorflow as tf
 
+from keras_bert import kernels
 from keras_bert.errors import InputError
 from keras_bert.training.objective import with_own_dropout
 
@@ -24,18 +26,14 @@ class PretrainingTrainer:
         self.strategy = strategy or tf.distribute.get_strategy()
         with self.strategy.scope():
             self.model, self.optimizer = make()
-            self._totals = {
-                name: tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-                for name in (*objective.names(self.model), "mlm", "next_sentence")}
+            # The sums of all steps since `reset`.
+            self.metrics_variables = [
+                keras.Variable(0.0, trainable=False, aggregation="only_first_replica", name=name)
+                for name in (*objective.names(self.model), "mlm", "next_sentence")]
 
     @property
     def trainable_variables(self):
         return self.model.trainable_variables
-
-    @property
-    def metrics_variables(self):
-        """The sums of all steps since `reset`."""
-        return list(self._totals.values())
 
     @property
     def is_chief(self):
@@ -67,11 +65,11 @@ class PretrainingTrainer:
 
     def scores(self):
         """The scores of all steps since `reset`, see `Objective.scores`."""
-        return self.objective.scores([{name: total.numpy() for name, total in self._totals.items()}])
+        return self.objective.scores([{total.name: total.numpy() for total in self.metrics_variables}])
 
     def reset(self):
         """Begins to add up the scores anew."""
-        for total in self._totals.values():
+        for total in self.metrics_variables:
             total.assign(0.0)
 
     def evaluate(self, batches, steps):
@@ -85,7 +83,7 @@ class PretrainingTrainer:
 
     @tf.function
     def _mean(self, value):
-        means = self.strategy.run(lambda: _summed(value / self.strategy.num_replicas_in_sync))
+        means = self.strategy.run(lambda: kernels.sum_over_replicas(value / self.strategy.num_replicas_in_sync))
         return self.strategy.experimental_local_results(means)[0]
 
     @tf.function
@@ -94,7 +92,7 @@ class PretrainingTrainer:
         return {name: self.strategy.experimental_local_results(value)[0] for name, value in sums.items()}
 
     def _replica_evaluation(self, batch):
-        return _summed(self.objective.sums(self.model, batch) | self.objective.counts(batch))
+        return kernels.sum_over_replicas(self.objective.sums(self.model, batch) | self.objective.counts(batch))
 
     def _distributed(self, batches, step):
         """One batch a replica and step."""
@@ -108,11 +106,12 @@ class PretrainingTrainer:
         return self.strategy.distribute_datasets_from_function(local)
 
     def _replica_step(self, batch):
-        counts = _summed(self.objective.counts(batch))
+        counts = kernels.sum_over_replicas(self.objective.counts(batch))
         gradients, sums = self._accumulated(batch, counts)
-        self.optimizer.apply(_summed(gradients), self.model.trainable_variables)
-        for name, value in (_summed(sums) | counts).items():
-            self._totals[name].assign_add(value)
+        self.optimizer.apply(kernels.sum_over_replicas(gradients), self.model.trainable_variables)
+        sums = kernels.sum_over_replicas(sums) | counts
+        for total in self.metrics_variables:
+            total.assign_add(sums[total.name])
 
     def _accumulated(self, batch, counts):
         """The gradients of the global batch's loss as far as this replica's part goes, and its sums."""
@@ -167,8 +166,3 @@ def make_strategy(name):
         except (ValueError, tf.errors.OpError) as error:
             raise InputError(f"strategy {name}: {error}") from None
     raise InputError(f"strategy must be one, mirrored, multiworker or tpu; got {name!r}")
-
-
-def _summed(tensors):
-    """Over all replicas."""
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)

@@ -1,0 +1,236 @@
+"""AdamW and LAMB: their steps beside NumPy's, on two devices, in saved models; on the backend of KERAS_BACKEND."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bert.errors import InputError
+from keras_bert.training import WarmupDecay, make_optimizer
+from keras_bert.training.optimizer import AdamW, Lamb
+
+RATE, DECAY, CLIP, EPSILON = 0.1, 0.5, 1.0, 1e-6
+# What version 0.1 wrote of an AdamW into the config.json of a saved model.
+CONFIG_OF_0_1 = {
+    "name": "adam_w", "learning_rate": 0.5, "weight_decay": 0.5, "clipnorm": None, "global_clipnorm": 1.0,
+    "clipvalue": None, "use_ema": False, "ema_momentum": 0.99, "ema_overwrite_frequency": None,
+    "loss_scale_factor": None, "gradient_accumulation_steps": None, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-06,
+    "amsgrad": False}
+
+
+def make_variables(values):
+    return [keras.Variable(value, name=name) for name, value in zip(("kernel", "bias"), values)]
+
+
+def make_gradients(step):
+    rng = np.random.default_rng(step)
+    return [rng.normal(0, 1, shape).astype("float32") for shape in ((4, 3), (3,))]
+
+
+def expected(kind, values, steps):
+    """The weights after some steps, by the formulas of the papers in float64."""
+    values = [np.array(value, "float64") for value in values]
+    moments = [(np.zeros_like(value), np.zeros_like(value)) for value in values]
+    for step in range(1, steps + 1):
+        gradients = make_gradients(step)
+        norm = np.sqrt(sum(np.square(gradient).sum() for gradient in gradients))
+        assert norm > 2 * CLIP
+        for index, gradient in enumerate(gradients):
+            gradient = gradient.astype("float64") * CLIP / norm
+            first, second = moments[index]
+            moments[index] = first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+            update = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + EPSILON)
+            if index == 0:  # biases do not decay
+                update += DECAY * values[index]
+                if kind is Lamb:
+                    update *= np.linalg.norm(values[index]) / np.linalg.norm(update)
+            values[index] = values[index] - RATE * update
+    return values
+
+
+@pytest.mark.parametrize("kind", [AdamW, Lamb])
+def test_steps_equal_numpy(kind):
+    values = make_gradients(0)
+    variables = make_variables(values)
+    optimizer = kind(RATE, DECAY, global_clipnorm=CLIP)
+    for step in range(1, 6):
+        gradients = [ops.convert_to_tensor(gradient) for gradient in make_gradients(step)]
+        optimizer.apply(gradients[::-1], variables[::-1])  # in any order
+    for variable, value in zip(variables, expected(kind, values, 5)):
+        np.testing.assert_allclose(ops.convert_to_numpy(variable), value, atol=1e-5)
+    assert int(optimizer.iterations) == 5
+
+
+def test_a_variable_without_a_gradient_stays():
+    values = make_gradients(0)
+    variables = make_variables(values)
+    optimizer = AdamW(RATE, DECAY)
+    optimizer.build(variables)
+    optimizer.apply([None, ops.ones(3)])
+    np.testing.assert_array_equal(ops.convert_to_numpy(variables[0]), values[0])
+    assert (ops.convert_to_numpy(variables[1]) != values[1]).all()
+    with pytest.raises(ValueError, match="No variable has a gradient"):
+        optimizer.apply([None, None])
+
+
+def test_a_variable_that_became_trainable_later_is_refused():
+    optimizer = AdamW(RATE)
+    optimizer.build(make_variables(make_gradients(0)))
+    with pytest.raises(ValueError, match="^late was not trainable when the optimizer was built"):
+        optimizer.apply([ops.ones(3)], [keras.Variable(np.ones(3), name="late")])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_learns(dtype):
+    variable = keras.Variable(np.ones((4, 3)), dtype=dtype)
+    optimizer = AdamW(RATE, global_clipnorm=CLIP, epsilon=1e-3)
+    for _ in range(3):
+        optimizer.apply([ops.full((4, 3), 100.0, dtype)], [variable])
+    np.testing.assert_allclose(ops.convert_to_numpy(ops.cast(variable, "float32")), 0.7, atol=0.02)
+
+
+def make_model():
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="classifier")])
+
+
+def test_fit_applies_each_step_once():
+    """Keras's trainers lead to `apply`, and none of Keras's own steps runs beside it."""
+    model, twin = make_model(), make_model()
+    twin.set_weights(model.get_weights())
+    optimizer = make_optimizer(model, RATE, 10, weight_decay=DECAY)
+    model.compile(optimizer, "mse")
+    inputs, targets = np.ones((2, 4), "float32"), np.full((2, 3), 5.0, "float32")
+    model.fit(inputs, targets, epochs=3, verbose=0)
+    assert int(optimizer.iterations) == 3
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        other = make_optimizer(twin, RATE, 10, weight_decay=DECAY)
+        for _ in range(3):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(twin(inputs) - targets))
+            other.apply(tape.gradient(loss, [variable.value for variable in twin.trainable_variables]))
+        for one, two in zip(model.get_weights(), twin.get_weights()):
+            np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
+def test_the_steps_of_keras_are_left_out(monkeypatch):
+    """They have no public names. If one were called after a change in Keras, it would clip, decay or sum again."""
+    for name in ("_backend_apply_gradients", "_backend_update_step", "_clip_gradients", "_apply_weight_decay",
+                 "_all_reduce_sum_gradients", "_use_weight_decay", "_get_variable_index"):
+        for owner in keras.optimizers.Optimizer.__mro__:
+            if name in vars(owner):
+                monkeypatch.delattr(owner, name)
+    for kind in (AdamW, Lamb):
+        values = make_gradients(0)
+        variables = make_variables(values)
+        kind(RATE, DECAY, global_clipnorm=CLIP).apply(
+            [ops.convert_to_tensor(gradient) for gradient in make_gradients(1)], variables)
+        np.testing.assert_allclose(ops.convert_to_numpy(variables[0]), expected(kind, values, 1)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("option", [{"clipnorm": 1.0}, {"clipvalue": 1.0}, {"use_ema": True}, {"amsgrad": True},
+                                    {"gradient_accumulation_steps": 2}])
+def test_what_is_not_supported_is_refused(option):
+    (name, value), = option.items()
+    with pytest.raises(InputError, match=f"^Lamb does not support {name}; got {value}; leave it out$"):
+        Lamb(RATE, **option)
+
+
+def test_variables_that_are_not_supported_are_refused():
+    variable = keras.Variable(np.ones(3), name="kernel")
+    variable.constraint = keras.constraints.NonNeg()
+    with pytest.raises(InputError, match="AdamW supports neither constraints .* kernel has one"):
+        AdamW(RATE).build([variable])
+    variable = keras.Variable(np.ones(3), name="scale")
+    variable.overwrite_with_gradient = True
+    with pytest.raises(InputError, match="float8 scales; scale has one"):
+        AdamW(RATE).build([variable])
+    with pytest.raises(InputError, match="no_decay"):
+        AdamW(RATE).exclude_from_weight_decay(var_names=["bias"])
+
+
+def test_saved_models_keep_optimizers(tmp_path):
+    model = make_model()
+    model.compile(Lamb(WarmupDecay(RATE, 2, 9), DECAY, global_clipnorm=CLIP, no_decay=["kernel"]), "mse")
+    data = np.ones((2, 4), "float32"), np.full((2, 3), 5.0, "float32")
+    model.fit(*data, epochs=2, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
+    for each in (model, loaded):
+        each.fit(*data, epochs=2, verbose=0)
+    for one, other in zip(model.get_weights(), loaded.get_weights()):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", [AdamW, Lamb])
+def test_optimizers_of_version_0_1_load(kind):
+    """Their class names, arguments, and the order of their variables, by which Keras reads their states."""
+    config = {name: value for name, value in CONFIG_OF_0_1.items() if kind is AdamW or name != "amsgrad"}
+    optimizer = keras.optimizers.deserialize({
+        "module": "keras_bert.training.optimizer", "class_name": kind.__name__, "config": config,
+        "registered_name": f"keras_bert>{kind.__name__}"})
+    assert type(optimizer) is kind
+    written = {"no_decay": ["bias", "gamma", "beta"], "sum_gradients": True, "amsgrad": False}
+    assert optimizer.get_config() | {"amsgrad": False} == CONFIG_OF_0_1 | written
+    optimizer.build(make_variables(make_gradients(0)))
+    assert [variable.path for variable in optimizer.variables] == [
+        "adam_w/iteration", "adam_w/learning_rate", "adam_w/kernel_momentum", "adam_w/kernel_velocity",
+        "adam_w/bias_momentum", "adam_w/bias_velocity"]
+
+
+TWO_DEVICES = """
+import json
+import numpy as np
+import tensorflow as tf
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0],
+                                           [tf.config.LogicalDeviceConfiguration()] * 2)
+from keras_bert.training.optimizer import AdamW, Lamb
+from test_optimizer import make_model
+
+weights = make_model().get_weights()
+
+def fit(kind, steps, **options):
+    model = make_model()
+    model.set_weights(weights)
+    model.compile(kind(global_clipnorm=1.0, **options), "mse")
+    rng = np.random.default_rng(0)
+    inputs, targets = rng.normal(0, 1, (8, 4)), rng.normal(0, 10, (8, 3))
+    model.fit(inputs, targets, batch_size=8, epochs=steps, shuffle=False, verbose=0)
+    moments = [value.numpy() for value in model.optimizer.variables if value.path.endswith("momentum")]
+    norm = np.sqrt(sum(np.square(moment).sum() for moment in moments)) / (1 - model.optimizer.beta_1)
+    return float(norm), [value.tolist() for value in model.get_weights()]
+
+results = []
+for strategy in (tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
+    with strategy.scope():
+        # So large an epsilon makes AdamW gradient descent, whose steps are as long as the gradient.
+        results.append([fit(AdamW, 1, learning_rate=0.1), fit(Lamb, 1, learning_rate=0.1),
+                        fit(AdamW, 5, learning_rate=1e5, beta_1=0.0, epsilon=1e6, weight_decay=1e-6)])
+print(json.dumps(results))
+"""
+
+
+def test_two_devices_clip_like_one():
+    run = subprocess.run([sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True,
+                         cwd=pathlib.Path(__file__).parent)
+    assert run.returncode == 0, run.stderr
+    one, two = json.loads(run.stdout.splitlines()[-1])
+    for (norm, weights), (wanted_norm, wanted) in zip(two, one, strict=True):
+        assert norm == pytest.approx(1.0, abs=1e-5) and wanted_norm == pytest.approx(1.0, abs=1e-5)
+        for value, other in zip(weights, wanted, strict=True):
+            np.testing.assert_allclose(value, other, rtol=0, atol=1e-6)
+
+
+def test_on_jax():
+    pytest.importorskip("jax")
+    run = subprocess.run([sys.executable, "-m", "pytest", "-q", __file__, "-k", "not devices and not jax"],
+                         env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-3000:]
