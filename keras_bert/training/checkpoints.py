@@ -69,7 +69,7 @@ class Checkpoints:
             if not overwrite:
                 raise InputError(f"{folder}: holds the checkpoints of an unfinished run with {differences}; finish that"
                                  " one by its own command, or pass --overwrite to begin this one")
-        with written_beside(folder, overwrite, workspace=f"{folder}.new") as new:
+        with written_beside(folder, overwrite) as new:
             write_json(os.path.join(new, "run.json"), run)
 
     def path(self, name):
