@@ -1,6 +1,16 @@
-"""Files and folders that are either written whole or not at all."""
+"""Files and folders that are written whole or not at all.
+
+Unfinished output is written in a workspace, a folder `.keras_bert.NAME.XXXXXXXX` in the same folder as the output NAME,
+and moved to its name once it is complete and on the disk. To replace a folder takes two renames: the old output moves
+into the workspace, the new one to its name. A failure between them moves the old output back. A process killed between
+them leaves both in its workspace, and the next call of this module for the same path moves the old one back.
+
+Each process locks its workspace, so that others can tell those of killed processes, which they remove. Where the file
+system has no locks, workspaces of killed processes stay until somebody removes them.
+"""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -11,50 +21,64 @@ from keras_bert.errors import InputError
 
 
 def check_free(path, overwrite=False):
-    """Refuses a path that cannot be written, or that holds something already unless `overwrite`; an empty folder is
-    free."""
-    path = os.fspath(path)
+    """Checks that `path` can be written, after moving back what a killed process had moved away.
+
+    Args:
+        path: file or folder to write.
+        overwrite: whether `path` may exist; an empty folder always may.
+
+    Raises:
+        InputError: `path` exists, or its folder cannot be written to.
+    """
     parent = os.path.dirname(os.path.abspath(path))
-    while not os.path.lexists(parent):
-        parent = os.path.dirname(parent)
-    if not os.path.isdir(parent) or not os.access(parent, os.W_OK):
-        raise InputError(f"{path}: {parent} must be a folder that can be written to")
+    folder = parent
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder) or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise InputError(f"{os.fspath(path)}: {folder} must be a folder that can be written to")
+    if folder == parent:
+        with writing(path), _locked(parent):
+            _clean_up(os.path.abspath(path))
+    _check_not_taken(path, overwrite)
+
+
+def _check_not_taken(path, overwrite):
     taken = os.listdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path)
     if taken and not overwrite:
-        raise InputError(f"{path}: exists already; name another path or pass --overwrite")
+        raise InputError(f"{os.fspath(path)}: exists already; name another path or pass --overwrite")
 
 
 @contextlib.contextmanager
-def written_beside(path, overwrite=False, workspace=None):
-    """Gives a new folder beside `path` to write into; renames it to `path` when the block ends well, removes it when
-    the block fails. What stood at `path` is replaced only then, and only with `overwrite`.
+def written_beside(path, overwrite=False):
+    """Context manager that gives a new folder to write into. At the end of the block the folder is moved to `path`; if
+    the block fails, it is removed and `path` is as before.
 
     Args:
         path: folder to write.
-        workspace: folder for what is unfinished, on the same disk and removed afterwards; a new one beside `path` where
-            None. Who names one finds there what a killed process has left, and this function clears it.
+        overwrite: whether to replace what is at `path`.
 
     Raises:
-        InputError: `path` is taken or cannot be written, a full disk included.
+        InputError: `path` exists or cannot be written, a full disk included.
     """
-    path = os.path.abspath(path)
     check_free(path, overwrite)
+    path = os.path.abspath(path)
     with writing(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        if workspace is None:
-            workspace = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
-        else:
-            shutil.rmtree(workspace, ignore_errors=True)
-        new, old = os.path.join(workspace, "new"), os.path.join(workspace, "old")
-        try:
-            os.makedirs(new)
+        with _workspace(path) as workspace:
+            new = os.path.join(workspace, _NEW)
+            os.mkdir(new)
             yield new
-            check_free(path, overwrite)
-            if os.path.lexists(path):
-                os.replace(path, old)
-            os.replace(new, path)
-        finally:
-            shutil.rmtree(workspace, ignore_errors=True)
+            _sync_tree(new)
+            with _locked(os.path.dirname(path)):
+                _check_not_taken(path, overwrite)  # another process may have written it meanwhile
+                try:
+                    if os.path.lexists(path):
+                        os.rename(path, os.path.join(workspace, _OLD))
+                        _sync_folder(workspace)
+                    os.rename(new, path)
+                    _sync_folder(os.path.dirname(path))
+                finally:
+                    _move_back(workspace, path)
 
 
 @contextlib.contextmanager
@@ -78,23 +102,25 @@ def writing(path):
 
 @contextlib.contextmanager
 def replacing(path):
-    """Gives the path of a new file, which takes the place of `path` when the block has written it well."""
-    part = f"{path}.part"
-    try:
-        with writing(path):
-            yield part
-            with open(part, "rb") as file:
-                os.fsync(file.fileno())  # a machine that loses power keeps the old file or the new one
-            os.replace(part, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(part)
+    """Context manager that gives the path of a new file to write. At the end of the block the file replaces `path`; if
+    the block fails, it is removed and `path` is as before.
+
+    Raises:
+        InputError: the file cannot be written, a full disk included.
+    """
+    target = os.path.abspath(path)
+    with writing(path), _workspace(target) as workspace:
+        new = os.path.join(workspace, _NEW)
+        yield new
+        _sync_file(new)
+        os.replace(new, target)
+        _sync_folder(os.path.dirname(target))
 
 
 def write_json(path, value):
-    """Writes a JSON file that a person can read, whole or not at all: a list of numbers stands on one line."""
+    """Writes a JSON file that a person can read, whole or not at all: a list of numbers takes one line."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    with replacing(path) as part, open(part, "w", encoding="utf-8") as file:
+    with replacing(path) as new, open(new, "w", encoding="utf-8") as file:
         file.write(re.sub(r"\[[-+.,\d\seE]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n")
 
 
@@ -109,3 +135,105 @@ def read_json(path):
             return json.load(file)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{os.fspath(path)}: not a JSON file: {error}") from None
+
+
+# What a workspace holds.
+_NEW, _OLD, _LOCK = "new", "old", "lock"
+
+
+@contextlib.contextmanager
+def _workspace(path):
+    """A new, locked workspace for `path`; those of killed processes are removed first."""
+    parent, name = os.path.split(path)
+    with contextlib.ExitStack() as stack:
+        with _locked(parent):  # or another process could take the workspace for abandoned before it is locked
+            _clean_up(path)
+            workspace = tempfile.mkdtemp(prefix=f".keras_bert.{name}.", dir=parent)
+            try:
+                stack.enter_context(_locked(os.path.join(workspace, _LOCK)))
+            finally:
+                stack.callback(_remove, workspace)
+        yield workspace
+
+
+def _clean_up(path):
+    """Moves back what killed processes have moved away from `path`, and removes their workspaces."""
+    parent, name = os.path.split(path)
+    pattern = re.compile(rf"\.keras_bert\.{re.escape(name)}\.[a-z0-9_]{{8}}")  # as `mkdtemp` names them
+    for entry in os.listdir(parent):
+        if pattern.fullmatch(entry):
+            workspace = os.path.join(parent, entry)
+            # A process at work holds the lock, one that has just ended removes the workspace; a file is not ours.
+            with contextlib.suppress(BlockingIOError, FileNotFoundError, NotADirectoryError):
+                with _locked(os.path.join(workspace, _LOCK), wait=False):
+                    _move_back(workspace, path)
+                    _remove(workspace)
+
+
+def _move_back(workspace, path):
+    """Moves the old output back to `path` if it was moved away and nothing has replaced it."""
+    if _holds_both(workspace) and not os.path.lexists(path):
+        os.rename(os.path.join(workspace, _OLD), path)
+        _sync_folder(os.path.dirname(path))
+
+
+def _remove(workspace):
+    """Removes a workspace, unless its old output could not be moved back."""
+    if not _holds_both(workspace):
+        shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _holds_both(workspace):
+    """Whether the process stopped between the two renames."""
+    return all(os.path.lexists(os.path.join(workspace, name)) for name in (_NEW, _OLD))
+
+
+@contextlib.contextmanager
+def _locked(path, wait=True):
+    """Holds the lock of a folder, or of a file that is created if need be. It ends with the process at the latest.
+
+    Args:
+        path: the file or folder.
+        wait: whether to wait for the lock; on a file system without locks the block then runs without it.
+
+    Raises:
+        BlockingIOError: without `wait`, another process holds the lock, or the file system has no locks.
+    """
+    import fcntl  # not on Windows, where models can be read but not written
+
+    # NFS locks only files that are open for writing.
+    descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError as error:
+            if not wait:
+                raise BlockingIOError(error.errno, str(error)) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync_tree(folder):
+    """Waits until the files and folders in `folder` are on the disk."""
+    for parent, _, files in os.walk(folder):
+        for file in files:
+            _sync_file(os.path.join(parent, file))
+        _sync_folder(parent)
+
+
+def _sync_file(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(path):
+    """Waits until the names in a folder are on the disk, where the file system can."""
+    try:
+        _sync_file(path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise

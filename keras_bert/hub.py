@@ -5,6 +5,7 @@ import os
 
 import keras
 import tensorflow as tf
+from keras.src.saving.serialization_lib import in_safe_mode  # private: Keras has no public name for it
 
 from keras_bert.errors import InputError
 
@@ -12,11 +13,14 @@ from keras_bert.errors import InputError
 @keras.saving.register_keras_serializable("keras_bert")
 class HubLayer(keras.layers.Layer):
     """A reusable SavedModel (https://www.tensorflow.org/hub/reusable_saved_models), ours or any other exporter's, as a
-    layer of Keras 3 on the TensorFlow backend. It trains, saves in `.keras` files (which name the SavedModel's path)
-    and checkpoints, and exports.
+    layer of Keras 3 on the TensorFlow backend. It trains, saves in `.keras` files and checkpoints, and exports.
+
+    A `.keras` file holds the layer's weights and the absolute path of the SavedModel, whose graph it runs when it is
+    loaded. As this graph can do anything, Keras loads the file only with `safe_mode=False`, or after
+    `keras.config.enable_unsafe_deserialization()`; so does `keras.models.clone_model`.
 
     Args:
-        path: folder of the SavedModel.
+        path: folder of the SavedModel, or a URL that TensorFlow can read, of `gs://` say.
         trainable: whether its `trainable_variables` train, and its dropout runs in training.
 
     Call arguments:
@@ -32,8 +36,8 @@ class HubLayer(keras.layers.Layer):
             raise InputError(f"HubLayer runs a TensorFlow SavedModel: set KERAS_BACKEND=tensorflow; "
                              f"got {keras.backend.backend()}")
         super().__init__(trainable=trainable, **kwargs)
-        self.saved_model_path = os.fspath(path)
-        if not tf.saved_model.contains_saved_model(self.saved_model_path):
+        self.saved_model_path = _absolute(path)
+        if not _holds_saved_model(self.saved_model_path):
             raise InputError(f"{path}: a SavedModel is a folder that holds saved_model.pb; there is none")
         self._loaded = tf.saved_model.load(self.saved_model_path)
         if not callable(self._loaded):
@@ -58,3 +62,35 @@ class HubLayer(keras.layers.Layer):
 
     def get_config(self):
         return super().get_config() | {"path": self.saved_model_path}
+
+    @classmethod
+    def from_config(cls, config):
+        """The layer of a config.
+
+        Raises:
+            InputError: Keras is in safe mode, as it is by default, or the SavedModel is not at its path.
+        """
+        path = _absolute(config["path"])
+        if in_safe_mode() is not False:
+            raise InputError(
+                f"{path}: a HubLayer runs the graph of this SavedModel, which can do anything; if you trust it, pass "
+                "safe_mode=False to load_model, or call keras.config.enable_unsafe_deserialization()")
+        if not _holds_saved_model(path):
+            raise InputError(
+                f"{path}: must be the folder of the SavedModel that this HubLayer was made from; move "
+                "it there, or build the model with HubLayer of another folder and call its load_weights")
+        return cls(**config)
+
+
+def _absolute(path):
+    """The path from any working directory; a URL as it is."""
+    path = os.fspath(path)
+    return path if "://" in path else os.path.abspath(path)
+
+
+def _holds_saved_model(path):
+    try:
+        return tf.saved_model.contains_saved_model(path)
+    except tf.errors.OpError as error:
+        reason = error.message.splitlines()[0]
+        raise InputError(f"{path}: cannot be read: {reason}; download it, and pass the path of its folder") from None

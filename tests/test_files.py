@@ -1,38 +1,261 @@
+"""Files and folders are written whole or not at all, whatever happens meanwhile."""
+
+import errno
+import functools
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from keras_bert.errors import InputError
-from keras_bert.files import written_beside
+from keras_bert.files import check_free, replacing, write_json, written_beside
+
+CHECKOUT = pathlib.Path(__file__).parents[1]
+OLD, NEW = {"a": "old", "sub/b": "old"}, {"a": "new", "sub/c": "new"}
+# Everything that files.py, tempfile and shutil.rmtree ask of the system to change something.
+CHANGES = ("mkdir", "open", "fsync", "rename", "replace", "unlink", "rmdir")
 
 
-def test_a_failure_leaves_nothing(tmp_path):
-    with pytest.raises(RuntimeError), written_beside(tmp_path / "new") as folder:
-        (tmp_path / folder / "half").write_text("x")
-        raise RuntimeError
-    assert list(tmp_path.iterdir()) == []
+def write(path, content):
+    """Writes a folder, a dict of file to text, or a file, a text."""
+    if isinstance(content, str):
+        pathlib.Path(path).write_text(content)
+    else:
+        for name, text in content.items():
+            file = pathlib.Path(path, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
 
 
-def test_a_failure_keeps_what_stood_there(tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/old").write_text("old")
-    with pytest.raises(RuntimeError), written_beside(tmp_path / "out", overwrite=True):
-        raise RuntimeError
-    assert (tmp_path / "out/old").read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+def read(path):
+    """What `write` wrote; None where nothing exists."""
+    path = pathlib.Path(path)
+    if path.is_dir():
+        return {str(file.relative_to(path)): file.read_text() for file in path.rglob("*") if file.is_file()}
+    return path.read_text() if path.exists() else None
 
 
-def test_replaces_whole(tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/old").write_text("old")
-    with written_beside(tmp_path / "out", overwrite=True) as folder:
-        (tmp_path / folder / "new").write_text("new")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["new"]
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+def replace(path, content):
+    """Writes new content with the functions of `files`."""
+    context = replacing(path) if isinstance(content, str) else written_beside(path, overwrite=True)
+    with context as new:
+        write(new, content)
+
+
+def break_at(patch, number, action, late):
+    """Calls `action` in the change of that number, before or, if `late`, after it is made.
+
+    Args:
+        patch: a function of name and function that replaces `os.<name>`.
+
+    Returns:
+        list that gets the name of each change.
+    """
+    changes = []
+
+    def broken(name, function):
+        def call(*arguments, **named):
+            changes.append(name)
+            if len(changes) == number and not late:
+                action()
+            result = function(*arguments, **named)
+            if len(changes) == number and late:
+                action()
+            return result
+        return call
+
+    for name in CHANGES:
+        patch(name, broken(name, getattr(os, name)))
+    return changes
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def fill_disk():
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+CASES = {"folder": (OLD, NEW), "new_folder": (None, NEW), "file": ("old", "new"), "new_file": (None, "new")}
+# The most changes that a case makes; `test_counts_every_change` keeps it right.
+STEPS = 32
+
+
+@pytest.fixture(params=CASES)
+def case(request, tmp_path):
+    """(path, old content, new content), the old content written."""
+    old, new = CASES[request.param]
+    if old is not None:
+        write(tmp_path / "out", old)
+    return tmp_path / "out", old, new
+
+
+def check_whole(path, old, new):
+    """Old or new is complete, at once or after the next call; the call after that leaves nothing else behind."""
+    found = read(path)
+    assert found in (old, new) or found is None
+    check_free(path, overwrite=True)
+    assert read(path) in (old, new)
+    replace(path, new)
+    assert read(path) == new and os.listdir(path.parent) == ["out"]
+
+
+def test_counts_every_change(case, monkeypatch):
+    path, _, new = case
+    with monkeypatch.context() as patched:
+        changes = break_at(functools.partial(patched.setattr, os), 0, None, False)
+        replace(path, new)
+    assert {"mkdir", "open", "fsync", "rmdir"} < set(changes) and len(changes) <= STEPS, changes
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("action", [interrupt, fill_disk])
+def test_an_error_at_any_step(case, monkeypatch, action, late):
+    path, old, new = case
+    raised = 0
+    for step in range(1, STEPS + 1):
+        shutil.rmtree(path, ignore_errors=True) if isinstance(new, dict) else path.unlink(missing_ok=True)
+        if old is not None:
+            write(path, old)
+        with monkeypatch.context() as patched:
+            break_at(functools.partial(patched.setattr, os), step, action, late)
+            try:
+                replace(path, new)
+            except (KeyboardInterrupt, InputError):
+                raised += 1
+                assert read(path) in (old, new)  # moved back at once
+        check_whole(path, old, new)
+    assert raised >= 8
+
+
+def kill_at_each_step(folder, name, late):
+    """Kills a process (SIGKILL) at each step of replacing. Forks, hence runs in a process without threads."""
+    path, (old, new) = pathlib.Path(folder, "out"), CASES[name]
+    kills, moved_back = 0, 0
+    for step in range(1, STEPS + 1):
+        shutil.rmtree(path, ignore_errors=True) if isinstance(new, dict) else path.unlink(missing_ok=True)
+        if old is not None:
+            write(path, old)
+        child = os.fork()
+        if child == 0:
+            break_at(functools.partial(setattr, os), step, lambda: os.kill(os.getpid(), signal.SIGKILL), late)
+            replace(path, new)
+            os._exit(0)
+        kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        moved_back += old is not None and read(path) is None
+        check_whole(path, old, new)
+    assert kills >= 8 and moved_back == {"folder": 3}.get(name, 0), (kills, moved_back)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_kill_at_any_step(tmp_path, name, late):
+    run_python(f"import test_files; test_files.kill_at_each_step({str(tmp_path)!r}, {name!r}, {late})")
+
+
+def run_python(code, *prefix):
+    """Runs code in a process that can import this file."""
+    process = subprocess.run(
+        [*prefix, sys.executable, "-c", code], cwd=pathlib.Path(__file__).parent, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)}, timeout=120)
+    assert process.returncode == 0, process.stderr[-2000:]
+
+
+def test_a_full_disk(tmp_path):
+    mount = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=256k tmpfs "$0" && exec "$@"', str(tmp_path)]
+    if not shutil.which("unshare") or subprocess.run([*mount, "true"], capture_output=True).returncode:
+        pytest.skip("needs Linux, and the right to mount a file system of 256 KiB")
+    run_python(f"import test_files; test_files.fill({str(tmp_path)!r})", *mount)
+
+
+def fill(folder):
+    """Writes more than the disk of `folder` holds."""
+    os.chdir(folder)
+    for path, old, new in (("folder", OLD, NEW | {"large": "x" * 400_000}), ("file", "old", "x" * 400_000)):
+        write(path, old)
+        with pytest.raises(InputError, match=f"{path}: cannot be written: No space left on device"):
+            replace(path, new)
+        assert read(path) == old
+    assert sorted(os.listdir()) == ["file", "folder"]
+
+
+def write_often(path, number):
+    """Replaces a folder 30 times."""
+    for _ in range(30):
+        replace(path, {str(file): str(number) for file in range(10)})
+
+
+def test_two_processes_that_write_the_same_folder(tmp_path):
+    code = "import sys, test_files; test_files.write_often(sys.argv[1], sys.argv[2])"
+    writers = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "out", str(number)],
+                                cwd=pathlib.Path(__file__).parent, env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+                                stderr=subprocess.PIPE, text=True) for number in range(3)]
+    for writer in writers:
+        assert (writer.communicate()[1], writer.returncode) == ("", 0)
+    content = read(tmp_path / "out")
+    assert len(content) == 10 and len(set(content.values())) == 1
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_of_two_writers_the_later_replaces_or_is_refused(tmp_path):
+    with written_beside(tmp_path / "out", overwrite=True) as last:
+        write(last, NEW)
+        with pytest.raises(InputError, match="out: exists already"), written_beside(tmp_path / "out") as refused:
+            replace(tmp_path / "out", OLD)  # leaves the workspaces of writers at work alone
+            write(refused, {"a": "refused"})
+        assert read(tmp_path / "out") == OLD
+    assert read(tmp_path / "out") == NEW and os.listdir(tmp_path) == ["out"]
+
+
+def test_a_folder_moved_away_by_a_killed_process_keeps_its_name(tmp_path):
+    """A writer that may not overwrite is refused as if nothing had happened."""
+    workspace = tmp_path / ".keras_bert.out.abcdefgh"
+    write(workspace / "old", OLD)
+    write(workspace / "new", NEW)
+    with pytest.raises(InputError, match="out: exists already"), written_beside(tmp_path / "out"):
+        pass
+    assert read(tmp_path / "out") == OLD and os.listdir(tmp_path) == ["out"]
+
+
+def test_neither_output_is_removed_where_another_took_the_name(tmp_path):
+    workspace = tmp_path / ".keras_bert.out.abcdefgh"
+    write(workspace / "old", OLD)
+    write(workspace / "new", NEW)
+    write(tmp_path / "out", {"a": "by hand"})
+    check_free(tmp_path / "out", overwrite=True)
+    assert read(tmp_path / "out") == {"a": "by hand"} and read(workspace / "old") == OLD
+
+
+def test_a_user_s_own_files_stay(tmp_path):
+    for name in ("out.part", "out.new", ".out.abcdefgh", ".keras_bert.out.and_more"):
+        write(tmp_path / name, "mine")
+    write(tmp_path / ".keras_bert.out.abcdefgh.txt", "mine")
+    before = sorted(os.listdir(tmp_path))
+    write_json(tmp_path / "out", 1)
+    replace(tmp_path / "folder", NEW)
+    assert sorted(os.listdir(tmp_path)) == sorted([*before, "folder", "out"])
+    assert read(tmp_path / "out.part") == "mine"
 
 
 def test_an_empty_folder_is_free_and_a_file_is_not(tmp_path):
     (tmp_path / "empty").mkdir()
     with written_beside(tmp_path / "empty") as folder:
-        (tmp_path / folder / "new").write_text("new")
-    (tmp_path / "file").write_text("x")
+        write(folder, NEW)
+    assert read(tmp_path / "empty") == NEW
+    write(tmp_path / "file", "x")
     with pytest.raises(InputError, match="file: exists already"), written_beside(tmp_path / "file"):
         pass
+
+
+def test_permissions_are_the_usual_ones(tmp_path):
+    replace(tmp_path / "folder", NEW)
+    replace(tmp_path / "file", "new")
+    (tmp_path / "usual").mkdir()
+    write(tmp_path / "usual file", "x")
+    assert (tmp_path / "folder").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual file").stat().st_mode

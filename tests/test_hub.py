@@ -2,8 +2,11 @@
 
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
+import zipfile
 
 import keras
 import numpy as np
@@ -63,7 +66,7 @@ def test_the_notebook_with_keras_3(path, tmp_path):
     model.export(tmp_path / "served", verbose=False)
     code = ("import sys, numpy as np, keras, keras_bert.hub, tensorflow as tf; folder = sys.argv[1]\n"
             "inputs = list(np.load(f'{folder}/inputs.npy')); answers = np.load(f'{folder}/answers.npy')\n"
-            "model = keras.saving.load_model(f'{folder}/model.keras')\n"
+            "model = keras.saving.load_model(f'{folder}/model.keras', safe_mode=False)\n"
             "np.testing.assert_array_equal(model.predict(inputs, verbose=0), answers)\n"
             "served = tf.saved_model.load(f'{folder}/served')\n"
             "np.testing.assert_allclose(served.serve(inputs), answers, atol=1e-6)")
@@ -150,7 +153,84 @@ def test_an_encoder_that_the_model_garden_exported(tmp_path):
     assert all((old != keras.ops.convert_to_numpy(v)).any() for old, v in zip(before, layer.trainable_weights))
 
 
+def save(model, path):
+    """Saves a model, with what it answers."""
+    inputs = list(random_inputs(2, 5).values())
+    model.save(path)
+    return inputs, model.predict(inputs, verbose=0)
+
+
+def test_safe_mode_refuses_the_graph_of_others(path, tmp_path):
+    model = classifier(path)
+    inputs, answers = save(model, tmp_path / "model.keras")
+    message = re.escape(path) + ": a HubLayer runs the graph.*safe_mode=False"
+    for load in (lambda: keras.saving.load_model(tmp_path / "model.keras"), lambda: keras.models.clone_model(model),
+                 lambda: keras.models.model_from_json(model.to_json()),
+                 lambda: HubLayer.from_config(model.layers[3].get_config())):
+        with pytest.raises(InputError, match=message) as error:
+            load()
+        assert "\n" not in str(error.value)
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=False)
+    np.testing.assert_array_equal(loaded.predict(inputs, verbose=0), answers)
+
+
+def test_unsafe_deserialization_can_be_enabled(path, tmp_path):
+    """In a process of its own: Keras has no function to disable it again."""
+    inputs, answers = save(classifier(path), tmp_path / "model.keras")
+    np.savez(tmp_path / "arrays.npz", *inputs, answers)
+    code = ("import sys, numpy as np, keras, keras_bert.hub\n"
+            "*inputs, answers = np.load('arrays.npz').values()\n"
+            "keras.config.enable_unsafe_deserialization()\n"
+            "model = keras.saving.load_model('model.keras')\n"
+            "np.testing.assert_array_equal(model.predict(inputs, verbose=0), answers)\n"
+            "np.testing.assert_array_equal(keras.models.clone_model(model).layers[3].weights[0],"
+            " model.layers[3].weights[0])\n")
+    process = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
+                             env=os.environ | {"PYTHONPATH": str(HERE.parent)})
+    assert process.returncode == 0, process.stderr[-2000:]
+
+
+@pytest.fixture
+def moved(path, tmp_path, monkeypatch):
+    """A copy of the SavedModel in the working directory, and the model of its relative path."""
+    shutil.copytree(path, tmp_path / "made/encoder")
+    monkeypatch.chdir(tmp_path / "made")
+    return classifier("encoder")
+
+
+def test_reloads_from_another_working_directory(moved, tmp_path, monkeypatch):
+    inputs, answers = save(moved, tmp_path / "model.keras")
+    monkeypatch.chdir(tmp_path)
+    loaded = keras.saving.load_model("model.keras", safe_mode=False)
+    np.testing.assert_array_equal(loaded.predict(inputs, verbose=0), answers)
+
+
+def test_a_saved_model_that_is_gone_is_named(moved, tmp_path):
+    moved.layers[3].weights[0].assign(moved.layers[3].weights[0] + 1)
+    inputs, answers = save(moved, tmp_path / "model.keras")
+    (tmp_path / "made/encoder").rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=f"{tmp_path}/made/encoder: must be the folder of the SavedModel") as error:
+        keras.saving.load_model(tmp_path / "model.keras", safe_mode=False)
+    assert "\n" not in str(error.value)
+    rebuilt = classifier(tmp_path / "elsewhere")  # as the message says
+    rebuilt.load_weights(tmp_path / "model.keras")
+    np.testing.assert_array_equal(rebuilt.predict(inputs, verbose=0), answers)
+
+
+def test_a_file_of_version_0_1_loads(moved, tmp_path):
+    """It holds the path as it was passed to the layer."""
+    inputs, answers = save(moved, tmp_path / "new.keras")
+    with zipfile.ZipFile(tmp_path / "new.keras") as new, zipfile.ZipFile(tmp_path / "old.keras", "w") as old:
+        for name in new.namelist():
+            old.writestr(name, new.read(name).replace(f"{tmp_path}/made/encoder".encode(), b"encoder"))
+    assert b'"path": "encoder"' in zipfile.ZipFile(tmp_path / "old.keras").read("config.json")
+    loaded = keras.saving.load_model(tmp_path / "old.keras", safe_mode=False)
+    np.testing.assert_array_equal(loaded.predict(inputs, verbose=0), answers)
+
+
 def test_bad_paths(tmp_path):
+    with pytest.raises(InputError, match="https://example.com/encoder: cannot be read: .*; download it"):
+        HubLayer("https://example.com/encoder")
     with pytest.raises(InputError, match="saved_model.pb"):
         HubLayer(tmp_path)
     tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))

@@ -81,7 +81,7 @@ class Checkpoints:
             if not overwrite:
                 raise InputError(f"{folder}: holds the checkpoints of an unfinished run {refusal}, or pass --overwrite "
                                  "to start again")
-        with written_beside(folder, overwrite, workspace=f"{folder}.new") as new:
+        with written_beside(folder, overwrite) as new:
             write_json(os.path.join(new, "run.json"), run | {"made_with": _made_with()})
 
     def path(self, name):

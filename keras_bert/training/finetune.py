@@ -132,7 +132,7 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
         class_weight=_balanced_weights(encoded.targets) if class_weights else None)
     model.optimizer, model.compiled = None, False  # or they would take two thirds of the file
     fine_tuned = FineTuned(model, tokenizer, task)
-    with written_beside(output_dir, overwrite, workspace=checkpoints.path("output")) as new:
+    with written_beside(output_dir, overwrite) as new:
         fine_tuned.save(new)
         if lora_rank or devices:  # the file holds a plain model: sums, and no devices
             fine_tuned = FineTuned.load(new)

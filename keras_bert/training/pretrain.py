@@ -113,7 +113,7 @@ def pretrain(data, output_dir, steps, *, valid=None, init_from=None, config="bas
             progress = run(trainer, setup.phases, checkpoints, log, save_steps=save_steps,
                            eval_steps=eval_steps or -(-setup.steps // 10))
         if trainer.is_chief:
-            with written_beside(output_dir, overwrite, workspace=checkpoints.path("output")) as new:
+            with written_beside(output_dir, overwrite) as new:
                 own_format.write(Weights.of(trainer.model, setup.tokenizer), new)
                 write_pretraining_report(new, setup, progress, log, description)
     if trainer.is_chief:
