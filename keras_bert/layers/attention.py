@@ -52,11 +52,6 @@ class SelfAttention(ConfiguredLayer):
         self.value = self.make_dense("value", hidden)
         self.output_dense = self.make_dense("output_dense", hidden)
 
-    def build(self, *_):
-        for dense in (self.query, self.key, self.value, self.output_dense):
-            dense.build((None, None, self.config.hidden_size))
-        self.built = True
-
     def call(self, x, layout, seed=None, queries=None):
         query = self.query(x if queries is None else layout.select(x, queries))
         query = ops.multiply(query, self.config.head_size**-0.5)
@@ -87,10 +82,8 @@ class EncoderBlock(ConfiguredLayer):
         self.output_norm = self.make_norm("output_norm")
 
     def build(self, *_):
-        for layer in (self.attention, self.attention_norm, self.intermediate, self.output_norm):
-            layer.build((None, None, self.config.hidden_size))
         self.output_dense.build((None, None, self.config.intermediate_size))
-        self.built = True
+        super().build()
 
     def call(self, x, layout, seed=None, queries=None):
         rate = self.config.hidden_dropout_prob

@@ -36,6 +36,13 @@ class ConfiguredLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = BertConfig.from_dict(config) if isinstance(config, dict) else config
 
+    def build(self, *_):
+        """Makes the variables of all parts, which read hidden states unless they are built already."""
+        for part in self._flatten_layers(include_self=False, recursive=False):
+            if not part.built:
+                part.build((None, None, self.config.hidden_size))
+        self.built = True
+
     def make_dense(self, name, width, activation=None):
         return Dense(
             width, activation=activation, kernel_initializer=self._initializer(), dtype=self.dtype_policy, name=name)

@@ -52,12 +52,6 @@ class BertEmbeddings(ConfiguredLayer):
         self.segment_embeddings = self.make_embedding("segment_embeddings", self.config.type_vocab_size)
         self.norm = self.make_norm("norm")
 
-    def build(self, *_):
-        for table in (self.word_embeddings, self.position_embeddings, self.segment_embeddings):
-            table.build()
-        self.norm.build((None, None, self.config.hidden_size))
-        self.built = True
-
     def call(self, word_ids, segment_ids, layout, seed=None):
         x = ops.add(self.word_embeddings(word_ids), self.segment_embeddings(segment_ids))
         x = layout.normalize(ops.add(x, self.position_embeddings(layout.position_ids)), self.norm)
@@ -124,11 +118,11 @@ class BertLayer(ConfiguredLayer):
         self.supports_jit = layout != "unpadded"
         self.recompute = recompute
         self.lora_rank = None
-        self._frozen = tuple(_known("frozen", name, [part.name for part in self._parts()]) for name in frozen)
         self.build()
+        names = [part.name for part in self._parts()]
+        self._set_trainable(self.trainable, tuple(_known("frozen", name, names) for name in frozen))
         if lora_rank:
             self.enable_lora(lora_rank)
-        self._set_trainable(self.trainable)
 
     @classmethod
     def from_pretrained(cls, folder, **kwargs):
@@ -136,14 +130,6 @@ class BertLayer(ConfiguredLayer):
         from keras_bert.convert import load_pretrained  # convert imports layers
 
         return load_pretrained(folder, **kwargs)
-
-    def build(self, *_):
-        if self.built:
-            return
-        for layer in (self.embeddings, *self.blocks):
-            layer.build()
-        self.pooler.build((None, self.config.hidden_size))
-        self.built = True
 
     def call(self, inputs, training=False, seed=None, layout=None, outputs="pair", positions=None):
         _known("outputs", outputs, ("pair", "pooled", "all", "attention"))
@@ -195,24 +181,22 @@ class BertLayer(ConfiguredLayer):
     def compute_output_spec(self, inputs, training=False, seed=None, layout=None, outputs="pair", positions=None):
         batch, length = (inputs["input_word_ids"] if isinstance(inputs, dict) else inputs[0]).shape
         texts = inputs["pooled_positions"].shape[0] if (layout or self.layout) == "packed" else batch
+        wanted, queries = length, length
+        if positions is not None:
+            wanted = positions.shape[1]
+            queries = wanted and wanted + 1  # with the pooled token
 
         def spec(*shape):
             return keras.KerasTensor(shape, self.compute_dtype)
 
-        def states(queries=length):
-            return spec(batch, queries, self.config.hidden_size)
-
-        wanted = length if positions is None else positions.shape[1]
-        pooled = spec(texts, self.config.hidden_size)
+        hidden, rows = self.config.hidden_size, [length] * (len(self.blocks) - 1)
+        pooled, sequence = spec(texts, hidden), spec(batch, wanted, hidden)
         if outputs in ("pooled", "pair"):
-            return pooled if outputs == "pooled" else (pooled, states(wanted))
-        queries = [length] * len(self.blocks)
-        if positions is not None:
-            queries[-1] = wanted and wanted + 1
-        heads = self.config.num_attention_heads
-        attention = [spec(batch, heads, rows, length) for rows in queries] if outputs == "attention" else []
-        return BertOutput(pooled, states(wanted), states(),
-                          [*(states() for _ in self.blocks[1:]), states(wanted)], attention)
+            return pooled if outputs == "pooled" else (pooled, sequence)
+        encoded = [spec(batch, n, hidden) for n in (*rows, wanted)]
+        attention = [spec(batch, self.config.num_attention_heads, n, length) for n in (*rows, queries)]
+        return BertOutput(pooled, sequence, spec(batch, length, hidden), encoded,
+                          attention if outputs == "attention" else [])
 
     def _arrange(self, mask, inputs, layout, is_whole, training):
         """The `Layout` of a call; with `is_whole`, one that keeps the rows of the inputs."""
@@ -257,16 +241,16 @@ class BertLayer(ConfiguredLayer):
 
     @trainable.setter
     def trainable(self, value):
-        self._frozen = self.frozen
-        self._set_trainable(bool(value))
+        self._set_trainable(bool(value), self.frozen)
 
-    def _set_trainable(self, value):
+    def _set_trainable(self, value, frozen):
+        self._frozen = frozen
         keras.layers.Layer.trainable.fset(self, value)  # of all parts
         if value and self.lora_rank:
             for variable in self.variables:
                 variable.trainable = variable.name.startswith("lora")
         for part in self._parts():
-            if part.name in self._frozen:
+            if part.name in frozen:
                 part.trainable = False
 
     def freeze(self, num_blocks):
@@ -286,7 +270,7 @@ class BertLayer(ConfiguredLayer):
             block.attention.query.enable_lora(rank)
             block.attention.value.enable_lora(rank)
         self.lora_rank = rank
-        self.trainable = self.trainable
+        self._set_trainable(self.trainable, self.frozen)  # Keras ignores `self.trainable = self.trainable`
 
     def rebuild(self, **changes):
         """A new `BertLayer` with copies of the weights and other arguments: `bert.rebuild(layout="padded")`. Without

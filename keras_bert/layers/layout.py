@@ -77,6 +77,8 @@ class PackedLayout(PaddedLayout):
         return self._same
 
     def queries(self, positions=None):
+        if positions is not None:
+            raise ValueError("positions are of rows with one text each; got layout='packed'")
         return None  # a query for each text would need the keys and values of its whole row once more
 
     def pooled(self, x, queries=None):
