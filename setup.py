@@ -6,15 +6,16 @@ from setuptools import setup
 HERE = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "keras_bert/__init__.py").read_text())[1]
 
-TEXT = ["tensorflow-text"]
+# tensorflow-text has no wheels for Linux on arm64.
+TEXT = ["tensorflow-text; sys_platform != 'linux' or platform_machine != 'aarch64'"]
 # tensorflow-hub imports pkg_resources, which setuptools 81 announces to drop and 82 drops.
 HUB = ["tensorflow-hub>=0.16.1", "tf-keras", "setuptools<81", "huggingface_hub>=1"]
-# tf-models-official 2.20 wants these together, or the resolver tries versions that do not build.
+# The Model Garden's newest release works with TensorFlow 2.20 alone; unpinned, pip tries versions that do not build.
 GARDEN = ["tf-models-official==2.20.*", "tensorflow==2.20.*", "tensorflow-text==2.20.*", "tf-keras==2.20.*"]
 # Pictures of a fine-tuned model; 3.9 is the first for NumPy 2.
 REPORT = ["matplotlib>=3.9", "tensorboard"]
-# PyTorch is pinned because a newer one brings gigabytes of CUDA.
-PEERS = ["torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
+# What tests and benchmarks compare with. PyTorch is pinned because a newer one brings gigabytes of CUDA.
+PEERS = [*GARDEN, "torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
 # Other runtimes to measure the speed beside (benchmarks).
 BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
 # A server of exports; tensorflow-serving-api holds the messages of gRPC, which TensorFlow's own version must read.
@@ -30,8 +31,10 @@ DOCS = ["mkdocs<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1,<2", "r
 # To make pretraining data at scale, and of Parquet files.
 BEAM = ["apache-beam>=2.77"]
 PARQUET = ["pyarrow"]
-# Selenium drives Debian's Chromium, for the page of the server.
-TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "selenium"]
+# What `make test` needs: the tools, and every extra that runs without another framework.
+TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE, *DOCS]
+# Selenium drives Chromium, for the tests of the server's page.
+BROWSER = ["selenium"]
 
 setup(
     name="keras-bert-hub",
@@ -64,8 +67,9 @@ setup(
         "notebook": [*NOTEBOOK, *HUB, *REPORT],
         "docs": DOCS,
         "bench": BENCH,
-        "test": [*TEST, *REPORT, *TASKS],
-        "dev": [*TEXT, *HUB, *GARDEN, *PEERS, *TEST, *REPORT, *TASKS, *SERVE, *NOTEBOOK],
+        "test": TEST,
+        "peers": PEERS,
+        "dev": [*TEST, *PEERS, *NOTEBOOK, *BROWSER],
     },
     entry_points={"console_scripts": ["keras-bert = keras_bert.cli:main"]},
     classifiers=[

@@ -15,12 +15,13 @@ given. Each table is printed, and drawn in `--folder`. A run that was stopped go
 import argparse
 import functools
 import math
-import os
 import pathlib
 import re
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from keras_bert import startup
+
+startup.quiet_tensorflow()
 
 import keras
 from ablations_parts.encoders import SideBySide, WithLstm, as_pretrained, untrained

@@ -4,12 +4,13 @@ export with `hub.KerasLayer` and with `HubLayer`, and asks the model five questi
     python examples/demo.py [FOLDER]        (default: demo)
 """
 
-import os
 import pathlib
 import sys
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from keras_bert import startup
+
+startup.quiet_tensorflow()
 
 import numpy as np
 import tensorflow_hub as hub

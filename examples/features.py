@@ -8,10 +8,11 @@ whose vectors have the highest cosine are the nearest. To keep vectors:
 """
 
 import argparse
-import os
 import pathlib
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from keras_bert import startup
+
+startup.quiet_tensorflow()
 
 import numpy as np
 

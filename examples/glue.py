@@ -12,11 +12,12 @@ OUTPUT_DIR/TASK-RATE, those of BERT-base take 440 MB each.
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from keras_bert import startup
+
+startup.quiet_tensorflow()
 
 import keras_bert
 

@@ -9,7 +9,9 @@ The files are those of a fold (https://github.com/Websail-NU/CODAH). Scores to e
 import argparse
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from keras_bert import startup
+
+startup.quiet_tensorflow()
 
 import tensorflow as tf
 

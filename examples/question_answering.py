@@ -10,7 +10,9 @@ and XQuAD's have the same form. Scores to expect: docs/scores.md.
 import argparse
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from keras_bert import startup
+
+startup.quiet_tensorflow()
 
 import tensorflow as tf
 

@@ -36,6 +36,7 @@ batch_timeout_micros {{ value: 2000 }}
 max_enqueued_batches {{ value: {batches} }}
 # Batches that run at once; each uses all cores, but while the words of one are looked up, another can compute.
 num_batch_threads {{ value: 2 }}
+# On x86-64 processors without AVX-512 VNNI, start the server with TF_ENABLE_ONEDNN_OPTS=1 in its environment.
 # No pad_variable_length_inputs: strings have no length. No allowed_batch_sizes: the model takes any, and more are work.
 """
 

@@ -1,11 +1,13 @@
 """BERT for TensorFlow and Keras: from raw text to a served SavedModel.
 
-Names are imported when first used, so that `import keras_bert` and the command line start at once.
+Names are imported when first used, so that `import keras_bert` and the command line start at once. The import sets
+TF_ENABLE_ONEDNN_OPTS=1 on x86-64 processors, unless the variable is set or TensorFlow has been imported before.
 """
 
 import importlib.metadata
 import pathlib
 
+from keras_bert import startup
 from keras_bert.lazy import importer
 
 __version__ = "0.1.0"
@@ -59,3 +61,4 @@ def _refuse_other_keras_bert():
 
 
 _refuse_other_keras_bert()
+startup.enable_onednn()

@@ -8,7 +8,7 @@ import warnings
 
 from absl import flags
 
-from keras_bert import __version__
+from keras_bert import __version__, startup
 from keras_bert.errors import InputError, InputWarning, Stopped
 
 # The line of each command in the overview; its code is `keras_bert.commands.<name>`.
@@ -76,7 +76,7 @@ def _parse(name, command, values, rest):
 
 
 def _run(command, values, positional):
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's notes on its start are not the user's business
+    startup.quiet_tensorflow()
     try:
         command.run(values, positional)
         sys.stdout.flush()

@@ -1,7 +1,10 @@
 """What the tests share: a tiny encoder, MiniLM, and the folder of real data."""
 
+import functools
+import importlib
 import os
 import pathlib
+import shutil
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -20,10 +23,64 @@ TINY_VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
                    *"the a i to my is it play some music song stop turn on off light lamp book flight table for two "
                     "please now what time weather today ##s ##ing , . ?".split()]
 TINY_VOCABULARY += [f"[unused{i}]" for i in range(TINY.vocab_size - len(TINY_VOCABULARY))]
-# Real texts and vocabularies, not part of the repository.
-DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).parents[2] / "shared/data"))
+# Real texts, vocabularies and task data: those of the repository, and another folder of the same layout if one is set.
+REAL = pathlib.Path(__file__).parent / "data/real"
+DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", REAL))
 
-needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"needs the real data in {DATA} (KERAS_BERT_DATA)")
+needs_data = pytest.mark.skipif(DATA == REAL, reason="reads complete data sets: set KERAS_BERT_DATA to a folder with "
+                                                     "them, laid out as tests/data/real")
+
+
+class Peer:
+    """A module of a library that tests compare with, imported when it is first used.
+
+    Test modules that hold one can be collected without the library; a test that uses it then fails with ImportError.
+    """
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, attribute):
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+PEERS_LEFT_OUT = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Deselects tests marked for another Keras backend, and keeps the tests of a module on one worker."""
+    import keras  # not above: keras_bert comes before TensorFlow, see keras_bert.startup
+
+    def runs(item):
+        return all(mark.args[0] == keras.backend.backend() for mark in item.iter_markers("backend"))
+
+    config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
+    items[:] = filter(runs, items)
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
+def pytest_deselected(items):
+    for item in items:
+        if item.get_closest_marker("peers"):
+            item.config.stash[PEERS_LEFT_OUT] = item.config.stash.get(PEERS_LEFT_OUT, 0) + 1
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # a worker of pytest-xdist
+        session.config.workeroutput["peers_left_out"] = session.config.stash.get(PEERS_LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[PEERS_LEFT_OUT] = getattr(node, "workeroutput", {}).get("peers_left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if count := config.stash.get(PEERS_LEFT_OUT, 0):
+        terminalreporter.write_line(f"{count} tests compare with other libraries and were left out: make test-peers")
 
 
 @pytest.fixture
@@ -60,12 +117,7 @@ def pretrained(tmp_path, bert):
 @pytest.fixture
 def intents(tmp_path):
     """A training and a validation file of two intents."""
-    rows = [("play some music", "music"), ("play a song please", "music"), ("turn on the light", "light"),
-            ("turn the lamp off", "light")]
-    for split in ("train", "valid"):
-        lines = ["text\tlabel", *("\t".join(row) for row in rows)]
-        (tmp_path / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-    return tmp_path / "train.tsv", tmp_path / "valid.tsv"
+    return write_intents(tmp_path)
 
 
 @pytest.fixture
@@ -89,11 +141,61 @@ def run(capsys, run_cli):
     return call
 
 
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory):
+    """A folder that `finetune` wrote, for tests that leave it as it is."""
+    from keras_bert.layers import BertLayer
+    from keras_bert.training import finetune
+
+    folder = tmp_path_factory.mktemp("trained")
+    train, valid = write_intents(folder)
+    pretrained = write_huggingface(folder / "pretrained", randomize(BertLayer(TINY)))
+    finetune(train, valid, pretrained, folder / "trained", epochs=1, batch_size=2)
+    return folder / "trained"
+
+
 @pytest.fixture
-def trained(run, intents, pretrained, tmp_path):
-    """A folder that `finetune` wrote."""
-    assert run(*finetune_command(intents, pretrained, tmp_path / "trained"))[0] == 0
-    return tmp_path / "trained"
+def trained(trained_once, tmp_path):
+    """A folder that `finetune` wrote, of the test's own."""
+    return pathlib.Path(shutil.copytree(trained_once, tmp_path / "trained"))
+
+
+@pytest.fixture(scope="session")
+def source():
+    """The encoder of `exported`."""
+    from keras_bert.layers import BertLayer
+
+    return randomize(BertLayer(TINY))
+
+
+@pytest.fixture(scope="session")
+def exported(source, tmp_path_factory):
+    """Function of the options of `export_encoder` that returns the path of an encoder exported with them, once."""
+    import tensorflow as tf
+
+    from keras_bert.export import export_encoder
+
+    folder = tmp_path_factory.mktemp("exported")
+
+    @functools.cache
+    def export(**options):
+        path = folder / ("-".join(map(str, sum(options.items(), ()))) or "plain")
+        tf.random.set_seed(7)  # must not reach the exported dropout
+        export_encoder(source, path, BertTokenizer(TINY_VOCABULARY), **options)
+        tf.random.set_seed(None)
+        return path
+
+    return export
+
+
+def write_intents(folder):
+    """Writes a training and a validation file of two intents; returns their paths."""
+    rows = [("play some music", "music"), ("play a song please", "music"), ("turn on the light", "light"),
+            ("turn the lamp off", "light")]
+    for split in ("train", "valid"):
+        lines = ["text\tlabel", *("\t".join(row) for row in rows)]
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return folder / "train.tsv", folder / "valid.tsv"
 
 
 def finetune_command(intents, pretrained, output, *more):

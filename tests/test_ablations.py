@@ -5,15 +5,11 @@ import json
 import math
 import random
 
+import ablations
 import numpy as np
 import pytest
-from keras.ops import convert_to_numpy as numpy
-
-pytest.importorskip("matplotlib")
-pytest.importorskip("seqeval")
-
-import ablations
 from ablations_parts.encoders import SideBySide, WithLstm
+from keras.ops import convert_to_numpy as numpy
 from matplotlib import image
 
 from keras_bert.errors import InputError

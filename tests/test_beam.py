@@ -1,6 +1,7 @@
 """Beam's pipeline makes the examples that the processes of one machine make."""
 
 import collections
+import importlib.util
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from keras_bert.text import BertTokenizer
 
 from conftest import TINY_VOCABULARY
 
-pytest.importorskip("apache_beam")
-
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("apache_beam") is None,
+                                reason='needs Apache Beam: pip install "keras-bert-hub[beam]"')
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
 SETTINGS = PretrainingSettings(24, 4, dupe_factor=2)
 ONE = ["--runner=DirectRunner", "--direct_num_workers=1"]

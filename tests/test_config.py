@@ -6,6 +6,10 @@ import pytest
 from keras_bert.config import SIZES, BertConfig
 from keras_bert.errors import InputError
 
+from conftest import Peer
+
+transformers = Peer("transformers")
+
 
 def count_parameters(config):
     h, i = config.hidden_size, config.intermediate_size
@@ -38,8 +42,8 @@ def test_json_round_trip(tmp_path):
     assert BertConfig.from_json(tmp_path / "config.json") == config
 
 
+@pytest.mark.peers
 def test_transformers_reads_our_file(tmp_path):
-    transformers = pytest.importorskip("transformers")
     config = BertConfig.from_size("mini", hidden_act="relu", hidden_dropout_prob=0.3)
     config.to_json(tmp_path / "config.json")
     theirs = transformers.BertConfig.from_pretrained(tmp_path)
@@ -47,8 +51,8 @@ def test_transformers_reads_our_file(tmp_path):
         assert getattr(theirs, field.name) == getattr(config, field.name), field.name
 
 
+@pytest.mark.peers
 def test_reads_what_transformers_writes(tmp_path):
-    transformers = pytest.importorskip("transformers")
     transformers.BertConfig(hidden_act="gelu_pytorch_tanh", num_labels=5).save_pretrained(tmp_path)
     assert BertConfig.from_json(tmp_path / "config.json") == BertConfig(hidden_act="gelu_tanh")
 

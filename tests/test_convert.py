@@ -39,8 +39,10 @@ def test_round_trip(pretrained, bert):
     assert_same_weights(BertLayer.from_pretrained(pretrained), bert)
 
 
+@pytest.mark.peers
 def test_saved_by_transformers(tmp_path):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     model = transformers.BertForSequenceClassification(transformers.BertConfig(**TINY.to_dict(), num_labels=3))
     model.save_pretrained(tmp_path)  # with the prefix bert. and a head
     loaded = load_pretrained(tmp_path)

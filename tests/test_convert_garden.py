@@ -8,6 +8,8 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_hub as hub
+import tf_keras
 
 from keras_bert.convert import FORMATS, convert, huggingface, load_pretrained, open_source
 from keras_bert.convert.proof import differences
@@ -40,11 +42,9 @@ POOLED, SEQUENCE, LOGITS, NEXT = "pooled_output", "sequence_output", "mlm_logits
 
 @functools.cache
 def make(version, next_sentence):
-    """The Garden's pretrainer, once; the test is skipped where the Garden is not installed. `pooler_dense` of its
-    next-sentence head stands beside the encoder's pooler."""
-    networks = pytest.importorskip("official.nlp.modeling.networks")
+    """The Garden's pretrainer, made once. `pooler_dense` of its next-sentence head is a second pooler."""
     from official.modeling import tf_utils
-    from official.nlp.modeling import layers, models
+    from official.nlp.modeling import layers, models, networks
 
     gelu = tf_utils.get_activation("gelu")
     encoder = getattr(networks, version)(
@@ -97,8 +97,6 @@ def assert_equal(got, wanted):
 
 def trained(model, name):
     """An optimizer of tf_keras after a step on every variable, so that it has slots for all of them."""
-    import tf_keras
-
     optimizer = {"Adam": tf_keras.optimizers.Adam, "legacy": tf_keras.optimizers.legacy.Adam}[name]()
     optimizer.apply_gradients([(tf.ones_like(variable), variable) for variable in model.trainable_variables])
     return optimizer
@@ -118,6 +116,7 @@ LAYOUTS = {
 HEAD = {f"next_sentence/{layer}/{part}" for layer in ("pooler_dense", "logits") for part in ("kernel", "bias")}
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_checkpoints(version, layout, tmp_path):
@@ -138,10 +137,11 @@ def test_checkpoints(version, layout, tmp_path):
         assert_same_outputs(load_pretrained(source, BertPretrainer), wanted, POOLED, SEQUENCE, LOGITS)
 
 
+@pytest.mark.peers
 def test_the_functional_layout_of_old(tmp_path):
     """Where nothing but `layer_with_weights-N` leads to a variable, its full name tells what it is."""
-    keras, encoder = pytest.importorskip("tf_keras"), garden().encoder_network
-    path = saved(tmp_path, {"model": keras.Model(encoder.inputs, encoder.outputs)})
+    encoder = garden().encoder_network
+    path = saved(tmp_path, {"model": tf_keras.Model(encoder.inputs, encoder.outputs)})
     assert not any("_pooler_layer" in name for name, _ in tf.train.list_variables(path))
     (tmp_path / "bert_config.json").rename(tmp_path / "elsewhere.json")
     with pytest.raises(InputError, match="bert_config.json: .*--config"):
@@ -150,6 +150,7 @@ def test_the_functional_layout_of_old(tmp_path):
     assert_same_outputs(model, encoder(INPUTS), POOLED, SEQUENCE)
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_next_sentence_heads_own_pooler(version, tmp_path):
     model = garden(version)
@@ -163,6 +164,7 @@ def test_the_next_sentence_heads_own_pooler(version, tmp_path):
     assert_same_outputs(load_pretrained(without_logits), wanted, POOLED, SEQUENCE)
 
 
+@pytest.mark.peers
 def test_without_a_next_sentence_head(tmp_path):
     model = garden(next_sentence=False)
     path = saved(tmp_path, {"model": model})
@@ -173,6 +175,7 @@ def test_without_a_next_sentence_head(tmp_path):
         open_source(path, None, True)
 
 
+@pytest.mark.peers
 def test_of_two_encoders_none_is_chosen(tmp_path):
     """Keras calls the second one bert_encoder_v2_1."""
     encoders = [garden("BertEncoderV2", next_sentence).encoder_network for next_sentence in (True, False)]
@@ -195,6 +198,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("garden")
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind,layout,names", [
     *(("encoder", layout, (POOLED, SEQUENCE)) for layout in ("encoder", "model=encoder", "both")),
@@ -223,6 +227,7 @@ def test_the_erf_gelu_is_refused(pretrained, tmp_path):
     assert any(line.startswith("inexact: hidden_act") for line in lines)
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("layout,between", [("encoder", "huggingface"), ("items", "keras_bert"),
                                             ("model", "huggingface"), ("model", "keras_bert")])
 def test_there_and_back(layout, between, tmp_path):
@@ -243,8 +248,8 @@ def test_there_and_back(layout, between, tmp_path):
 @pytest.fixture(scope="module", params=[True, False], ids=["with mlm", "without mlm"])
 def exported(request, tmp_path_factory):
     """The path of what the Garden's exporter wrote, of a config, and whether it has `.mlm`."""
-    exporter = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
     from official.legacy.bert import configs
+    from official.nlp.tools import export_tfhub_lib as exporter
 
     folder, with_mlm = tmp_path_factory.mktemp("exported"), request.param
     checkpoint = saved(folder, LAYOUTS["items" if with_mlm else "encoder"](garden(next_sentence=False)))
@@ -256,6 +261,7 @@ def exported(request, tmp_path_factory):
     return folder / "saved", folder / "bert_config.json", with_mlm
 
 
+@pytest.mark.peers
 def test_what_the_garden_exported(exported):
     path, config, with_mlm = exported
     source, loaded = open_source(path, config), tf.saved_model.load(str(path))
@@ -327,21 +333,19 @@ def test_mlm_trains(loaded):
 
 
 def test_mlm_under_hub_keras_layer(path):
-    hub, keras = pytest.importorskip("tensorflow_hub"), pytest.importorskip("tf_keras")
     loaded = tf.saved_model.load(path)  # another one, to train
     layer = hub.KerasLayer(loaded.mlm, trainable=True)
     assert [w.ref() for w in layer.trainable_weights] == [v.ref() for v in loaded.mlm.trainable_variables]
     before = [weight.numpy() for weight in layer.trainable_weights]
-    inputs = {name: keras.Input((None,), dtype=tf.int32, name=name) for name in MASKED_INPUTS}
+    inputs = {name: tf_keras.Input((None,), dtype=tf.int32, name=name) for name in MASKED_INPUTS}
     outputs = layer(inputs)
-    model = keras.Model(inputs, [outputs[LOGITS], outputs[POOLED]])
+    model = tf_keras.Model(inputs, [outputs[LOGITS], outputs[POOLED]])
     model.compile("adam", "mse")
     model.fit(MASKED_INPUTS, [tf.ones([3, 2, TINY.vocab_size]), tf.ones([3, TINY.hidden_size])], verbose=0)
     assert all((old != weight.numpy()).any() for old, weight in zip(before, layer.trainable_weights))
 
 
 def test_verify(path):
-    pytest.importorskip("tensorflow_hub")
     assert {result.status for result in verify(path)} == {PASSED}
 
 

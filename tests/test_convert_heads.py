@@ -12,10 +12,9 @@ from keras_bert.convert import convert, load_pretrained, open_source
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
 
-from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize, write_huggingface
+from conftest import TINY, TINY_VOCABULARY, Peer, random_inputs, randomize, write_huggingface
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch, transformers = Peer("torch"), Peer("transformers")
 LABELS = {"id2label": {0: "음악", 1: "light", 2: "$|"}, "label2id": {"음악": 0, "light": 1, "$|": 2}}
 ARCHITECTURES = {
     "BertModel": (BertLayer, {}),
@@ -56,6 +55,7 @@ def outputs_of_ours(model, inputs):
             (outputs.values() if isinstance(outputs, dict) else outputs if isinstance(outputs, tuple) else [outputs])]
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("between", ["keras_bert", "huggingface"])
 def test_full_circle(tmp_path, architecture, between):
@@ -78,6 +78,7 @@ def test_full_circle(tmp_path, architecture, between):
         assert open_source(tmp_path / "ours").labels == list(LABELS["label2id"])
 
 
+@pytest.mark.peers
 def test_one_label_is_a_number(tmp_path):
     theirs = write(tmp_path / "theirs", "BertForSequenceClassification", num_labels=1)
     inputs = random_inputs(3, 7)
@@ -88,6 +89,7 @@ def test_one_label_is_a_number(tmp_path):
     assert again.config.num_labels == 1 and again.config.problem_type == "regression"
 
 
+@pytest.mark.peers
 def test_shards(tmp_path):
     theirs = write(tmp_path / "whole", "BertForPreTraining")
     theirs.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
@@ -97,6 +99,7 @@ def test_shards(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.peers
 def test_bfloat16_files(tmp_path):
     theirs = write(tmp_path / "theirs", "BertModel").to(torch.bfloat16)
     theirs.save_pretrained(tmp_path / "theirs")
@@ -104,6 +107,7 @@ def test_bfloat16_files(tmp_path):
     np.testing.assert_array_equal(got, theirs.pooler.dense.weight.float().detach().numpy().T)
 
 
+@pytest.mark.peers
 def test_an_output_layer_of_its_own_is_refused(tmp_path):
     write(tmp_path / "theirs", "BertForMaskedLM")
     tensors = load_file(tmp_path / "theirs/model.safetensors")
@@ -118,6 +122,7 @@ def test_an_output_layer_of_its_own_is_refused(tmp_path):
         open_source(tmp_path / "theirs")
 
 
+@pytest.mark.peers
 def test_our_folder_answers_texts(tmp_path, run):
     write(tmp_path / "theirs", "BertForSequenceClassification", **LABELS)
     assert run("convert", f"--from={tmp_path / 'theirs'}", f"--to={tmp_path / 'ours'}", "--format=keras_bert")[0] == 0
@@ -131,6 +136,7 @@ def test_our_folder_answers_texts(tmp_path, run):
     assert float(score) == pytest.approx(float(logits.softmax(-1).max()), abs=1e-4)
 
 
+@pytest.mark.peers
 def test_a_written_folder_has_its_tokenizer(tmp_path):
     write_huggingface(tmp_path / "ours", BertLayer(TINY))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
@@ -151,6 +157,7 @@ def test_a_new_head_on_a_pretrained_encoder(tmp_path, model, options):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.peers
 def test_a_head_for_other_classes_is_new(tmp_path):
     write(tmp_path / "theirs", "BertForSequenceClassification", **LABELS)
     assert models.BertClassifier.from_pretrained(tmp_path / "theirs").num_classes == 3
@@ -158,6 +165,7 @@ def test_a_head_for_other_classes_is_new(tmp_path):
         assert models.BertClassifier.from_pretrained(tmp_path / "theirs", num_classes=5).num_classes == 5
 
 
+@pytest.mark.peers
 def test_a_part_of_the_heads(tmp_path):
     write(tmp_path / "theirs", "BertForPreTraining")
     whole = models.BertPretrainer.from_pretrained(tmp_path / "theirs")
@@ -169,6 +177,7 @@ def test_a_part_of_the_heads(tmp_path):
         models.BertPretrainer.from_pretrained(tmp_path / "masked", next_sentence=True)
 
 
+@pytest.mark.peers
 def test_fill_mask(tmp_path, run):
     theirs = write(tmp_path / "theirs", "BertForMaskedLM")
     text = "play some [MASK] in the [MASK]"
@@ -192,6 +201,7 @@ def test_texts_that_fill_mask_refuses(tmp_path, run, text, words):
     assert status == 1 and output == [] and len(messages) == 1 and words in messages[0]
 
 
+@pytest.mark.peers
 def test_export_with_the_masked_lm_head(tmp_path, run):
     import tensorflow as tf
 
@@ -213,6 +223,7 @@ def test_export_with_mlm_needs_that_head(tmp_path, run):
     assert "--with_mlm needs weights with a masked LM head; these are encoder" in messages[0]
 
 
+@pytest.mark.peers
 def test_both_heads_are_taken_whatever_the_config_calls_them(tmp_path):
     """bert-base-uncased is published as BertForMaskedLM, with the next-sentence head in its file."""
     theirs = write(tmp_path / "theirs", "BertForPreTraining")
@@ -224,6 +235,7 @@ def test_both_heads_are_taken_whatever_the_config_calls_them(tmp_path):
         np.testing.assert_allclose(got, wanted, atol=2e-5)
 
 
+@pytest.mark.peers
 def test_a_trained_pooler_is_kept_where_their_model_needs_none(tmp_path):
     pretrainer = randomize(models.BertPretrainer(BertLayer(TINY), next_sentence=False))
     write_huggingface(tmp_path / "ours", pretrainer)

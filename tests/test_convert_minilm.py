@@ -9,8 +9,11 @@ from safetensors.numpy import load_file
 from keras_bert.convert import convert
 from keras_bert.text import BertTokenizer
 
+from conftest import Peer
+
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "How do I reset my password?", "北京 and Zürich", "ok"]
-pytestmark = pytest.mark.slow
+torch, transformers, keras_hub = Peer("torch"), Peer("transformers"), Peer("keras_hub")
+pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +30,6 @@ def tanh(minilm, tmp_path_factory):
 
 
 def pytorch_outputs(minilm, inputs, **changes):
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     model = transformers.BertModel.from_pretrained(minilm, **changes).eval()
     with torch.inference_mode():
         outputs = model(*(torch.from_numpy(inputs[key]).long()
@@ -60,7 +62,6 @@ def test_there_and_back(minilm, inputs, tmp_path, form):
 
 
 def test_kerashub(minilm, tanh, inputs, tmp_path):
-    keras_hub = pytest.importorskip("keras_hub")
     convert(minilm, tmp_path / "kerashub", "kerashub", config=tanh)
     backbone = keras_hub.models.BertBackbone.from_preset(str(tmp_path / "kerashub"))
     outputs = backbone({"token_ids": inputs["input_word_ids"], "padding_mask": inputs["input_mask"],
@@ -74,8 +75,8 @@ def test_kerashub(minilm, tanh, inputs, tmp_path):
 
 @pytest.mark.parametrize("version", ["BertEncoder", "BertEncoderV2"])
 def test_garden(minilm, tanh, inputs, tmp_path, version):
-    networks = pytest.importorskip("official.nlp.modeling.networks")
     import tensorflow as tf
+    from official.nlp.modeling import networks
 
     convert(minilm, tmp_path / "garden", "garden", config=tanh)
     sizes = {"vocab_size": 30522, "hidden_size": 384, "num_layers": 6, "num_attention_heads": 12,

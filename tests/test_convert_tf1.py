@@ -14,10 +14,10 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertPretrainer, BertSpanLabeler
 
-from conftest import DATA, TINY, TINY_VOCABULARY, needs_data, random_inputs, randomize
+from conftest import REAL, TINY, TINY_VOCABULARY, random_inputs, randomize
 
-CHECKPOINT = DATA / "checkpoints/tiny_tf1_kerasbert"
-INDEX = DATA / "checkpoints/google_index_tensors.json"
+CHECKPOINT = REAL / "checkpoints/tiny_tf1_kerasbert"
+INDEX = REAL / "checkpoints/google_index_tensors.json"
 HEADS = {"cls/predictions/transform/dense/kernel": "cls.predictions.transform.dense.weight",
          "cls/predictions/transform/dense/bias": "cls.predictions.transform.dense.bias",
          "cls/predictions/transform/LayerNorm/gamma": "cls.predictions.transform.LayerNorm.weight",
@@ -35,9 +35,11 @@ def pytorch_name(name):
     return name.removesuffix(".kernel") + ".weight" if name.endswith((".kernel", "_embeddings")) else name
 
 
-@needs_data
+@pytest.mark.peers
 def test_logits_of_a_genuine_checkpoint():
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     bundle = Bundle(str(CHECKPOINT / "bert_model.ckpt"))
     config = transformers.BertConfig.from_json_file(CHECKPOINT / "bert_config.json")
     theirs = transformers.BertForPreTraining._from_config(config, attn_implementation="eager").eval()
@@ -63,7 +65,6 @@ def test_logits_of_a_genuine_checkpoint():
     np.testing.assert_allclose(outputs["next_sentence_logits"], wanted.seq_relationship_logits, atol=1e-5)
 
 
-@needs_data
 def test_every_tensor_of_it_is_accounted_for():
     source = open_source(CHECKPOINT)
     weights, left, missing = source.take()
@@ -74,7 +75,6 @@ def test_every_tensor_of_it_is_accounted_for():
     assert source.tokenizer.vocabulary[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-@needs_data
 @pytest.mark.parametrize("name,config", [
     ("google_chinese_L12_index_only", BertConfig.from_size("chinese")),
     ("google_uncased_L8_H512_index_only", BertConfig.from_size("medium"))])

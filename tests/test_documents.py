@@ -5,7 +5,9 @@ import json
 import os
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from keras_bert.data import documents
 from keras_bert.data.documents import read_blocks
@@ -42,9 +44,6 @@ def test_text_files(tmp_path, content, expected):
 
 
 def test_rows_are_documents(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     bodies = ["one\n two ", "", "\n", "drei\n\nvier 한국어"]
     rows = [json.dumps({"body": body, "text": 5}) for body in bodies]
     (tmp_path / "a.jsonl").write_text("\n".join([*rows, "", ""]))
@@ -85,8 +84,6 @@ def test_blocks_hold_whole_documents_and_little_more_than_their_size(tmp_path, m
 ])
 def test_bad_files_are_named_with_the_row(run, tmp_path, name, content, message):
     save_vocabulary(TINY_VOCABULARY, tmp_path / "vocab.txt")
-    if name.endswith(".parquet"):
-        pytest.importorskip("pyarrow")
     path = tmp_path / name
     path.write_bytes(content)
     status, output, messages = run("make-pretraining-data", f"--input={path}", f"--vocab={tmp_path}/vocab.txt",
@@ -96,9 +93,6 @@ def test_bad_files_are_named_with_the_row(run, tmp_path, name, content, message)
 
 
 def test_a_parquet_file_without_the_column(tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    import pyarrow
-
     for column, message in (([b"\xff"], "row 1"), ([None], "row 1: 'text' must be a text; got None")):
         parquet.write_table(pyarrow.table({"text": column}), tmp_path / "a.parquet")
         with pytest.raises(InputError, match=f"a.parquet: {message}"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn import metrics
 
 from keras_bert.tasks.classification_scores import choose_threshold, score, score_threshold
 
@@ -23,7 +24,6 @@ def answers(seed, texts, classes, unused=0):
 
 @pytest.mark.parametrize("texts,classes,unused", [(200, 5, 0), (50, 30, 0), (200, 6, 2), (90, 2, 0), (1, 2, 0)])
 def test_equal_to_scikit_learn(texts, classes, unused):
-    metrics = pytest.importorskip("sklearn.metrics")
     probabilities, targets = answers(0, texts, classes, unused)
     labels = [f"label {i}" for i in range(classes)]
     ours = score(labels, probabilities, targets)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -11,31 +12,22 @@ import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.export import export_encoder
-from keras_bert.layers import BertLayer
-from keras_bert.text import BertTokenizer
 
-from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
+from conftest import TINY, TINY_VOCABULARY, random_inputs
+
+pytestmark = pytest.mark.xdist_group("exports")  # they share `exported`
 
 NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 
-@pytest.fixture(scope="module")
-def source():
-    return randomize(BertLayer(TINY))
-
-
 @pytest.fixture(scope="module", params=["plain", "jit"])
-def exported(request, source, tmp_path_factory):
-    path = tmp_path_factory.mktemp("export") / request.param
-    tf.random.set_seed(7)
-    export_encoder(source, path, BertTokenizer(TINY_VOCABULARY), jit_compile=request.param == "jit")
-    tf.random.set_seed(None)
-    return path
+def path(request, exported):
+    return exported(jit_compile=True) if request.param == "jit" else exported()
 
 
 @pytest.fixture(scope="module")
-def loaded(exported):
-    return tf.saved_model.load(str(exported))
+def loaded(path):
+    return tf.saved_model.load(str(path))
 
 
 def as_dict(inputs, segments="input_type_ids"):
@@ -74,11 +66,11 @@ def test_lines_2_and_6_dropout(loaded):
 
 
 @pytest.mark.slow
-def test_dropout_is_new_in_each_process(exported):
+def test_dropout_is_new_in_each_process(path):
     """Although the exporting program had set a global seed."""
     code = ("import tensorflow as tf, sys; o = tf.saved_model.load(sys.argv[1]); x = tf.ones([1, 5], tf.int32);"
             "print(o([x, x, x], training=True)[0].numpy().tolist())")
-    first, second = (subprocess.run([sys.executable, "-c", code, exported], capture_output=True, text=True).stdout
+    first, second = (subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True).stdout
                      for _ in range(2))
     assert len(json.loads(first)[0]) == TINY.hidden_size
     assert first != second
@@ -110,18 +102,18 @@ def test_line_8_variables(loaded, source):
         np.testing.assert_array_equal(got, wanted)
 
 
-def test_line_9_weights_are_saved_once_and_nothing_else(exported, source):
-    size = (exported / "variables/variables.data-00000-of-00001").stat().st_size
+def test_line_9_weights_are_saved_once_and_nothing_else(path, source):
+    size = (path / "variables/variables.data-00000-of-00001").stat().st_size
     assert size < 4 * source.count_params() + 20_000
 
 
-def test_line_10_assets(exported, loaded):
+def test_line_10_assets(path, loaded):
     with open(loaded.vocab_file.asset_path.numpy()) as file:
         assert file.read().split("\n")[:-1] == TINY_VOCABULARY
     with open(loaded.bert_config.asset_path.numpy()) as file:
         assert json.load(file) == TINY.to_dict()
     assert loaded.do_lower_case.numpy() and not loaded.do_lower_case.trainable
-    assert sorted(os.listdir(exported / "assets")) == ["bert_config.json", "vocab.txt"]
+    assert sorted(os.listdir(path / "assets")) == ["bert_config.json", "vocab.txt"]
 
 
 def test_serving_default(loaded):
@@ -147,9 +139,8 @@ def test_gradients_reach_every_variable(loaded):
     assert all(gradient is not None for gradient in gradients)
 
 
-def test_bfloat16_is_for_serving(source, tmp_path, tokenizer):
-    export_encoder(source, tmp_path / "bf16", tokenizer, dtype="bfloat16")
-    served = tf.saved_model.load(str(tmp_path / "bf16"))
+def test_bfloat16_is_for_serving(source, exported):
+    served = tf.saved_model.load(str(exported(dtype="bfloat16")))
     assert served.trainable_variables == [] and {variable.dtype for variable in served.variables} == {tf.bfloat16}
     inputs = random_inputs(3, 7)
     pooled, _ = source(inputs)
@@ -189,9 +180,8 @@ def test_unknown_dtype(source, tmp_path, tokenizer):
         export_encoder(source, tmp_path / "encoder", tokenizer, dtype="int8")
 
 
-def test_a_moved_export_loads_without_its_sources(source, tmp_path, tokenizer):
-    export_encoder(source, tmp_path / "first", tokenizer)
-    os.rename(tmp_path / "first", tmp_path / "second")
-    again = tf.saved_model.load(str(tmp_path / "second"))
-    assert again.vocab_file.asset_path.numpy().startswith(str(tmp_path / "second").encode())
-    assert str(tmp_path).encode() not in (tmp_path / "second/saved_model.pb").read_bytes()
+def test_a_moved_export_loads_without_its_sources(exported, tmp_path):
+    shutil.copytree(exported(), tmp_path / "moved")
+    again = tf.saved_model.load(str(tmp_path / "moved"))
+    assert again.vocab_file.asset_path.numpy().startswith(str(tmp_path / "moved").encode())
+    assert str(exported()).encode() not in (tmp_path / "moved/saved_model.pb").read_bytes()

@@ -45,13 +45,16 @@ def softmax(x):
 
 def hidden_states(folder, inputs):
     """PyTorch's outputs of the embeddings and of all blocks of the encoder in a folder, [batch, seq, hidden] each."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     model = transformers.BertModel.from_pretrained(folder).eval()
     tensors = [torch.from_numpy(inputs[key]) for key in ("input_word_ids", "input_mask", "segment_ids")]
     with torch.inference_mode():
         return [state.numpy() for state in model(*tensors, output_hidden_states=True).hidden_states]
 
 
+@pytest.mark.peers
 def test_all_features_beside_pytorch(bert, tmp_path):
     states = hidden_states(write_huggingface(tmp_path / "bert", bert), INPUTS)
     wanted = {"embeddings": states[0], "last": states[-1], "second-to-last": states[4], "sum-last-4": sum(states[2:]),

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from pyarrow import parquet
 
 from keras_bert.layers import BertLayer
 from keras_bert.models.features import BertFeatures
@@ -43,7 +44,6 @@ def extract(run, tmp_path, deep_bert, monkeypatch):
 def read(path, pooling):
     """What a file holds as a list of (tokens or None, vectors [tokens, width] or [1, width]) of each text."""
     if path.suffix == ".parquet":
-        parquet = pytest.importorskip("pyarrow.parquet")
         with parquet.ParquetFile(path) as file:
             groups = [file.read_row_group(number).to_pylist() for number in range(file.num_row_groups)]
         assert max(sum(len(row["tokens"]) for row in group) for group in groups) <= 30 + LONGEST

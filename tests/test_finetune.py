@@ -17,15 +17,17 @@ from keras_bert.models import BertClassifier
 from keras_bert.training import FineTuned, WarmupDecay, finetune, make_optimizer
 from keras_bert.training.optimizer import AdamW
 
-from conftest import TINY, random_inputs, randomize
+from conftest import TINY, Peer, random_inputs, randomize
+
+torch, transformers = Peer("torch"), Peer("transformers")
 
 
 def numpy(tensor):
     return keras.ops.convert_to_numpy(tensor)
 
 
+@pytest.mark.peers
 def test_schedule_equals_transformers():
-    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
     theirs = transformers.get_linear_schedule_with_warmup(optimizer, 7, 50)
     ours = WarmupDecay(0.3, 7, 50)
@@ -38,7 +40,6 @@ def test_schedule_equals_transformers():
 def pytorch_twin(model):
     """`BertForSequenceClassification` with the weights of a `BertClassifier`, and the pairs of their parameters: a dict
     of PyTorch's names to (our variable, PyTorch's parameter, whether it is transposed)."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     config = model.bert.config
     twin = transformers.BertForSequenceClassification(
         transformers.BertConfig(**config.to_dict(), num_labels=model.num_classes, classifier_dropout=0.0))
@@ -64,10 +65,9 @@ def classifier():
     return BertClassifier(randomize(BertLayer(config)), 5, dropout=0.0)
 
 
+@pytest.mark.peers
 def test_loss_and_gradients_equal_pytorch(classifier):
     twin, pairs = pytorch_twin(classifier)
-    import torch
-
     inputs, labels = random_inputs(6, 9), np.arange(6) % 5
     inputs["input_word_ids"] = np.maximum(inputs["input_word_ids"], 1)  # PyTorch never trains the row of [PAD]
     inputs["input_mask"][2, 6:] = 0
@@ -90,13 +90,11 @@ def in_rows(gradient):
     return tf.IndexedSlices(tf.constant(np.concatenate([gradient, gradient]) / 2), rows, gradient.shape)
 
 
+@pytest.mark.peers
 def test_optimizer_steps_equal_pytorch(classifier):
     """Five steps of AdamW with warm-up, decay and clipping, both given the same gradients: ours of the embeddings in
     rows, as TensorFlow has them, where a row may occur twice."""
     twin, pairs = pytorch_twin(classifier)
-    import torch
-    import transformers
-
     ours = make_optimizer(classifier, 0.01, 10, warmup_ratio=0.2, weight_decay=0.1)
     spared = [p for name, (_, p, _) in pairs.items() if name.endswith("bias") or "LayerNorm" in name]
     decayed = [p for name, (_, p, _) in pairs.items() if not (name.endswith("bias") or "LayerNorm" in name)]

@@ -11,8 +11,9 @@ from keras import ops
 from keras_bert import models
 from keras_bert.layers import BertLayer, MaskedLMHead
 
-from conftest import TINY, random_inputs, randomize
+from conftest import TINY, Peer, random_inputs, randomize
 
+torch, transformers = Peer("torch"), Peer("transformers")
 INPUTS = random_inputs(4, 9)
 INPUTS["input_mask"][1, 5:] = INPUTS["input_mask"][3, 7:] = 0
 CHOICES = {key: value.reshape(2, 2, 9) for key, value in INPUTS.items()}
@@ -61,7 +62,6 @@ def head_pairs(theirs, ours):
 
 def torch_twin(name, ours, **config):
     """PyTorch's model of that name with our weights, all of them and nothing else."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     theirs = getattr(transformers, name)(transformers.BertConfig(**TINY.to_dict(), **config)).eval()
     carried = set()
 
@@ -83,8 +83,6 @@ def assert_parity(name, model, inputs, keys, loss, labels, **config):
     """Our outputs and loss are those of PyTorch's class `name`, which calls the outputs `keys` and takes `labels` as
     arguments; `loss` is ours, given our outputs; `config` is what its config has beside `TINY`."""
     theirs = torch_twin(name, randomize(model), **config)
-    import torch
-
     tensors = {"input_ids": "input_word_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
     tensors = {key: torch.from_numpy(inputs[ours]).long() for key, ours in tensors.items()}
     with torch.inference_mode():
@@ -96,9 +94,9 @@ def assert_parity(name, model, inputs, keys, loss, labels, **config):
     assert float(loss(outputs)) == pytest.approx(wanted.loss.item(), abs=5e-6)
 
 
+@pytest.mark.peers
 def test_starts_as_transformers():
     """Deviation and fourth moment of a normal distribution, each to four standard errors of 160,000 draws."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     torch.manual_seed(0)
     keras.utils.set_random_seed(0)
     theirs = transformers.BertForSequenceClassification(transformers.BertConfig(**TINY.to_dict(), num_labels=10_000))
@@ -109,28 +107,33 @@ def test_starts_as_transformers():
         assert np.mean(drawn**4) == pytest.approx(3, abs=0.1)
 
 
+@pytest.mark.peers
 def test_sequence_classification():
     labels = np.array([2, 0, 1, 1])
     assert_parity("BertForSequenceClassification", models.BertClassifier(BertLayer(TINY), 3), INPUTS, ["logits"],
                   lambda logits: CROSS_ENTROPY(labels, logits), {"labels": labels}, num_labels=3)
 
 
+@pytest.mark.peers
 def test_regression():
     assert_parity("BertForSequenceClassification", models.BertRegressor(BertLayer(TINY)), INPUTS, ["logits"],
                   lambda numbers: MEAN_SQUARES(NUMBERS, numbers), {"labels": NUMBERS}, num_labels=1)
 
 
+@pytest.mark.peers
 def test_multiple_choice():
     labels = np.array([1, 0])
     assert_parity("BertForMultipleChoice", models.BertMultipleChoice(BertLayer(TINY)), CHOICES, ["logits"],
                   lambda logits: CROSS_ENTROPY(labels, logits), {"labels": labels})
 
 
+@pytest.mark.peers
 def test_token_classification():
     assert_parity("BertForTokenClassification", models.BertTokenClassifier(BertLayer(TINY), 3), INPUTS, ["logits"],
                   lambda logits: CROSS_ENTROPY(TAGS, logits), {"labels": TAGS}, num_labels=3)
 
 
+@pytest.mark.peers
 def test_question_answering():
     """Without padding, among which PyTorch's loss looks for answers too."""
     starts, ends = np.array([1, 0, 3, 5]), np.array([2, 4, 8, 6])
@@ -151,6 +154,7 @@ def test_no_answer_is_in_padding(bert):
         assert (numpy(padded[name])[:, 6:] < -1e8).all()
 
 
+@pytest.mark.peers
 def test_pretraining():
     # PyTorch predicts every token and ignores the labels of those that are not masked.
     labels, following = np.full((4, 9), -100), np.array([0, 1, 1, 0])

@@ -9,28 +9,21 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_hub as hub
 
 from keras_bert.errors import InputError
-from keras_bert.export import export_encoder
 from keras_bert.hub import HubLayer
-from keras_bert.layers import BertLayer
-from keras_bert.text import BertTokenizer
 
-from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
+from conftest import TINY_VOCABULARY, random_inputs
+
+pytestmark = pytest.mark.xdist_group("exports")  # they share `exported`
 
 HERE = pathlib.Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def source():
-    return randomize(BertLayer(TINY))
-
-
-@pytest.fixture(scope="module")
-def path(source, tmp_path_factory):
-    path = tmp_path_factory.mktemp("hub") / "encoder"
-    export_encoder(source, path, BertTokenizer(TINY_VOCABULARY))
-    return str(path)
+def path(exported):
+    return str(exported())
 
 
 def classifier(path):
@@ -44,8 +37,6 @@ def classifier(path):
 
 @pytest.mark.slow
 def test_the_notebook_with_legacy_keras(path, tmp_path):
-    pytest.importorskip("tensorflow_hub")
-
     def run(*more):
         process = subprocess.run([sys.executable, HERE / "legacy_keras.py", path, tmp_path, *more], text=True,
                                  capture_output=True, env=os.environ | {"TF_USE_LEGACY_KERAS": "1"})
@@ -106,7 +97,6 @@ def test_trainable_can_be_switched(path):
 
 
 def test_same_weights_as_hub_keras_layer(path):
-    hub = pytest.importorskip("tensorflow_hub")
     theirs, ours = hub.KerasLayer(path, trainable=True), HubLayer(path, trainable=True)
     assert len(theirs.trainable_weights) == len(ours.trainable_weights)
     for one, other in zip(theirs.trainable_weights, ours.trainable_weights):
@@ -133,9 +123,10 @@ def test_other_exporters_with_losses_and_frozen_variables(tmp_path):
     assert (len(layer.trainable_weights), len(layer.non_trainable_weights)) == (1, 1)
 
 
+@pytest.mark.peers
 def test_an_encoder_that_the_model_garden_exported(tmp_path):
-    exporter = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
     from official.legacy.bert import configs
+    from official.nlp.tools import export_tfhub_lib as exporter
 
     config = configs.BertConfig(60, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32)
     _, encoder = exporter._create_model(bert_config=config, encoder_config=None, with_mlm=False)

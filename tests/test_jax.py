@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.peers
 HERE = pathlib.Path(__file__).parent
 
 
@@ -14,7 +15,6 @@ LONG = "200_real or padding_never or fit or functional"  # XLA compiles each sha
 @pytest.mark.slow
 @pytest.mark.parametrize("chosen", [f"not ({LONG})", LONG])
 def test_on_jax(chosen):
-    pytest.importorskip("jax")
     run = subprocess.run([sys.executable, "-m", "pytest", "-q", "-k", chosen,
                           *(HERE / f"test_{name}.py" for name in ("layers", "parity", "heads", "packed", "lowering"))],
                          env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True)
@@ -23,7 +23,6 @@ def test_on_jax(chosen):
 
 def on_jax(*arguments):
     """Runs a command of keras-bert on JAX."""
-    pytest.importorskip("jax")
     return subprocess.run([sys.executable, "-m", "keras_bert.cli", *map(str, arguments)],
                           env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True)
 

@@ -8,27 +8,22 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_hub as hub
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from keras_bert.export import export_encoder
 from keras_bert.hub import HubLayer
-from keras_bert.layers import BertLayer
-from keras_bert.text import BertTokenizer
 
-from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
+from conftest import random_inputs
+
+pytestmark = pytest.mark.xdist_group("exports")  # they share `exported`
 
 
 @pytest.fixture(scope="module")
-def exports(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("jit")
-    source = randomize(BertLayer(TINY))
-    for name, jit_compile in (("plain", False), ("jit", True)):
-        export_encoder(source, folder / name, BertTokenizer(TINY_VOCABULARY), jit_compile=jit_compile)
-    return str(folder / "plain"), str(folder / "jit")
+def exports(exported):
+    return str(exported()), str(exported(jit_compile=True))
 
 
 def hub_layer(path, **kwargs):
-    hub = pytest.importorskip("tensorflow_hub")
     return hub.KerasLayer(path, **kwargs)
 
 

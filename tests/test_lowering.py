@@ -10,10 +10,10 @@ import pytest
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
 
-from conftest import TINY
+from conftest import TINY, Peer
 
-jax = pytest.importorskip("jax")
-pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="lowers with JAX")
+jax = Peer("jax")
+pytestmark = [pytest.mark.peers, pytest.mark.backend("jax")]
 # Products of a block (Vaswani et al., 2017, section 3): query, key, value, scores, context, output, and the two of the
 # feed-forward layer.
 BLOCK = 8

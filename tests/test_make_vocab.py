@@ -1,6 +1,7 @@
 """`keras-bert make-vocab`: what it learns, from what, and that the tokenizer reads it as it was learned."""
 
 import collections
+import dataclasses
 import itertools
 import math
 import os
@@ -10,13 +11,14 @@ import sys
 
 import pytest
 import tokenizers
+from test_rules import words_of
 
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer, learning, load_vocabulary
 from keras_bert.text.learning import SPECIALS, find_texts, learn_vocabulary
 from keras_bert.text.vocabulary_report import format_report, report_vocabulary
 
-from conftest import DATA, needs_data
+from conftest import REAL
 
 TEXT = """The cat sat on the mat, the other cat on the other mat.
 Ein Café, zwei Cafés; the café on the hat.
@@ -239,12 +241,17 @@ def test_bad_arguments(text, options, message):
         learn_vocabulary([], 100)
 
 
-@needs_data
 @pytest.mark.parametrize("options", OPTIONS)
-def test_korean(tmp_path, options):
-    path = tmp_path / "text.txt"
-    with open(DATA / "corpora/ko/nsmc_raw_reviews.txt", "rb") as file:
-        path.write_bytes(b"".join(itertools.islice(file, 10_000)))
-    report = report_vocabulary(learn(path, size=6000, held_out=0.02, **options))
-    assert report.lines == 197
-    assert report.unknown_rate < 0.01 and report.coverage > 0.995 and report.pieces_per_word < 2.5
+def test_korean(options):
+    path = REAL / "corpora/ko/nsmc_raw_reviews.txt"
+    learned = learn(path, size=6000, held_out=0.02, **options)
+    lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    words = [words_of(line, *dataclasses.astuple(learned.rules)) for line in lines]
+    held_out = list(itertools.chain.from_iterable(words[49::50]))
+    del words[49::50]
+    characters = collections.Counter("".join(itertools.chain.from_iterable(words)))
+    unknown = sum(any(characters[character] < 2 for character in word) for word in held_out)
+    report = report_vocabulary(learned)
+    assert (report.lines, report.words) == (len(lines) // 50, len(held_out))
+    assert report.unknown_rate == pytest.approx(unknown / len(held_out)) and 0 < report.unknown_rate < 0.03
+    assert report.coverage > 0.99 and report.pieces_per_word < 2

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-nbformat = pytest.importorskip("nbformat")
+nbformat = pytest.importorskip("nbformat", reason='needs nbformat: pip install "keras-bert-hub[notebook]"')
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 # Percent: 74.34 (Keras 2) and 73.77 (Keras 3) were measured; dropout and order differ from run to run.
@@ -32,7 +32,7 @@ def test_the_committed_notebook_is_stripped_and_speaks_both_languages(notebook):
 
 @pytest.mark.slow
 def test_both_halves_learn_and_answer(notebook, tmp_path, monkeypatch):
-    nbclient = pytest.importorskip("nbclient")
+    nbclient = pytest.importorskip("nbclient", reason='needs nbclient: pip install "keras-bert-hub[notebook]"')
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # for what the notebook exports
     shutil.copytree(EXAMPLES / "intents", tmp_path / "intents")
     nbclient.NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": tmp_path}}).execute()

@@ -1,7 +1,6 @@
 """Our outputs beside other libraries' with the same weights, on the backend of KERAS_BACKEND."""
 
 import dataclasses
-import os
 
 import numpy as np
 import pytest
@@ -13,14 +12,16 @@ from keras_bert.convert.weights import Weights
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
 
-from conftest import DATA, TINY, needs_data, random_inputs, randomize
+from conftest import REAL, TINY, Peer, random_inputs, randomize
 
-on_tensorflow = pytest.mark.skipif(os.environ.get("KERAS_BACKEND") == "jax", reason="runs on TensorFlow alone")
+torch, transformers, keras_hub = Peer("torch"), Peer("transformers"), Peer("keras_hub")
+pytestmark = pytest.mark.peers
+on_tensorflow = pytest.mark.backend("tensorflow")
 
 
 def real_texts(tokenizer):
-    """200 texts of 3 to 300 tokens, [CLS] and [SEP] included, twenty of each length: runs of words from WikiText-2."""
-    words = (DATA / "corpora/en/wikitext-2/valid.txt").read_text(encoding="utf-8").split()
+    """200 texts of 3 to 300 tokens, [CLS] and [SEP] included, twenty of each length: runs of words from books."""
+    words = (REAL / "corpora/en/classic_books.txt").read_text(encoding="utf-8").split()
     rng = np.random.default_rng(0)
     lengths = np.repeat(np.linspace(3, 300, 10).astype(int), 20)
     packed = []
@@ -33,9 +34,7 @@ def real_texts(tokenizer):
 
 
 @pytest.mark.slow
-@needs_data
 def test_transformers_on_200_real_texts(minilm, minilm_bert):
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     from keras_bert.text import pad
 
     theirs = transformers.BertModel.from_pretrained(minilm).eval()
@@ -60,7 +59,6 @@ def test_transformers_on_200_real_texts(minilm, minilm_bert):
 
 def torch_twin(bert, **changes):
     """PyTorch's `BertModel` with the weights of `bert`."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     config = transformers.BertConfig(**bert.config.to_dict() | changes)
     twin = transformers.BertModel._from_config(config, attn_implementation="eager")
     arrays = Weights.of(bert).arrays(huggingface.TABLE)
@@ -69,8 +67,6 @@ def torch_twin(bert, **changes):
 
 
 def call_torch(twin, inputs, **kwargs):
-    import torch
-
     with torch.inference_mode():
         return twin(*(torch.from_numpy(inputs[key]).long() for key in ("input_word_ids", "input_mask", "segment_ids")),
                     **kwargs)
@@ -89,7 +85,6 @@ def test_left_to_right_is_the_mask_of_a_decoder():
 @pytest.mark.parametrize("layout", ["padded", pytest.param("unpadded", marks=on_tensorflow)])
 def test_transformers_dropout(rates, layout):
     """One text 50,000 times in a batch: the mean square of what dropout adds to each state."""
-    torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     rates = dict(zip(("hidden_dropout_prob", "attention_probs_dropout_prob"), rates))
     bert = randomize(BertLayer(dataclasses.replace(TINY, **rates)))
@@ -186,7 +181,8 @@ def assert_equal_outputs(bert, inputs, pooled, sequence):
 
 @on_tensorflow
 def test_model_garden_encoder():
-    networks = pytest.importorskip("official.nlp.modeling.networks")
+    from official.nlp.modeling import networks
+
     bert = randomize(BertLayer(TANH))
     theirs = networks.BertEncoder(
         TANH.vocab_size, TANH.hidden_size, TANH.num_hidden_layers, TANH.num_attention_heads,
@@ -199,7 +195,6 @@ def test_model_garden_encoder():
 
 
 def test_kerashub_backbone():
-    keras_hub = pytest.importorskip("keras_hub")
     bert = randomize(BertLayer(TANH))
     theirs = keras_hub.models.BertBackbone(
         TANH.vocab_size, TANH.num_hidden_layers, TANH.num_attention_heads, TANH.hidden_size, TANH.intermediate_size,

@@ -9,6 +9,7 @@ import tempfile
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text as text
 
 from keras_bert.export import export_encoder, export_preprocessor
 from keras_bert.export.checking import FAILED, PASSED, run_check
@@ -66,9 +67,11 @@ def test_ours_of_another_kind_passes(tmp_path):
     assert [result.seen for result in results if result.line in (6, 7)] == ["waterfall", "cased"]
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("lower_case", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_gardens_passes(tmp_path, lower_case):
-    exporter = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
+    from official.nlp.tools import export_tfhub_lib as exporter
+
     (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN))
     exporter.export_preprocessing(str(tmp_path / "garden"), vocab_file=str(tmp_path / "vocab.txt"),
                                   default_seq_length=128, do_lower_case=lower_case, tokenize_with_offsets=True)
@@ -161,7 +164,6 @@ def _random_segments(rng, count):
 
 @pytest.mark.parametrize("truncator", ["round_robin", "waterfall"])
 def test_packing_equals_tensorflow_texts(truncator):
-    text = pytest.importorskip("tensorflow_text")
     trimmer = {"round_robin": text.RoundRobinTrimmer, "waterfall": text.WaterfallTrimmer}[truncator]
     tokenizer = BertTokenizer(GOLDEN)
     rng = np.random.default_rng(0)
@@ -189,22 +191,20 @@ def test_truncation_of_four():
     assert [int(kept[0]) for kept in waterfall(lengths, 11)] == [1, 9, 1, 0]
 
 
-def test_it_chains_with_encoders(tmp_path, bert, tokenizer):
-    export_encoder(bert, tmp_path / "encoder", tokenizer)
+def test_it_chains_with_encoders(tmp_path, source, exported, tokenizer):
     export_preprocessor(tokenizer, tmp_path / "preprocessor", seq_length=12)
-    preprocessor, encoder = (tf.saved_model.load(str(tmp_path / name)) for name in ("preprocessor", "encoder"))
+    preprocessor, encoder = (tf.saved_model.load(str(path)) for path in (tmp_path / "preprocessor", exported()))
     texts = ["play some music!", "", "turn the lamp on please " * 9]
-    wanted, _ = bert(tokenizer(texts, max_length=12))
+    wanted, _ = source(tokenizer(texts, max_length=12))
     np.testing.assert_allclose(encoder(preprocessor(texts))["pooled_output"], wanted, atol=2e-6)
     pair = [preprocessor.tokenize(part) for part in (texts, texts[::-1])]
-    wanted, _ = bert(tokenizer(texts, texts[::-1], max_length=9))
+    wanted, _ = source(tokenizer(texts, texts[::-1], max_length=9))
     got = encoder(preprocessor.bert_pack_inputs(pair, seq_length=9))["pooled_output"]
     np.testing.assert_allclose(got, wanted, atol=2e-6)
 
 
 def test_line_10_from_text_to_masked_tokens(tmp_path, bert, tokenizer):
     """Tokenize, trim, combine, mask, pad with tensorflow-text, then the encoder's `.mlm`."""
-    text = pytest.importorskip("tensorflow_text")
     from keras_bert.models import BertPretrainer
 
     pretrainer = BertPretrainer(bert)

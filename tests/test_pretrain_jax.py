@@ -7,9 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-
-pytest.importorskip("jax")
-
 from test_pretrain import CONFIG, write_examples
 
 from keras_bert.config import BertConfig
@@ -20,6 +17,7 @@ from keras_bert.training import pretrain
 from conftest import randomize, write_huggingface
 
 
+@pytest.mark.peers
 @pytest.mark.slow
 def test_equals_tensorflow(tmp_path):
     """Four devices, of which two share the weights, and batches in two parts: the curve and the weights are those of

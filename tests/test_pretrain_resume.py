@@ -11,7 +11,6 @@ import time
 
 import numpy as np
 import pytest
-
 from test_pretrain import CONFIG, write_examples
 
 from keras_bert.models import BertPretrainer

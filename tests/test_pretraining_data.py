@@ -19,7 +19,7 @@ from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_da
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer, save_vocabulary
 
-from conftest import DATA, TINY_VOCABULARY, needs_data
+from conftest import REAL, TINY_VOCABULARY
 
 LENGTH, PREDICTIONS = 24, 4
 SMALL = PretrainingSettings(LENGTH, PREDICTIONS, dupe_factor=2)
@@ -220,14 +220,13 @@ def test_vocabularies(run, command, tmp_path):
     assert run(*command, "--overwrite")[2] == ["keras-bert: masking needs a vocabulary with [MASK]"]
 
 
-@needs_data
 def test_korean(run, tmp_path):
-    with open(DATA / "corpora/ko/nsmc_raw_reviews.txt", encoding="utf-8") as file:
+    with open(REAL / "corpora/ko/nsmc_raw_reviews.txt", encoding="utf-8") as file:
         reviews = [line.strip() for line in itertools.islice(file, 3000) if line.strip()]
     rows = [json.dumps({"text": "\n".join(reviews[i:i + 10])}, ensure_ascii=False) for i in range(0, len(reviews), 10)]
     (tmp_path / "ko.jsonl").write_text("\n".join(rows), encoding="utf-8")
     assert run("make-pretraining-data", f"--input={tmp_path}/ko.jsonl", f"--output={tmp_path}/out",
-               f"--vocab={DATA}/vocab/koelectra35000/vocab.txt", "--masking=dynamic", "--nonext_sentence",
+               f"--vocab={REAL}/vocab/koelectra35000/vocab.txt", "--masking=dynamic", "--nonext_sentence",
                "--processes=1")[0] == 0
     tokenizer = BertTokenizer.from_folder(tmp_path / "out")
     expected = collections.Counter(piece for review in reviews for piece in tokenizer.tokenize(review))

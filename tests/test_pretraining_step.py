@@ -16,10 +16,11 @@ from keras_bert.training.objective import Objective
 from keras_bert.training.optimizer import WarmupDecay, make_pretraining_optimizer
 from keras_bert.training.pretraining_loop import PretrainingTrainer
 
-from conftest import TINY, random_inputs, randomize
+from conftest import TINY, Peer, random_inputs, randomize
 
+torch, transformers = Peer("torch"), Peer("transformers")
 # The Garden's pretrainer itself gives its encoder more inputs than that takes.
-pytestmark = pytest.mark.filterwarnings("ignore:Input dict contained keys")
+pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:Input dict contained keys")]
 CALM = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 ONE_BLOCK = dataclasses.replace(CALM, num_hidden_layers=1)  # a step's graph takes its time
 CLIP, DECAY = 0.5, 0.1
@@ -106,7 +107,6 @@ def assert_close(got, wanted, tolerance=1e-5):
 
 def pytorch_twin(model):
     """`BertForPreTraining` with the weights of a `BertPretrainer`, and its parameters as `in_form` has them."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     twin = transformers.BertForPreTraining(transformers.BertConfig(**model.bert.config.to_dict()))
     parameters = {name.removeprefix("bert."): parameter for name, parameter in twin.named_parameters()}
     arrays = in_form(model, huggingface.TABLE)
@@ -118,8 +118,6 @@ def pytorch_twin(model):
 
 def pytorch_answers(twin, batch):
     """Its outputs with the loss; the labels of all tokens, -100 where none is asked for; those of the pairs."""
-    import torch
-
     labels = np.full(batch["input_word_ids"].shape, -100)
     asked = np.where(batch["masked_lm_weights"] == 1, batch["masked_lm_ids"], -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], asked, 1)
@@ -157,8 +155,8 @@ def test_loss_scores_and_gradients_equal_pytorch():
 @pytest.mark.parametrize("weights", ["some", "parts", "none"])
 def test_loss_scores_and_gradients_equal_the_garden(weights):
     theirs = make_garden("BertEncoderV2", True)
-    masked_lm = pytest.importorskip("official.nlp.tasks.masked_lm")
     from official.nlp.data.pretrain_dataloader import BertPretrainDataConfig
+    from official.nlp.tasks import masked_lm
 
     model = make_model(dataclasses.replace(CALM, hidden_act="gelu_tanh"))
     # Its next-sentence head has a pooler of its own, and leaves the encoder's alone.
@@ -191,9 +189,6 @@ def test_steps_equal_pytorch():
     """Four whole steps of AdamW: gradients, clipping, decay, schedule."""
     model = make_model(ONE_BLOCK)
     twin, parameters = pytorch_twin(model)
-    import torch
-    import transformers
-
     spared = [parameter for name, parameter in parameters.items() if name.endswith("bias") or "LayerNorm" in name]
     decayed = [parameter for name, parameter in parameters.items() if not (name.endswith("bias") or "Norm" in name)]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": spared, "weight_decay": 0}],
@@ -216,7 +211,6 @@ def test_steps_equal_pytorch():
 @pytest.mark.parametrize("name", ["adamw", "lamb"])
 def test_optimizers_equal_the_gardens(name):
     """Five steps on the same gradients. The Garden's AdamW adds epsilon before the bias is corrected, ours after."""
-    pytest.importorskip("official.modeling.optimization")
     from official.modeling.optimization import lamb, legacy_adamw
 
     options = {"epsilon": 1e-6, "weight_decay_rate": DECAY, "exclude_from_weight_decay": ["norm", "bias"]}
@@ -238,7 +232,6 @@ def test_optimizers_equal_the_gardens(name):
 
 @pytest.mark.parametrize("warmup", [7, 0])
 def test_schedule_equals_transformers(warmup):
-    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
     theirs = transformers.get_polynomial_decay_schedule_with_warmup(optimizer, warmup, 50, lr_end=0, power=2)
     ours = WarmupDecay(0.3, warmup, 50, 2)

@@ -234,7 +234,6 @@ def test_formats(tmp_path, read, known):
 
 @pytest.mark.parametrize("read", [iterate_examples, read_tagged, read_questions, read_choices])
 def test_parquet(tmp_path, monkeypatch, read):
-    pytest.importorskip("pyarrow")
     check(read, tmp_path / "a.parquet", "PAR1 no table PAR1", ": not a Parquet file: ", str.startswith)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert refusal(read, tmp_path / "a.parquet").endswith("Parquet files need pyarrow: pip install pyarrow")

@@ -4,12 +4,14 @@ import json
 
 import hypothesis
 import hypothesis.strategies as st
+import pyarrow
 import pytest
+from pyarrow import parquet
 from seqeval.metrics.sequence_labeling import get_entities
 
 from keras_bert.data.tagged import TaggedExample, read_tagged, to_bio
 
-from conftest import DATA, needs_data
+from conftest import DATA, REAL, needs_data
 
 
 def write(path, content):
@@ -70,9 +72,6 @@ def test_words_without_tags(tmp_path):
 
 
 def test_rows_of_words_and_tags(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     rows = [{"tokens": ["a", "b"], "tags": ["S-X", "O"]}, {"tokens": [], "tags": []}]
     write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
@@ -93,12 +92,24 @@ def test_klue_ner_characters_become_words(tmp_path):
         TaggedExample(["특허", "청은", "이A", "B"], ["B-OG", "I-OG", "O", "B-PS"], 2), TaggedExample(["#"], ["O"], 15)]
 
 
-@needs_data
-@pytest.mark.parametrize("name, sentences, words, entities", [  # of WNUT-17: Derczynski et al., 2017, table 2
-    ("ner/wnut17/train.conll", 3394, 62_730, 1975), ("ner/wnut17/dev.conll", 1009, 15_733, 836),
-    ("intent/snips/train", 13_084, 117_700, None), ("intent/snips/dev", 700, 6384, None)])
+@pytest.mark.parametrize("name, sentences, words, entities", [
+    ("ner/wnut17/train.conll", 400, 7700, 218), ("ner/wnut17/dev.conll", 150, 2239, 148),
+    ("intent/snips/train", 200, 1733, 503), ("intent/snips/dev", 100, 985, 273)])
 def test_real_files_of_tags(name, sentences, words, entities):
-    examples = list(read_tagged(DATA / name))
-    assert len(examples) == sentences and sum(len(example.words) for example in examples) == words
-    assert entities is None or sum(tag[0] == "B" for example in examples for tag in example.tags) == entities
+    assert counts(REAL / name) == (sentences, words, entities)
+
+
+@needs_data
+@pytest.mark.parametrize("name, sentences, words, entities", [
+    ("train.conll", 3394, 62_730, 1975), ("dev.conll", 1009, 15_733, 836)])
+def test_counts_of_wnut17_are_the_published_ones(name, sentences, words, entities):
+    # Derczynski et al., 2017, table 2.
+    assert counts(DATA / "ner/wnut17" / name) == (sentences, words, entities)
+
+
+def counts(path):
+    """(sentences, words, entities) of a file."""
+    examples = list(read_tagged(path))
     assert all(len(example.words) == len(example.tags) for example in examples)
+    return (len(examples), sum(len(example.words) for example in examples),
+            sum(tag[0] == "B" for example in examples for tag in example.tags))

@@ -13,7 +13,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer, load_vocabulary, save_vocabulary
 
-from conftest import DATA, TINY, TINY_VOCABULARY, needs_data, randomize, write_huggingface
+from conftest import REAL, TINY, TINY_VOCABULARY, randomize, write_huggingface
 
 # With pieces that spell a special token.
 VOCABULARY = [*TINY_VOCABULARY[:-3], "[", "##play", "##]"]
@@ -140,10 +140,9 @@ def test_positions_that_there_are_not(source, tmp_path, number):
                    source, tmp_path / "to", "huggingface", max_position_embeddings=number)
 
 
-@needs_data
 def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
     known = set(load_vocabulary(minilm / "vocab.txt"))
-    pieces = load_vocabulary(DATA / "vocab/bert-base-multilingual-cased/vocab.txt")
+    pieces = load_vocabulary(REAL / "vocab/bert-base-multilingual-cased/vocab.txt")
     pieces = [piece for index, piece in enumerate(pieces) if piece in known or index % 20 == 0]
     mapped, report = remap(minilm, tmp_path, pieces, max_position_embeddings=64)
     carried = sum(piece in known for piece in pieces)

@@ -99,8 +99,8 @@ def assert_ends_as_undisturbed(folder, name):
 
 @pytest.mark.parametrize("place,count", [
     ("write", 10),  # the last checkpoint is that of the epoch's last step, its scores are not taken yet
-    ("rename", 4), ("remove", 0), pytest.param("write", 0, marks=pytest.mark.slow),
-    pytest.param("report", 0, marks=pytest.mark.slow)])
+    *(pytest.param(*other, marks=pytest.mark.slow)
+      for other in (("rename", 4), ("remove", 0), ("write", 0), ("report", 0)))])
 def test_killed_within_a_save(work, place, count):
     name = f"{place}{count}"
     process = start(work, name, place, count)

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-EVERYONE = {"errors", "files", "lazy", "terminal"}  # standard library alone; every room may use them
+EVERYONE = {"errors", "files", "lazy", "startup", "terminal"}  # standard library alone; every room may use them
 ANYTHING = {"config", "presets", "text", "kernels", "layers", "models", "convert", "data", "tasks", "training", "hub",
             "export", "serving", "commands"}
 MAY_IMPORT = {
@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "errors": set(),
     "files": {"errors"},
     "lazy": set(),
+    "startup": set(),
     "terminal": set(),
     "presets": set(),
     "text": {"config"},

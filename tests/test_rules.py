@@ -12,7 +12,7 @@ from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.rules import Rules
 from keras_bert.text.unicode14 import ASSIGNED
 
-from conftest import DATA, needs_data
+from conftest import REAL
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 OPTIONS = list(itertools.product([True, False], [True, False], [True, False], ["none", "NFC"]))
@@ -85,10 +85,12 @@ def is_ideograph(code):
 @pytest.fixture(params=GOOGLES, ids=["uncased", "cased"])
 def googles(request):
     """Google's rules and the Model Garden's words."""
-    tokenization = pytest.importorskip("official.nlp.tools.tokenization")
+    from official.nlp.tools import tokenization
+
     return Rules(*request.param), tokenization.BasicTokenizer(do_lower_case=request.param[0]).tokenize
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 37])
 def test_each_character_becomes_what_the_reference_makes_of_it(googles, every):
     rules, reference = googles
@@ -97,6 +99,7 @@ def test_each_character_becomes_what_the_reference_makes_of_it(googles, every):
         assert rules.normalize(text).split() == reference(text), ascii(text)
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("count", [pytest.param(300_000, marks=pytest.mark.slow), 5_000])
 def test_hard_texts_become_the_words_of_the_reference(googles, count):
     rules, reference = googles
@@ -139,12 +142,11 @@ def test_decomposed_korean_becomes_the_same_words(options):
     assert Rules(*options).normalize(decomposed).split() == Rules(*options).normalize(text).split()
 
 
-@needs_data
 @pytest.mark.parametrize("name,lower_case,normalization", [
     ("bert-base-uncased", True, "none"), ("bert-base-chinese", True, "none"), ("koelectra35000", False, "none"),
     ("bert-base-multilingual-cased", False, "none"), ("koelectra35000", True, "NFC")])
 def test_real_vocabularies_choose_their_normalization(name, lower_case, normalization):
-    assert BertTokenizer(DATA / "vocab" / name / "vocab.txt", lower_case).rules == Rules(
+    assert BertTokenizer(REAL / "vocab" / name / "vocab.txt", lower_case).rules == Rules(
         lower_case, lower_case, True, normalization)
 
 

@@ -10,8 +10,6 @@ import sys
 import pytest
 from serving_server import serving, write_echo
 
-pytest.importorskip("tensorflow_serving")
-
 CLIENTS = pathlib.Path(__file__).parents[1] / "examples/clients"
 TEXTS = ["play 🎵 'some' \"music\"\\", "각각의 집\né", ""]
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
+from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.config import model_server_config_pb2
 from text_reference import TOKENIZER
 
 from keras_bert.errors import InputError
@@ -16,10 +18,6 @@ from keras_bert.models import BertClassifier, BertMultipleChoice
 from keras_bert.serving.artifact import Artifact
 
 from conftest import TINY, randomize
-
-pytest.importorskip("tensorflow_serving")
-from tensorflow_serving.apis import prediction_log_pb2
-from tensorflow_serving.config import model_server_config_pb2
 
 
 @pytest.fixture(scope="module")

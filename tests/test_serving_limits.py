@@ -11,8 +11,6 @@ import grpc
 import pytest
 import tensorflow as tf
 from serving_server import connections, serving, write_echo
-
-pytest.importorskip("tensorflow_serving")
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 PREDICT = "/v1/models/echo:predict"

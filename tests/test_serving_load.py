@@ -9,7 +9,6 @@ import time
 import pytest
 from serving_server import connections, serving, write_echo
 
-pytest.importorskip("tensorflow_serving")
 pytestmark = pytest.mark.slow
 
 
@@ -41,7 +40,7 @@ def test_100000_requests_at_64_connections_each_get_their_own_and_memory_stays(s
 def test_schemathesis_finds_no_fault(server, tmp_path):
     """The OpenAPI document against the server. What the schema allows can still be wrong for a model, hence no check
     that all of it is accepted. The phase "coverage" meets a fault of CPython 3.11's in schemathesis itself."""
-    pytest.importorskip("schemathesis")
+    pytest.importorskip("schemathesis", reason="needs schemathesis: pip install schemathesis")
     run = subprocess.run(
         [sys.executable, "-m", "schemathesis.cli", "run", f"http://127.0.0.1:{server.port}/openapi.json",
          "--checks=all", "--exclude-checks=positive_data_acceptance", "--phases=examples,fuzzing",

@@ -5,15 +5,12 @@ import shutil
 
 import pytest
 from browser_models import HEADS, LABELS, LAYERS, write_models
-from serving_server import serving
-
-pytest.importorskip("tensorflow_serving")
-pytest.importorskip("selenium")
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
+from serving_server import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs chromium and chromedriver")]

@@ -16,7 +16,6 @@ from keras_bert.export import export_text_model
 from keras_bert.models import BertClassifier
 from keras_bert.text import BertTokenizer
 
-pytest.importorskip("tensorflow_serving")
 pytestmark = pytest.mark.slow
 
 

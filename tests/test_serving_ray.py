@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import importlib.util
 import os
 import pathlib
 import runpy
@@ -16,8 +17,8 @@ import urllib.error
 import pytest
 from serving_server import write_echo
 
-pytest.importorskip("ray.serve", reason='needs Ray: pip install "keras-bert-hub[ray]"')
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(importlib.util.find_spec("ray") is None,
+                                                   reason='needs Ray: pip install "keras-bert-hub[ray]"')]
 predict = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "examples/clients/rest.py"))["predict"]
 APP = f"test{os.getpid()}"  # the name of its processes, too
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from serving_server import connections, export_models, serving, write_echo
-
-pytest.importorskip("tensorflow_serving")
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from keras_bert.tasks.squad import best_null_threshold, exact_match, f1, korquad_scores, squad_scores
 
-from conftest import DATA, needs_data
+from conftest import REAL
 
 # Answers of nothing but what is left out, signs that are none in ASCII, letters that change with their case.
 PIECES = ["", " ", "\t", "\u3000", "\u00a0", "the", "The", "a", "an", "A.", "then", "cat", "Cat", "cats", "dog", ".",
@@ -36,16 +36,19 @@ def dataset(golds):
 
 
 def official_v1(golds, predictions):
-    evaluator = pytest.importorskip("official.nlp.tools.squad_evaluate_v1_1")
+    from official.nlp.tools import squad_evaluate_v1_1 as evaluator
+
     return evaluator.evaluate(dataset(golds), dict(enumerate(predictions)))
 
 
 def official_v2(golds, predictions, null_differences=None):
-    evaluator = pytest.importorskip("official.nlp.tools.squad_evaluate_v2_0")
+    from official.nlp.tools import squad_evaluate_v2_0 as evaluator
+
     nulls = null_differences and dict(enumerate(null_differences))
     return evaluator.evaluate(dataset(golds), dict(enumerate(predictions)), nulls)
 
 
+@pytest.mark.peers
 @settings(deadline=None)
 @given(questions(ANSWERS, TEXTS))
 @example([[["the"], ["a", "cat"], ["cat cat dog"]], ["an", ".", "dog cat cat cat"]])
@@ -60,6 +63,7 @@ def test_answerable_questions_score_as_v1_1(rows):
         assert f1(answers, prediction) == pytest.approx(one["final_f1"], abs=1e-12)
 
 
+@pytest.mark.peers
 @settings(deadline=None)
 @given(questions(ANSWERS | st.just([]), TEXTS), TEXTS)
 @example([[["the"], ["a", "cat"], ["cat"]], ["", ".", "an"]], "the")
@@ -88,10 +92,10 @@ def test_scores_by_hand(golds, prediction, expected):
     assert (exact_match(golds, prediction), f1(golds, prediction)) == pytest.approx(expected)
 
 
-@needs_data
+@pytest.mark.peers
 @pytest.mark.parametrize("name", ["squad/dev-v2.0-small.json", "xquad/xquad.en.json"])
 def test_scores_of_real_answers(name):
-    articles = json.loads((DATA / "qa" / name).read_text(encoding="utf-8"))["data"]
+    articles = json.loads((REAL / "qa" / name).read_text(encoding="utf-8"))["data"]
     golds = [[answer["text"] for answer in qa["answers"]] for article in articles for paragraph in article["paragraphs"]
              for qa in paragraph["qas"]]
     rng = np.random.default_rng(0)
@@ -107,6 +111,7 @@ def test_scores_of_real_answers(name):
 DIFFERENCES = st.integers(-5, 5).map(lambda i: i / 4)
 
 
+@pytest.mark.peers
 @settings(deadline=None)
 @given(st.lists(st.tuples(ANSWERS | st.just([]), TEXTS), min_size=1, max_size=12), st.randoms())
 def test_the_best_f1_is_the_official_one(rows, random):
@@ -116,6 +121,7 @@ def test_the_best_f1_is_the_official_one(rows, random):
     assert best == pytest.approx(official_v2(golds, answers, differences)["final_f1"], abs=1e-9)
 
 
+@pytest.mark.peers
 @settings(deadline=None)
 @given(questions(st.lists(WORDS, max_size=3), WORDS | st.just(""), DIFFERENCES))
 @example([[["x"], [], []], ["x", "x", "x"], [0.5, 0.5, -1]])
@@ -134,11 +140,17 @@ def test_the_threshold_reaches_its_f1_and_none_is_better(rows):
 def test_thresholds_by_hand():
     golds, answers = [["cat"], [], ["cat"], []], ["cat", "cat", "cat dog", ""]
     assert best_null_threshold(golds, answers, [-3.5, 2, 1, 9]) == pytest.approx((1, 100 * (1 + 2 / 3 + 2) / 4))
-    assert official_v2(golds, answers, [-3.5, 2, 1, 9])["final_f1_thresh"] == 1
     # -3.5 is as good.
     assert best_null_threshold(golds, answers, [-3.5, -4, -5, 9]) == pytest.approx((-5, 100 * (2 / 3 + 2) / 4))
     threshold, best = best_null_threshold([[], ["cat"]], ["dog", "dog"], np.float32([-7, -5]))
     assert threshold < -7 and best == 50  # nothing is answered
+
+
+@pytest.mark.peers
+def test_of_equal_thresholds_the_official_script_takes_the_highest():
+    golds, answers, differences = [["cat"], [], ["cat"], []], ["cat", "cat", "cat dog", ""], [-3.5, 2, 1, 9]
+    assert official_v2(golds, answers, differences)["final_f1_thresh"] == 1 == best_null_threshold(
+        golds, answers, differences)[0]
 
 
 # KorQuAD: the published script replaces quotes and brackets by spaces, lower-cases, deletes ASCII punctuation and joins

@@ -30,7 +30,7 @@ FILES = {
     "choice": ("swag.csv", "prompt,choice0,choice1,choice2,label\nplay some,music,table,weather,0\n"
                            "turn the light,song,off,flight,1\nbook a,weather,lamp,flight,2\n"),
 }
-FLAGS = {"span": ["--max_length=72", "--doc_stride=2", "--epochs=100", "--batch_size=2"], "tag": ["--max_length=5"]}
+FLAGS = {"span": ["--max_length=72", "--doc_stride=2", "--epochs=10", "--batch_size=2"], "tag": ["--max_length=5"]}
 # What the model is asked: surrogates of emoji, syllables in one and in several characters, accents, tabs, nothing.
 STRANGE = ["play 😀 music\tnow", "각각 light lamp 각 é", "e\u0301 turn\u3000the light off", "", " \t ",
            "music. light, lamp the the the on off play a i to my"]
@@ -51,6 +51,16 @@ assert "keras_bert" not in sys.modules
 """
 
 
+def repeated(name, content):
+    """A data file with each row ten times: steps cost less than epochs."""
+    if name.endswith(".json"):
+        return json.dumps({"data": json.loads(content)["data"] * 10})
+    if name.endswith(".conll"):
+        return content * 10
+    header, *rows = content.splitlines(keepends=True)
+    return header + "".join(rows * 10)
+
+
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
     return write_huggingface(tmp_path_factory.mktemp("encoder") / "encoder", randomize(BertLayer(TINY)))
@@ -66,8 +76,10 @@ def models(encoder, tmp_path_factory):
         patch.setattr("keras_bert.training.enable_determinism", lambda: None)
         for task, (name, content) in FILES.items():
             (folder / name).write_text(content)
-            assert cli.run(["finetune", f"--task={task}", f"--train={folder / name}", f"--valid={folder / name}",
-                            f"--init_from={encoder}", f"--output_dir={folder / task}", "--batch_size=4", "--epochs=40",
+            (folder / f"train_{name}").write_text(repeated(name, content))
+            assert cli.run(["finetune", f"--task={task}", f"--train={folder / f'train_{name}'}",
+                            f"--valid={folder / name}", f"--init_from={encoder}", f"--output_dir={folder / task}",
+                            "--batch_size=4", "--epochs=4",
                             "--learning_rate=0.01", "--dropout=0", *FLAGS.get(task, [])]) == 0
             found[task] = folder / task, folder / name
     return found

@@ -4,26 +4,26 @@ import functools
 
 import pytest
 import tensorflow as tf
+import tensorflow_text as tf_text
 from test_graph_tokenizer import real, run
 from test_text import full_tokenizer
 
-from conftest import DATA, needs_data
+from conftest import REAL
 
-tf_text = pytest.importorskip("tensorflow_text")
+pytestmark = pytest.mark.peers
 UNCASED, CASED = ("bert-base-uncased", True), ("bert-base-multilingual-cased", False)
 
 
 @functools.cache
 def references(name, lower_case):
     """The Model Garden's tokenizer and TensorFlow Text's two."""
-    path = DATA / "vocab" / name / "vocab.txt"
+    path = REAL / "vocab" / name / "vocab.txt"
     slow = tf_text.BertTokenizer(str(path), lower_case=lower_case, token_out_type=tf.int32)
     fast = tf_text.FastBertTokenizer(real(name, lower_case)[0].vocabulary, lower_case_nfd_strip_accents=lower_case,
                                      token_out_type=tf.int32)
     return full_tokenizer(path, lower_case), slow, fast
 
 
-@needs_data
 @pytest.mark.parametrize("model,text,fast_differs", [
     # It folds case by NFKC, which BERT does not.
     pytest.param(UNCASED, "ＡＢＣ", True, id="full-width letters"),
@@ -54,7 +54,6 @@ def test_tensorflow_text_differs(model, text, fast_differs):
     assert (fast.tokenize([text]).to_list() != [expected]) == fast_differs
 
 
-@needs_data
 @pytest.mark.parametrize("model", [UNCASED, CASED], ids=["uncased", "cased"])
 def test_tensorflow_text_is_right_on_plain_text(model):
     # The comparison above is of like with like.

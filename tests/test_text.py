@@ -10,7 +10,8 @@ from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, truncate_
 def full_tokenizer(vocabulary, lower_case):
     """The Model Garden's, with the word limit of Google's original, which its checkpoints were trained with (200; the
     Garden's is 400)."""
-    tokenization = pytest.importorskip("official.nlp.tools.tokenization")
+    from official.nlp.tools import tokenization
+
     reference = tokenization.FullTokenizer(str(vocabulary), do_lower_case=lower_case)
     reference.wordpiece_tokenizer.max_input_chars_per_word = 200
     return reference

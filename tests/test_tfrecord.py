@@ -60,8 +60,10 @@ def test_files_are_what_tensorflow_writes(tmp_path):
     assert len(files) == len(records) and files.read([9, 0, 13, 9]) == [records[i] for i in (9, 0, 13, 9)]
 
 
+@pytest.mark.peers
 def test_the_garden_reads_ours(tmp_path):
-    loader = pytest.importorskip("official.nlp.data.pretrain_dataloader")
+    from official.nlp.data import pretrain_dataloader as loader
+
     (tmp_path / "text.txt").write_text("the a i\nto my is it\n\nplay some music\nsong stop turn\n\non off\nlight lamp")
     make_pretraining_data([tmp_path / "text.txt"], TOKENIZER, tmp_path / "out",
                           PretrainingSettings(LENGTH, PREDICTIONS), processes=1, shards=2)
@@ -76,9 +78,10 @@ def test_the_garden_reads_ours(tmp_path):
         tuple(np.concatenate([batch[name].ravel() for name in sorted(theirs[0])])) for batch in ours)
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("new_names", [False, True])
 def test_we_read_the_gardens(tmp_path, new_names):
-    garden = pytest.importorskip("official.nlp.data.create_pretraining_data")
+    from official.nlp.data import create_pretraining_data as garden
     from official.nlp.tools.tokenization import FullTokenizer
 
     save_vocabulary(TINY_VOCABULARY, tmp_path / "vocab.txt")

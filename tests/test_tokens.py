@@ -12,7 +12,7 @@ from keras_bert.data import tokens
 from keras_bert.data.tokens import Tokens, WordIds
 from keras_bert.text import BertTokenizer
 
-from conftest import DATA, TINY_VOCABULARY, needs_data
+from conftest import DATA, TINY_VOCABULARY
 
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
 # What is near a space may change a word: a final sigma, marks to combine, white space of other kinds, what is deleted.
@@ -38,7 +38,6 @@ def test_words_have_the_ids_of_the_text(texts, cased, twice):
     assert (flat.tolist(), counts.tolist()) == (words(texts)[0].tolist(), words(texts)[1].tolist())
 
 
-@needs_data
 @pytest.mark.parametrize("vocabulary", ["bert-base-uncased", "koelectra35000", "bert-base-multilingual-cased"])
 def test_corpora(vocabulary, monkeypatch):
     tokenizer = BertTokenizer.from_folder(DATA / "vocab" / vocabulary)

@@ -8,12 +8,13 @@ import tensorflow as tf
 
 from keras_bert import cli
 from keras_bert.errors import InputError
-from keras_bert.export import encoder_checks, export_encoder, preprocessor_checks
+from keras_bert.export import encoder_checks, preprocessor_checks
 from keras_bert.export.checking import FAILED, NOT_APPLICABLE, PASSED
 from keras_bert.export.verify import verify
-from keras_bert.layers import BertLayer
 
-from conftest import TINY, TINY_VOCABULARY, randomize
+from conftest import TINY_VOCABULARY
+
+pytestmark = pytest.mark.xdist_group("exports")  # they share `exported`
 
 WITHOUT_TRAINING = [(1, PASSED), (1, PASSED), (2, PASSED), (3, PASSED), (5, NOT_APPLICABLE), (6, NOT_APPLICABLE),
                     (7, PASSED), (8, PASSED), (9, PASSED), (10, PASSED), (11, NOT_APPLICABLE)]
@@ -26,15 +27,14 @@ def statuses(path):
 
 @pytest.mark.parametrize("options,expected", [({}, COMPLETE), ({"jit_compile": True}, COMPLETE),
                                               ({"dtype": "bfloat16"}, WITHOUT_TRAINING)])
-def test_ours_pass(tmp_path, tokenizer, options, expected):
-    pytest.importorskip("tensorflow_hub")
-    export_encoder(randomize(BertLayer(TINY)), tmp_path / "encoder", tokenizer, **options)
-    assert statuses(tmp_path / "encoder") == expected
+def test_ours_pass(exported, options, expected):
+    assert statuses(exported(**options)) == expected
 
 
+@pytest.mark.peers
 def test_the_gardens_passes(tmp_path):
-    exporter = pytest.importorskip("official.nlp.tools.export_tfhub_lib")
     from official.legacy.bert import configs
+    from official.nlp.tools import export_tfhub_lib as exporter
 
     config = configs.BertConfig(60, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32)
     _, pretrainer = exporter._create_model(bert_config=config, encoder_config=None, with_mlm=True)
@@ -114,7 +114,6 @@ def broken(tmp_path):
 
 
 def test_the_least_encoder_passes(broken):
-    pytest.importorskip("tensorflow_hub")
     assert statuses(broken(None)) == COMPLETE
 
 

@@ -8,6 +8,10 @@ import signal
 import socket
 import sys
 
+from keras_bert import startup
+
+startup.quiet_tensorflow()
+
 from uvicorn import Config
 
 from keras_bert.serving import logs

@@ -1,0 +1,198 @@
+"""What released versions wrote (data/golden) still loads, and answers as it did then."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+
+import golden_calls
+import keras
+import numpy as np
+import pytest
+
+from keras_bert import BertPretrainer, BertTokenizer, FineTuned, HubLayer, InputError, fill_mask, finetune, pretrain
+
+GOLDEN = pathlib.Path(__file__).parent / "data/golden"
+VERSIONS = sorted(path.name for path in GOLDEN.iterdir())
+ARTIFACTS = sorted(str(path.relative_to(GOLDEN)).removesuffix(".tar.xz") for path in GOLDEN.glob("*/*/*.tar.xz"))
+# What version 0.1 wrote. Later versions write at least this.
+COMPLETE = {
+    *(f"encoders/{name}" for name in ("bfloat16", "jit_compile", "mlm", "plain")),
+    *(f"finetuned/{name}" for name in ("choice", "classify", "intent", "intent_mixed_bfloat16", "regress", "span",
+                                       "tag", "tag_features")),
+    *(f"keras_files/{name}" for name in ("functional", "head", "hub_layer")),
+    "preprocessors/preprocessor",
+    "pretrained/bert",
+    *(f"runs/{name}" for name in ("finetune", "pretrain")),
+    *(f"text_models/{name}" for name in ("choice", "classify", "embeddings", "intent", "regress", "span", "tag")),
+}
+# Largest differences allowed, relative ones for values above 1. Others apply to answers with these words in their path.
+FLOAT32 = 1e-5
+TOLERANCES = {
+    "bfloat16": 0.05,  # eight bits, and processors with bfloat16 instructions round elsewhere
+    "after_a_step": 1e-3,  # Adam divides gradients by their size: where they are tiny, rounding errors grow
+    "/runs/": 1e-3,  # the same
+}
+RUNS = {"finetune": finetune, "pretrain": pretrain}
+
+
+def of(*kinds):
+    """The artifacts of some kinds, of all versions."""
+    return [artifact for artifact in ARTIFACTS if artifact.split("/")[1] in kinds]
+
+
+def record(artifact):
+    """The inputs and the answers of an artifact."""
+    values = json.loads((GOLDEN / f"{artifact}.json").read_text(encoding="utf-8"))
+    return values["inputs"], values["answers"]
+
+
+def arrays(ids):
+    return {name: np.array(rows, np.int32) for name, rows in ids.items()}
+
+
+def assert_answers(artifact, got, wanted):
+    """Compares nested dicts and lists: floats within a tolerance, everything else exactly."""
+    def compare(got, wanted, place):
+        if isinstance(wanted, dict):
+            assert set(got) == set(wanted), place
+            for name in wanted:
+                compare(got[name], wanted[name], f"{place}/{name}")
+        elif isinstance(wanted, list):
+            assert len(got) == len(wanted), place
+            for number, pair in enumerate(zip(got, wanted)):
+                compare(*pair, f"{place}/{number}")
+        elif isinstance(wanted, float):
+            tolerance = next((value for words, value in TOLERANCES.items() if words in place), FLOAT32)
+            assert abs(got - wanted) <= tolerance * max(1, abs(wanted)), f"{place}: {got}, not {wanted}"
+        else:
+            assert got == wanted, place
+
+    compare(golden_calls.plain(got), wanted, artifact)
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """A function of an artifact that returns the folder with its files."""
+    folders = {}
+
+    def unpack(artifact):
+        if artifact not in folders:
+            folders[artifact] = tmp_path_factory.mktemp(artifact.replace("/", "_"))
+            with tarfile.open(GOLDEN / f"{artifact}.tar.xz") as archive:
+                archive.extractall(folders[artifact], filter="data")
+        return folders[artifact]
+
+    return unpack
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tensorflow_alone(unpacked):
+    """A function of a SavedModel's artifact that returns what it answers in a process that never imports keras_bert.
+
+    One process calls all of them. It starts before the first test, to run at the same time as those of other kinds.
+    """
+    requests = {}
+    for artifact in of(*golden_calls.CALLS):
+        inputs, _ = record(artifact)
+        requests[str(unpacked(artifact) / inputs.pop("path"))] = artifact.split("/")[1], inputs
+    with subprocess.Popen([sys.executable, golden_calls.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as process:
+        process.stdin.write(json.dumps(requests))
+        process.stdin.close()
+        answers = {}
+
+        def answer(artifact):
+            if not answers:
+                output = process.stdout.read()
+                assert process.wait() == 0, "see the captured stderr"
+                answers.update(json.loads(output))
+            return answers[str(unpacked(artifact) / record(artifact)[0]["path"])]
+
+        yield answer
+        process.kill()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_kind_is_there(version):
+    folder = GOLDEN / version
+    names = {str(path.relative_to(folder)).removesuffix(".tar.xz") for path in folder.glob("*/*.tar.xz")}
+    assert names >= COMPLETE
+    assert {name.split("/")[0] for name in names} == {name.split("/")[0] for name in COMPLETE}  # no kind without a test
+    files = {f"{name}{suffix}" for name in names for suffix in (".tar.xz", ".json")} | {"versions.json"}
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == files
+    assert json.loads((folder / "versions.json").read_text())["keras_bert"].startswith(f"{version}.")
+
+
+@pytest.mark.parametrize("artifact", of("finetuned"))
+def test_fine_tuned_folders_answer(unpacked, artifact):
+    inputs, answers = record(artifact)
+    model = FineTuned.load(unpacked(artifact) / inputs["path"])
+    assert_answers(artifact, model.predict(*inputs["columns"], **inputs["options"]), answers)
+
+
+@pytest.mark.parametrize("artifact", of("pretrained"))
+def test_pretrained_folders_guess_words(unpacked, artifact):
+    inputs, answers = record(artifact)
+    folder = unpacked(artifact) / inputs["path"]
+    model = BertPretrainer.from_pretrained(folder)
+    guesses = fill_mask(model, BertTokenizer.from_folder(folder), inputs["texts"], 3)
+    logits = model.predict_on_batch(arrays(inputs["ids"]))
+    assert_answers(artifact, {"guesses": guesses, "logits": logits}, answers)
+
+
+@pytest.mark.parametrize("artifact", of("keras_files"))
+def test_keras_files_answer(unpacked, artifact, monkeypatch):
+    inputs, answers = record(artifact)
+    monkeypatch.chdir(unpacked(artifact))  # a HubLayer's path is relative
+    # safe_mode=False allows a HubLayer, which runs a SavedModel from outside the file.
+    model = keras.saving.load_model(inputs["path"], safe_mode=False)
+    ids = arrays(inputs["ids"])
+    if "labels" not in inputs:
+        assert_answers(artifact, {"outputs": model.predict_on_batch(list(ids.values()))}, answers)
+        return
+    before = model.predict_on_batch(ids)
+    loss = model.train_on_batch(ids, np.array(inputs["labels"], np.int32))  # the optimizer continues its moments
+    after = model.predict_on_batch(ids)
+    assert_answers(artifact, {"outputs": before, "loss": loss, "outputs_after_a_step": after}, answers)
+
+
+@pytest.mark.parametrize("artifact", of("runs"))
+def test_unfinished_runs_continue(unpacked, artifact, monkeypatch, capsys):
+    """The weights are those of a run that was not interrupted; or the checkpoint of another version is refused."""
+    inputs, answers = record(artifact)
+    version, _, name = artifact.split("/")
+    monkeypatch.chdir(unpacked(artifact))  # the paths of a run are relative
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # no pictures, which take time
+    try:
+        model = RUNS[name](**inputs["arguments"])
+    except InputError as error:
+        assert re.fullmatch(rf".*\bversion\b.*\b{re.escape(version)}\b.*", str(error))
+        return
+    assert re.search(r"from step [1-9]", capsys.readouterr().err)
+    metrics = json.loads(pathlib.Path(inputs["arguments"]["output_dir"], "metrics.json").read_text())
+    outputs = ({"predictions": model.predict(*inputs["columns"], **inputs["options"])} if name == "finetune" else
+               {"logits": model.predict_on_batch(arrays(inputs["ids"]))})
+    assert_answers(artifact, outputs | {"history": metrics["history"]}, answers)
+
+
+@pytest.mark.parametrize("artifact", of("encoders"))
+def test_hub_layers_answer_and_train(unpacked, artifact):
+    inputs, answers = record(artifact)
+    layer = HubLayer(unpacked(artifact) / inputs["path"], trainable=True)
+    ids = [np.array(inputs[name], np.int32) for name in ("input_word_ids", "input_mask", "input_type_ids")]
+    outputs = layer(ids)
+    assert_answers(artifact, outputs, answers["list"])
+    assert len(layer.trainable_variables) == len(answers.get("gradient_norms", ()))
+    if artifact.endswith("/plain"):  # the others would take longer, and `tensorflow_alone` has their gradients
+        variables = [variable.value for variable in layer.trainable_variables]
+        assert_answers(artifact, golden_calls.gradient_norms(layer, variables, ids), answers["gradient_norms"])
+        many = [np.repeat(part, 64, axis=0) for part in ids]
+        assert np.ptp(layer(many, training=True)[0][:64], axis=0).max() > 0.01  # dropout
+
+
+@pytest.mark.parametrize("artifact", of(*golden_calls.CALLS))
+def test_saved_models_answer_without_keras_bert(tensorflow_alone, artifact):
+    assert_answers(artifact, tensorflow_alone(artifact), record(artifact)[1])

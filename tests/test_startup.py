@@ -1,0 +1,85 @@
+"""What is set before TensorFlow is imported, and what a user sees of that import."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+# A package in TensorFlow's place, which logs as TensorFlow 2.21 does while it is imported.
+TENSORFLOW = '''
+import os, sys
+NOTE = b"""WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795383018.5 1 port.cc:153] oneDNN custom operations are on.
+I0000 00:00:1795383018.6 1 cpu_feature_guard.cc:227] This TensorFlow binary is optimized.
+To enable the following instructions: AVX2, rebuild TensorFlow.
+"""
+os.write(2, NOTE)
+os.write(2, b"E0000 00:00:1795383018.7 1 driver.cc:1] the driver is too old\\n")
+'''
+
+
+def run(code, folder=None, **environment):
+    paths = [str(path) for path in (folder, ROOT) if path]
+    environment = {name: value for name, value in (os.environ | environment).items()
+                   if name in environment or not name.startswith("TF_")}
+    return subprocess.run([sys.executable, "-c", code], text=True, capture_output=True,
+                          env=environment | {"PYTHONPATH": os.pathsep.join(paths)})
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """Runs the import of a package in TensorFlow's place, which ends with some code."""
+    def call(code="", **environment):
+        (tmp_path / "tensorflow").mkdir()
+        (tmp_path / "tensorflow/__init__.py").write_text(TENSORFLOW + code)
+        program = ("from keras_bert import startup; startup.quiet_tensorflow(); import tensorflow, sys; "
+                   "print('after', file=sys.stderr)")
+        return run(program, tmp_path, **environment)
+
+    return call
+
+
+def test_notes_are_hidden_and_errors_are_not(imported):
+    done = imported()
+    assert done.returncode == 0
+    assert done.stderr == "E0000 00:00:1795383018.7 1 driver.cc:1] the driver is too old\nafter\n"
+
+
+def test_a_crash_keeps_its_last_words(imported):
+    done = imported('os.write(2, b"F0000 00:00:1795383018.8 1 cpu.cc:9] AVX is missing\\n"); os.abort()')
+    assert done.returncode < 0
+    assert done.stderr.splitlines()[-1] == "F0000 00:00:1795383018.8 1 cpu.cc:9] AVX is missing"
+
+
+def test_an_import_error_is_seen(imported):
+    done = imported('raise ImportError("no such library")')
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("ImportError: no such library")
+
+
+def test_the_users_level_wins(imported):
+    assert "oneDNN custom operations" in imported(TF_CPP_MIN_LOG_LEVEL="0").stderr
+
+
+def test_a_command_shows_its_own_output_alone(tmp_path):
+    program = ("from keras_bert import startup; startup.quiet_tensorflow(); import tensorflow as tf; "
+               "print(int(tf.constant(1) + 1))")
+    done = run(program)
+    assert (done.stdout, done.stderr) == ("2\n", "")
+
+
+@pytest.mark.parametrize("machine,environment,value", [
+    ("x86_64", {}, "1"), ("AMD64", {}, "1"), ("x86_64", {"TF_ENABLE_ONEDNN_OPTS": "0"}, "0"), ("arm64", {}, None)])
+def test_onednn(machine, environment, value):
+    done = run(f"import os, platform; platform.machine = lambda: {machine!r}; import keras_bert; "
+               "print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))", **environment)
+    assert done.stdout == f"{value}\n"
+
+
+def test_onednn_is_left_alone_once_tensorflow_is_imported(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("")
+    done = run("import os, tensorflow, keras_bert; print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))", tmp_path)
+    assert done.stdout == "None\n"
