@@ -110,7 +110,7 @@ def test_pretraining_logits(layout):
 
 @both_layouts
 def test_classification(layout):
-    model, reference = load(CLASSIFICATION, BertClassifier, unpadded)
+    model, reference = load(CLASSIFICATION, BertClassifier, layout)
     logits = model(inputs_of(reference))
     assert_close(logits, reference["logits"])
     assert_close(CROSS_ENTROPY(reference["labels"], logits), reference["loss"])
@@ -118,7 +118,7 @@ def test_classification(layout):
 
 @both_layouts
 def test_token_classification(layout):
-    model, reference = load(TAGGING, BertTokenClassifier, unpadded)
+    model, reference = load(TAGGING, BertTokenClassifier, layout)
     logits, is_real = model(inputs_of(reference)), real(reference)
     assert_close(logits[is_real], reference["logits"][is_real])
     assert_close(CROSS_ENTROPY(reference["labels"], logits), reference["loss"])
@@ -126,7 +126,7 @@ def test_token_classification(layout):
 
 @both_layouts
 def test_question_answering(layout):
-    model, reference = load(ANSWERING, BertSpanLabeler, unpadded)
+    model, reference = load(ANSWERING, BertSpanLabeler, layout)
     outputs, is_real = model(inputs_of(reference)), real(reference)
     for name in ("start_logits", "end_logits"):
         assert_close(outputs[name][is_real], reference[name][is_real])
@@ -156,7 +156,7 @@ def test_pretraining_losses():
 
 @both_layouts
 def test_gradients(layout):
-    model, reference = load(PRETRAINING, BertPretrainer, unpadded)
+    model, reference = load(PRETRAINING, BertPretrainer, layout)
     with tf.GradientTape() as tape:
         outputs = model(inputs_of(reference), training=True)
         loss = CROSS_ENTROPY(reference["labels"], outputs["mlm_logits"]) + CROSS_ENTROPY(
@@ -170,7 +170,7 @@ def test_gradients(layout):
 @both_layouts
 def test_training(layout):
     """Steps of AdamW with warm-up, clipping and weight decay."""
-    model, reference = load(CLASSIFICATION, BertClassifier, unpadded)
+    model, reference = load(CLASSIFICATION, BertClassifier, layout)
     optimizer = make_optimizer(model, LEARNING_RATE, TOTAL_STEPS, WARMUP_STEPS / TOTAL_STEPS, WEIGHT_DECAY)
     model.compile(optimizer, CROSS_ENTROPY, run_eagerly=True)  # tracing takes longer than the steps
     for step in range(STEPS):
