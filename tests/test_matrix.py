@@ -147,6 +147,16 @@ def numpy_loss(weights):
                for (pooled, states, _), weight, tokens in zip(outputs, POOLED_WEIGHTS, TOKEN_WEIGHTS, strict=True))
 
 
+@functools.cache
+def slopes():
+    """Of each weight a random direction, and the slope of the loss in it."""
+    weights, rng = reference()[0], np.random.default_rng(1)
+    directions = {name: rng.normal(size=value.shape) for name, value in weights.items()}
+    losses = {name: [numpy_loss(weights | {name: weights[name] + step * direction}) for step in (1e-5, -1e-5)]
+              for name, direction in directions.items()}
+    return {name: (direction, (losses[name][0] - losses[name][1]) / 2e-5) for name, direction in directions.items()}
+
+
 def loss_of(layout, outputs):
     inputs = inputs_of(layout)
     token_weights = np.zeros((inputs["input_mask"].size, CONFIG.hidden_size), "float32")
@@ -239,15 +249,12 @@ def forward(layout, dtype):
 
 def gradients(layout, dtype):
     layer = shared(layout, dtype)
-    got, (weights, _) = gradients_of(layer, layout), reference()
-    rng = np.random.default_rng(1)
-    for name, gradient in got.items():
-        assert np.isfinite(gradient).all(), name
-        direction = rng.normal(size=gradient.shape)
-        moved = [numpy_loss(weights | {name: weights[name] + step * direction}) for step in (1e-5, -1e-5)]
-        wanted = (moved[0] - moved[1]) / 2e-5
-        scale = max(1, np.abs(gradient * direction).sum())
-        assert abs((gradient * direction).sum() - wanted) < GRADIENT[layer.compute_dtype] * scale, name
+    got = gradients_of(layer, layout)
+    for name, (direction, wanted) in slopes().items():
+        assert np.isfinite(got[name]).all(), name
+        scale = max(1, np.abs(got[name] * direction).sum())
+        assert abs((got[name] * direction).sum() - wanted) < GRADIENT[layer.compute_dtype] * scale, name
+    assert got.keys() == slopes().keys()
 
 
 def attention(layout, dtype):

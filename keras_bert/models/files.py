@@ -23,8 +23,7 @@ def load_model(folder, **changes):
     with zipfile.ZipFile(path) as file:
         config = json.loads(file.read("config.json"))
     config.pop("compile_config", None)
-    encoder = config["config"]["bert"] if "bert" in config["config"] else config
-    encoder["config"] |= changes
+    config["config"]["bert"]["config"] |= changes
     model = keras.saving.deserialize_keras_object(config)
     model.load_weights(path)
     return model
