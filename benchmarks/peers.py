@@ -40,8 +40,7 @@ def make_encoders(names, folder, dtype):
 
 
 def ours(folder, dtype, unpadded=True):
-    bert = load_pretrained(folder, dtype=dtype)
-    bert.unpadded = unpadded
+    bert = load_pretrained(folder, dtype=dtype, layout="unpadded" if unpadded else "padded")
     return _in_graph(lambda ids, mask: bert.pool([ids, mask, tf.zeros_like(ids)]))
 
 

@@ -110,7 +110,7 @@ def ours(folder, tokenizer, max_length, dtype):
     with tempfile.TemporaryDirectory() as work:
         export_text_model(model, tokenizer, f"{work}/model", labels=LABELS, max_length=max_length, dtype=dtype)
         served = tf.saved_model.load(f"{work}/model")
-    model = BertClassifier(load_pretrained(folder, dtype=policy_of(dtype)), CLASSES)
+    model = BertClassifier(load_pretrained(folder, dtype=policy_of(dtype), layout="unpadded"), CLASSES)
     task = TASKS["classify"](labels=LABELS, max_length=max_length)
     return {OURS: in_batches(lambda texts: served(tf.constant(texts))["label"].numpy()),
             f"{OURS}-predict": FineTuned(model, tokenizer, task).predict}

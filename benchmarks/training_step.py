@@ -37,8 +37,7 @@ RATE, DECAY, CLIP_NORM = 5e-5, 0.01, 1.0
 
 
 def ours(config, dtype):
-    model = BertClassifier(BertLayer(config, dtype=policy_of(dtype)), CLASSES)
-    model.bert.unpadded = True
+    model = BertClassifier(BertLayer(config, dtype=policy_of(dtype), layout="unpadded"), CLASSES)
     optimizer = make_optimizer(model, RATE, 10**6, weight_decay=DECAY)
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     return lambda *inputs, targets: model.train_on_batch(list(inputs), targets)

@@ -121,10 +121,10 @@ def _stateless_encode(twin, variables):
 
     def encode(word_ids, mask, segment_ids, seed, unpadded):
         with keras.StatelessScope(state_mapping=list(zip(twin.weights, variables))):
-            outputs = twin.encode(
-                [word_ids, mask, segment_ids], training=seed is not None, seed=seed, unpadded=unpadded)
-        del outputs["embedding_output"]  # is no part of the contract
-        return tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), outputs)
+            outputs = twin.encode([word_ids, mask, segment_ids], training=seed is not None, seed=seed,
+                                  layout="unpadded" if unpadded else "padded")
+        return {name: tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), getattr(outputs, name))
+                for name in ("pooled_output", "sequence_output", "encoder_outputs")}
 
     return encode
 

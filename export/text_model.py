@@ -77,7 +77,6 @@ class TextModel(Callable):
         # A twin runs over copies of the weights and stays out of sight: a SavedModel would save its own once more.
         twin = _twin(model, dtype)
         bert = getattr(twin, "bert", twin)
-        bert.unpadded = True
         self.weights = [
             tf.Variable(tf.cast(source.value, target.dtype), trainable=False, name=variable_name(source))
             for source, target in zip(model.weights, twin.weights)
@@ -89,7 +88,7 @@ class TextModel(Callable):
 
         def attend(*inputs):
             with keras.StatelessScope(state_mapping=list(zip(twin.weights, self.weights))):
-                return bert.encode(inputs, return_attention=True, unpadded=False)["attention_probabilities"]
+                return bert.encode(inputs, return_attention=True).attention_probabilities
 
         def encode(*inputs):
             return head.encode(run(*inputs), inputs[1])
@@ -154,7 +153,7 @@ def _config(model):
 
 def _twin(model, dtype):
     """A new model like this one, with an encoder of that dtype."""
-    bert = BertLayer(_config(model), dtype=dtype)
+    bert = BertLayer(_config(model), dtype=dtype, layout="unpadded", trainable=False)
     if isinstance(model, BertLayer):
         return bert
     return type(model).from_config(model.get_config() | {"bert": keras.saving.serialize_keras_object(bert)})

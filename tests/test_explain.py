@@ -104,7 +104,7 @@ def test_pieces_and_attention_are_the_encoders(bert, answers, task):
         assert list(zip(found["starts"][row], found["ends"][row])) == wanted
         assert [token.decode() for token in found["tokens"][row]] == [
             TOKENIZER.vocabulary[piece] if real else "" for piece, real in zip(ids[row], mask[row])]
-    attention = keras.ops.stack(bert.encode(inputs, return_attention=True)["attention_probabilities"], axis=1)
+    attention = keras.ops.stack(bert.encode(inputs, return_attention=True).attention_probabilities, axis=1)
     np.testing.assert_allclose(found["attention"], np.array(attention)[:, layers or [0, 1]],
                                atol=0.02 if task == "embed" else 1e-6)
     assert found["attention"].dtype == np.float32 and np.ptp(found["attention"][0, 0, 0, 0, :5]) > 0.05

@@ -86,7 +86,7 @@ def test_pairs_from_columns_are_cut_to_max_length(extract, deep_bert, tmp_path):
     found = read(tmp_path / "out.npz", "none")
     assert found[1][0] == "[CLS] turn on the [SEP] turn the lamp [SEP]".split()
     for pair, (_, vectors) in zip(pairs, found, strict=True):
-        wanted = deep_bert.encode(TOKENIZER(*([text] for text in pair), max_length=9))["encoder_outputs"][0]
+        wanted = deep_bert.encode(TOKENIZER(*([text] for text in pair), max_length=9)).encoder_outputs[0]
         np.testing.assert_allclose(vectors, ops.convert_to_numpy(wanted)[0], rtol=0, atol=5e-6)
 
 

@@ -100,13 +100,13 @@ def test_encode_returns_every_block_and_attention_on_request(shared_bert):
     inputs = random_inputs(2, 6)
     inputs["input_mask"][1, 3:] = 0
     outputs = shared_bert.encode(inputs, return_attention=True)
-    assert [output.shape for output in outputs["encoder_outputs"]] == [(2, 6, 16)] * 2
-    np.testing.assert_array_equal(numpy(outputs["encoder_outputs"][-1]), numpy(outputs["sequence_output"]))
-    for probabilities in map(numpy, outputs["attention_probabilities"]):
+    assert [output.shape for output in outputs.encoder_outputs] == [(2, 6, 16)] * 2
+    np.testing.assert_array_equal(numpy(outputs.encoder_outputs[-1]), numpy(outputs.sequence_output))
+    for probabilities in map(numpy, outputs.attention_probabilities):
         assert probabilities.shape == (2, 4, 6, 6)
         np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-6)
         assert (probabilities[1, :, :, 3:] == 0).all()
-    assert "attention_probabilities" not in shared_bert.encode(inputs)
+    assert shared_bert.encode(inputs).attention_probabilities == []
 
 
 def test_dropout_follows_the_seed(shared_bert):
@@ -191,9 +191,9 @@ def test_the_last_block_for_some_tokens_alone(directionality):
     part = bert.encode(inputs, return_attention=True, positions=positions)
     rows = np.arange(3)[:, None], positions
     # The products are of other shapes, so that they sum in another order.
-    np.testing.assert_allclose(numpy(part["sequence_output"]), numpy(whole["sequence_output"])[rows], atol=2e-6)
-    np.testing.assert_allclose(numpy(part["pooled_output"]), numpy(whole["pooled_output"]), atol=2e-6)
-    np.testing.assert_allclose(numpy(part["encoder_outputs"][0]), numpy(whole["encoder_outputs"][0]), atol=2e-6)
-    attention = numpy(part["attention_probabilities"][-1])
+    np.testing.assert_allclose(numpy(part.sequence_output), numpy(whole.sequence_output)[rows], atol=2e-6)
+    np.testing.assert_allclose(numpy(part.pooled_output), numpy(whole.pooled_output), atol=2e-6)
+    np.testing.assert_allclose(numpy(part.encoder_outputs[0]), numpy(whole.encoder_outputs[0]), atol=2e-6)
+    attention = numpy(part.attention_probabilities[-1])
     assert attention.shape == (3, 4, 3, 9)  # of [CLS] and the two
-    np.testing.assert_allclose(attention[0, :, 1], numpy(whole["attention_probabilities"][-1])[0, :, 3], atol=2e-6)
+    np.testing.assert_allclose(attention[0, :, 1], numpy(whole.attention_probabilities[-1])[0, :, 3], atol=2e-6)

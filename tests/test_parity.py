@@ -82,8 +82,8 @@ def test_left_to_right_is_the_mask_of_a_decoder():
 
 
 @pytest.mark.parametrize("rates", [(0.2, 0.0), (0.0, 0.4)], ids=["hidden", "attention"])
-@pytest.mark.parametrize("unpadded", [False, pytest.param(True, marks=on_tensorflow)])
-def test_transformers_dropout(rates, unpadded):
+@pytest.mark.parametrize("layout", ["padded", pytest.param("unpadded", marks=on_tensorflow)])
+def test_transformers_dropout(rates, layout):
     """One text 50,000 times in a batch: the mean square of what dropout adds to each state."""
     torch.manual_seed(0)
     rates = dict(zip(("hidden_dropout_prob", "attention_probs_dropout_prob"), rates))
@@ -93,9 +93,9 @@ def test_transformers_dropout(rates, unpadded):
     twin = torch_twin(bert)
     clean = call_torch(twin, once, output_hidden_states=True)
     dropped = call_torch(twin.train(), inputs, output_hidden_states=True)
-    seed, bert.unpadded = np.array([1, 2], np.int32), unpadded
-    outputs = bert.encode(inputs, training=True, seed=seed)
-    ours = [outputs["embedding_output"], *outputs["encoder_outputs"], bert.pool(inputs, training=True, seed=seed)]
+    options = {"training": True, "seed": np.array([1, 2], np.int32), "layout": layout}
+    outputs = bert.encode(inputs, **options)
+    ours = [outputs.embedding_output, *outputs.encoder_outputs, bert.pool(inputs, **options)]
     for got, wanted, centre in zip(ours, (*dropped.hidden_states, dropped.pooler_output),
                                    (*clean.hidden_states, clean.pooler_output), strict=True):
         got, wanted = (np.mean((ops.convert_to_numpy(states) - centre.numpy())**2) for states in (got, wanted))
@@ -126,9 +126,9 @@ def test_transformers_hidden_states_and_attention(bert):
     wanted = call_torch(twin, inputs, output_attentions=True, output_hidden_states=True)
     outputs = bert.encode(inputs, return_attention=True)
     real = inputs["input_mask"].astype(bool)
-    for got, expected in zip(outputs["encoder_outputs"], wanted.hidden_states[1:], strict=True):
+    for got, expected in zip(outputs.encoder_outputs, wanted.hidden_states[1:], strict=True):
         assert_close(got, expected, real, atol=5e-6)
-    for got, expected in zip(outputs["attention_probabilities"], wanted.attentions, strict=True):
+    for got, expected in zip(outputs.attention_probabilities, wanted.attentions, strict=True):
         np.testing.assert_allclose(ops.convert_to_numpy(got), expected, atol=1e-6)
 
 

@@ -148,7 +148,7 @@ def test_left_to_right_pools_the_last_token():
     last = np.array([keras.ops.convert_to_numpy(sequence)[row, place] for row, place in ((0, 8), (1, 3), (2, 0))])
     np.testing.assert_allclose(pooled, layer.pooler(last), atol=1e-6)
     some = layer.encode(inputs, positions=np.array([[2, 5]] * 3, "int32"))
-    np.testing.assert_allclose(some["pooled_output"], pooled, atol=1e-6)
+    np.testing.assert_allclose(some.pooled_output, pooled, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -25,13 +25,12 @@ MODELS = {"BertForPreTraining": BertPretrainer, "BertForSequenceClassification":
           "BertForTokenClassification": BertTokenClassifier, "BertForQuestionAnswering": BertSpanLabeler}
 PRETRAINING, CLASSIFICATION, TAGGING, ANSWERING = (FOLDER / architecture for architecture in MODELS)
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=IGNORED)
-both_layouts = pytest.mark.parametrize("unpadded", [False, True], ids=["padded", "unpadded"])
+both_layouts = pytest.mark.parametrize("layout", ["padded", "unpadded"])
 
 
-def load(folder, model=None, unpadded=False):
+def load(folder, model=None, layout="padded"):
     """A model with the weights of transformers, and the arrays recorded with it."""
-    loaded = load_pretrained(folder, *([model] if model else []))
-    getattr(loaded, "bert", loaded).unpadded = unpadded
+    loaded = load_pretrained(folder, *([model] if model else []), layout=layout)
     return loaded, load_file(folder / "reference.safetensors")
 
 
@@ -81,53 +80,53 @@ def test_every_weight_is_loaded_and_written(architecture, tmp_path):
 
 
 @both_layouts
-def test_hidden_states(unpadded):
-    bert, reference = load(PRETRAINING, unpadded=unpadded)
+def test_hidden_states(layout):
+    bert, reference = load(PRETRAINING, layout=layout)
     outputs = bert.encode(inputs_of(reference))
-    assert_close(outputs["pooled_output"], reference["pooler_output"])
-    states = [outputs["embedding_output"], *outputs["encoder_outputs"]]
+    assert_close(outputs.pooled_output, reference["pooler_output"])
+    states = [outputs.embedding_output, *outputs.encoder_outputs]
     for layer, state in enumerate(states):
         is_real = real(reference)
         assert_close(state[is_real], reference[f"hidden_states.{layer}"][is_real])
-    np.testing.assert_array_equal(outputs["sequence_output"], states[-1])
+    np.testing.assert_array_equal(outputs.sequence_output, states[-1])
     assert f"hidden_states.{len(states)}" not in reference
 
 
 def test_attention_probabilities():
     bert, reference = load(PRETRAINING)
-    attention = bert.encode(inputs_of(reference), return_attention=True)["attention_probabilities"]
+    attention = bert.encode(inputs_of(reference), return_attention=True).attention_probabilities
     for layer, probabilities in enumerate(attention):
         assert_close(probabilities, reference[f"attentions.{layer}"], atol=1e-6)
     assert f"attentions.{len(attention)}" not in reference
 
 
 @both_layouts
-def test_pretraining_logits(unpadded):
-    model, reference = load(PRETRAINING, BertPretrainer, unpadded)
+def test_pretraining_logits(layout):
+    model, reference = load(PRETRAINING, BertPretrainer, layout)
     outputs, is_real = model(inputs_of(reference)), real(reference)
     assert_close(outputs["mlm_logits"][is_real], reference["prediction_logits"][is_real])
     assert_close(outputs["next_sentence_logits"], reference["seq_relationship_logits"])
 
 
 @both_layouts
-def test_classification(unpadded):
-    model, reference = load(CLASSIFICATION, BertClassifier, unpadded)
+def test_classification(layout):
+    model, reference = load(CLASSIFICATION, BertClassifier, layout)
     logits = model(inputs_of(reference))
     assert_close(logits, reference["logits"])
     assert_close(CROSS_ENTROPY(reference["labels"], logits), reference["loss"])
 
 
 @both_layouts
-def test_token_classification(unpadded):
-    model, reference = load(TAGGING, BertTokenClassifier, unpadded)
+def test_token_classification(layout):
+    model, reference = load(TAGGING, BertTokenClassifier, layout)
     logits, is_real = model(inputs_of(reference)), real(reference)
     assert_close(logits[is_real], reference["logits"][is_real])
     assert_close(CROSS_ENTROPY(reference["labels"], logits), reference["loss"])
 
 
 @both_layouts
-def test_question_answering(unpadded):
-    model, reference = load(ANSWERING, BertSpanLabeler, unpadded)
+def test_question_answering(layout):
+    model, reference = load(ANSWERING, BertSpanLabeler, layout)
     outputs, is_real = model(inputs_of(reference)), real(reference)
     for name in ("start_logits", "end_logits"):
         assert_close(outputs[name][is_real], reference[name][is_real])
@@ -156,8 +155,8 @@ def test_pretraining_losses():
 
 
 @both_layouts
-def test_gradients(unpadded):
-    model, reference = load(PRETRAINING, BertPretrainer, unpadded)
+def test_gradients(layout):
+    model, reference = load(PRETRAINING, BertPretrainer, layout)
     with tf.GradientTape() as tape:
         outputs = model(inputs_of(reference), training=True)
         loss = CROSS_ENTROPY(reference["labels"], outputs["mlm_logits"]) + CROSS_ENTROPY(
@@ -169,9 +168,9 @@ def test_gradients(unpadded):
 
 
 @both_layouts
-def test_training(unpadded):
+def test_training(layout):
     """Steps of AdamW with warm-up, clipping and weight decay."""
-    model, reference = load(CLASSIFICATION, BertClassifier, unpadded)
+    model, reference = load(CLASSIFICATION, BertClassifier, layout)
     optimizer = make_optimizer(model, LEARNING_RATE, TOTAL_STEPS, WARMUP_STEPS / TOTAL_STEPS, WEIGHT_DECAY)
     model.compile(optimizer, CROSS_ENTROPY, run_eagerly=True)  # tracing takes longer than the steps
     for step in range(STEPS):
@@ -181,8 +180,8 @@ def test_training(unpadded):
 
 @pytest.mark.parametrize("library", ["garden", "kerashub"])
 @both_layouts
-def test_other_encoders(library, unpadded):
-    bert, reference = load(CLASSIFICATION, unpadded=unpadded)
+def test_other_encoders(library, layout):
+    bert, reference = load(CLASSIFICATION, layout=layout)
     wanted, outputs, is_real = load_file(FOLDER / f"{library}.safetensors"), bert(inputs_of(reference)), real(reference)
     assert_close(outputs[0], wanted["pooled_output"])
     assert_close(outputs[1][is_real], wanted["sequence_output"][is_real])

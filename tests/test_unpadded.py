@@ -35,18 +35,18 @@ def with_lengths(lengths, width):
 
 def assert_same_outputs(bert, inputs):
     """Float32 sums in another order, of values of about 1, through two blocks: 5e-6."""
-    padded, unpadded = (bert.encode(inputs, unpadded=unpadded) for unpadded in (False, True))
+    padded, unpadded = (bert.encode(inputs, layout=layout) for layout in ("padded", "unpadded"))
     has_text = inputs["input_mask"].any(axis=1)
-    np.testing.assert_allclose(unpadded["pooled_output"][has_text], padded["pooled_output"][has_text], atol=5e-6)
+    np.testing.assert_allclose(unpadded.pooled_output[has_text], padded.pooled_output[has_text], atol=5e-6)
     is_real = inputs["input_mask"][:, :, None]
     for name in ("embedding_output", "sequence_output"):
-        np.testing.assert_allclose(unpadded[name] * is_real, padded[name] * is_real, atol=5e-6)
-    for got, wanted in zip(unpadded["encoder_outputs"], padded["encoder_outputs"], strict=True):
+        got, wanted = getattr(unpadded, name), getattr(padded, name)
         np.testing.assert_allclose(got * is_real, wanted * is_real, atol=5e-6)
-    bert.unpadded = True
-    np.testing.assert_allclose(bert.pool(inputs)[has_text], padded["pooled_output"][has_text], atol=5e-6)
-    bert.unpadded = False
-    np.testing.assert_allclose(bert.pool(inputs), padded["pooled_output"], atol=5e-6)
+    for got, wanted in zip(unpadded.encoder_outputs, padded.encoder_outputs, strict=True):
+        np.testing.assert_allclose(got * is_real, wanted * is_real, atol=5e-6)
+    pooled = bert.pool(inputs, layout="unpadded")
+    np.testing.assert_allclose(pooled[has_text], padded.pooled_output[has_text], atol=5e-6)
+    np.testing.assert_allclose(bert.pool(inputs), padded.pooled_output, atol=5e-6)
 
 
 @hypothesis.settings(max_examples=25, deadline=None)
@@ -73,22 +73,22 @@ def test_masks_with_holes(seed):
 @pytest.mark.parametrize(("training", "recompute"), [(False, False), (True, False), (True, True)])
 def test_gradients(bert, training, recompute):
     """The gradients of training are our own; without dropout they are those of any call."""
-    bert = BertLayer(dataclasses.replace(bert.config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
-    randomize(bert)
+    config = dataclasses.replace(bert.config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    bert = randomize(BertLayer(config, recompute=recompute))
     inputs = with_lengths([3, 40, 1, 33, 9], 40)  # two rows of 64 places
     weights = np.random.default_rng(0).normal(size=(5, 40, TINY.hidden_size)).astype(np.float32)
     weights *= inputs["input_mask"][:, :, None]
 
     @tf.function
-    def gradients(unpadded):
-        bert.unpadded, bert.recompute = unpadded, recompute and unpadded
+    def gradients(layout):
         with tf.GradientTape() as tape:
-            outputs = bert.encode(inputs, training=training)
-            loss = tf.reduce_sum(outputs["sequence_output"] * weights) + tf.reduce_sum(outputs["pooled_output"])
-            loss += tf.reduce_sum(bert.pool(inputs, training=training))
+            pooled, sequence = bert(inputs, training=training, layout=layout)
+            loss = tf.reduce_sum(sequence * weights) + tf.reduce_sum(pooled)
+            loss += tf.reduce_sum(bert.pool(inputs, training=training, layout=layout))
         return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, bert.trainable_variables)]
 
-    for variable, got, wanted in zip(bert.trainable_variables, gradients(True), gradients(False), strict=True):
+    for variable, got, wanted in zip(
+            bert.trainable_variables, gradients("unpadded"), gradients("padded"), strict=True):
         largest = max(1, np.abs(wanted).max())  # of sums of dozens of terms, up to 50
         np.testing.assert_allclose(got / largest, wanted / largest, atol=1e-5, err_msg=variable.path)
 
@@ -111,10 +111,10 @@ def test_texts_packed_into_rows_do_not_overlap(lengths, more):
 def test_a_batch_never_changes_a_text(bert):
     """A text gets the same answer alone and among others."""
     inputs = with_lengths([5, 30, 2, 17], 30)
-    together = bert.encode(inputs, unpadded=True)["pooled_output"]
+    together = bert(inputs, layout="unpadded")[0]
     for row in range(4):
-        alone = bert.encode({name: value[row:row + 1] for name, value in inputs.items()}, unpadded=True)
-        np.testing.assert_allclose(alone["pooled_output"][0], together[row], atol=5e-6)
+        alone = bert({name: value[row:row + 1] for name, value in inputs.items()}, layout="unpadded")
+        np.testing.assert_allclose(alone[0][0], together[row], atol=5e-6)
 
 
 @pytest.mark.skipif(not test_util.IsMklEnabled(), reason="oneDNN is off: needs x86-64 and TF_ENABLE_ONEDNN_OPTS=1")
@@ -125,7 +125,7 @@ def test_tensorflow_fuses_what_can_be_fused():
     bert = randomize(BertLayer(TINY))
     inputs = [tf.constant(value) for value in random_inputs(3, 9).values()]
     pool = tf.function(
-        lambda *tensors: bert.encode(list(tensors), unpadded=True)["sequence_output"],
+        lambda *tensors: bert(list(tensors), layout="unpadded")[1],
         input_signature=[tf.TensorSpec([None, None], tf.int32)] * 3, autograph=False)
     context.enable_run_metadata()
     pool(*inputs)

@@ -8,6 +8,9 @@ from keras_bert.convert.source import Source
 from keras_bert.errors import InputWarning
 from keras_bert.layers import BertLayer
 
+# Arguments of `BertLayer` that `load_pretrained` passes on; its `trainable` would be the head's.
+ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "recompute")
+
 __all__ = ["FORMATS", "convert", "load_pretrained", "open_source"]
 
 
@@ -18,7 +21,7 @@ def load_pretrained(name, model=BertLayer, config=None, **kwargs):
         name, config: see `open_source`; or what that returned.
         model: `BertLayer`, or the class of a head on one. A head that the source does not hold, or holds for another
             number of classes, starts from random values, with a warning.
-        **kwargs: `dtype`, for the `BertLayer`, and arguments of the head's class.
+        **kwargs: arguments of `BertLayer`, e.g. `dtype` and `layout`, and of the head's class.
 
     Raises:
         InputError: see `open_source` and `Source.take`.
@@ -26,15 +29,18 @@ def load_pretrained(name, model=BertLayer, config=None, **kwargs):
     source = name if isinstance(name, Source) else open_source(name, config)
     if model is BertLayer:
         return source.take(ENCODER)[0].build(**kwargs)
-    dtype = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
+    encoder = {name: kwargs.pop(name) for name in ENCODER_ARGUMENTS if name in kwargs}
     kind = source.kind if KINDS[source.kind].model is model else ENCODER
     if kind == "pretraining" and kwargs.get("next_sentence") is False:
         kind = "masked_lm"
     if kwargs.get("num_classes", source.options.get("num_classes")) != source.options.get("num_classes"):
         kind = ENCODER
     weights = source.take(kind)[0]
-    head = model(BertLayer(weights.config, **dtype), **weights.options | kwargs)
+    lora_rank = encoder.pop("lora_rank", None)
+    head = model(BertLayer(weights.config, **encoder), **weights.options | kwargs)
     weights.assign(head)
+    if lora_rank:
+        head.bert.enable_lora(lora_rank)
     if len(weights.read) < len(head.weights):
         warnings.warn(f"{source.path}: holds no such head as {model.__name__}'s: it starts from random values",
                       InputWarning, stacklevel=2)

@@ -54,7 +54,7 @@ def _inputs(weights):
 
 def _outputs(model, kind, inputs):
     bert = model if kind == ENCODER else model.bert
-    outputs = bert.encode(inputs)
+    outputs = bert.encode(inputs)._asdict()
     names = ("pooled_output", "sequence_output") if KINDS[kind].is_pooled else ("sequence_output",)
     outputs = {name: outputs[name] for name in names}
     if kind != ENCODER:

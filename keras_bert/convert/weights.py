@@ -62,15 +62,17 @@ class Weights:
         return dataclasses.replace(self, kind=kind, read={name: self.read[name] for name in names}, options=options,
                                    labels=None)
 
-    def build(self, **kwargs):
+    def build(self, lora_rank=None, **kwargs):
         """The model: a `BertLayer` or a head on one.
 
         Args:
-            **kwargs: arguments of `BertLayer`, e.g. `dtype`.
+            lora_rank, **kwargs: arguments of `BertLayer`, e.g. `dtype`.
         """
         bert = BertLayer(self.config, **kwargs)
         model = bert if self.kind == ENCODER else KINDS[self.kind].model(bert, **self.options)
         self.assign(model)
+        if lora_rank:
+            bert.enable_lora(lora_rank)  # after which a kernel is a sum, to which nothing can be assigned
         return model
 
     def assign(self, model):

@@ -21,12 +21,13 @@ class PackedBatches(TextBatches):
         self._length_of_row = length
 
     def inputs(self, indices):
-        """The input dict of the texts at `indices`: int32 [rows, length], and `pooled_positions` int32 [texts]."""
+        """The input dict of the texts at `indices`, see `BertLayer`: int32 [rows, length], with `sequence_ids`, and
+        `pooled_positions`, int32 [texts]."""
         length = self._length_of_row
         rows = pack([self.lengths[i] for i in indices], length)
         usual = math.ceil(1.1 * len(indices) * np.mean(self.lengths) / length) + 1
         word_ids = np.full((math.ceil(len(rows) / usual) * usual, length), self.pad_id, np.int32)
-        mask, segment_ids = np.zeros_like(word_ids), np.zeros_like(word_ids)
+        sequence_ids, segment_ids = np.zeros_like(word_ids), np.zeros_like(word_ids)
         pooled_positions = np.empty(len(indices), np.int32)
         for row, texts in enumerate(rows):
             begin = 0
@@ -34,12 +35,12 @@ class PackedBatches(TextBatches):
                 ids, first_segment = self.packed[indices[text]]
                 end = begin + len(ids)
                 word_ids[row, begin:end] = ids
-                mask[row, begin:end] = number
+                sequence_ids[row, begin:end] = number
                 segment_ids[row, begin + first_segment:end] = 1
                 pooled_positions[text] = row * length + begin
                 begin = end
-        return {"input_word_ids": word_ids, "input_mask": mask, "segment_ids": segment_ids,
-                "pooled_positions": pooled_positions}
+        return {"input_word_ids": word_ids, "input_mask": np.int32(sequence_ids > 0), "segment_ids": segment_ids,
+                "sequence_ids": sequence_ids, "pooled_positions": pooled_positions}
 
     def _plan(self, batch_size, rng):
         order = rng.permutation(len(self.packed))

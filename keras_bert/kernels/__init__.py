@@ -71,6 +71,10 @@ if BACKEND == "tensorflow":
 
     dense = tf.convert_to_tensor  # of a gradient that is a list of rows: adds up those of one place
 
+    def matmul_transposed(x, y):
+        """x yᵀ over the last two dimensions, without a transposed copy of y."""
+        return tf.matmul(x, y, transpose_b=True)
+
     def _fold_in(seed, number):
         return tf.random.fold_in(seed, number)
 
@@ -93,8 +97,15 @@ else:
         def load_own_variables(self, store):
             pass
 
+    def UnpaddedLayout(*_):
+        raise ValueError("layout='unpadded' runs on Keras's TensorFlow backend alone; KERAS_BACKEND is 'jax': use "
+                         "layout='padded' or 'packed'")
+
     def gather(x, positions):
         return ops.take_along_axis(x, ops.expand_dims(positions, -1), axis=1)
+
+    def matmul_transposed(x, y):
+        return ops.matmul(x, ops.swapaxes(y, -1, -2))
 
     def _fold_in(seed, number):
         return ops.cast(jax.random.key_data(jax.random.fold_in(_key(seed), number)), "int32")

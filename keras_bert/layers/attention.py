@@ -1,4 +1,4 @@
-"""Multi-head self-attention."""
+"""Multi-head self-attention, and the encoder block around it."""
 
 import functools
 
@@ -7,6 +7,22 @@ from keras import ops
 
 from keras_bert import kernels
 from keras_bert.layers.base import ConfiguredLayer
+
+
+def attend(query, key, value, bias, dropout):
+    """softmax(Q Kᵀ + bias) V (Vaswani et al., 2017, equation 1).
+
+    Args:
+        query: [R, N, n, D], scaled by D**-0.5.
+        key, value: [R, N, L, D].
+        bias: broadcasts to [R, N, n, L].
+        dropout: function of the probabilities.
+
+    Returns:
+        (context [R, N, n, D], probabilities [R, N, n, L] before dropout).
+    """
+    probabilities = ops.softmax(ops.add(kernels.matmul_transposed(query, key), bias))
+    return ops.matmul(dropout(probabilities), value), probabilities
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -18,13 +34,14 @@ class SelfAttention(ConfiguredLayer):
         config: a `BertConfig`.
 
     Call arguments:
-        x: [batch, seq, hidden], or as the layout has it.
-        layout: a `PaddedLayout`, or one like it.
+        x: hidden states […, H] as the layout arranges them, compute dtype.
+        layout: a `Layout`.
         seed: int32 [2], or None for no dropout.
-        places: the tokens that attend, int32 [batch, n]; all where None, and n is seq.
+        queries: what `layout.queries` returned, or None for all tokens: the tokens that attend.
 
     Returns:
-        (output [batch, n, hidden], probabilities [batch, heads, n, seq] before dropout), compute dtype.
+        (output, x's shape, or that of `layout.select(x, queries)`; probabilities [R, N, n, L] before dropout), compute
+        dtype.
     """
 
     def __init__(self, config, **kwargs):
@@ -35,14 +52,45 @@ class SelfAttention(ConfiguredLayer):
         self.value = self.make_dense("value", hidden)
         self.output_dense = self.make_dense("output_dense", hidden)
 
-    def build(self, *_):
-        for dense in (self.query, self.key, self.value, self.output_dense):
-            dense.build((None, None, self.config.hidden_size))
-        self.built = True
-
-    def call(self, x, layout, seed=None, places=None):
-        query = self.query(x if places is None else layout.take(x, places))
-        context, probabilities = layout.attend(
-            ops.multiply(query, self.config.head_size**-0.5), self.key(x), self.value(x),
-            places, functools.partial(kernels.dropout, rate=self.config.attention_probs_dropout_prob, seed=seed))
+    def call(self, x, layout, seed=None, queries=None):
+        query = self.query(x if queries is None else layout.select(x, queries))
+        query = ops.multiply(query, self.config.head_size**-0.5)
+        key, value = self.key(x), self.value(x)
+        dropout = functools.partial(kernels.dropout, rate=self.config.attention_probs_dropout_prob, seed=seed)
+        if queries is not None and layout.attend_pooled:
+            context, probabilities = layout.attend_pooled(query, key, value, dropout)
+        else:
+            query, key, value = map(layout.split_heads, (query, key, value))
+            context, probabilities = attend(query, key, value, layout.select_bias(queries), dropout)
+            context = layout.merge_heads(context)
         return self.output_dense(context), probabilities
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class EncoderBlock(ConfiguredLayer):
+    """Attention, add and norm, feed-forward, add and norm (Vaswani et al., 2017, figure 1, left).
+
+    Args, call arguments and returns: see `SelfAttention`.
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.attention = SelfAttention(self.config, dtype=self.dtype_policy, name="attention")
+        self.attention_norm = self.make_norm("attention_norm")
+        self.intermediate = self.make_dense("intermediate", self.config.intermediate_size)
+        self.output_dense = self.make_dense("output_dense", self.config.hidden_size)
+        self.output_norm = self.make_norm("output_norm")
+
+    def build(self, *_):
+        self.output_dense.build((None, None, self.config.intermediate_size))
+        super().build()
+
+    def call(self, x, layout, seed=None, queries=None):
+        rate = self.config.hidden_dropout_prob
+        attended, probabilities = self.attention(x, layout=layout, seed=kernels.fold_in(seed, 0), queries=queries)
+        x = x if queries is None else layout.select(x, queries)
+        attended = kernels.dropout(attended, rate, kernels.fold_in(seed, 1))
+        x = layout.normalize(ops.add(x, attended), self.attention_norm)
+        expanded = self.activate(self.intermediate(x))
+        output = kernels.dropout(self.output_dense(expanded), rate, kernels.fold_in(seed, 2))
+        return layout.normalize(ops.add(x, output), self.output_norm), probabilities

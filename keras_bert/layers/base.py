@@ -1,4 +1,7 @@
-"""What the layers share: a configuration, and parts made from it."""
+"""What the layers share: a configuration, parts made from it, and dtype policies that survive quantization."""
+
+import itertools
+import re
 
 import keras
 from keras import ops
@@ -14,6 +17,18 @@ _ACTIVATIONS = {
 }
 
 
+class Dense(keras.layers.Dense):
+    """Keras's dense layer, whose LoRA still learns after a reload."""
+
+    def load_own_variables(self, store):
+        super().load_own_variables(store)
+        if self.lora_enabled:  # Keras sets both factors to zero, and then neither has a gradient
+            self.lora_kernel_a.assign(keras.initializers.HeUniform()(self.lora_kernel_a.shape, "float32"))
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        return super().quantize(mode, type_check=False, config=config)  # the check refuses subclasses
+
+
 class ConfiguredLayer(keras.layers.Layer):
     """A layer made from a `BertConfig`; gives it to its parts together with its dtype (Keras does not pass that on)."""
 
@@ -21,8 +36,15 @@ class ConfiguredLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config = BertConfig.from_dict(config) if isinstance(config, dict) else config
 
+    def build(self, *_):
+        """Makes the variables of all parts, which read hidden states unless they are built already."""
+        for part in self._flatten_layers(include_self=False, recursive=False):
+            if not part.built:
+                part.build((None, None, self.config.hidden_size))
+        self.built = True
+
     def make_dense(self, name, width, activation=None):
-        return keras.layers.Dense(
+        return Dense(
             width, activation=activation, kernel_initializer=self._initializer(), dtype=self.dtype_policy, name=name)
 
     def make_embedding(self, name, rows):
@@ -42,4 +64,35 @@ class ConfiguredLayer(keras.layers.Layer):
         return keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
 
     def get_config(self):
-        return super().get_config() | {"config": self.config.to_dict()}
+        return super().get_config() | {"config": self.config.to_dict()} | quantized_dtype(self, [self])
+
+
+def quantized_dtype(owner, layers):
+    """The `dtype` that a config needs so that `owner` is made with the same quantized parts again.
+
+    Args:
+        owner: a layer.
+        layers: the layers to look for quantized ones in.
+
+    Returns:
+        a dict for `get_config`: of `dtype`, a serialized `DTypePolicyMap`; empty if nothing is quantized.
+    """
+    policies = {}
+    for layer in itertools.chain.from_iterable(layer._flatten_layers() for layer in layers):
+        if layer.quantization_mode:  # the pattern leaves out the owner's name, which may be another next time
+            policies[f"(.*/)?{re.escape(layer.path.removeprefix(f'{owner.path}/'))}"] = layer.dtype_policy
+    return {"dtype": keras.dtype_policies.serialize(merge_policies(owner.dtype_policy, policies))} if policies else {}
+
+
+def merge_policies(default, policies):
+    """A `DTypePolicyMap` of the policies in a dict or another map; `default` for all other layers."""
+    default = getattr(default, "default_policy", default)
+    return keras.dtype_policies.DTypePolicyMap(default.name, dict(policies))
+
+
+def copy_weights(source, target):
+    """Gives a layer the weights of another one of the same class; LoRA's additions are added to the kernels."""
+    for theirs, ours in zip(source._flatten_layers(), target._flatten_layers(), strict=True):
+        store = {}
+        theirs.save_own_variables(store)
+        ours.load_own_variables(store)

@@ -1,32 +1,67 @@
 """`BertLayer`: embeddings, encoder blocks, pooler."""
 
 import functools
+import typing
 
 import keras
 from keras import ops
 
 from keras_bert import kernels
-from keras_bert.layers.base import ConfiguredLayer
-from keras_bert.layers.embeddings import BertEmbeddings
-from keras_bert.layers.encoder import EncoderBlock
+from keras_bert.layers.attention import EncoderBlock
+from keras_bert.layers.base import ConfiguredLayer, copy_weights
+from keras_bert.layers.inputs import standardize_inputs
 from keras_bert.layers.layout import PackedLayout, PaddedLayout
 
+LAYOUTS = ("padded", "packed", "unpadded")
 
-def standardize_inputs(inputs):
-    """The three int32 tensors of an encoder call, (word_ids, mask, segment_ids), from a dict or a list of three.
 
-    A dict needs `input_word_ids`, `input_mask`, and `segment_ids` or `input_type_ids`; other keys are ignored.
+class BertOutput(typing.NamedTuple):
+    """Every output of the encoder, compute dtype.
+
+    `seq` is n if `positions` [batch, n] were given; then the last attention is [batch, heads, 1 + n, seq], of the
+    pooled token and those.
     """
-    if isinstance(inputs, dict):
-        segments = "segment_ids" if "segment_ids" in inputs else "input_type_ids"
-        missing = [key for key in ("input_word_ids", "input_mask", segments) if key not in inputs]
-        if missing:
-            raise ValueError("inputs need input_word_ids, input_mask, and segment_ids or input_type_ids; "
-                             f"missing {', '.join(missing)}, got {', '.join(sorted(inputs))}")
-        inputs = [inputs["input_word_ids"], inputs["input_mask"], inputs[segments]]
-    if len(inputs) != 3:
-        raise ValueError(f"inputs need three tensors, input_word_ids, input_mask, segment_ids; got {len(inputs)}")
-    return tuple(ops.cast(tensor, "int32") for tensor in inputs)
+
+    pooled_output: typing.Any  # [batch, hidden]
+    sequence_output: typing.Any  # [batch, seq, hidden]
+    embedding_output: typing.Any  # [batch, seq, hidden]
+    encoder_outputs: list  # of one [batch, seq, hidden] per block
+    attention_probabilities: list  # of one [batch, heads, seq, seq] per block; empty unless asked for
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class BertEmbeddings(ConfiguredLayer):
+    """The sum of word, position and segment embeddings, normalized and dropped out (Devlin et al., 2018, section 3).
+
+    Args:
+        config: a `BertConfig`.
+
+    Call arguments:
+        word_ids, segment_ids: int32, as the layout arranges them.
+        layout: a `Layout`.
+        seed: int32 [2], or None for no dropout.
+
+    Returns:
+        hidden states […, H], compute dtype.
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.word_embeddings = self.make_embedding("word_embeddings", self.config.vocab_size)
+        self.position_embeddings = self.make_embedding("position_embeddings", self.config.max_position_embeddings)
+        self.segment_embeddings = self.make_embedding("segment_embeddings", self.config.type_vocab_size)
+        self.norm = self.make_norm("norm")
+
+    def call(self, word_ids, segment_ids, layout, seed=None):
+        x = ops.add(self.word_embeddings(word_ids), self.segment_embeddings(segment_ids))
+        x = layout.normalize(ops.add(x, self.position_embeddings(layout.position_ids)), self.norm)
+        return kernels.dropout(x, self.config.hidden_dropout_prob, seed)
+
+    def word_table(self):
+        """The word embeddings, [vocab, H]."""
+        if self.word_embeddings.quantization_mode:  # the variable holds integers without their scales
+            return self.word_embeddings(ops.arange(self.config.vocab_size))
+        return ops.convert_to_tensor(self.word_embeddings.embeddings)
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -39,27 +74,38 @@ class BertLayer(ConfiguredLayer):
 
     Args:
         config: a `BertConfig`, or the dict of one.
+        layout: how the tokens of a batch are arranged, see `Layout`. `padded`: as in the inputs. `unpadded`: padding is
+            left out of the computation, and the outputs there are 0; on the TensorFlow backend without XLA. `packed`:
+            each row of the inputs holds several texts, see `inputs`.
+        frozen: names of the parts that training leaves as they are: `embeddings`, `block_0`, …, `pooler`.
+        lora_rank: rank of the low-rank additions that are trained in place of the rest, see `enable_lora`; or None.
+        recompute: training keeps only the input of each block and computes the rest again for the gradients (Chen et
+            al., 2016, https://arxiv.org/abs/1604.06174).
+        trainable: False freezes the whole encoder. Back at True, `frozen` and `lora_rank` apply again.
         dtype: float32 (default), bfloat16, float16, mixed_bfloat16, mixed_float16 or a `keras.DTypePolicy`.
 
     Call arguments:
         inputs: int32 tensors [batch, seq], seq at most `max_position_embeddings`: the list above, or a dict with
             `input_word_ids`, `input_mask` (1 for real tokens), and `segment_ids` or `input_type_ids`. A dict may also
-            hold `dropout_seed`, int32 [batch, 2], its rows alike, so that devices can share the batch out.
-        training: whether to drop out.
-        seed: int32 [2]; the same seed gives the same dropout. Drawn anew at each call where none is given.
+            hold `dropout_seed`, int32 [batch, 2], the same seed in every row, so that the batch can be sharded. For
+            the layout `packed` it also holds `sequence_ids`, int32 [batch, seq], the number of the text that each token
+            belongs to, from 1 (0 for padding), and `pooled_positions`, int32 [texts], the index of each text's [CLS]
+            among all batch * seq tokens; pooled outputs are [texts, hidden] then.
+        training: whether to apply dropout.
+        seed: int32 [2]; the same seed gives the same dropout. Drawn at each call if None.
+        layout: overrides the layer's own.
+        outputs: `pair`; `pooled`, see `pool`; `all` or `attention`, see `encode`.
+        positions: see `encode`.
 
     Returns:
         (pooled_output [batch, hidden], sequence_output [batch, seq, hidden]) in the compute dtype. The pooled output
-        is of [CLS], or of the last real token where a token sees those before it alone (`directionality` of `ltr`).
+        is that of [CLS], or of the last real token if a token sees only those before it (`directionality` of `ltr`).
 
-    Attributes:
-        recompute: whether training keeps of each block its input alone, and computes the rest again for the gradients
-            (Chen et al., 2016, https://arxiv.org/abs/1604.06174).
-        unpadded: whether calls leave padding out of the work; what they return for it is 0 then. On TensorFlow alone,
-            and not under XLA, as the shapes depend on the values.
+    Raises:
+        ValueError: an argument or an input is impossible; the message has the rule and the value.
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config, layout="padded", frozen=(), lora_rank=None, recompute=False, **kwargs):
         super().__init__(config, **kwargs)
         config = self.config
         self.embeddings = BertEmbeddings(config, dtype=self.dtype_policy, name="embeddings")
@@ -68,83 +114,102 @@ class BertLayer(ConfiguredLayer):
         ]
         self.pooler = self.make_dense("pooler", config.hidden_size, activation="tanh")
         self.seeds = kernels.SeedSource()
-        self.recompute = False
-        self.unpadded = False
+        self.layout = _known("layout", layout, LAYOUTS)
+        self.supports_jit = layout != "unpadded"
+        self.recompute = recompute
+        self.lora_rank = None
         self.build()
+        names = [part.name for part in self._parts()]
+        self._set_trainable(self.trainable, tuple(_known("frozen", name, names) for name in frozen))
+        if lora_rank:
+            self.enable_lora(lora_rank)
 
     @classmethod
     def from_pretrained(cls, folder, **kwargs):
         """The encoder in `folder`, as `keras_bert.convert.load_pretrained` finds it."""
-        from keras_bert.convert import load_pretrained  # the one door that opens against the arrows, when called
+        from keras_bert.convert import load_pretrained  # convert imports layers
 
         return load_pretrained(folder, **kwargs)
 
-    def build(self, *_):
-        if self.built:
-            return
-        for layer in (self.embeddings, *self.blocks):
-            layer.build()
-        self.pooler.build((None, self.config.hidden_size))
-        self.built = True
-
-    def call(self, inputs, training=False, seed=None):
-        outputs = self.encode(inputs, training=training, seed=seed)
-        return outputs["pooled_output"], outputs["sequence_output"]
-
-    def pool(self, inputs, training=False, seed=None):
-        """The pooled output alone, arguments as in a call; the last block computes no other token's."""
-        layout, outputs, _ = self._run(inputs, training, seed, self.unpadded, positions=[])
-        return self.pooler(layout.split(outputs[-1])[0])
-
-    def encode(self, inputs, training=False, seed=None, return_attention=False, positions=None, unpadded=None):
-        """Every output as a dict; arguments as in a call, and
-
-        Args:
-            return_attention: whether to return it; takes padded rows.
-            positions: int32 [batch, n], the tokens whose output is wanted. The last block computes theirs and that of
-                the pooled one alone, and its outputs have n in place of seq. Takes padded rows.
-            unpadded: see the attribute, which stands where this is None.
-
-        Returns:
-            `pooled_output` [batch, hidden], `sequence_output` and `embedding_output` [batch, seq, hidden],
-            `encoder_outputs`, a list of one [batch, seq, hidden] a block, and with `return_attention`
-            `attention_probabilities`, a list of one [batch, heads, seq, seq] a block.
-        """
-        unpadded = self.unpadded if unpadded is None else unpadded
-        layout, outputs, attention_probabilities = self._run(
-            inputs, training, seed, unpadded, None if positions is None else [positions])
-        if positions is None:
-            pooled = layout.pooled(outputs[-1])
-        else:
-            pooled, outputs[-1] = layout.split(outputs[-1])
-        embedding_output, *encoder_outputs = map(layout.rows, outputs)
-        outputs = {"pooled_output": self.pooler(pooled), "sequence_output": encoder_outputs[-1],
-                   "embedding_output": embedding_output, "encoder_outputs": encoder_outputs}
-        return outputs | {"attention_probabilities": attention_probabilities} if return_attention else outputs
-
-    def _run(self, inputs, training, seed, unpadded, positions):
-        """The layout of the tokens; the outputs of the embeddings and of each block, as the tokens lie, the last one's
-        as `layout.places(*positions)` do where that is not None; the attention probabilities of each block."""
+    def call(self, inputs, training=False, seed=None, layout=None, outputs="pair", positions=None):
+        _known("outputs", outputs, ("pair", "pooled", "all", "attention"))
         word_ids, mask, segment_ids = standardize_inputs(inputs)
         self._check_length(word_ids.shape[1])
+        is_whole = outputs == "attention" or positions is not None
+        layout = self._arrange(mask, inputs, layout or self.layout, is_whole, training)
         seed = self.dropout_seed(inputs, training, seed)
-        layout = self._layout(mask, inputs, unpadded, training)
-        x = self.embeddings(layout.lay(word_ids), layout.lay(segment_ids), layout=layout, seed=kernels.fold_in(seed, 0))
-        outputs, attention_probabilities = [x], []
-        for index, block in enumerate(self.blocks):
-            is_last = index + 1 == len(self.blocks)
-            places = layout.places(*positions) if is_last and positions is not None else None
-            run = functools.partial(block, layout=layout, seed=kernels.fold_in(seed, index + 1), places=places)
-            x, probabilities = (kernels.recompute(run) if self.recompute and training else run)(x)
-            outputs.append(x)
-            attention_probabilities.append(probabilities)
-        return layout, outputs, attention_probabilities
+        queries = layout.queries(positions) if outputs == "pooled" or positions is not None else None
 
-    def _layout(self, mask, inputs, unpadded, training):
-        settings = self.config.num_attention_heads, self.config.directionality, self.compute_dtype
-        if isinstance(inputs, dict) and "pooled_positions" in inputs:
-            return PackedLayout(mask, inputs["pooled_positions"], *settings)
-        return kernels.UnpaddedLayout(mask, *settings, training) if unpadded else PaddedLayout(mask, *settings)
+        word_ids, segment_ids = layout.pack(word_ids), layout.pack(segment_ids)
+        x = self.embeddings(word_ids, segment_ids, layout=layout, seed=kernels.fold_in(seed, 0))
+        states, attention = [x], []
+        for index, block in enumerate(self.blocks):
+            run = functools.partial(block, layout=layout, seed=kernels.fold_in(seed, index + 1),
+                                    queries=queries if block is self.blocks[-1] else None)
+            x, probabilities = (kernels.recompute(run) if self.recompute and training else run)(x)
+            states.append(x)
+            attention.append(probabilities)
+        pooled = self.pooler(layout.pooled(x, queries))
+
+        if outputs == "pooled":
+            return pooled
+        sequence = x if positions is None else x[:, 1:]
+        if outputs == "pair":
+            return pooled, layout.unpack(sequence)
+        embedding, *encoded = map(layout.unpack, [*states[:-1], sequence])
+        return BertOutput(pooled, encoded[-1], embedding, encoded, attention if outputs == "attention" else [])
+
+    def pool(self, inputs, **options):
+        """The pooled output alone, [batch, hidden]; arguments as in a call. The last block computes no other token,
+        unless the layout is `packed`."""
+        return self(inputs, outputs="pooled", **options)
+
+    def encode(self, inputs, return_attention=False, positions=None, **options):
+        """Every output, as a `BertOutput`.
+
+        Attention probabilities and chosen positions are those of rows with their padding, whatever the layout.
+
+        Args:
+            inputs, options: as in a call.
+            return_attention: also return the attention probabilities.
+            positions: int32 [batch, n], the tokens whose last output is wanted; the last block computes only those and
+                the pooled one. Not for the layout `packed`.
+        """
+        options |= {} if positions is None else {"positions": positions}
+        return self(inputs, outputs="attention" if return_attention else "all", **options)
+
+    def compute_output_spec(self, inputs, training=False, seed=None, layout=None, outputs="pair", positions=None):
+        batch, length = (inputs["input_word_ids"] if isinstance(inputs, dict) else inputs[0]).shape
+        texts = inputs["pooled_positions"].shape[0] if (layout or self.layout) == "packed" else batch
+        wanted, queries = length, length
+        if positions is not None:
+            wanted = positions.shape[1]
+            queries = wanted and wanted + 1  # with the pooled token
+
+        def spec(*shape):
+            return keras.KerasTensor(shape, self.compute_dtype)
+
+        hidden, rows = self.config.hidden_size, [length] * (len(self.blocks) - 1)
+        pooled, sequence = spec(texts, hidden), spec(batch, wanted, hidden)
+        if outputs in ("pooled", "pair"):
+            return pooled if outputs == "pooled" else (pooled, sequence)
+        encoded = [spec(batch, n, hidden) for n in (*rows, wanted)]
+        attention = [spec(batch, self.config.num_attention_heads, n, length) for n in (*rows, queries)]
+        return BertOutput(pooled, sequence, spec(batch, length, hidden), encoded,
+                          attention if outputs == "attention" else [])
+
+    def _arrange(self, mask, inputs, layout, is_whole, training):
+        """The `Layout` of a call; with `is_whole`, one that keeps the rows of the inputs."""
+        settings = mask, self.config.num_attention_heads, self.config.directionality, self.compute_dtype
+        given = [isinstance(inputs, dict) and name in inputs for name in ("sequence_ids", "pooled_positions")]
+        if any(given) != (layout == "packed") or any(given) != all(given):
+            raise ValueError("layout='packed', and no other, needs inputs with sequence_ids and pooled_positions; got "
+                             f"layout={layout!r} and {', '.join(inputs) if isinstance(inputs, dict) else 'a list'}")
+        if layout == "packed":
+            return PackedLayout(*settings, inputs["sequence_ids"], inputs["pooled_positions"])
+        if layout == "unpadded" and not is_whole:
+            return kernels.UnpaddedLayout(*settings, training)
+        return PaddedLayout(*settings)
 
     def _check_length(self, length):
         if length is not None and length > self.config.max_position_embeddings:
@@ -152,7 +217,7 @@ class BertLayer(ConfiguredLayer):
                              f"({self.config.max_position_embeddings}) long; got {length}")
 
     def dropout_seed(self, inputs, training, seed=None):
-        """The seed of one call: None outside training, else `seed`, the inputs' own, or a fresh one."""
+        """The seed of one call: None outside training, else `seed`, the inputs' own, or a new one."""
         if not training:
             return None
         if seed is None and isinstance(inputs, dict) and "dropout_seed" in inputs:
@@ -160,22 +225,71 @@ class BertLayer(ConfiguredLayer):
             seed = kernels.per_replica(ops.max(inputs["dropout_seed"], axis=0))
         return self.seeds.next() if seed is None else seed
 
+    def _parts(self):
+        return self.embeddings, *self.blocks, self.pooler
+
+    @property
+    def frozen(self):
+        """Names of the frozen parts, as set by the constructor, `freeze`, or a part's own `trainable`."""
+        if self.trainable:  # else all parts are frozen, and these are the ones that stay so
+            self._frozen = tuple(part.name for part in self._parts() if not part.trainable)
+        return self._frozen
+
+    @property
+    def trainable(self):
+        return super().trainable
+
+    @trainable.setter
+    def trainable(self, value):
+        self._set_trainable(bool(value), self.frozen)
+
+    def _set_trainable(self, value, frozen):
+        self._frozen = frozen
+        keras.layers.Layer.trainable.fset(self, value)  # of all parts
+        if value and self.lora_rank:
+            for variable in self.variables:
+                variable.trainable = variable.name.startswith("lora")
+        for part in self._parts():
+            if part.name in frozen:
+                part.trainable = False
+
     def freeze(self, num_blocks):
-        """Keeps the embeddings and the first `num_blocks` blocks as they are in training; 0 freezes nothing."""
+        """Freezes the embeddings and the first `num_blocks` blocks; 0 freezes nothing."""
         if not 0 <= num_blocks <= len(self.blocks):
             raise ValueError(f"the blocks to freeze must be 0 to {len(self.blocks)}; got {num_blocks}")
-        for layer in (self.embeddings, *self.blocks)[:num_blocks and num_blocks + 1]:
-            layer.trainable = False
+        names = first_parts(num_blocks)
+        for part in self._parts():
+            if part.name in names:
+                part.trainable = False
 
     def enable_lora(self, rank):
         """Trains low-rank additions to the query and value projections, and nothing else of the encoder (LoRA: Hu et
-        al., 2021, https://arxiv.org/abs/2106.09685). A `.keras` file holds the sums, as a plain encoder."""
+        al., 2021, https://arxiv.org/abs/2106.09685). A `.keras` file holds the sums of kernels and additions; a
+        reloaded layer, or one made by `rebuild`, starts new additions at zero."""
         for block in self.blocks:
             block.attention.query.enable_lora(rank)
             block.attention.value.enable_lora(rank)
-        for variable in self.variables:
-            variable.trainable = variable.name.startswith("lora")
+        self.lora_rank = rank
+        self._set_trainable(self.trainable, self.frozen)  # Keras ignores `self.trainable = self.trainable`
 
-    def compute_output_shape(self, input_shape):
-        batch, length = (input_shape["input_word_ids"] if isinstance(input_shape, dict) else input_shape[0])[:2]
-        return (batch, self.config.hidden_size), (batch, length, self.config.hidden_size)
+    def rebuild(self, **changes):
+        """A new `BertLayer` with copies of the weights and other arguments: `bert.rebuild(layout="padded")`. Without
+        LoRA (`lora_rank=None`) its additions are added to the kernels."""
+        copy = type(self).from_config(self.get_config() | changes)
+        copy_weights(self, copy)
+        return copy
+
+    def get_config(self):
+        return super().get_config() | {"layout": self.layout, "frozen": list(self.frozen), "lora_rank": self.lora_rank,
+                                       "recompute": self.recompute}
+
+
+def first_parts(num_blocks):
+    """The names of the embeddings and the first blocks, for `frozen`; none for 0."""
+    return ("embeddings", *(f"block_{i}" for i in range(num_blocks))) if num_blocks else ()
+
+
+def _known(name, value, allowed):
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
+    return value

@@ -38,12 +38,10 @@ class MaskedLMHead(ConfiguredLayer):
         self.build()
 
     def build(self, *_):
-        if self.built:
-            return
-        for layer in (self.dense, self.norm):
-            layer.build((None, None, self.config.hidden_size))
-        self.bias = self.add_weight(name="bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False)
-        self.built = True
+        if not self.built:
+            self.bias = self.add_weight(
+                name="bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False)
+        super().build()
 
     def call(self, x, embeddings):
         x = self.norm(self.activate(self.dense(x)))

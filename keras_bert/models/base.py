@@ -3,6 +3,7 @@
 import keras
 
 from keras_bert import kernels
+from keras_bert.layers.base import copy_weights, merge_policies, quantized_dtype
 
 
 class BertTask(keras.Model):
@@ -19,7 +20,7 @@ class BertTask(keras.Model):
     @classmethod
     def from_pretrained(cls, name, **kwargs):
         """The head on the encoder that `keras_bert.convert.load_pretrained` finds under `name`."""
-        from keras_bert.convert import load_pretrained  # a door like that of `BertLayer`
+        from keras_bert.convert import load_pretrained  # convert imports models
 
         return load_pretrained(name, cls, **kwargs)
 
@@ -27,8 +28,13 @@ class BertTask(keras.Model):
         """A dense layer for logits: float32, whatever the encoder computes in. Its kernel is drawn from a whole normal
         distribution, as transformers' heads: those of a truncated one are 12% smaller, and learn slower."""
         return keras.layers.Dense(
-            width, dtype="float32", name=name,
+            width, dtype=self.part_dtype(keras.DTypePolicy("float32")), name=name,
             kernel_initializer=keras.initializers.RandomNormal(stddev=self.bert.config.initializer_range))
+
+    def part_dtype(self, policy):
+        """The dtype policy of a part of the head: `policy`, unless the head is made with one that quantizes it."""
+        is_map = isinstance(self.dtype_policy, keras.dtype_policies.DTypePolicyMap)
+        return merge_policies(policy, self.dtype_policy) if is_map else policy
 
     def build(self, *_):
         for layer in self.layers:
@@ -37,12 +43,20 @@ class BertTask(keras.Model):
         self.built = True
 
     def get_config(self):
-        return super().get_config() | {"bert": keras.saving.serialize_keras_object(self.bert)}
+        quantized = quantized_dtype(self, [layer for layer in self.layers if layer is not self.bert])
+        return super().get_config() | {"bert": keras.saving.serialize_keras_object(self.bert)} | quantized
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        bert = keras.saving.deserialize_keras_object(config.pop("bert"), custom_objects=custom_objects)
-        return cls(bert, **config)
+        bert = keras.saving.deserialize_keras_object(config["bert"], custom_objects=custom_objects)
+        return cls(**config | {"bert": bert})
+
+    def rebuild(self, **changes):
+        """A new model with copies of the weights and an encoder with other arguments, see `BertLayer.rebuild`."""
+        copy = type(self).from_config(self.get_config() | {
+            "bert": keras.saving.serialize_keras_object(self.bert.rebuild(**changes))})
+        copy_weights(self, copy)
+        return copy
 
 
 class DropoutTask(BertTask):

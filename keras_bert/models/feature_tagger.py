@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_bert.layers import standardize_inputs
 from keras_bert.models.base import DropoutTask
-from keras_bert.models.features import CONCATENATED, BertFeatures
+from keras_bert.models.features import CONCATENATED, BertFeatures, frozen
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -13,7 +13,7 @@ class BertFeatureTagger(DropoutTask):
     """Two bidirectional LSTMs, dropout and a dense layer on `BertFeatures` (Devlin et al., 2018, section 5.3).
 
     Args:
-        bert: a `BertLayer`; its variables become not trainable.
+        bert: a `BertLayer`; of one that is trainable the model has a frozen copy.
         num_classes: number of labels.
         features: see `BertFeatures`.
         units: width of an LSTM; two of the default one, one a direction, have the 768 of the paper.
@@ -29,10 +29,10 @@ class BertFeatureTagger(DropoutTask):
     """
 
     def __init__(self, bert, num_classes, features=CONCATENATED, units=384, dropout=0.1, **kwargs):
-        super().__init__(bert, dropout, **kwargs)
+        super().__init__(frozen(bert), dropout, **kwargs)
         self.num_classes = num_classes
         self.units = units
-        self.features = BertFeatures(bert, features, name="features")
+        self.features = BertFeatures(self.bert, features, name="features")
         self.first, self.second = (self._make_lstm(name) for name in ("first", "second"))
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()

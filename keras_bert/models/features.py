@@ -53,12 +53,17 @@ class ScalarMix(keras.layers.Layer):
         return super().get_config() | {"count": self.count}
 
 
+def frozen(bert):
+    """An encoder that does not train: `bert`, or a frozen copy of it."""
+    return bert.rebuild(trainable=False) if bert.trainable_variables else bert
+
+
 @keras.saving.register_keras_serializable("keras_bert")
 class BertFeatures(BertTask):
     """Vectors of tokens for a model that leaves BERT as it is (Devlin et al., 2018, section 5.3, table 7).
 
     Args:
-        bert: a `BertLayer`; its variables become not trainable.
+        bert: a `BertLayer`; of one that is trainable the model has a frozen copy.
         features: `embeddings`, `last`, `second-to-last`, `sum-last-4`, `concat-last-4`, `sum-all`: the output of the
             embeddings, or those of the blocks named; `weighted-all`: the `ScalarMix` of all blocks, which is trainable;
             `layer-N`: the output of block N, counted from 1, or of the embeddings, 0.
@@ -75,7 +80,7 @@ class BertFeatures(BertTask):
     """
 
     def __init__(self, bert, features=CONCATENATED, **kwargs):
-        super().__init__(bert, **kwargs)
+        super().__init__(frozen(bert), **kwargs)
         blocks = bert.config.num_hidden_layers
         table = FEATURES | {f"layer-{n}": (n, operator.itemgetter(n)) for n in range(blocks + 1)}
         if features not in table:
@@ -84,18 +89,16 @@ class BertFeatures(BertTask):
         least, self.combine = table[features]
         if blocks < least:
             raise InputError(f"{features} needs an encoder of at least {least} blocks; this one has {blocks}")
-        for variable in bert.weights:  # what `bert.trainable` says of them would not survive a .keras file
-            variable.trainable = False
         self.features = features
         self.mix = ScalarMix(blocks, dtype="float32", name="mix") if features == LEARNED else None
         self.width = bert.config.hidden_size * (4 if features == CONCATENATED else 1)
         self.build()
 
     def call(self, inputs, training=False):
-        encoded = self.bert.encode(inputs)
+        encoded = self.bert.encode(inputs, training=False)
         # TensorFlow would trace a backward pass through the encoder, too, for no variable.
         outputs = [ops.stop_gradient(ops.cast(output, "float32"))
-                   for output in (encoded["embedding_output"], *encoded["encoder_outputs"])]
+                   for output in (encoded.embedding_output, *encoded.encoder_outputs)]
         return self.combine(outputs) if self.mix is None else self.mix(outputs[1:])
 
     def get_config(self):

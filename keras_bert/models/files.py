@@ -1,5 +1,6 @@
 """Reads the `.keras` files of the heads."""
 
+import json
 import os
 import zipfile
 
@@ -8,8 +9,8 @@ import keras
 from keras_bert.errors import InputError
 
 
-def load_model(folder):
-    """The model in `folder`/model.keras.
+def load_model(folder, **changes):
+    """The model in `folder`/model.keras, its encoder made with other arguments of `BertLayer`, e.g. `layout`.
 
     Raises:
         InputError: there is none, or it is not whole.
@@ -19,4 +20,10 @@ def load_model(folder):
         raise InputError(f"{folder}: a folder that finetune wrote holds model.keras; there is none")
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path}: not a whole .keras file")
-    return keras.saving.load_model(path, compile=False)
+    with zipfile.ZipFile(path) as file:
+        config = json.loads(file.read("config.json"))
+    config.pop("compile_config", None)
+    config["config"]["bert"]["config"] |= changes
+    model = keras.saving.deserialize_keras_object(config)
+    model.load_weights(path)
+    return model

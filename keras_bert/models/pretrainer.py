@@ -1,7 +1,6 @@
 """`BertPretrainer`: masked tokens and next sentences."""
 
 import keras
-from keras import ops
 
 from keras_bert.layers import MaskedLMHead
 from keras_bert.models.base import BertTask
@@ -30,17 +29,16 @@ class BertPretrainer(BertTask):
     def __init__(self, bert, next_sentence=True, mlm_activation=None, mlm_layer_norm_eps=None, **kwargs):
         super().__init__(bert, **kwargs)
         self.mlm = MaskedLMHead(
-            bert.config, mlm_activation, mlm_layer_norm_eps, dtype=bert.dtype_policy, name="mlm")
+            bert.config, mlm_activation, mlm_layer_norm_eps, dtype=self.part_dtype(bert.dtype_policy), name="mlm")
         self.next_sentence = self.make_dense("next_sentence", 2) if next_sentence else None
         self.build()
 
     def call(self, inputs, training=False, seed=None):
         positions = inputs.get("masked_lm_positions") if isinstance(inputs, dict) else None
         outputs = self.bert.encode(inputs, training=training, seed=seed, positions=positions)
-        embeddings = ops.convert_to_tensor(self.bert.embeddings.word_embeddings.embeddings)
-        logits = {"mlm_logits": self.mlm(outputs["sequence_output"], embeddings)}
+        logits = {"mlm_logits": self.mlm(outputs.sequence_output, self.bert.embeddings.word_table())}
         if self.next_sentence is not None:
-            logits["next_sentence_logits"] = self.next_sentence(outputs["pooled_output"])
+            logits["next_sentence_logits"] = self.next_sentence(outputs.pooled_output)
         return logits
 
     def get_config(self):

@@ -49,6 +49,7 @@ class Task:
         columns: names of the texts that an input consists of.
         length: the default of `max_length`.
         dropout: the default dropout rate of what the head gets.
+        unused: names of the encoder's parts that have no effect on the outputs, and are not trained.
         several: whether `answers` takes `top_k`, how many answers to give of each, the best first.
     """
 
@@ -59,6 +60,7 @@ class Task:
     columns: ClassVar[tuple] = ("text",)
     length: ClassVar[int] = 128
     dropout: ClassVar[float] = 0.1
+    unused: ClassVar[tuple] = ()
     several: ClassVar[bool] = False
 
     # What a task defines. `read` and `learn` are class methods, the rest are of an instance.

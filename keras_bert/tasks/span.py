@@ -45,7 +45,7 @@ class Span(Task):
     doc_stride: int = 128
     null_threshold: float | None = None
 
-    name, main, columns, length, several = "span", "f1", ("question", "context"), 384, True
+    name, main, columns, length, several, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
 
     @classmethod
     def read(cls, path, label="label", **_):
@@ -68,7 +68,6 @@ class Span(Task):
             raise InputError(f"{path}: must have an answer to each question, as the training file has")
 
     def head(self, bert, dropout):
-        bert.pooler.trainable = False  # it has no part in it
         return BertSpanLabeler(bert)
 
     def loss(self):

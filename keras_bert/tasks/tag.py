@@ -42,7 +42,7 @@ class Tag(Task):
     labels: list
     features: str | None = None
 
-    name, main = "tag", "f1"
+    name, main, unused = "tag", "f1", ("pooler",)
 
     @classmethod
     def read(cls, path, format=None, label="label", **_):
@@ -68,7 +68,6 @@ class Tag(Task):
     def head(self, bert, dropout):
         if self.features:
             return BertFeatureTagger(bert, len(self.labels), self.features, dropout=dropout)
-        bert.pooler.trainable = False  # it has no part in it
         return BertTokenClassifier(bert, len(self.labels), dropout)
 
     def loss(self):

@@ -17,6 +17,7 @@ from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import PackedBatches
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, written_beside
+from keras_bert.layers import first_parts
 from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
 from keras_bert.training.arguments import check_rules, check_run
@@ -110,7 +111,9 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
     multiple = 16 if compiles() else 1
     train_batches = (PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, task.max_length) if pack
                      else encoded.batched(tokenizer, multiple, whole=bool(devices)))
-    valid_batches = valid_encoded.batched(tokenizer, multiple)
+    valid_batches = (
+        PackedBatches(valid_encoded.rows, tokenizer.pad_id, valid_encoded.targets, task.max_length) if pack
+        else valid_encoded.batched(tokenizer, multiple))
     with _sharing(devices, batch_size, train_batches, valid_batches):
         model = _make_model(source, tokenizer, task, train_batches.steps(batch_size), arguments)
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
@@ -134,7 +137,7 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
     fine_tuned = FineTuned(model, tokenizer, task)
     with written_beside(output_dir, overwrite) as new:
         fine_tuned.save(new)
-        if lora_rank or devices:  # the file holds a plain model: sums, and no devices
+        if lora_rank or devices or pack:  # the file holds a plain model: sums, no devices, a text a row
             fine_tuned = FineTuned.load(new)
         fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, {
             "command": _command(arguments), **run, "train_examples": len(examples),
@@ -166,12 +169,11 @@ def _sharing(devices, batch_size, *batches):
 def _make_model(source, tokenizer, task, steps, arguments):
     """The model, compiled, its optimizer built."""
     keras.utils.set_random_seed(arguments["seed"])
-    bert = load_pretrained(source, dtype=arguments["dtype"])
-    _check_fit(source.path, bert.config, tokenizer, task, arguments["freeze_blocks"])
-    if arguments["lora_rank"]:
-        bert.enable_lora(arguments["lora_rank"])
-    bert.freeze(arguments["freeze_blocks"])
-    bert.unpadded = not compiles()
+    _check_fit(source.path, source.config, tokenizer, task, arguments["freeze_blocks"])
+    frozen = [*first_parts(arguments["freeze_blocks"]), *task.unused]
+    layout = "packed" if arguments["pack"] else "padded" if compiles() else "unpadded"
+    bert = load_pretrained(source, dtype=arguments["dtype"], layout=layout, frozen=frozen,
+                           lora_rank=arguments["lora_rank"], trainable=not arguments["features"])
     model = task.head(bert, task.dropout if arguments["dropout"] is None else arguments["dropout"])
     optimizer = make_optimizer(model, arguments["learning_rate"], steps * arguments["epochs"],
                                arguments["warmup_ratio"], arguments["weight_decay"])

@@ -26,12 +26,9 @@ class FineTuned:
     tokenizer: BertTokenizer
     task: Task
 
-    def __post_init__(self):
-        self.model.bert.unpadded = not compiles()
-
     def save(self, folder):
-        """Writes the files into a folder that exists."""
-        self.model.save(os.path.join(folder, "model.keras"))
+        """Writes the files into a folder that exists; the model as one that runs anywhere, with LoRA's sums."""
+        self.model.rebuild(layout="padded", lora_rank=None).save(os.path.join(folder, "model.keras"))
         self.model.bert.config.to_json(os.path.join(folder, "bert_config.json"))
         save_vocabulary(self.tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
         self.tokenizer.save_settings(folder)
@@ -51,7 +48,7 @@ class FineTuned:
         Raises:
             InputError: it is not one.
         """
-        model = load_model(folder)
+        model = load_model(folder, layout="padded" if compiles() else "unpadded")
         settings = read_json(os.path.join(folder, "settings.json"))
         if os.path.exists(path := os.path.join(folder, "labels.json")):
             settings["labels"] = read_json(path)

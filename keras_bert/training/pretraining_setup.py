@@ -54,12 +54,11 @@ class Setup:
     def make(self):
         """The model and its optimizer, built."""
         keras.utils.set_random_seed(self.arguments["seed"])
-        dtype = self.arguments["dtype"]
+        modes = {name: self.arguments[name] for name in ("dtype", "recompute")}
         if self._source:
-            model = load_pretrained(self._source, BertPretrainer, next_sentence=self.next_sentence, dtype=dtype)
+            model = load_pretrained(self._source, BertPretrainer, next_sentence=self.next_sentence, **modes)
         else:
-            model = BertPretrainer(BertLayer(self.config, dtype=dtype), self.next_sentence)
-        model.bert.recompute = self.arguments["recompute"]
+            model = BertPretrainer(BertLayer(self.config, **modes), self.next_sentence)
         return model, make_pretraining_optimizer(
             model, self.arguments["optimizer"], self._schedule(), self.arguments["weight_decay"],
             self.arguments["clip_norm"])

@@ -1,0 +1,299 @@
+"""How an encoder runs and what of it trains: declared by its arguments, and the same after every way to copy it."""
+
+import json
+import subprocess
+import sys
+import warnings
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from keras.src.testing import TestCase
+
+from keras_bert import kernels
+from keras_bert.layers import BertLayer, MaskedLMHead
+from keras_bert.models import BertClassifier, BertFeatures, BertPretrainer, load_model
+
+from conftest import TINY, random_inputs, randomize, write_huggingface
+
+INPUTS = random_inputs(3, 7)
+INPUTS["input_mask"][1, 4:] = 0
+LABELS = np.array([2, 0, 1])
+ALL = 5 + 2 * 16 + 2  # variables of the encoder: embeddings, two blocks, pooler
+
+on_tensorflow = pytest.mark.skipif(kernels.BACKEND == "jax", reason="layout='unpadded' runs on TensorFlow alone")
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def tensors():
+    return {name: keras.Input((None,), dtype="int32", name=name) for name in INPUTS}
+
+
+def head(bert):
+    return BertClassifier(bert, 3)
+
+
+def functional(bert):
+    inputs = tensors()
+    return keras.Model(inputs, keras.layers.Dense(3)(bert(inputs)[0]))
+
+
+def reload(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    return keras.saving.load_model(tmp_path / "model.keras")
+
+
+def by_config(model, tmp_path):
+    return type(model).from_config(model.get_config())
+
+
+def clone(model, tmp_path):
+    return keras.models.clone_model(model)
+
+
+# How a mode is set, and how many variables of the encoder then train.
+def make_frozen(bert):
+    bert.trainable = False
+
+
+def make_partly_frozen(bert):
+    bert.freeze(1)
+
+
+def make_lora(bert):
+    bert.enable_lora(2)
+
+
+def make_lora_in_the_last_block(bert):
+    bert.freeze(1)
+    bert.enable_lora(2)
+
+
+def make_poolerless(bert):
+    bert.pooler.trainable = False
+
+
+@pytest.mark.parametrize("make,copy", [
+    (head, reload), (head, by_config), (functional, reload), (functional, by_config), (functional, clone)])
+@pytest.mark.parametrize("change,count", [
+    (make_frozen, 0), (make_partly_frozen, 18), (make_lora, 8), (make_lora_in_the_last_block, 4),
+    (make_poolerless, ALL - 2)])
+def test_what_is_frozen_stays_frozen(change, count, make, copy, tmp_path):
+    bert = BertLayer(TINY)
+    change(bert)
+    model = make(bert)
+    again = copy(model, tmp_path)
+    assert len(model.trainable_variables) == len(again.trainable_variables) == count + 2
+
+
+@pytest.mark.parametrize("arguments,count", [
+    ({"trainable": False}, 0), ({"frozen": ["embeddings", "block_0"]}, 18), ({"lora_rank": 2}, 8),
+    ({"trainable": False, "lora_rank": 2}, 0), ({}, ALL)])
+def test_arguments_hold_at_once_and_under_a_head(arguments, count):
+    bert = BertLayer(TINY, **arguments)
+    assert len(bert.trainable_variables) == count
+    assert len(head(bert).trainable_variables) == count + 2
+
+
+@pytest.mark.parametrize("change,count", [(make_partly_frozen, 18), (make_lora_in_the_last_block, 4), (make_lora, 8)])
+def test_a_thawed_encoder_trains_what_it_trained_before(change, count):
+    bert = BertLayer(TINY)
+    change(bert)
+    model = head(bert)
+    model.trainable = False
+    assert not model.trainable_variables and bert.get_config()["trainable"] is False
+    model.trainable = True
+    assert len(bert.trainable_variables) == count
+
+
+def test_a_head_trains_what_is_left_after_a_reload(tmp_path):
+    """Also with LoRA, both of whose factors Keras sets to zero."""
+    for arguments in ({"frozen": ["embeddings", "block_0", "block_1"]}, {"lora_rank": 2}):
+        model = reload(head(randomize(BertLayer(TINY, **arguments))), tmp_path)
+        model.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        before = {weight.path: numpy(weight) for weight in model.weights}
+        trained = {weight.path for weight in model.trainable_weights}
+        model.fit(INPUTS, LABELS, epochs=2, verbose=0)
+        assert {path for path, value in before.items() if (value != numpy(weight_at(model, path))).any()} == trained
+
+
+def weight_at(model, path):
+    return next(weight for weight in model.weights if weight.path == path)
+
+
+def test_the_config_has_every_argument():
+    arguments = {"layout": "packed", "frozen": ["block_1", "pooler"], "lora_rank": 3, "recompute": True,
+                 "trainable": False, "name": "encoder"}
+    config = BertLayer(TINY, **arguments).get_config()
+    assert {name: config[name] for name in arguments} == arguments
+    assert BertLayer.from_config(config).get_config() == json.loads(json.dumps(config)) == config
+
+
+@pytest.mark.parametrize("arguments,message", [
+    ({"layout": "ragged"}, "layout must be one of padded, packed, unpadded; got 'ragged'"),
+    ({"frozen": ["block_2"]}, "frozen must be one of embeddings, block_0, block_1, pooler; got 'block_2'")])
+def test_impossible_arguments(arguments, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        BertLayer(TINY, **arguments)
+
+
+def test_inputs_that_the_layout_does_not_read():
+    packed = INPUTS | {"sequence_ids": INPUTS["input_mask"], "pooled_positions": np.arange(3, dtype="int32") * 7}
+    needs = "layout='packed', and no other, needs inputs with sequence_ids and pooled_positions; got layout="
+    bert = BertLayer(TINY)
+    with pytest.raises(ValueError, match=f"{needs}'padded' and input_word_ids, .*, pooled_positions"):
+        bert(packed)
+    with pytest.raises(ValueError, match=f"{needs}'packed' and a list"):
+        bert(list(INPUTS.values()), layout="packed")
+    with pytest.raises(ValueError, match="outputs must be one of pair, pooled, all, attention; got 'both'"):
+        bert(INPUTS, outputs="both")
+
+
+@on_tensorflow
+def test_xla_is_not_asked_for_without_padding():
+    model = head(BertLayer(TINY, layout="unpadded"))
+    assert not model.bert.supports_jit and BertLayer(TINY).supports_jit
+    with pytest.warns(UserWarning, match="`jit_compile=True`"):
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
+    assert np.isfinite(model.fit(INPUTS, LABELS, verbose=0).history["loss"]).all()
+
+
+@on_tensorflow
+def test_attention_has_the_rows_of_the_inputs_on_a_model_without_padding(bert):
+    unpadded = bert.rebuild(layout="unpadded")
+    for got, wanted in zip(unpadded.encode(INPUTS, return_attention=True).attention_probabilities,
+                           bert.encode(INPUTS, return_attention=True).attention_probabilities, strict=True):
+        assert got.shape == (3, 4, 7, 7)
+        np.testing.assert_array_equal(numpy(got), numpy(wanted))
+
+
+def test_states_of_each_block_in_a_functional_model(bert, tmp_path):
+    inputs = tensors()
+    outputs = bert.encode(inputs)
+    model = keras.Model(inputs, [*outputs.encoder_outputs, bert.pool(inputs), outputs.embedding_output])
+    again = reload(model, tmp_path)
+    encoded = bert.encode(INPUTS)
+    wanted = [*encoded.encoder_outputs, encoded.pooled_output, encoded.embedding_output]
+    for got, reloaded, value in zip(model(INPUTS), again(INPUTS), wanted, strict=True):
+        np.testing.assert_allclose(numpy(got), numpy(value), atol=2e-6)
+        np.testing.assert_array_equal(numpy(reloaded), numpy(got))
+
+
+def test_functional_training_drops_out(bert):
+    """The states that `encode` gives are those of training, if the model trains."""
+    inputs = tensors()
+    model = keras.Model(inputs, bert.encode(inputs).encoder_outputs[0])
+    first, second = (numpy(model(INPUTS, training=True)) for _ in range(2))
+    assert np.abs(first - second).max() > 1e-3
+
+
+@pytest.mark.parametrize("make", [head, functional, lambda bert: BertPretrainer(bert)], ids=["head", "model", "mlm"])
+def test_a_quantized_model_reloads(make, bert, tmp_path):
+    model = make(bert)
+    before = keras.tree.flatten(model(INPUTS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # norms cannot be quantized
+        model.quantize("int8")
+    again = reload(model, tmp_path)
+    assert again.get_config() == model.get_config()
+    for got, wanted, plain in zip(*(keras.tree.flatten(each(INPUTS)) for each in (again, model)), before, strict=True):
+        np.testing.assert_array_equal(numpy(got), numpy(wanted))
+        assert 0 < np.abs(numpy(got) - numpy(plain)).max() < 0.2  # 8 bits, of logits up to 2
+
+
+def test_from_config_leaves_the_config_as_it_is():
+    config = head(BertLayer(TINY)).get_config()
+    kept = json.dumps(config)
+    for _ in range(2):
+        assert len(BertClassifier.from_config(config).weights) == ALL + 2
+    assert json.dumps(config) == kept
+
+
+@pytest.mark.parametrize("make", [BertLayer.rebuild, lambda bert, **modes: head(bert).rebuild(**modes).bert])
+def test_rebuild_changes_the_arguments_and_keeps_the_weights(make, bert):
+    copy = make(bert, layout="packed", recompute=True, frozen=["pooler"])
+    assert (copy.layout, copy.recompute, copy.frozen) == ("packed", True, ("pooler",))
+    assert (bert.layout, bert.recompute, bert.frozen) == ("padded", False, ())
+    for ours, theirs in zip(copy.weights, bert.weights, strict=True):
+        assert ours is not theirs
+        np.testing.assert_array_equal(numpy(ours), numpy(theirs))
+
+
+def test_features_leave_the_encoder_as_it_is(bert):
+    model = BertFeatures(bert, "last")
+    assert len(bert.trainable_variables) == ALL and not model.trainable_variables
+    assert BertFeatures(model.bert, "last").bert is model.bert
+
+
+def test_files_of_version_0_1(bert, tmp_path):
+    """Their encoders have no other arguments than these four."""
+    model = randomize(head(bert))
+    model.save(tmp_path / "new.keras")
+    with zipfile.ZipFile(tmp_path / "new.keras") as new, zipfile.ZipFile(tmp_path / "model.keras", "w") as old:
+        for name in new.namelist():
+            content = new.read(name)
+            if name == "config.json":
+                config = json.loads(content)
+                encoder = config["config"]["bert"]["config"]
+                config["config"]["bert"]["config"] = {
+                    key: encoder[key] for key in ("name", "trainable", "dtype", "config")}
+                content = json.dumps(config)
+            old.writestr(name, content)
+    for again in (keras.saving.load_model(tmp_path / "model.keras"), load_model(tmp_path, layout="packed")):
+        padded = again.rebuild(layout="padded")
+        np.testing.assert_array_equal(numpy(padded(INPUTS)), numpy(model(INPUTS)))
+    assert again.bert.layout == "packed"
+
+
+def test_pretrained_weights_under_lora(bert, tmp_path):
+    folder = write_huggingface(tmp_path / "bert", bert)
+    for model in (BertLayer.from_pretrained(folder, lora_rank=2, frozen=["embeddings", "block_0"]),
+                  BertFeatures.from_pretrained(folder, features="last", lora_rank=2).bert):
+        assert model.lora_rank == 2
+        np.testing.assert_array_equal(numpy(model(INPUTS)[1]), numpy(bert(INPUTS)[1]))
+
+
+IN_ANOTHER_PROCESS = """
+import sys
+import keras, numpy as np
+import keras_bert.models
+model = keras.saving.load_model(sys.argv[1])
+inputs = dict(np.load(sys.argv[2]))
+print(len(model.trainable_variables), model.bert.layout, model.bert.supports_jit)
+np.save(sys.argv[3], keras.ops.convert_to_numpy(model(inputs)))
+"""
+
+
+@on_tensorflow
+@pytest.mark.slow
+def test_another_process_reads_the_modes(tmp_path):
+    model = randomize(head(BertLayer(TINY, layout="unpadded", frozen=["embeddings"], lora_rank=2)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # norms cannot be quantized
+        model.quantize("int8", filters="classifier")
+    model.save(tmp_path / "model.keras")
+    np.savez(tmp_path / "inputs.npz", **INPUTS)
+    paths = [tmp_path / name for name in ("model.keras", "inputs.npz", "outputs.npy")]
+    run = subprocess.run([sys.executable, "-c", IN_ANOTHER_PROCESS, *paths], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert run.stdout.split() == [str(len(model.trainable_variables)), "unpadded", "False"]
+    np.testing.assert_allclose(np.load(paths[2]), numpy(model(INPUTS)), atol=1e-6)
+
+
+class TestAsKerasTestsItsOwn(TestCase):
+    """Keras's own checklist: config, build, symbolic and eager calls, a training step, mixed precision."""
+
+    def test_bert_layer(self):
+        for layout in ("padded", "unpadded") if kernels.BACKEND == "tensorflow" else ("padded",):
+            self.run_layer_test(
+                BertLayer, {"config": TINY, "layout": layout}, input_shape=[(2, 5)] * 3, input_dtype=["int32"] * 3,
+                expected_output_shape=((2, 16), (2, 5, 16)), expected_num_trainable_weights=ALL,
+                expected_num_non_trainable_weights=0, supports_masking=False)
+
+    def test_masked_lm_head(self):
+        self.run_class_serialization_test(MaskedLMHead(TINY, "relu", 1e-5))
