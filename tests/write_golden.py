@@ -2,8 +2,9 @@
 
     python tests/write_golden.py tests/data/golden/0.1
 
-The files of version 0.1 are from commit 1117940, with TensorFlow 2.20. For a later version, adapt the calls below to
-its API, write a new folder, and leave those of the earlier versions as they are.
+The files of version 0.1 are from a checkout of commit 1117940 on PYTHONPATH, with keras_bert/export linked to export,
+and TensorFlow 2.20. For a later version, adapt the calls below to its API, write a new folder, and leave those of the
+earlier versions as they are.
 
     VERSION/versions.json          what wrote the folder
     VERSION/KIND/NAME.tar.xz       an artifact
