@@ -108,6 +108,7 @@ def folder_instead(name):
     write("pretrained/model.safetensors", b""), config(num_hidden_layers=3), config(hidden_size=20),
     config(model_type="roberta"), config(vocab_size=61),
 ])
+@pytest.mark.filterwarnings("ignore:.*the vocabulary cannot spell:keras_bert.errors.InputWarning")
 def test_bad_input_is_one_line_and_leaves_nothing(run, intents, pretrained, tmp_path, damage):
     damaged = damage(tmp_path)
     name, *more = damaged if isinstance(damaged, tuple) else (damaged,)

@@ -67,7 +67,7 @@ def read(path, pooling):
 def test_vectors_are_those_of_each_text_alone_in_order(extract, deep_bert, tmp_path, suffix, pooling, pool):
     status, output, messages = extract(f"--pooling={pooling}", output=f"new/out{suffix}")
     pieces = [["[CLS]", *TOKENIZER.tokenize(text), "[SEP]"] for text in TEXTS]
-    assert (status, messages) == (0, [])
+    assert status == 0 and all(line.endswith(" of 15 texts") for line in messages)  # progress, on slow machines
     assert output == [f"{tmp_path}/new/out{suffix}: 15 texts, {sum(map(len, pieces))} tokens"]
     assert os.listdir(tmp_path / "new") == [f"out{suffix}"]
     found = read(tmp_path / "new" / f"out{suffix}", pooling)
