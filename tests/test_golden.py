@@ -169,7 +169,7 @@ def test_unfinished_runs_continue(unpacked, artifact, monkeypatch, capsys):
     try:
         model = RUNS[name](**inputs["arguments"])
     except InputError as error:
-        assert re.fullmatch(rf".*\bversion\b.*\b{re.escape(version)}\b.*", str(error))
+        assert re.fullmatch(rf".*\bkeras-bert-hub {re.escape(version)}\b.*\bversion\b.*", str(error))
         return
     assert re.search(r"from step [1-9]", capsys.readouterr().err)
     metrics = json.loads(pathlib.Path(inputs["arguments"]["output_dir"], "metrics.json").read_text())

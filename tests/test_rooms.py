@@ -80,8 +80,3 @@ def test_arrows(name, room, path):
 
 def test_every_room_is_known():
     assert {room for _, room, _ in sources()} <= MAY_IMPORT.keys()
-
-
-@pytest.mark.parametrize("path", sorted(ROOT.glob("[ke]*/**/*.py")), ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_can_be_read_in_one_sitting(path):
-    assert len(path.read_text().splitlines()) <= 250
