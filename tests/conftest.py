@@ -47,12 +47,6 @@ class Peer:
 PEERS_LEFT_OUT = pytest.StashKey[int]()
 
 
-def pytest_itemcollected(item):
-    """Keeps the tests of a module on one worker: they share its fixtures."""
-    if not item.get_closest_marker("xdist_group"):
-        item.add_marker(pytest.mark.xdist_group(item.path.name))
-
-
 def pytest_collection_modifyitems(config, items):
     """Deselects tests marked for another Keras backend."""
     import keras  # not above: keras_bert comes before TensorFlow, see keras_bert.startup

@@ -15,8 +15,6 @@ from keras_bert.export import export_encoder
 
 from conftest import TINY, TINY_VOCABULARY, random_inputs
 
-pytestmark = pytest.mark.xdist_group("exports")  # they share `exported`
-
 NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 

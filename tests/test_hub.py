@@ -19,8 +19,6 @@ from keras_bert.hub import HubLayer
 
 from conftest import TINY_VOCABULARY, random_inputs
 
-pytestmark = pytest.mark.xdist_group("exports")  # they share `exported`
-
 HERE = pathlib.Path(__file__).parent
 
 

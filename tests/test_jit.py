@@ -15,8 +15,6 @@ from keras_bert.hub import HubLayer
 
 from conftest import random_inputs
 
-pytestmark = pytest.mark.xdist_group("exports")  # they share `exported`
-
 
 @pytest.fixture(scope="module")
 def exports(exported):

@@ -14,8 +14,6 @@ from keras_bert.export.verify import verify
 
 from conftest import TINY_VOCABULARY
 
-pytestmark = pytest.mark.xdist_group("exports")  # they share `exported`
-
 WITHOUT_TRAINING = [(1, PASSED), (1, PASSED), (2, PASSED), (3, PASSED), (5, NOT_APPLICABLE), (6, NOT_APPLICABLE),
                     (7, PASSED), (8, PASSED), (9, PASSED), (10, PASSED), (11, NOT_APPLICABLE)]
 COMPLETE = [(line, PASSED if line in (5, 6) else status) for line, status in WITHOUT_TRAINING]
