@@ -291,8 +291,8 @@ class TestAsKerasTestsItsOwn(TestCase):
     def test_bert_layer(self):
         for layout in ("padded", "unpadded") if kernels.BACKEND == "tensorflow" else ("padded",):
             self.run_layer_test(
-                BertLayer, {"config": TINY, "layout": layout}, input_shape=[(2, 5)] * 3, input_dtype=["int32"] * 3,
-                expected_output_shape=((2, 16), (2, 5, 16)), expected_num_trainable_weights=ALL,
+                BertLayer, {"config": TINY, "layout": layout}, input_data=[*INPUTS.values()],
+                expected_output_shape=((3, 16), (3, 7, 16)), expected_num_trainable_weights=ALL,
                 expected_num_non_trainable_weights=0, supports_masking=False)
 
     def test_masked_lm_head(self):

@@ -5,6 +5,7 @@ import re
 
 import keras
 from keras import ops
+from keras.dtype_policies import DTypePolicyMap
 
 from keras_bert.config import BertConfig
 
@@ -79,15 +80,18 @@ def quantized_dtype(owner, layers):
     """
     policies = {}
     for layer in itertools.chain.from_iterable(layer._flatten_layers() for layer in layers):
-        if layer.quantization_mode:  # the pattern leaves out the owner's name, which may be another next time
-            policies[f"(.*/)?{re.escape(layer.path.removeprefix(f'{owner.path}/'))}"] = layer.dtype_policy
+        if layer.quantization_mode:
+            # The pattern leaves out the owner's name, which may be another next time.
+            pattern = f"(.*/)?{re.escape(layer.path.removeprefix(f'{owner.path}/'))}"
+            policy = layer.dtype_policy
+            policies[pattern] = policy[layer.path] if isinstance(policy, DTypePolicyMap) else policy
     return {"dtype": keras.dtype_policies.serialize(merge_policies(owner.dtype_policy, policies))} if policies else {}
 
 
 def merge_policies(default, policies):
     """A `DTypePolicyMap` of the policies in a dict or another map; `default` for all other layers."""
     default = getattr(default, "default_policy", default)
-    return keras.dtype_policies.DTypePolicyMap(default.name, dict(policies))
+    return DTypePolicyMap(default.name, dict(policies))
 
 
 def copy_weights(source, target):

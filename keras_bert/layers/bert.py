@@ -198,6 +198,11 @@ class BertLayer(ConfiguredLayer):
         return BertOutput(pooled, sequence, spec(batch, length, hidden), encoded,
                           attention if outputs == "attention" else [])
 
+    @property
+    def output(self):
+        """The symbolic outputs of the call with the most of them, by whose number Keras checks the graphs of models."""
+        return max((node.output_tensors for node in self._inbound_nodes), key=len, default=None) or super().output
+
     def _arrange(self, mask, inputs, layout, is_whole, training):
         """The `Layout` of a call; with `is_whole`, one that keeps the rows of the inputs."""
         settings = mask, self.config.num_attention_heads, self.config.directionality, self.compute_dtype
