@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.files import written_beside
+from keras_bert.layers import BertLayer
 from keras_bert.text import save_vocabulary
 
 DTYPES = ("float32", "bfloat16")
@@ -35,6 +36,28 @@ def check_dtype(dtype):
 def variable_name(variable, part="bert"):
     """A variable's path below its layer, which is called `part`: `bert/block_0/attention/query/kernel`."""
     return f"{part}/{variable.path.split('/', 1)[1]}"
+
+
+def plain_copy(model, dtype):
+    """A new model like this one, without LoRA and with an encoder of that dtype. Its weights are initial values."""
+    is_encoder = isinstance(model, BertLayer)
+    bert = BertLayer((model if is_encoder else model.bert).config, dtype=dtype)
+    if is_encoder:
+        return bert
+    return type(model).from_config(model.get_config() | {"bert": keras.saving.serialize_keras_object(bert)})
+
+
+def without_lora(model):
+    """The model itself, or if it has LoRA a copy whose kernels are the sums of the model's and their low-rank
+    additions. Keras computes these sums when it saves weights."""
+    if not any(variable.name.startswith("lora") for variable in model.weights):
+        return model
+    plain = plain_copy(model, getattr(model, "bert", model).dtype_policy)
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "sums.weights.h5")
+        keras.saving.save_weights(model, file)
+        keras.saving.load_weights(plain, file)
+    return plain
 
 
 def save(module, path, signatures, tokenizer, assets, overwrite):

@@ -1,11 +1,12 @@
 """Weights from elsewhere and to elsewhere."""
 
+import inspect
 import warnings
 
 from keras_bert.convert.conversion import FORMATS, convert, open_source
 from keras_bert.convert.kinds import ENCODER, KINDS
 from keras_bert.convert.source import Source
-from keras_bert.errors import InputWarning
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
 
 __all__ = ["FORMATS", "convert", "load_pretrained", "open_source"]
@@ -21,7 +22,7 @@ def load_pretrained(name, model=BertLayer, config=None, **kwargs):
         **kwargs: `dtype`, for the `BertLayer`, and arguments of the head's class.
 
     Raises:
-        InputError: see `open_source` and `Source.take`.
+        InputError: see `open_source` and `Source.take`; or the head needs `num_classes`, which nothing says.
     """
     source = name if isinstance(name, Source) else open_source(name, config)
     if model is BertLayer:
@@ -33,7 +34,11 @@ def load_pretrained(name, model=BertLayer, config=None, **kwargs):
     if kwargs.get("num_classes", source.options.get("num_classes")) != source.options.get("num_classes"):
         kind = ENCODER
     weights = source.take(kind)[0]
-    head = model(BertLayer(weights.config, **dtype), **weights.options | kwargs)
+    options = weights.options | kwargs
+    if "num_classes" in inspect.signature(model).parameters and "num_classes" not in options:
+        raise InputError(f"{source.path}: these weights have no classification head; pass num_classes=…, the number of "
+                         f"classes, for {model.__name__} to add one")
+    head = model(BertLayer(weights.config, **dtype), **options)
     weights.assign(head)
     if len(weights.read) < len(head.weights):
         warnings.warn(f"{source.path}: holds no such head as {model.__name__}'s: it starts from random values",
