@@ -21,7 +21,7 @@ import tensorflow as tf
 from keras_bert.files import check_free
 from keras_bert.layers import BertLayer, MaskedLMHead, standardize_inputs
 
-from .writing import check_dtype, needs_tensorflow, save, variable_name
+from .writing import check_dtype, needs_tensorflow, save, variable_name, without_lora
 
 
 class _Reusable(tf.Module):
@@ -49,6 +49,29 @@ class _Reusable(tf.Module):
         self.regularization_losses = []
 
 
+class _ProgramSeed(tf.saved_model.experimental.TrackableResource):
+    """A number that each program draws when it loads the SavedModel, and that is 0 under op determinism."""
+
+    def _create_resource(self):
+        return tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name="program_seed")
+
+    def _initialize(self):
+        # Under op determinism the clock raises an error, as unseeded random operations do. Nothing in a graph can catch
+        # an error but a dataset, which is empty then.
+        clock = tf.data.Dataset.from_tensors(0).map(_microseconds).ignore_errors(log_warning=False)
+        number = clock.reduce(tf.constant(0, tf.int64), tf.add)
+        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=number)
+
+    def read(self):
+        """The number, int32."""
+        number = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=tf.int64)
+        return tf.cast(number % tf.int32.max, tf.int32)
+
+
+def _microseconds(_):
+    return tf.cast(tf.timestamp() * 1e6, tf.int64)
+
+
 class EncoderModule(_Reusable):
     """The root object.
 
@@ -63,6 +86,7 @@ class EncoderModule(_Reusable):
         super().__init__("bert", bert.weights, dtype)
         twin = bert if bert.dtype_policy.name == dtype else BertLayer(bert.config, dtype=dtype)
         self._encode = tf.function(_stateless_encode(twin, self.variables), jit_compile=jit_compile)
+        self._program_seed = _ProgramSeed()
         self._unpadded = not jit_compile  # of the signature; a consumer's XLA may compile the root's calls
         if model is not bert:
             self.mlm = MaskedLMModule(model, self, dtype)
@@ -76,10 +100,18 @@ class EncoderModule(_Reusable):
 
     def encode(self, inputs, training):
         """Every output of the encoder."""
-        # The op draws afresh after each load: tf.random.uniform would bake a global seed in. It stands outside the
-        # compiled function, whose own random numbers follow from this seed.
-        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max) if training else None
-        return self._encode(*standardize_inputs(inputs), seed, False)
+        inputs = standardize_inputs(inputs)
+        # Outside the compiled function, whose own random numbers follow from this seed.
+        return self._encode(*inputs, self._seed(inputs[0]) if training else None, False)
+
+    def _seed(self, word_ids):
+        """The dropout seed of one call, int32 [2]. It differs from call to call by an operation with a state, from program
+        to program by `_ProgramSeed`, and from one replica of a batch to another by the tokens."""
+        # With a seed of its own, the operation needs none of the exporting program, and runs under op determinism.
+        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max, seed=1, seed2=1)
+        places = tf.range(tf.size(word_ids))
+        seed = tf.random.fold_in(seed, tf.reduce_sum(tf.reshape(word_ids, [-1]) * places))
+        return tf.random.fold_in(seed, self._program_seed.read())
 
     @tf.function
     def serve(self, input_word_ids, input_mask, input_type_ids):
@@ -135,7 +167,7 @@ def export_encoder(model, path, tokenizer, *, dtype="float32", jit_compile=False
     """Writes a Hub-style SavedModel of an encoder; it stands at `path` whole or not at all.
 
     Args:
-        model, dtype, jit_compile: see `EncoderModule`.
+        model, dtype, jit_compile: see `EncoderModule`. Of LoRA the sums are exported, as of a plain encoder.
         path: folder to write.
         tokenizer: the `BertTokenizer` of the encoder; its vocabulary and casing go along.
         overwrite: whether to replace what stands at `path`.
@@ -146,7 +178,7 @@ def export_encoder(model, path, tokenizer, *, dtype="float32", jit_compile=False
     needs_tensorflow()
     check_dtype(dtype)
     check_free(path, overwrite)
-    module = EncoderModule(model, dtype, jit_compile)
+    module = EncoderModule(without_lora(model), dtype, jit_compile)
     config = (model if isinstance(model, BertLayer) else model.bert).config
     assets = {"bert_config": ("bert_config.json", config.to_json)}
     save(module, path, {"serving_default": _trace(module)}, tokenizer, assets, overwrite)
