@@ -105,12 +105,15 @@ class EncoderModule(_Reusable):
         return self._encode(*inputs, self._seed(inputs[0]) if training else None, False)
 
     def _seed(self, word_ids):
-        """The dropout seed of one call, int32 [2]. It differs from call to call by an operation with a state, from program
-        to program by `_ProgramSeed`, and from one replica of a batch to another by the tokens."""
-        # With a seed of its own, the operation needs none of the exporting program, and runs under op determinism.
+        """The dropout seed of one call, int32 [2].
+
+        It differs between calls, as the random operation has a state, between programs, and between devices that share
+        a batch, as these have the same state but other tokens.
+        """
+        # An operation with a seed of its own ignores that of the exporting program, and runs under op determinism.
         seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max, seed=1, seed2=1)
-        places = tf.range(tf.size(word_ids))
-        seed = tf.random.fold_in(seed, tf.reduce_sum(tf.reshape(word_ids, [-1]) * places))
+        positions = tf.range(tf.size(word_ids))
+        seed = tf.random.fold_in(seed, tf.reduce_sum(tf.reshape(word_ids, [-1]) * positions))
         return tf.random.fold_in(seed, self._program_seed.read())
 
     @tf.function

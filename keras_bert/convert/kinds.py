@@ -96,8 +96,8 @@ def shapes(config, kind=ENCODER, num_classes=None):
 
 
 def initial(name, shape, config):
-    """What a weight holds that no source has: scales 1, shifts and biases 0, the rest normal, cut at two deviations, and
-    drawn from a seed of its name, so that each weight has values of its own, the same each time."""
+    """What a weight holds that no source has: scales 1, shifts and biases 0, the rest normal, cut at two deviations.
+    They are drawn from a seed of the name, so that each weight has values of its own, the same each time."""
     if len(shape) == 1:
         return np.full(shape, float(name.endswith("gamma")), np.float32)
     rng = np.random.default_rng(list(name.encode()))
