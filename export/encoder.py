@@ -23,7 +23,7 @@ import tensorflow as tf
 from keras_bert.files import check_free
 from keras_bert.layers import BertLayer, MaskedLMHead, standardize_inputs
 
-from .writing import check_dtype, needs_tensorflow, save, variable_name
+from .writing import check_dtype, exportable, needs_tensorflow, save, variable_name
 
 
 class _Reusable(tf.Module):
@@ -51,6 +51,29 @@ class _Reusable(tf.Module):
         self.regularization_losses = []
 
 
+class _ProgramSeed(tf.saved_model.experimental.TrackableResource):
+    """A number that each program draws when it loads the SavedModel, and that is 0 under op determinism."""
+
+    def _create_resource(self):
+        return tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name="program_seed")
+
+    def _initialize(self):
+        # Under op determinism the clock raises an error, as unseeded random operations do. Nothing in a graph can catch
+        # an error but a dataset, which is empty then.
+        clock = tf.data.Dataset.from_tensors(0).map(_microseconds).ignore_errors(log_warning=False)
+        number = clock.reduce(tf.constant(0, tf.int64), tf.add)
+        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=number)
+
+    def read(self):
+        """The number, int32."""
+        number = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=tf.int64)
+        return tf.cast(number % tf.int32.max, tf.int32)
+
+
+def _microseconds(_):
+    return tf.cast(tf.timestamp() * 1e6, tf.int64)
+
+
 class EncoderModule(_Reusable):
     """The root object.
 
@@ -73,6 +96,7 @@ class EncoderModule(_Reusable):
         # The signature leaves padding out of the work; the root cannot, as a consumer's XLA may compile its calls.
         self._serve = self._predict if jit_compile else functools.partial(
             encode.get_concrete_function(*tokens, None, True))
+        self._program_seed = _ProgramSeed()
         if model is not bert:
             self.mlm = MaskedLMModule(model, self, dtype)
 
@@ -88,10 +112,20 @@ class EncoderModule(_Reusable):
         inputs = standardize_inputs(inputs)
         if not training:
             return self._predict(*inputs)
-        # The op draws afresh after each load: tf.random.uniform would bake a global seed in. It stands outside the
-        # compiled function, whose own random numbers follow from this seed.
-        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
-        return self._train(*inputs, seed)
+        # Outside the compiled function, whose own random numbers follow from this seed.
+        return self._train(*inputs, self._seed(inputs[0]))
+
+    def _seed(self, word_ids):
+        """The dropout seed of one call, int32 [2].
+
+        It differs between calls, as the random operation has a state, between programs, and between devices that share
+        a batch, as these have the same state but other tokens.
+        """
+        # An operation with a seed of its own ignores that of the exporting program, and runs under op determinism.
+        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max, seed=1, seed2=1)
+        positions = tf.range(tf.size(word_ids))
+        seed = tf.random.fold_in(seed, tf.reduce_sum(tf.reshape(word_ids, [-1]) * positions))
+        return tf.random.fold_in(seed, self._program_seed.read())
 
     @tf.function(autograph=False)
     def serve(self, input_word_ids, input_mask, input_type_ids):
@@ -120,7 +154,7 @@ def _stateless_encode(twin, variables):
     `BertLayer`, stays out of the module's sight, which would save its weights once more."""
 
     def encode(word_ids, mask, segment_ids, seed, unpadded):
-        with keras.StatelessScope(state_mapping=list(zip(twin.weights, variables))):
+        with keras.StatelessScope(state_mapping=list(zip(twin.weights, variables, strict=True))):
             outputs = twin.encode([word_ids, mask, segment_ids], training=seed is not None, seed=seed,
                                   layout="unpadded" if unpadded else "padded")
         return {name: tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), getattr(outputs, name))
@@ -147,7 +181,7 @@ def export_encoder(model, path, tokenizer, *, dtype="float32", jit_compile=False
     """Writes a Hub-style SavedModel of an encoder; it stands at `path` whole or not at all.
 
     Args:
-        model, dtype, jit_compile: see `EncoderModule`.
+        model, dtype, jit_compile: see `EncoderModule`. Of LoRA the sums are exported, as of a plain encoder.
         path: folder to write.
         tokenizer: the `BertTokenizer` of the encoder; its vocabulary and casing go along.
         overwrite: whether to replace what stands at `path`.
@@ -158,7 +192,7 @@ def export_encoder(model, path, tokenizer, *, dtype="float32", jit_compile=False
     needs_tensorflow()
     check_dtype(dtype)
     check_free(path, overwrite)
-    module = EncoderModule(model, dtype, jit_compile)
+    module = EncoderModule(exportable(model), dtype, jit_compile)
     config = (model if isinstance(model, BertLayer) else model.bert).config
     assets = {"bert_config": ("bert_config.json", config.to_json)}
     save(module, path, {"serving_default": _trace(module)}, tokenizer, assets, overwrite)

@@ -48,7 +48,7 @@ from .text_attention import Explainer
 from .text_heads import Chooser, Classifier, Embedder, Reader, Regressor
 from .text_spans import SpanFinder
 from .text_tagging import Tagger
-from .writing import Callable, check_dtype, needs_tensorflow, save, variable_name
+from .writing import Callable, check_dtype, exportable, needs_tensorflow, plain_copy, save, variable_name
 
 _HEADS = {
     BertLayer: Embedder,
@@ -75,11 +75,11 @@ class TextModel(Callable):
     def __init__(self, model, head, tokenizer, max_length, dtype):
         super().__init__()
         # A twin runs over copies of the weights and stays out of sight: a SavedModel would save its own once more.
-        twin = _twin(model, dtype)
+        twin = plain_copy(model, dtype, layout="unpadded")
         bert = getattr(twin, "bert", twin)
         self.weights = [
             tf.Variable(tf.cast(source.value, target.dtype), trainable=False, name=variable_name(source))
-            for source, target in zip(model.weights, twin.weights)
+            for source, target in zip(model.weights, twin.weights, strict=True)
         ]
 
         def run(*inputs):
@@ -131,7 +131,7 @@ def export_text_model(model, tokenizer, path, *, max_length=128, dtype="float32"
     if head.labels is not None and len(head.labels) != model.num_classes:
         raise InputError(f"labels must be the names of {model.num_classes} classes; got {len(head.labels)}")
     check_free(path, overwrite)
-    module = TextModel(model, head, tokenizer, max_length, dtype)
+    module = TextModel(exportable(model), head, tokenizer, max_length, dtype)
     # Functions, not yet concrete ones: those would be traced, and stand in the graph, once more.
     signatures = {"serving_default": module.__call__, "encode": module.encode}
     if head.explains:
@@ -149,11 +149,3 @@ def make_head(model, options):
 
 def _config(model):
     return (model if isinstance(model, BertLayer) else model.bert).config
-
-
-def _twin(model, dtype):
-    """A new model like this one, with an encoder of that dtype."""
-    bert = BertLayer(_config(model), dtype=dtype, layout="unpadded", trainable=False)
-    if isinstance(model, BertLayer):
-        return bert
-    return type(model).from_config(model.get_config() | {"bert": keras.saving.serialize_keras_object(bert)})

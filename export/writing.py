@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.files import written_beside
+from keras_bert.layers import BertLayer
 from keras_bert.text import save_vocabulary
 
 DTYPES = ("float32", "bfloat16")
@@ -35,6 +36,27 @@ def check_dtype(dtype):
 def variable_name(variable, part="bert"):
     """A variable's path below its layer, which is called `part`: `bert/block_0/attention/query/kernel`."""
     return f"{part}/{variable.path.split('/', 1)[1]}"
+
+
+def plain_copy(model, dtype, layout="padded"):
+    """A new model like this one, without LoRA and with an encoder of that dtype. Its weights are initial values."""
+    is_encoder = isinstance(model, BertLayer)
+    bert = BertLayer((model if is_encoder else model.bert).config, dtype=dtype, layout=layout)
+    if is_encoder:
+        return bert
+    return type(model).from_config(model.get_config() | {"bert": keras.saving.serialize_keras_object(bert)})
+
+
+def exportable(model):
+    """The model itself, or if its encoder has LoRA a copy whose kernels are the sums of the model's and their low-rank
+    additions.
+
+    Raises:
+        InputError: the model is quantized.
+    """
+    if any(layer.quantization_mode for layer in model._flatten_layers() if isinstance(layer, keras.layers.Layer)):
+        raise InputError("a quantized model cannot be exported; export it before model.quantize")
+    return model.rebuild(lora_rank=None) if getattr(model, "bert", model).lora_rank else model
 
 
 def save(module, path, signatures, tokenizer, assets, overwrite):

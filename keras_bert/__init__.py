@@ -10,7 +10,7 @@ import pathlib
 from keras_bert import startup
 from keras_bert.lazy import importer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # A wheel holds `keras_bert.export` inside the package; in a checkout it is the top-level folder export/.
 if not pathlib.Path(__file__).with_name("export").exists():

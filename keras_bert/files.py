@@ -199,10 +199,14 @@ def _locked(path, wait=True):
     Raises:
         BlockingIOError: without `wait`, another process holds the lock, or the file system has no locks.
     """
-    import fcntl  # not on Windows, where models can be read but not written
-
+    try:
+        import fcntl
+    except ImportError:  # Windows: without locks
+        yield
+        return
     # NFS locks only files that are open for writing.
-    descriptor = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT, 0o600)
+    is_lock = os.path.basename(path) == _LOCK
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT if is_lock else os.O_RDONLY, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -9,7 +9,8 @@ import sys
 
 # Copies standard input to standard error without absl's lines of level info and warning.
 _FILTER = r"""
-import re, sys
+import re, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that is filtered
 notes = re.compile(rb"[IW]\d{4} |WARNING: All log messages before absl|To enable the following instructions: ")
 for line in sys.stdin.buffer:
     if not notes.match(line):
@@ -61,8 +62,13 @@ class _QuietImport:
 @contextlib.contextmanager
 def _filtered_stderr():
     """Sends standard error through a filter; a process of its own, so that the last words of a crash get through."""
-    with subprocess.Popen([sys.executable, "-ISc", _FILTER], stdin=subprocess.PIPE) as process:
+    try:
         original = os.dup(2)
+        process = subprocess.Popen([sys.executable, "-ISc", _FILTER], stdin=subprocess.PIPE)
+    except OSError:  # standard error is closed, or Python is embedded in another program
+        yield
+        return
+    with process:
         os.dup2(process.stdin.fileno(), 2)
         try:
             yield

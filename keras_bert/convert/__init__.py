@@ -1,11 +1,12 @@
 """Weights from elsewhere and to elsewhere."""
 
+import inspect
 import warnings
 
 from keras_bert.convert.conversion import FORMATS, convert, open_source
 from keras_bert.convert.kinds import ENCODER, KINDS
 from keras_bert.convert.source import Source
-from keras_bert.errors import InputWarning
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
 
 # Arguments of `BertLayer` that `load_pretrained` passes on; its `trainable` would be the head's.
@@ -24,7 +25,7 @@ def load_pretrained(name, model=BertLayer, config=None, **kwargs):
         **kwargs: arguments of `BertLayer`, e.g. `dtype` and `layout`, and of the head's class.
 
     Raises:
-        InputError: see `open_source` and `Source.take`.
+        InputError: see `open_source` and `Source.take`; or the head needs `num_classes`, which nothing says.
     """
     source = name if isinstance(name, Source) else open_source(name, config)
     if model is BertLayer:
@@ -36,8 +37,12 @@ def load_pretrained(name, model=BertLayer, config=None, **kwargs):
     if kwargs.get("num_classes", source.options.get("num_classes")) != source.options.get("num_classes"):
         kind = ENCODER
     weights = source.take(kind)[0]
+    options = weights.options | kwargs
+    if "num_classes" in inspect.signature(model).parameters and "num_classes" not in options:
+        raise InputError(f"{source.path}: these weights have no classification head; pass num_classes=…, the number of "
+                         f"classes, for {model.__name__} to add one")
     lora_rank = encoder.pop("lora_rank", None)
-    head = model(BertLayer(weights.config, **encoder), **weights.options | kwargs)
+    head = model(BertLayer(weights.config, **encoder), **options)
     weights.assign(head)
     if lora_rank:
         head.bert.enable_lora(lora_rank)

@@ -96,11 +96,11 @@ def shapes(config, kind=ENCODER, num_classes=None):
 
 
 def initial(name, shape, config):
-    """What a weight holds that no source has, the same each time: scales 1, shifts and biases 0, the rest normal, cut
-    at two deviations."""
+    """What a weight holds that no source has: scales 1, shifts and biases 0, the rest normal, cut at two deviations.
+    They are drawn from a seed of the name, so that each weight has values of its own, the same each time."""
     if len(shape) == 1:
         return np.full(shape, float(name.endswith("gamma")), np.float32)
-    rng = np.random.default_rng(len(name))
+    rng = np.random.default_rng(list(name.encode()))
     values = rng.standard_normal(shape, np.float32)
     while (wide := np.abs(values) > 2).any():
         values[wide] = rng.standard_normal(int(wide.sum()), np.float32)

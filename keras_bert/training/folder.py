@@ -27,8 +27,9 @@ class FineTuned:
     task: Task
 
     def save(self, folder):
-        """Writes the files into a folder that exists; the model as one that runs anywhere, with LoRA's sums."""
-        self.model.rebuild(layout="padded", lora_rank=None).save(os.path.join(folder, "model.keras"))
+        """Writes the files into a folder that exists; the model as one that runs and trains anywhere: with LoRA's sums,
+        and with no frozen part."""
+        self.model.rebuild(layout="padded", lora_rank=None, frozen=()).save(os.path.join(folder, "model.keras"))
         self.model.bert.config.to_json(os.path.join(folder, "bert_config.json"))
         save_vocabulary(self.tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
         self.tokenizer.save_settings(folder)

@@ -1,0 +1,63 @@
+"""Exports of encoders with LoRA: plain SavedModels, which answer as their source."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert.export import export_encoder, export_text_model
+from keras_bert.models import BertClassifier, BertPretrainer
+
+from conftest import random_inputs, randomize
+
+INPUTS = random_inputs(3, 7)
+NAMES = ("input_word_ids", "input_mask", "input_type_ids")
+AS_DICT = dict(zip(NAMES, map(tf.constant, INPUTS.values())))
+TOLERANCE = {"float32": 2e-6, "bfloat16": 0.05}
+
+
+@pytest.fixture
+def bert(bert):
+    """Whose additions are large, in a dense layer besides those of `enable_lora` too."""
+    before = bert(INPUTS)[0]
+    bert.enable_lora(2)
+    bert.blocks[1].intermediate.enable_lora(3, lora_alpha=6)
+    randomize(bert)
+    assert np.abs(bert(INPUTS)[0] - before).max() > 0.2
+    return bert
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_an_encoder(bert, tokenizer, tmp_path, dtype):
+    export_encoder(bert, tmp_path / "out", tokenizer, dtype=dtype)
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    for got, wanted in zip(loaded(list(AS_DICT.values())), bert(INPUTS), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=TOLERANCE[dtype])
+    assert len(loaded.variables) == 5 + 16 * 2 + 2 and not [v for v in loaded.variables if "lora" in v.name]
+    assert [v for v in bert.trainable_weights if v.name.startswith("lora")]  # the source is as it was
+
+
+def test_a_masked_lm(bert, tokenizer, tmp_path):
+    pretrainer = BertPretrainer(bert)
+    positions = np.array([[1, 2], [0, 1], [2, 0]], np.int32)
+    export_encoder(pretrainer, tmp_path / "out", tokenizer)
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    got = loaded.mlm(AS_DICT | {"masked_lm_positions": tf.constant(positions)})["mlm_logits"]
+    wanted = pretrainer(INPUTS | {"masked_lm_positions": positions})["mlm_logits"]
+    np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_a_text_model(bert, tokenizer, tmp_path, dtype):
+    model = randomize(BertClassifier(bert, 3))
+    export_text_model(model, tokenizer, tmp_path / "out", dtype=dtype, labels=["a", "b", "c"])
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    np.testing.assert_allclose(
+        loaded.signatures["encode"](**AS_DICT)["probabilities"], keras.ops.softmax(model(INPUTS)),
+        atol=TOLERANCE[dtype])
+
+
+def test_embeddings_of_texts(bert, tokenizer, tmp_path):
+    export_text_model(bert, tokenizer, tmp_path / "out")
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    np.testing.assert_allclose(loaded.signatures["encode"](**AS_DICT)["pooled_output"], bert(INPUTS)[0], atol=2e-6)
