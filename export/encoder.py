@@ -51,29 +51,6 @@ class _Reusable(tf.Module):
         self.regularization_losses = []
 
 
-class _ProgramSeed(tf.saved_model.experimental.TrackableResource):
-    """A number that each program draws when it loads the SavedModel, and that is 0 under op determinism."""
-
-    def _create_resource(self):
-        return tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name="program_seed")
-
-    def _initialize(self):
-        # Under op determinism the clock raises an error, as unseeded random operations do. Nothing in a graph can catch
-        # an error but a dataset, which is empty then.
-        clock = tf.data.Dataset.from_tensors(0).map(_microseconds).ignore_errors(log_warning=False)
-        number = clock.reduce(tf.constant(0, tf.int64), tf.add)
-        tf.raw_ops.AssignVariableOp(resource=self.resource_handle, value=number)
-
-    def read(self):
-        """The number, int32."""
-        number = tf.raw_ops.ReadVariableOp(resource=self.resource_handle, dtype=tf.int64)
-        return tf.cast(number % tf.int32.max, tf.int32)
-
-
-def _microseconds(_):
-    return tf.cast(tf.timestamp() * 1e6, tf.int64)
-
-
 class EncoderModule(_Reusable):
     """The root object.
 
@@ -96,7 +73,6 @@ class EncoderModule(_Reusable):
         # The signature leaves padding out of the work; the root cannot, as a consumer's XLA may compile its calls.
         self._serve = self._predict if jit_compile else functools.partial(
             encode.get_concrete_function(*tokens, None, True))
-        self._program_seed = _ProgramSeed()
         if model is not bert:
             self.mlm = MaskedLMModule(model, self, dtype)
 
@@ -112,20 +88,10 @@ class EncoderModule(_Reusable):
         inputs = standardize_inputs(inputs)
         if not training:
             return self._predict(*inputs)
-        # Outside the compiled function, whose own random numbers follow from this seed.
-        return self._train(*inputs, self._seed(inputs[0]))
-
-    def _seed(self, word_ids):
-        """The dropout seed of one call, int32 [2].
-
-        It differs between calls, as the random operation has a state, between programs, and between devices that share
-        a batch, as these have the same state but other tokens.
-        """
-        # An operation with a seed of its own ignores that of the exporting program, and runs under op determinism.
-        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max, seed=1, seed2=1)
-        positions = tf.range(tf.size(word_ids))
-        seed = tf.random.fold_in(seed, tf.reduce_sum(tf.reshape(word_ids, [-1]) * positions))
-        return tf.random.fold_in(seed, self._program_seed.read())
+        # The op draws afresh after each load: tf.random.uniform would bake a global seed in. It stands outside the
+        # compiled function, whose own random numbers follow from this seed.
+        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
+        return self._train(*inputs, seed)
 
     @tf.function(autograph=False)
     def serve(self, input_word_ids, input_mask, input_type_ids):

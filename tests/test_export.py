@@ -63,9 +63,9 @@ def test_lines_2_and_6_dropout(loaded):
         assert low <= outputs.std(axis=0).max() <= high
 
 
-def draws_of_two_processes(path, prepare=""):
+def draws_of_two_processes(path):
     """The outputs of three calls in training, of each of two processes that do the same: float32 [3, 1, hidden]."""
-    code = (f"import sys, numpy as np, tensorflow as tf; {prepare}\n"
+    code = ("import sys, numpy as np, tensorflow as tf\n"
             "loaded = tf.saved_model.load(sys.argv[1]); x = tf.ones([1, 5], tf.int32)\n"
             "np.save(sys.argv[2], [loaded([x, x, x], training=True)[0] for _ in range(3)])")
     files = [path.parent / f"{path.name}_{number}.npy" for number in range(2)]
@@ -82,14 +82,6 @@ def test_dropout_is_new_in_each_process(path):
     """Although the exporting program had set a global seed."""
     first, second = draws_of_two_processes(path)
     assert first.shape == (3, 1, TINY.hidden_size) and np.abs(first - second).max(axis=(1, 2)).min() > 1e-3
-
-
-@pytest.mark.slow
-def test_dropout_repeats_under_op_determinism(path):
-    """And differs from call to call."""
-    first, second = draws_of_two_processes(path, "tf.config.experimental.enable_op_determinism()")
-    np.testing.assert_array_equal(first, second)
-    assert np.abs(first[0] - first[1]).max() > 1e-3 and np.abs(first[1] - first[2]).max() > 1e-3
 
 
 def test_line_7_static_shapes(loaded):

@@ -251,6 +251,7 @@ def test_files_of_version_0_1(bert, tmp_path):
     assert again.bert.layout == "packed"
 
 
+@pytest.mark.filterwarnings("ignore:.*holds no such head:keras_bert.errors.InputWarning")
 def test_pretrained_weights_under_lora(bert, tmp_path):
     folder = write_huggingface(tmp_path / "bert", bert)
     for model in (BertLayer.from_pretrained(folder, lora_rank=2, frozen=["embeddings", "block_0"]),

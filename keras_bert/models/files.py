@@ -21,9 +21,12 @@ def load_model(folder, **changes):
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path}: not a whole .keras file")
     with zipfile.ZipFile(path) as file:
+        if "config.json" not in file.namelist():
+            raise InputError(f"{path}: not a whole .keras file: config.json is missing")
         config = json.loads(file.read("config.json"))
     config.pop("compile_config", None)
-    config["config"]["bert"]["config"] |= changes
+    encoder = config["config"].get("bert", config)  # without a head, the file is of the encoder itself
+    encoder["config"] |= changes
     model = keras.saving.deserialize_keras_object(config)
     model.load_weights(path)
     return model
