@@ -28,5 +28,5 @@ def load_model(folder, **changes):
     encoder = config["config"].get("bert", config)  # without a head, the file is of the encoder itself
     encoder["config"] |= changes
     model = keras.saving.deserialize_keras_object(config)
-    model.load_weights(path)
+    keras.saving.load_weights(model, path)
     return model
