@@ -6,7 +6,7 @@ The published scores are from complete data sets: set `KERAS_BERT_DATA` to a fol
 samples of some are read. Splits that they do not bring are made by fixed rules. Each run is a process of its own; the
 two libraries take turns, seed by seed, on the same batches in the same order with the same settings, and one code
 scores both after the last epoch. Seconds are those of the whole call, ours with its checkpoints, pictures and model
-card. A run that stands in `--results` is not run again.
+card. Runs that `--results` already holds are skipped.
 """
 
 import collections.abc

@@ -64,8 +64,8 @@ class EncoderModule(_Reusable):
         bert = model if isinstance(model, BertLayer) else model.bert
         super().__init__("bert", bert.weights, dtype)
         twin = bert if bert.dtype_policy.name == dtype else BertLayer(bert.config, dtype=dtype)
-        # Concrete functions, since saving traces each tf.function anew and each tf.function that it calls. As partials,
-        # since a function that the module holds would be saved as a part of its interface.
+        # Concrete functions: saving traces every tf.function again, and with it each tf.function that it calls.
+        # Partials hide them from the module, which would save them as parts of its interface.
         encode = tf.function(_stateless_encode(twin, self.variables), jit_compile=jit_compile, autograph=False)
         tokens, seed = [tf.TensorSpec([None, None], tf.int32)] * 3, tf.TensorSpec([2], tf.int32)
         self._predict = functools.partial(encode.get_concrete_function(*tokens, None, False))

@@ -54,7 +54,7 @@ def exportable(model):
     Raises:
         InputError: the model is quantized.
     """
-    if any(layer.quantization_mode for layer in model._flatten_layers() if isinstance(layer, keras.layers.Layer)):
+    if any(layer.quantization_mode for layer in model._flatten_layers()):
         raise InputError("a quantized model cannot be exported; export it before model.quantize")
     return model.rebuild(lora_rank=None) if getattr(model, "bert", model).lora_rank else model
 

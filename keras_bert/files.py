@@ -201,7 +201,9 @@ def _locked(path, wait=True):
     """
     try:
         import fcntl
-    except ImportError:  # Windows: without locks
+    except ImportError:  # Windows, whose locks are others
+        if not wait:
+            raise BlockingIOError(errno.ENOTSUP, "no locks on this system") from None
         yield
         return
     # NFS locks only files that are open for writing.

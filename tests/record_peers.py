@@ -60,7 +60,7 @@ WORDS = [
 def make_batch(seed):
     """Token ids, attention mask and segment ids of four texts padded to 12 tokens, int64 [4, 12] each.
 
-    No token has the id of [PAD], whose embedding PyTorch does not train; padding has it.
+    Only padding has the id of [PAD], because PyTorch does not train its embedding.
     """
     rng, shape = np.random.default_rng(seed), (len(LENGTHS), max(LENGTHS))
     mask = (np.arange(shape[1]) < np.array(LENGTHS)[:, None]).astype("int64")
@@ -182,6 +182,23 @@ def record_garden(arrays, batch):
     return {name: outputs[name].numpy() for name in ("pooled_output", "sequence_output")}
 
 
+def kerashub_variables(backbone, blocks):
+    """The variables of a KerasHub encoder in the order of ours."""
+    parts = [backbone.token_embedding, backbone.get_layer("position_embedding"),
+             backbone.get_layer("segment_embedding"), backbone.get_layer("embeddings_layer_norm")]
+    variables = [parts[0].embeddings, parts[1].position_embeddings, parts[2].embeddings, parts[3].gamma, parts[3].beta]
+    for i in range(blocks):
+        block = backbone.get_layer(f"transformer_layer_{i}")
+        attention = block._self_attention_layer
+        for part in (attention._query_dense, attention._key_dense, attention._value_dense, attention._output_dense,
+                     block._self_attention_layer_norm, block._feedforward_intermediate_dense,
+                     block._feedforward_output_dense, block._feedforward_layer_norm):
+            variables += part.weights
+    variables += backbone.get_layer("pooled_dense").weights
+    assert len(variables) == len(backbone.weights)
+    return variables
+
+
 def record_kerashub(arrays, batch):
     """Outputs of KerasHub's encoder: float32 [4, 16] and [4, 12, 16]."""
     import keras
@@ -190,19 +207,7 @@ def record_kerashub(arrays, batch):
     backbone = keras_hub.models.BertBackbone(
         SIZES["vocab_size"], SIZES["num_hidden_layers"], SIZES["num_attention_heads"], SIZES["hidden_size"],
         SIZES["intermediate_size"], max_sequence_length=SIZES["max_position_embeddings"])
-    norm, embedding = backbone.get_layer("embeddings_layer_norm"), backbone.token_embedding.embeddings
-    variables = [embedding, *backbone.get_layer("position_embedding").weights,
-                 *backbone.get_layer("segment_embedding").weights, norm.gamma, norm.beta]
-    for layer in range(SIZES["num_hidden_layers"]):
-        block = backbone.get_layer(f"transformer_layer_{layer}")
-        attention = block._self_attention_layer
-        for part in (attention._query_dense, attention._key_dense, attention._value_dense, attention._output_dense,
-                     block._self_attention_layer_norm, block._feedforward_intermediate_dense,
-                     block._feedforward_output_dense, block._feedforward_layer_norm):
-            variables += part.weights
-    variables += backbone.get_layer("pooled_dense").weights
-    assert len(variables) == len(backbone.weights)
-    assign(variables, arrays)
+    assign(kerashub_variables(backbone, SIZES["num_hidden_layers"]), arrays)
     outputs = backbone({"token_ids": batch["input_ids"], "padding_mask": batch["attention_mask"],
                         "segment_ids": batch["token_type_ids"]})
     return {name: keras.ops.convert_to_numpy(outputs[name]) for name in ("pooled_output", "sequence_output")}

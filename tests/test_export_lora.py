@@ -1,10 +1,11 @@
-"""Exports of encoders with LoRA: plain SavedModels, which answer as their source."""
+"""Exports of encoders with LoRA: plain SavedModels, which answer as their source. Quantized ones are refused."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert.errors import InputError
 from keras_bert.export import export_encoder, export_text_model
 from keras_bert.models import BertClassifier, BertPretrainer
 
@@ -61,3 +62,14 @@ def test_embeddings_of_texts(bert, tokenizer, tmp_path):
     export_text_model(bert, tokenizer, tmp_path / "out")
     loaded = tf.saved_model.load(str(tmp_path / "out"))
     np.testing.assert_allclose(loaded.signatures["encode"](**AS_DICT)["pooled_output"], bert(INPUTS)[0], atol=2e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+def test_a_quantized_model_is_refused(bert, tokenizer, tmp_path):
+    model = BertClassifier(bert.rebuild(lora_rank=None), 2)
+    keras.Model.quantize(model, "int8")
+    with pytest.raises(InputError, match="a quantized model cannot be exported"):
+        export_encoder(model.bert, tmp_path / "out", tokenizer)
+    with pytest.raises(InputError, match="a quantized model cannot be exported"):
+        export_text_model(model, tokenizer, tmp_path / "out", labels=["a", "b"])
+    assert not list(tmp_path.iterdir())

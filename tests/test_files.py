@@ -259,3 +259,17 @@ def test_permissions_are_the_usual_ones(tmp_path):
     write(tmp_path / "usual file", "x")
     assert (tmp_path / "folder").stat().st_mode == (tmp_path / "usual").stat().st_mode
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual file").stat().st_mode
+
+
+def test_a_missing_folder_stays_missing(tmp_path):
+    with pytest.raises(InputError, match="missing/out: cannot be written: No such file"):
+        write_json(tmp_path / "missing/out", 1)
+    assert os.listdir(tmp_path) == []
+
+
+def test_without_locks_nothing_of_others_is_removed(tmp_path, monkeypatch):
+    """As on Windows: a workspace may be that of a process at work."""
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    (tmp_path / ".keras_bert.out.abcdefgh").mkdir()
+    write_json(tmp_path / "out", 1)
+    assert sorted(os.listdir(tmp_path)) == [".keras_bert.out.abcdefgh", "out"]

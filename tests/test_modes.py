@@ -13,6 +13,7 @@ from keras import ops
 from keras.src.testing import TestCase
 
 from keras_bert import kernels
+from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer, MaskedLMHead
 from keras_bert.models import BertClassifier, BertFeatures, BertPretrainer, load_model
 
@@ -229,6 +230,13 @@ def test_features_leave_the_encoder_as_it_is(bert):
     model = BertFeatures(bert, "last")
     assert len(bert.trainable_variables) == ALL and not model.trainable_variables
     assert BertFeatures(model.bert, "last").bert is model.bert
+
+
+def test_a_file_without_its_config_is_one_line(tmp_path):
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as file:
+        file.writestr("metadata.json", "{}")
+    with pytest.raises(InputError, match="model.keras: not a whole .keras file: config.json is missing"):
+        load_model(tmp_path)
 
 
 def test_files_of_version_0_1(bert, tmp_path):

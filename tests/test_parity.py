@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from keras import ops
+from record_peers import kerashub_variables
 
 from keras_bert.config import BertConfig
 from keras_bert.convert import huggingface
@@ -146,22 +147,6 @@ def garden_variables(encoder, blocks):
     names += ["pooler_transform/kernel", "pooler_transform/bias"]
     assert sorted(names) == sorted(variables)
     return [variables[name] for name in names]
-
-
-def kerashub_variables(backbone, blocks):
-    parts = [backbone.token_embedding, backbone.get_layer("position_embedding"),
-             backbone.get_layer("segment_embedding"), backbone.get_layer("embeddings_layer_norm")]
-    variables = [parts[0].embeddings, parts[1].position_embeddings, parts[2].embeddings, parts[3].gamma, parts[3].beta]
-    for i in range(blocks):
-        block = backbone.get_layer(f"transformer_layer_{i}")
-        attention = block._self_attention_layer
-        for part in (attention._query_dense, attention._key_dense, attention._value_dense, attention._output_dense,
-                     block._self_attention_layer_norm, block._feedforward_intermediate_dense,
-                     block._feedforward_output_dense, block._feedforward_layer_norm):
-            variables += part.weights
-    variables += backbone.get_layer("pooled_dense").weights
-    assert len(variables) == len(backbone.weights)
-    return variables
 
 
 TANH = BertConfig.from_dict(TINY.to_dict() | {"hidden_act": "gelu_tanh"})

@@ -60,6 +60,12 @@ def test_an_import_error_is_seen(imported):
     assert done.stderr.rstrip().endswith("ImportError: no such library")
 
 
+def test_closed_standard_error_is_no_obstacle(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("")
+    program = "import os; os.close(2); from keras_bert import startup; startup.quiet_tensorflow(); import tensorflow"
+    assert run(program, tmp_path).returncode == 0
+
+
 def test_the_users_level_wins(imported):
     assert "oneDNN custom operations" in imported(TF_CPP_MIN_LOG_LEVEL="0").stderr
 

@@ -33,7 +33,7 @@ class PaddedLayout(Layout):
 
     def queries(self, positions=None):
         pooled = ops.zeros_like(self._mask[:, :1])
-        if self._is_ltr:  # the last real token is the one that sees all others
+        if self._is_ltr:  # only the last real token sees all others
             pooled = ops.maximum(ops.sum(self._mask, axis=1, keepdims=True) - 1, 0)
         return pooled if positions is None else ops.concatenate([pooled, positions], axis=1)
 

@@ -137,7 +137,7 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
     fine_tuned = FineTuned(model, tokenizer, task)
     with written_beside(output_dir, overwrite) as new:
         fine_tuned.save(new)
-        if lora_rank or devices or pack:  # the file holds a plain model: sums, no devices, a text a row
+        if lora_rank or devices or pack:  # the file holds a plain, padded model of one device
             fine_tuned = FineTuned.load(new)
         fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, {
             "command": _command(arguments), **run, "train_examples": len(examples),
