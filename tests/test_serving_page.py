@@ -4,6 +4,8 @@ import os
 import shutil
 
 import pytest
+
+pytest.importorskip("selenium", reason="needs selenium: pip install selenium")
 from browser_models import HEADS, LABELS, LAYERS, write_models
 from selenium import webdriver
 from selenium.webdriver.common.by import By

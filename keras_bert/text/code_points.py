@@ -56,26 +56,43 @@ def cells(rules, symbols):
         cells: int32 [CODE_POINTS].
         several: int32 [n, longest], cells again; -1 fills the rows.
     """
-    table = np.zeros(CODE_POINTS, np.int32)
-    rows = []
-    known = sorted({*_all_assigned(), *_code_points(CJK), *map(ord, symbols)})  # assigned or not, CJK is spaced
+    flags, rewritten = _rewritten(rules)
+    table, rows = flags.copy(), []
+    for character in symbols:
+        table[ord(character)] |= symbols[character]
+    for code_point, words in rewritten.items():
+        row = [SPACE] if words.isspace() else _cells_of(words, symbols)
+        if len(row) > 1:
+            table[code_point] = flags[code_point] | SEVERAL | len(rows)
+            rows.append(row)
+        else:
+            table[code_point] = flags[code_point] | (row[0] if row else DROPPED)
+    return table, _padded(rows)
+
+
+@functools.cache
+def _rewritten(rules):
+    """What the rules make of each code point, whatever the vocabulary.
+
+    Returns:
+        flags: int32 [CODE_POINTS], ALONE, IN_CONTEXT or 0.
+        rewritten: dict of each code point that they change, or may change, to its words.
+    """
+    flags, rewritten = np.zeros(CODE_POINTS, np.int32), {}
+    known = sorted({*_all_assigned(), *_code_points(CJK)})  # assigned or not, CJK is spaced; all others stay
     for _, block in itertools.groupby(known, lambda code_point: code_point // _BLOCK):
         block = list(block)
         flag = _flag_of_all("".join(map(chr, block)), rules)
         if flag is not None:
-            table[block] = [flag | symbols[chr(code_point)] for code_point in block]
+            flags[block] = flag
             continue
         for code_point in block:
-            character = chr(code_point)
-            flags = IN_CONTEXT if rules.table[code_point] == CONTEXTUAL else 0
-            words = rules.normalize_in_context(character) if flags else rules.table[code_point]
-            row = [SPACE] if words.isspace() else _cells_of(words, symbols)
-            if len(row) > 1:
-                table[code_point] = flags | SEVERAL | len(rows)
-                rows.append(row)
-            else:
-                table[code_point] = flags | (row[0] if row else DROPPED)
-    return table, _padded(rows)
+            words = rules.table[code_point]
+            if words == CONTEXTUAL:
+                flags[code_point] = IN_CONTEXT
+                words = rules.normalize_in_context(chr(code_point))
+            rewritten[code_point] = words
+    return flags, rewritten
 
 
 def _flag_of_all(characters, rules):

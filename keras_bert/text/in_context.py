@@ -21,12 +21,12 @@ class InContext(tf.Module):
         self._composes = rules.normalization == "NFC"
         self._decomposes = self._composes or rules.strip_accents
         if self._lower_case:
-            self._unseen, self._cased = map(tf.constant, code_points.sigma_context())
+            self._unseen, self._cased = map(_bools, code_points.sigma_context())
         if self._decomposes:
             self._decomposition, self._parts = map(tf.constant, code_points.decompositions(rules))
             self._class = tf.constant(code_points.combining_classes())
             # What is deleted stands between no two marks. What is stripped does, but for NFC, which comes after it.
-            self._is_gone = tf.constant(cells & DROPPED != 0 if self._composes else code_points.deleted())
+            self._is_gone = _bools(cells & DROPPED != 0 if self._composes else code_points.deleted())
         if self._composes:
             self._pairs, self._composites = map(tf.constant, code_points.compositions())
 
@@ -44,8 +44,8 @@ class InContext(tf.Module):
     def _with_final_sigmas(self, code_point):
         """A capital sigma that ends a word becomes the small letter for that place, as in `str.lower`: after a cased
         letter and before none, case-ignorable characters aside."""
-        is_seen = ~tf.gather(self._unseen, code_point)
-        cased = tf.gather(self._cased, tf.boolean_mask(code_point, is_seen))
+        is_seen = ~_is_in(self._unseen, code_point)
+        cased = _is_in(self._cased, tf.boolean_mask(code_point, is_seen))
         cased = tf.concat([[False], cased, [False]], 0)
         rank = tf.cumsum(tf.cast(is_seen, tf.int32))  # of a character that is seen: its place in `cased`
         before, after = tf.maximum(rank - 1, 0), tf.minimum(rank + 1, tf.size(cased) - 1)
@@ -57,7 +57,7 @@ class InContext(tf.Module):
         parts = tf.gather(self._parts, tf.maximum(row, 0))
         alone = tf.concat([code_point[:, None], tf.fill(tf.shape(parts[:, 1:]), -1)], 1)
         parts = tf.where(row[:, None] >= 0, parts, alone)
-        is_left = (parts >= 0) & ~tf.gather(self._is_gone, tf.maximum(parts, 0))
+        is_left = (parts >= 0) & ~_is_in(self._is_gone, tf.maximum(parts, 0))
         at = tf.where(is_left)
         index = tf.cast(at[:, 0], tf.int32)
         return tf.gather_nd(parts, at), index, index
@@ -116,3 +116,12 @@ class InContext(tf.Module):
         any_length = tf.TensorShape([None])
         return tf.while_loop(lambda goes_on, *_: goes_on, step, (True, *characters),
                              shape_invariants=(tf.TensorShape([]), any_length, any_length, any_length))[1:]
+
+
+def _bools(array):
+    """A bool array as a constant of bytes: TensorFlow writes those of bool one value at a time."""
+    return tf.constant(array.view("uint8"))
+
+
+def _is_in(bools, code_point):
+    return tf.cast(tf.gather(bools, code_point), tf.bool)
