@@ -1,5 +1,6 @@
 """What the tests share: a tiny encoder, MiniLM, and the folder of real data."""
 
+import contextlib
 import functools
 import importlib
 import os
@@ -116,6 +117,24 @@ def intents(tmp_path):
     return write_intents(tmp_path)
 
 
+@contextlib.contextmanager
+def eagerly():
+    """Runs TensorFlow's functions as Python within the block: a few steps take less time than tracing one."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def eager():
+    with eagerly():
+        yield
+
+
 @pytest.fixture
 def run_cli():
     """`cli.run` in this process."""
@@ -145,7 +164,8 @@ def trained_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     train, valid = write_intents(folder)
     pretrained = write_huggingface(folder / "pretrained", randomize(BertLayer(TINY)))
-    finetune(train, valid, pretrained, folder / "trained", epochs=1, batch_size=2)
+    with eagerly():
+        finetune(train, valid, pretrained, folder / "trained", epochs=1, batch_size=2)
     return folder / "trained"
 
 

@@ -4,33 +4,27 @@ import contextlib
 import http.client
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 
-import numpy as np
 import tensorflow as tf
 
-from keras_bert.export import export_text_model
-from keras_bert.layers import BertLayer
-from keras_bert.models import BertSpanLabeler, BertTokenClassifier
-from keras_bert.text import BertTokenizer
 
-from conftest import TINY, TINY_VOCABULARY, randomize
-
-
-def export_models(folder):
-    """Writes a tagger and a span labeler; returns a dict of names to paths."""
-    tokenizer, bert = BertTokenizer(TINY_VOCABULARY), randomize(BertLayer(TINY))
-    for name, model, options in (
-            ("tagger", BertTokenClassifier(bert, 3), {"labels": ["O", "B-x", "I-x"]}),
-            ("span", BertSpanLabeler(bert), {"max_query_length": 6, "max_answer_length": 5})):
-        randomize(model)
-        model.layers[-1].kernel.assign(np.random.default_rng(1).normal(0, 2, model.layers[-1].kernel.shape))
-        export_text_model(model, tokenizer, folder / name, max_length=32, **options)
-    return {name: folder / name for name in ("tagger", "span")}
+def unpack_models(folder):
+    """Unpacks a tagger and a span labeler that version 0.1 exported; returns a dict of names to paths."""
+    golden = pathlib.Path(__file__).parent / "data/golden/0.1/text_models"
+    paths = {}
+    for name, task in (("tagger", "tag"), ("span", "span")):
+        inputs = json.loads((golden / f"{task}.json").read_text())["inputs"]
+        with tarfile.open(golden / f"{task}.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+        paths[name] = folder / inputs["path"]
+    return paths
 
 
 class Echo(tf.Module):

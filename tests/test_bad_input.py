@@ -142,6 +142,7 @@ def test_a_broken_model_is_one_line(run, trained):
     assert status == 1 and output == [] and len(messages) == 1 and "model.keras" in messages[0]
 
 
+@pytest.mark.slow
 def test_no_traceback_for_a_reader_that_leaves(trained):
     command = f"{sys.executable} -m keras_bert.cli predict --model={trained} --input=- | head -1"
     run = subprocess.run(["bash", "-c", f"yes play | head -5000 | {command}"], capture_output=True, text=True)

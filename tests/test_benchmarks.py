@@ -6,11 +6,14 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from conftest import REAL
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 
+@pytest.mark.slow
 def test_forward_ends_in_a_line_of_json():
     command = [sys.executable, BENCHMARKS / "forward.py", "--size=L2-H128", "--dtypes=float32", "--shapes=2x8,1x4",
                "--peers=keras_bert", "--turns=1"]
@@ -25,6 +28,7 @@ def test_forward_ends_in_a_line_of_json():
         assert any(line.startswith("keras_bert ") and f" {row['milliseconds']:.1f} " in line for line in lines)
 
 
+@pytest.mark.slow
 def test_texts_come_from_the_repository_unless_another_folder_is_named():
     environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"}
     command = [sys.executable, "-c", "from texts import mixed; print(len(set(mixed())))"]

@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from conftest import finetune_command
 
 
+@pytest.mark.usefixtures("eager")
 def test_finetune_shows_its_progress_and_what_it_wrote(run, intents, pretrained, tmp_path):
     status, output, messages = run(*finetune_command(intents, pretrained, tmp_path / "out"))
     assert status == 0
@@ -42,6 +45,7 @@ def test_predict_in_every_form(run, trained, tmp_path, monkeypatch):
     assert [line.split("\t")[0] for line in lines] == [answer["label"] for answer in answers]
 
 
+@pytest.mark.slow
 def test_export(run, trained, pretrained, tmp_path):
     import tensorflow as tf
 
@@ -56,6 +60,7 @@ def test_export(run, trained, pretrained, tmp_path):
                "--jit_compile")[0] == 0
 
 
+@pytest.mark.slow
 def test_python_m_export(pretrained, tmp_path):
     root = os.path.dirname(os.path.dirname(__file__))
     subprocess.run([sys.executable, "-m", "export", f"--model={pretrained}", f"--output={tmp_path / 'out'}"],

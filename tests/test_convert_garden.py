@@ -293,6 +293,7 @@ def loaded(path):
     return tf.saved_model.load(path)
 
 
+@pytest.mark.slow
 def test_ours_read_again(source, path):
     read = open_source(path)
     assert read.kind == "masked_lm" and read.config == TANH and read.tokenizer.rules.lower_case
@@ -303,6 +304,7 @@ def test_ours_read_again(source, path):
     assert LOGITS in found and max(found.values()) <= 2e-6
 
 
+@pytest.mark.slow
 def test_ours_converted_and_read_again(source, tmp_path):
     (tmp_path / "source").mkdir()
     tokenizer = BertTokenizer(TINY_VOCABULARY, lower_case=False)
@@ -332,6 +334,7 @@ def test_mlm_trains(loaded):
     assert all(np.any(tf.convert_to_tensor(g)) for g in tape.gradient(loss, loaded.mlm.trainable_variables))
 
 
+@pytest.mark.slow
 def test_mlm_under_hub_keras_layer(path):
     loaded = tf.saved_model.load(path)  # another one, to train
     layer = hub.KerasLayer(loaded.mlm, trainable=True)
@@ -345,6 +348,7 @@ def test_mlm_under_hub_keras_layer(path):
     assert all((old != weight.numpy()).any() for old, weight in zip(before, layer.trainable_weights))
 
 
+@pytest.mark.slow
 def test_verify(path):
     assert {result.status for result in verify(path)} == {PASSED}
 

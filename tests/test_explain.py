@@ -18,6 +18,8 @@ from keras_bert.text.graph_tokenizer import GraphTokenizer
 
 from conftest import TINY, randomize
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["play some 🎵🎶 music,now", "각각의 집 é!", "e\u0301t is\u0301 my\tsong\t\ton", "", " \t\n", "the lamps " * 20,
          "👩\u200d👩\u200d👧 turn"]
 OTHERS = ["what time", "a b c", "", "off 가", "table", "light on", "play " * 30]
@@ -31,7 +33,6 @@ EXPORTS = {
     "tag": (lambda bert: BertTokenClassifier(bert, len(LABELS)), {"labels": LABELS}, [0], {"text": TEXTS}),
     "span": (BertSpanLabeler, {"max_query_length": MAX_QUERY}, [], {"question": OTHERS, "context": TEXTS}),
 }
-TASKS = ["classify", "span", *(pytest.param(task, marks=pytest.mark.slow) for task in ("regress", "embed", "tag"))]
 ASK = """
 import pickle, sys, tensorflow as tf
 folder, calls = pickle.load(sys.stdin.buffer)
@@ -88,7 +89,7 @@ def first_inputs(task, texts):
     return packing.pad(rows, TOKENIZER.pad_id)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", EXPORTS)
 def test_pieces_and_attention_are_the_encoders(bert, answers, task):
     *_, layers, arguments = EXPORTS[task]
     texts, found = list(arguments.values()), answers[task]
@@ -110,7 +111,7 @@ def test_pieces_and_attention_are_the_encoders(bert, answers, task):
     assert found["attention"].dtype == np.float32 and np.ptp(found["attention"][0, 0, 0, 0, :5]) > 0.05
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", EXPORTS)
 def test_no_texts(answers, task):
     assert {name: (array.dtype, len(array), array.ndim) for name, array in answers[f"no {task}"].items()} == {
         "tokens": (object, 0, 2), "starts": (np.int32, 0, 2), "ends": (np.int32, 0, 2), "segment": (np.int32, 0, 2),

@@ -18,7 +18,7 @@ from conftest import TINY, TINY_VOCABULARY, random_inputs
 NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 
-@pytest.fixture(scope="module", params=["plain", "jit"])
+@pytest.fixture(scope="module", params=["plain", pytest.param("jit", marks=pytest.mark.slow)])
 def path(request, exported):
     return exported(jit_compile=True) if request.param == "jit" else exported()
 

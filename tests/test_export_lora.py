@@ -15,6 +15,7 @@ INPUTS = random_inputs(3, 7)
 NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 AS_DICT = dict(zip(NAMES, map(tf.constant, INPUTS.values())))
 TOLERANCE = {"float32": 2e-6, "bfloat16": 0.05}
+DTYPES = ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)]
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def bert(bert):
     return bert
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_an_encoder(bert, tokenizer, tmp_path, dtype):
     export_encoder(bert, tmp_path / "out", tokenizer, dtype=dtype)
     loaded = tf.saved_model.load(str(tmp_path / "out"))
@@ -38,6 +39,7 @@ def test_an_encoder(bert, tokenizer, tmp_path, dtype):
     assert [v for v in bert.trainable_weights if v.name.startswith("lora")]  # the source is as it was
 
 
+@pytest.mark.slow
 def test_a_masked_lm(bert, tokenizer, tmp_path):
     pretrainer = BertPretrainer(bert)
     positions = np.array([[1, 2], [0, 1], [2, 0]], np.int32)
@@ -48,6 +50,7 @@ def test_a_masked_lm(bert, tokenizer, tmp_path):
     np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_a_text_model(bert, tokenizer, tmp_path, dtype):
     model = randomize(BertClassifier(bert, 3))
@@ -58,6 +61,7 @@ def test_a_text_model(bert, tokenizer, tmp_path, dtype):
         atol=TOLERANCE[dtype])
 
 
+@pytest.mark.slow
 def test_embeddings_of_texts(bert, tokenizer, tmp_path):
     export_text_model(bert, tokenizer, tmp_path / "out")
     loaded = tf.saved_model.load(str(tmp_path / "out"))

@@ -136,6 +136,7 @@ def test_the_tagger_has_the_width_of_the_paper(bert):
         (4 * 16, 4 * 384), (768, 4 * 384), (768, 3)]
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_encoder_stays_and_the_rest_learns(bert):
     model = randomize(BertFeatureTagger(bert, 3, "weighted-all", units=7, dropout=0.0))
     before = values(model)

@@ -165,6 +165,7 @@ def test_same_seed_same_model(tmp_path, pretrained, intents):
     assert any((one != two).any() for one, two in zip(first, other))
 
 
+@pytest.mark.usefixtures("eager")
 def test_pairs(tmp_path, pretrained):
     path = tmp_path / "pairs.csv"
     path.write_text("first,second,same\nplay music,play a song,1\nlight off,book a flight,0\n")
@@ -213,6 +214,7 @@ def test_bad_data_is_refused_before_anything_is_written(tmp_path, pretrained, in
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pretrained", "train.tsv", "valid.tsv"]
 
 
+@pytest.mark.usefixtures("eager")
 def test_never_overwrites_silently(tmp_path, pretrained, intents):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.txt").write_text("years of work")

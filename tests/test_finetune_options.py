@@ -25,6 +25,7 @@ def changed(before, after):
     return {name for name, value in weights(after).items() if (value != weights(before)[name]).any()}
 
 
+@pytest.mark.usefixtures("eager")
 def test_frozen_blocks_stay(tmp_path, pretrained, intents, bert):
     model = finetune(*intents, pretrained, tmp_path / "out", epochs=2, batch_size=2, freeze_blocks=1,
                      learning_rate=0.01)
@@ -35,6 +36,7 @@ def test_frozen_blocks_stay(tmp_path, pretrained, intents, bert):
         finetune(*intents, pretrained, tmp_path / "out3", freeze_blocks=3)
 
 
+@pytest.mark.usefixtures("eager")
 def test_lora_changes_queries_and_values_by_a_low_rank(tmp_path, pretrained, intents, bert):
     model = finetune(*intents, pretrained, tmp_path / "out", epochs=3, batch_size=2, lora_rank=2, learning_rate=0.05)
     assert changed(bert, model.model.bert) == {
@@ -87,6 +89,7 @@ def test_early_stopping_keeps_the_best_epoch_and_tensorboard_sees_it(tmp_path, p
     assert (metrics["accuracy"], metrics["loss"]) == pytest.approx((accuracy[best], loss[best]), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_mixed_bfloat16_learns_with_float32_weights(tmp_path, pretrained, intents):
     model = finetune(*intents, pretrained, tmp_path / "out", epochs=30, batch_size=2, learning_rate=0.01,
                      dtype="mixed_bfloat16")
@@ -121,6 +124,7 @@ print(json.dumps([norms[:4], norms[4:12], max(float(np.abs(a - b).max()) for a, 
 """
 
 
+@pytest.mark.slow
 def test_two_devices_as_one(tmp_path, intents):
     """Without dropout, whose draws differ by device, sharing batches out changes nothing but rounding: each device sees
     the norm of the whole batch's gradient before it is clipped."""
@@ -158,6 +162,7 @@ for flags in ([], ["--deterministic"]):
 """
 
 
+@pytest.mark.slow
 def test_on_a_gpu_xla_unless_deterministic(tmp_path, intents, pretrained):
     """What Keras decides where TensorFlow lists a GPU; XLA compiles for the CPU here."""
     command = finetune_command(intents, pretrained, tmp_path / "out")
@@ -167,6 +172,7 @@ def test_on_a_gpu_xla_unless_deterministic(tmp_path, intents, pretrained):
         "jit_compile True", "jit_compile False"]
 
 
+@pytest.mark.slow
 def test_determinism_is_asked_for(tmp_path, intents, pretrained):
     """For the rest of the process, hence in another."""
     code = ("import sys; from keras_bert import cli; cli.run(sys.argv[1:]); "

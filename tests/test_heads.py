@@ -226,6 +226,7 @@ def test_keras_file_round_trip(head, bert, tmp_path):
 
 
 @each_head
+@pytest.mark.usefixtures("eager")
 def test_fit(head, bert):
     model = randomize(head.make(bert))
     model.compile("sgd", head.losses)

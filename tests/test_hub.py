@@ -48,6 +48,7 @@ def test_the_notebook_with_legacy_keras(path, tmp_path):
         run(form)
 
 
+@pytest.mark.slow
 def test_the_notebook_with_keras_3(path, tmp_path):
     model = classifier(path)
     inputs = list(random_inputs(16, 9).values())
@@ -172,6 +173,7 @@ def test_safe_mode_refuses_the_graph_of_others(path, tmp_path):
     np.testing.assert_array_equal(loaded.predict(inputs, verbose=0), answers)
 
 
+@pytest.mark.slow
 def test_unsafe_deserialization_can_be_enabled(path, tmp_path):
     """In a process of its own: Keras has no function to disable it again."""
     inputs, answers = save(classifier(path), tmp_path / "model.keras")

@@ -25,6 +25,7 @@ def hub_layer(path, **kwargs):
     return hub.KerasLayer(path, **kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [HubLayer, hub_layer])
 def test_outputs_and_gradients_equal_the_plain_export(exports, layer):
     inputs = [tf.constant(value) for value in random_inputs(4, 11).values()]
@@ -43,6 +44,7 @@ def test_outputs_and_gradients_equal_the_plain_export(exports, layer):
         np.testing.assert_allclose(jit, plain, rtol=0, atol=1e-5 * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [HubLayer, hub_layer])
 def test_dropout_lives_in_training_only(exports, layer):
     inputs = [tf.constant(value) for value in random_inputs(2, 5).values()]
@@ -63,6 +65,7 @@ def test_the_attribute_survives_saving(exports):
     assert len(compiled(jit)) == 1
 
 
+@pytest.mark.slow
 def test_one_compilation_a_shape(exports, tmp_path):
     """XLA dumps each module that it compiles."""
     code = ("import tensorflow as tf, sys; encoder = tf.saved_model.load(sys.argv[1])\n"

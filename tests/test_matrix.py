@@ -383,9 +383,18 @@ def _rows_with_empty_slots(monkeypatch):
 
 OPERATIONS = (
     forward, gradients, attention, positions, symbolic_call, xla, save_and_reload, clone, freeze, lora, quantize)
+
+
+def is_slow(operation, layout, dtype):
+    """Whether a cell compiles with XLA, or quantizes or adds LoRA in any but the two most usual dtypes."""
+    usual = (("padded", "float32"), ("unpadded", "mixed_bfloat16"))
+    return not refused(operation.__name__, layout, dtype) and (
+        operation is xla or operation in (quantize, lora) and (layout, dtype) not in usual)
+
+
 CELLS = [
     pytest.param(operation, layout, dtype, id=f"{operation.__name__}-{layout}-{dtype}",
-                 marks=[pytest.mark.slow] * (operation is xla and not refused("xla", layout, dtype)))
+                 marks=[pytest.mark.slow] * is_slow(operation, layout, dtype))
     for operation, layout, dtype in itertools.product(OPERATIONS, LAYOUTS, DTYPES)]
 
 

@@ -112,6 +112,7 @@ def test_a_thawed_encoder_trains_what_it_trained_before(change, count):
     assert len(bert.trainable_variables) == count
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_head_trains_what_is_left_after_a_reload(tmp_path):
     """Also with LoRA, both of whose factors Keras sets to zero."""
     for arguments in ({"frozen": ["embeddings", "block_0", "block_1"]}, {"lora_rank": 2}):
@@ -193,7 +194,9 @@ def test_functional_training_drops_out(bert):
     assert np.abs(first - second).max() > 1e-3
 
 
-@pytest.mark.parametrize("make", [head, functional, lambda bert: BertPretrainer(bert)], ids=["head", "model", "mlm"])
+@pytest.mark.parametrize("make", [
+    pytest.param(head, id="head"), pytest.param(functional, id="model", marks=pytest.mark.slow),
+    pytest.param(lambda bert: BertPretrainer(bert), id="mlm", marks=pytest.mark.slow)])
 def test_a_quantized_model_reloads(make, bert, tmp_path):
     model = make(bert)
     before = keras.tree.flatten(model(INPUTS))

@@ -87,6 +87,7 @@ def test_the_batches_of_an_epoch_have_one_shape_and_hold_every_text_once():
     assert seen == collections.Counter(itertools.chain(*(ids for ids, _ in packed)))
 
 
+@pytest.mark.slow
 def test_finetune_learns_from_packed_rows(tmp_path, intents, pretrained):
     train, valid = intents
     finetune(train, valid, pretrained, tmp_path / "model", epochs=30, batch_size=4, learning_rate=1e-2, max_length=16,

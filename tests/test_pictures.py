@@ -98,6 +98,7 @@ def test_pictures_are_whole(checked_draw, labels):
     assert set(TOKENS) | {"layer 6", "head 12"} <= set(texts["attention"])
 
 
+@pytest.mark.slow
 def test_many_classes(checked_draw):
     labels = [*KOREAN, *LONG, *(f"a_class_of_many_{i}" for i in range(170))]
     texts = checked_draw({key: make_metrics(labels)[key] for key in ("classes", "confusions")})
@@ -113,6 +114,7 @@ def test_learning_curves_of_any_length(checked_draw, epochs):
     assert "1" in texts["learning_curves"] and f"epoch {max(1, epochs - 1)}, kept" in texts["learning_curves"]
 
 
+@pytest.mark.slow
 def test_attention_of_a_large_encoder(checked_draw):
     tokens = [*TOKENS[:-1], "antidisestablishmentarianism", "[SEP]"]
     metrics = make_metrics(["a", "b"], layers=24, heads=16, tokens=tokens)

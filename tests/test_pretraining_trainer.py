@@ -102,6 +102,7 @@ print(strategy.num_replicas_in_sync)
 """
 
 
+@pytest.mark.slow
 def test_on_two_devices():
     run = subprocess.run([sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True,
                          cwd=pathlib.Path(__file__).parent)

@@ -1,5 +1,6 @@
 """A run that is killed, stopped or starved, and started again by the same command."""
 
+import itertools
 import json
 import os
 import random
@@ -15,7 +16,7 @@ import pytest
 import safetensors
 
 from keras_bert.errors import InputError
-from keras_bert.training import finetune
+from keras_bert.training import checkpoints, finetune
 from keras_bert.training.folder import FineTuned
 
 from conftest import TINY_VOCABULARY
@@ -97,10 +98,45 @@ def assert_ends_as_undisturbed(folder, name):
     return messages
 
 
+class Interruption(BaseException):
+    """What no handler of errors stops."""
+
+
+@pytest.fixture
+def unfinished(tmp_path, intents, pretrained, monkeypatch, eager):
+    """The arguments of a run that was interrupted in its second epoch, while it wrote a checkpoint."""
+    calls = itertools.count(1)
+
+    def interrupted(tensors, path, *metadata):
+        save_file(tensors, path, *metadata)
+        if next(calls) == 4:
+            os.truncate(path, os.path.getsize(path) // 2)
+            raise Interruption
+
+    arguments = dict(train=intents[0], valid=intents[1], init_from=pretrained, output_dir=tmp_path / "out", epochs=3,
+                     batch_size=2, save_steps=1, learning_rate=0.01)
+    save_file = checkpoints.save_file
+    with monkeypatch.context() as patch, pytest.raises(Interruption):
+        patch.setattr(checkpoints, "save_file", interrupted)
+        finetune(**arguments)
+    return arguments
+
+
+def test_an_interrupted_run_ends_as_one_that_was_not(unfinished, tmp_path, capsys):
+    again = finetune(**unfinished).model.get_weights()
+    assert "going on from step" in capsys.readouterr().err
+    wanted = finetune(**unfinished | {"output_dir": tmp_path / "whole"}).model.get_weights()
+    for one, other in zip(again, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+    got, wanted = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("out", "whole"))
+    assert got["history"] == wanted["history"]
+    assert not (tmp_path / "out.checkpoints").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("place,count", [
     ("write", 10),  # the last checkpoint is that of the epoch's last step, its scores are not taken yet
-    *(pytest.param(*other, marks=pytest.mark.slow)
-      for other in (("rename", 4), ("remove", 0), ("write", 0), ("report", 0)))])
+    ("rename", 4), ("remove", 0), ("write", 0), ("report", 0)])
 def test_killed_within_a_save(work, place, count):
     name = f"{place}{count}"
     process = start(work, name, place, count)
@@ -125,8 +161,8 @@ def test_killed_at_random(work, number):
     assert_ends_as_undisturbed(work, f"random{number}")
 
 
-@pytest.mark.parametrize("number", [
-    pytest.param(signal.SIGTERM, marks=pytest.mark.slow), pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_by_a_signal(work, number):
     name = f"signal{number}"
     process = start(work, name)
@@ -142,49 +178,45 @@ def test_stopped_by_a_signal(work, number):
     assert "going on from step" in assert_ends_as_undisturbed(work, name)
 
 
-def test_other_arguments_or_files_are_refused(work, tmp_path, capsys, run_cli):
-    for name in ("train.tsv", "valid.tsv", "pretrained"):
-        os.symlink(work / name, tmp_path / name)
-    process = start(tmp_path, "out", "write", 3)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-
-    def refusal(*more):
-        assert run_cli(command(tmp_path, "out", *more)) == 1
-        messages = capsys.readouterr().err.splitlines()
+def test_other_arguments_or_files_are_refused(unfinished, tmp_path):
+    def refusal(**changes):
+        with pytest.raises(InputError) as error:
+            finetune(**unfinished | changes)
         assert not (tmp_path / "out").exists()
-        return messages[-1]
+        return str(error.value)
 
     folder = tmp_path / "out.checkpoints"
-    unfinished = f"keras-bert: {folder}: holds the checkpoints of an unfinished run with"
-    assert refusal("--epochs=5", "--seed=1").startswith(f"{unfinished} epochs=6 (now 5), seed=0 (now 1);")
-    (tmp_path / "train.tsv").unlink()
-    (tmp_path / "train.tsv").write_text((work / "train.tsv").read_text() + "play\ta\n")
-    assert refusal().startswith(f"{unfinished} another content of {tmp_path}/train.tsv;")
-    (tmp_path / "train.tsv").write_text((work / "train.tsv").read_text())
+    holds = f"{folder}: holds the checkpoints of an unfinished run with"
+    assert refusal(epochs=5, seed=1).startswith(f"{holds} epochs=3 (now 5), seed=0 (now 1);")
+    content = (tmp_path / "train.tsv").read_text()
+    (tmp_path / "train.tsv").write_text(content + "play\tmusic\n")
+    assert refusal().startswith(f"{holds} another content of {tmp_path}/train.tsv;")
+    (tmp_path / "train.tsv").write_text(content)
     last = folder / "last.safetensors"
     os.truncate(last, last.stat().st_size - 100)
-    assert refusal().startswith(f"keras-bert: {last}: not a whole checkpoint")
+    assert refusal().startswith(f"{last}: not a whole checkpoint")
     (folder / "run.json").write_text("{")
-    assert refusal().startswith(f"keras-bert: {folder}/run.json: not a JSON file")
+    assert refusal().startswith(f"{folder}/run.json: not a JSON file")
     (folder / "run.json").unlink()  # a folder of somebody's own, by its looks
-    assert refusal().startswith(f"keras-bert: {folder}: exists already")
+    assert refusal().startswith(f"{folder}: exists already")
     assert last.exists()
-    assert run_cli(command(tmp_path, "out", "--overwrite", "--epochs=1")) == 0
+    finetune(**unfinished | {"overwrite": True, "epochs": 1})
     assert not folder.exists()
 
 
-def test_a_loss_that_is_no_number(work, tmp_path):
+@pytest.mark.usefixtures("eager")
+def test_a_loss_that_is_no_number(intents, pretrained, tmp_path):
     with pytest.raises(InputError) as error:
-        finetune(work / "train.tsv", work / "valid.tsv", work / "pretrained", tmp_path / "out", epochs=40, batch_size=4,
-                 learning_rate=1e30, save_steps=1)
+        finetune(*intents, pretrained, tmp_path / "out", epochs=40, batch_size=2, learning_rate=1e30, save_steps=1)
     folder = tmp_path / "out.checkpoints"
-    assert re.search(r"at step \d+ (it is|\S+ is not)", str(error.value)) and "learning_rate" in str(error.value)
+    message = str(error.value)  # of the loss, a weight or an output, whichever comes first
+    assert re.search(r"at step \d+ (it is|\S+ is not)|outputs must be finite", message) and "learning_rate" in message
     with safetensors.safe_open(folder / "last.safetensors", framework="numpy") as file:
         assert all(np.isfinite(file.get_tensor(key)).all() for key in file.keys())
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(work, tmp_path):
     """A limit on the size of files stands in for the disk's: both fail in the middle of a write."""
     def limit():

@@ -94,6 +94,7 @@ def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     assert called == [("serving_default", (rows,)) for rows in (1, 1, 16, 16)]
 
 
+@pytest.mark.slow
 def test_choices_are_four_a_prompt(tmp_path):
     model = BertMultipleChoice(BertLayer(TINY))
     version = export_version(model, TOKENIZER, tmp_path / "swag", "endings", max_length=64)
@@ -143,6 +144,7 @@ def test_what_it_refuses(classifier, run, tmp_path, trained):
             f"keras-bert: export text-model writes either --output or --serving_dir; got {got}"]
 
 
+@pytest.mark.slow
 def test_the_command_line(run, trained, tmp_path):
     arguments = ("export", "text-model", f"--model={trained}", f"--serving_dir={tmp_path / 'served'}", "--name=mine")
     assert [run(*arguments)[:2] for _ in range(2)] == [(0, [str(tmp_path / "served" / number)]) for number in "12"]

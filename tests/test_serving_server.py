@@ -7,7 +7,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from serving_server import connections, export_models, serving, write_echo
+from serving_server import connections, serving, unpack_models, write_echo
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -27,7 +27,7 @@ IDS = {"input_word_ids": [[2, 5, 6, 3], [2, 9, 3, 0]], "input_mask": [[1, 1, 1, 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    return export_models(folder) | {"echo": write_echo(folder / "echo")}
+    return unpack_models(folder) | {"echo": write_echo(folder / "echo")}
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +150,7 @@ def test_other_methods_of_grpc_are_unimplemented(server):
     assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+@pytest.mark.slow
 def test_each_of_2000_concurrent_requests_gets_its_own(server):
     def client(number):
         (connection,) = connections(server, 1)
@@ -182,7 +183,8 @@ def test_what_a_tagger_answers_does_not_depend_on_who_else_asks(server):
 
 def test_the_log_says_what_happened_and_the_metrics_count_it(server):
     server.predict("echo", instances=["a private matter", "sleep 0.05"])
-    line = server.wait(lambda: [line for line in server.events() if line.get("instances") == 2][-1])
+    line = server.wait(lambda: [
+        line for line in server.events() if line.get("model") == "echo" and line.get("instances") == 2][-1])
     assert line | {"time": 0, "queue_ms": 0, "compute_ms": 0, "total_ms": 0, "bytes": 0} == {
         "time": 0, "method": "POST", "path": "/v1/models/echo:predict", "client": "127.0.0.1", "model": "echo",
         "version": 1, "instances": 2, "queue_ms": 0, "compute_ms": 0, "status": 200, "bytes": 0, "total_ms": 0}

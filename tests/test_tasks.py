@@ -1,6 +1,9 @@
 """Every task by the command line: fine-tuned, scored, asked, exported, and asked again in another process."""
 
+import contextlib
 import dataclasses
+import functools
+import io
 import json
 import subprocess
 import sys
@@ -67,47 +70,61 @@ def encoder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def models(encoder, tmp_path_factory):
-    """For each task a folder that `finetune` wrote, its data file and what it printed."""
-    from keras_bert import cli
-
-    folder, found = tmp_path_factory.mktemp("models"), {}
+def data(tmp_path_factory):
+    """The path of each task's data file."""
+    folder, found = tmp_path_factory.mktemp("data"), {}
     for task, (name, content) in FILES.items():
-        (folder / name).write_text(content)
-        (folder / f"train_{name}").write_text(repeated(name, content))
-        assert cli.run(["finetune", f"--task={task}", f"--train={folder / f'train_{name}'}",
-                        f"--valid={folder / name}", f"--init_from={encoder}", f"--output_dir={folder / task}",
-                        "--batch_size=4", "--epochs=8", "--learning_rate=0.01", "--dropout=0",
-                        *FLAGS.get(task, [])]) == 0
-        found[task] = folder / task, folder / name
+        found[task] = folder / name
+        found[task].write_text(content)
     return found
 
 
-@pytest.mark.parametrize("task", FILES)
-def test_a_task_is_learned_and_scored(models, run, task):
-    folder, data = models[task]
+@pytest.fixture(scope="module")
+def model(encoder, data, tmp_path_factory):
+    """A function of a task that returns a folder that `finetune` wrote."""
+    from keras_bert import cli
+
+    @functools.cache
+    def finetune(task):
+        folder, (name, content) = tmp_path_factory.mktemp(task), FILES[task]
+        (folder / name).write_text(repeated(name, content))
+        arguments = ["finetune", f"--task={task}", f"--train={folder / name}", f"--valid={data[task]}",
+                     f"--init_from={encoder}", f"--output_dir={folder / 'model'}", "--batch_size=4", "--epochs=8",
+                     "--learning_rate=0.01", "--dropout=0", *FLAGS.get(task, [])]
+        with contextlib.redirect_stdout(io.StringIO()):  # the tests compare what later commands print
+            assert cli.run(arguments) == 0
+        return folder / "model"
+
+    return finetune
+
+
+@pytest.mark.parametrize("task", [
+    "span", *(pytest.param(task, marks=pytest.mark.slow) for task in FILES if task != "span")])
+def test_a_task_is_learned_and_scored(model, data, run, task):
+    folder = model(task)
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics[metrics["main"]] == pytest.approx(100 if task == "span" else 1, abs=0.02)
     assert metrics["history"]["loss"][-1] < 0.5 * metrics["history"]["loss"][0]
     card = (folder / "README.md").read_text()
     assert f"\n- {task}\n" in card and "## Scores" in card
-    status, output, _ = run("evaluate", f"--model={folder}", f"--data={data}", "--format=json")
+    status, output, _ = run("evaluate", f"--model={folder}", f"--data={data[task]}", "--format=json")
     scores = json.loads("\n".join(output))
     assert status == 0 and {name: scores[name] for name in (metrics["main"], "loss")} == pytest.approx(
         {name: metrics[name] for name in (metrics["main"], "loss")}, abs=5e-5)  # a correlation of three numbers
-    status, output, _ = run("evaluate", f"--model={folder}", f"--data={data}")
+    status, output, _ = run("evaluate", f"--model={folder}", f"--data={data[task]}")
     assert status == 0 and f"{scores['loss']:.4f}" in [line.split()[-1] for line in output if line]
 
 
 @pytest.mark.parametrize("task,line,answer", [
-    ("classify", "play music\tsong", {"text": "play music", "text_pair": "song", "label": "yes"}),
-    ("regress", "play music\tsong", {"text": "play music", "text_pair": "song"}),
-    ("tag", "some weather", {"text": "some weather"}),
     ("span", "play what\tthe lamp is on the table . play music now", {"text": "music", "start": 32, "end": 37}),
-    ("choice", "book a\tweather\tlamp\tflight", {"choice": 2, "text": "flight"}),
+    *(pytest.param(*other, marks=pytest.mark.slow) for other in [
+        ("classify", "play music\tsong", {"text": "play music", "text_pair": "song", "label": "yes"}),
+        ("regress", "play music\tsong", {"text": "play music", "text_pair": "song"}),
+        ("tag", "some weather", {"text": "some weather"}),
+        ("choice", "book a\tweather\tlamp\tflight", {"choice": 2, "text": "flight"})])
 ])
-def test_lines_are_answered(models, run, tmp_path, task, line, answer):
-    model = f"--model={models[task][0]}"
+def test_lines_are_answered(model, data, run, tmp_path, task, line, answer):
+    model = f"--model={model(task)}"
     status, output, _ = run("predict", model, "--format=jsonl", line)
     record = json.loads(output[0])
     assert status == 0 and len(output) == 1 and record | answer == record
@@ -116,35 +133,39 @@ def test_lines_are_answered(models, run, tmp_path, task, line, answer):
         assert again == {name: pytest.approx(value, abs=1e-6) if name in ("score", "value", "probabilities") else value
                          for name, value in record.items()}
     assert len(run("predict", model, line)[1]) == 1
-    status, output, messages = run("predict", model, f"--input={models[task][1]}")
+    status, output, messages = run("predict", model, f"--input={data[task]}")
     assert status == 0 and len(output) == {"classify": 2, "regress": 3, "tag": 2, "span": 4, "choice": 3}[task]
     if task != "tag":
         status, _, messages = run("predict", model, "no tab")
         assert status == 1 and len(messages) == 1 and "argument 1: this model takes " in messages[0]
 
 
-def test_entities_and_answers_of_the_files(models):
-    tagged, = FineTuned.load(models["tag"][0]).predict(["turn the light lamp off"])
+@pytest.mark.slow
+def test_entities_of_a_file(model):
+    tagged, = FineTuned.load(model("tag")).predict(["turn the light lamp off"])
     assert [(entity.label, entity.text, entity.start, entity.end) for entity in tagged] == [
         ("what", "light lamp", 9, 19), ("how", "off", 20, 23)]
-    model = FineTuned.load(models["span"][0])
-    examples = model.task.read(models["span"][1])
-    answers = model.answer(examples, top_k=3)
+
+
+def test_answers_of_a_file(model, data):
+    labeler = FineTuned.load(model("span"))
+    examples = labeler.task.read(data["span"])
+    answers = labeler.answer(examples, top_k=3)
     assert [answer.text for answer in answers] == ["the lamp", "music", "", "a flight"]
     assert answers[2].start == answers[2].end == -1 and all(len(answer.others) == 2 for answer in answers)
     assert sum(answer.score + sum(other.score for other in answer.others) for answer in answers) < 4
 
 
 @pytest.mark.slow
-def test_exported_models_answer_as_predict_does(models, run, tmp_path):
+def test_exported_models_answer_as_predict_does(model, run, tmp_path):
     asked = {}
-    for task, (folder, _) in models.items():
-        assert run("export", "text-model", f"--model={folder}", f"--output={tmp_path / task}")[0] == 0
+    for task in FILES:
+        assert run("export", "text-model", f"--model={model(task)}", f"--output={tmp_path / task}")[0] == 0
         asked[str(tmp_path / task)] = QUESTIONS[task]
     process = subprocess.run([sys.executable, "-c", ASK], input=json.dumps(asked), capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    told = dict(zip(models, map(json.loads, process.stdout.splitlines())))
-    ours = {task: FineTuned.load(folder).predict(*QUESTIONS[task]) for task, (folder, _) in models.items()}
+    told = dict(zip(FILES, map(json.loads, process.stdout.splitlines())))
+    ours = {task: FineTuned.load(model(task)).predict(*QUESTIONS[task]) for task in FILES}
 
     assert told["classify"]["label"] == [answer.label for answer in ours["classify"]]
     np.testing.assert_allclose(told["classify"]["score"], [answer.score for answer in ours["classify"]], atol=1e-6)
@@ -166,9 +187,9 @@ def test_exported_models_answer_as_predict_does(models, run, tmp_path):
         assert all(text[entity.start:entity.end] == entity.text for entity in entities)
 
 
-def test_a_tagger_on_features_is_exported_too(models, encoder, run, tmp_path):
-    data = models["tag"][1]
-    assert run("finetune", "--task=tag", "--features=sum-all", f"--train={data}", f"--valid={data}",
+@pytest.mark.slow
+def test_a_tagger_on_features_is_exported_too(data, encoder, run, tmp_path):
+    assert run("finetune", "--task=tag", "--features=sum-all", f"--train={data['tag']}", f"--valid={data['tag']}",
                f"--init_from={encoder}", f"--output_dir={tmp_path / 'model'}", "--epochs=1")[0] == 0
     assert run("export", "text-model", f"--model={tmp_path / 'model'}", f"--output={tmp_path / 'out'}")[0] == 0
     assert run("export", f"--model={tmp_path / 'model'}", f"--output={tmp_path / 'encoder'}")[0] == 0
@@ -192,29 +213,29 @@ def test_a_tagger_on_features_is_exported_too(models, encoder, run, tmp_path):
     ("classify", ["--layout=swag"], "swag"),
     ("choice", ["--layout=poem"], "poem"),
 ])
-def test_bad_usage_is_one_line(models, encoder, run, tmp_path, task, flags, message):
-    data = models[task][1]
-    status, _, messages = run("finetune", f"--task={task}", f"--train={data}", f"--valid={data}",
+def test_bad_usage_is_one_line(data, encoder, run, tmp_path, task, flags, message):
+    status, _, messages = run("finetune", f"--task={task}", f"--train={data[task]}", f"--valid={data[task]}",
                               f"--init_from={encoder}", f"--output_dir={tmp_path / 'out'}", *flags)
     assert status == 1 and len(messages) == 1 and message in messages[0]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_answers_where_there_are_several(models, run):
-    status, _, messages = run("predict", f"--model={models['regress'][0]}", "--top_k=2", "a\tb")
+@pytest.mark.slow
+def test_several_answers_where_there_are_several(model, run):
+    status, _, messages = run("predict", f"--model={model('regress')}", "--top_k=2", "a\tb")
     assert status == 1 and messages[0].endswith("is of the task regress")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", FILES)
-def test_a_saved_model_is_asked_as_its_folder_is(models, run, tmp_path, task):
-    folder, data = models[task]
+def test_a_saved_model_is_asked_as_its_folder_is(model, data, run, tmp_path, task):
+    folder = model(task)
     assert run("export", "text-model", f"--model={folder}", f"--output={tmp_path / 'saved'}")[0] == 0
     strange = ["\t".join([text, *(others if isinstance(others, list) else [others])]) for text, others in zip(
         QUESTIONS[task][0], QUESTIONS[task][-1])] if len(QUESTIONS[task]) > 1 else QUESTIONS[task][0]
     strange = [line for line in strange if line.count("\t") in {"choice": (3,), "tag": range(9)}.get(task, (1,))]
     top_k = ["--top_k=2"] if task == "classify" else []
-    for arguments in ([f"--input={data}"], ["--format=jsonl", *top_k, *strange], [*top_k, *strange]):
+    for arguments in ([f"--input={data[task]}"], ["--format=jsonl", *top_k, *strange], [*top_k, *strange]):
         ours, theirs = (run("predict", f"--model={path}", *arguments) for path in (tmp_path / "saved", folder))
         assert ours[0] == theirs[0] == 0 and len(ours[1]) == len(theirs[1]) > 1
         for our, their in zip(ours[1], theirs[1]):
@@ -223,7 +244,7 @@ def test_a_saved_model_is_asked_as_its_folder_is(models, run, tmp_path, task):
                 assert list(our) == list(their) and _rounded(our) == _rounded(their)
             else:
                 assert our == their
-    assert run("predict", f"--model={tmp_path / 'saved'}", f"--input={models['choice'][1]}")[0] == (task != "choice")
+    assert run("predict", f"--model={tmp_path / 'saved'}", f"--input={data['choice']}")[0] == (task != "choice")
 
 
 def _rounded(value):
@@ -235,12 +256,13 @@ def _rounded(value):
     return pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
 
 
-def test_saved_models_that_predict_refuses(models, encoder, run, tmp_path):
+@pytest.mark.slow
+def test_saved_models_that_predict_refuses(model, encoder, run, tmp_path):
     assert run("export", "text-model", f"--model={encoder}", f"--output={tmp_path / 'embed'}")[0] == 0
     status, _, messages = run("predict", f"--model={tmp_path / 'embed'}", "a")
     assert (status, messages) == (1, [f"keras-bert: {tmp_path / 'embed'}: must be a SavedModel of export text-model "
                                       "that answers; this one gives mean_output, pooled_output"])
-    assert run("export", "text-model", f"--model={models['span'][0]}", f"--output={tmp_path / 'span'}")[0] == 0
+    assert run("export", "text-model", f"--model={model('span')}", f"--output={tmp_path / 'span'}")[0] == 0
     status, _, messages = run("predict", f"--model={tmp_path / 'span'}", "--top_k=2", "a\tb")
     assert status == 1 and "a SavedModel gives one answer to a question" in messages[0]
     (tmp_path / "span" / "variables" / "variables.data-00000-of-00001").write_bytes(b"")

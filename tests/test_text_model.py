@@ -58,6 +58,7 @@ def test_a_classifier_answers_as_predict_does(run, trained, tmp_path):
     assert json.loads(tf.io.read_file(label_file).numpy()) == labels
 
 
+@pytest.mark.slow
 def test_pairs_are_cut_as_in_training(classifier, tokenizer, tmp_path):
     export_text_model(classifier, tokenizer, tmp_path / "out", labels=["a", "나", "c"], pairs=True, max_length=20)
     loaded = tf.saved_model.load(str(tmp_path / "out"))
@@ -86,6 +87,7 @@ def test_an_encoder_embeds(bert, tokenizer, tmp_path):
         np.testing.assert_allclose(tensor, outputs[name], atol=2e-6)
 
 
+@pytest.mark.slow
 def test_any_batch_and_any_content(exported):
     loaded = tf.saved_model.load(str(exported))
     assert loaded(tf.constant([], tf.string))["probabilities"].shape == (0, 3)
@@ -97,6 +99,7 @@ def test_any_batch_and_any_content(exported):
         [loaded([text])["probabilities"] for text in odd]), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_it_stands_alone(classifier, tokenizer, exported, tmp_path):
     """Saved again, moved, the first deleted, loaded where nothing but TensorFlow is imported."""
     shutil.copytree(exported, tmp_path / "first")
@@ -111,6 +114,7 @@ def test_it_stands_alone(classifier, tokenizer, exported, tmp_path):
     np.testing.assert_allclose(json.loads(done.stdout), wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_half_the_size(classifier, tokenizer, exported, tmp_path):
     export_text_model(classifier, tokenizer, tmp_path / "out", labels=["a", "b", "c"], dtype="bfloat16")
     sizes, rows = [], []
@@ -131,6 +135,7 @@ def test_what_it_refuses(bert, tokenizer, tmp_path, options, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_command_line_for_embeddings(run, pretrained, bert, tokenizer, tmp_path):
     assert run("export", "text-model", f"--model={pretrained}", f"--output={tmp_path / 'out'}")[0] == 0
     pooled = tf.saved_model.load(str(tmp_path / "out"))(["play music"])["pooled_output"]

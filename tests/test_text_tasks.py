@@ -1,10 +1,8 @@
 """Raw-text SavedModels of all heads against plain Python over the heads' own outputs."""
 
 import dataclasses
-import pickle
+import functools
 import re
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -51,22 +49,8 @@ CALLS = {
                "ids": ("encode", {name: ids[None] for name, ids in TOKENIZER(QUESTIONS, TEXTS, LENGTH).items()}),
                "none": ("", {"prompt": NONE, "choices": NONE.reshape(0, 3)})},
 }
-# Answers all that with TensorFlow alone, in another process.
-ASK = """
-import pickle, sys, tensorflow as tf
-folder, calls = pickle.load(sys.stdin.buffer)
-answers = {}
-for task in calls:
-    loaded = tf.saved_model.load(f"{folder}/{task}")
-    answers[task] = {}
-    for name, (signature, arguments) in calls[task].items():
-        arguments = {key.replace("segment", "input_type"): tf.constant(value, tf.int32 if name == "ids" else tf.string)
-                     for key, value in arguments.items()}
-        outputs = loaded.signatures[signature](**arguments) if signature else loaded(*arguments.values())
-        answers[task][name] = {key: output.numpy() for key, output in outputs.items()}
-pickle.dump(answers, sys.stdout.buffer)
-assert not {"keras_bert", "tensorflow_text"} & set(sys.modules)
-"""
+# The others share what these export.
+TASKS = ["tag", "span", *(pytest.param(task, marks=pytest.mark.slow) for task in ("regress", "choice"))]
 
 
 def sharp(model):
@@ -86,13 +70,23 @@ def models():
 
 @pytest.fixture(scope="module")
 def answers(models, tmp_path_factory):
+    """A function of a task that returns what its SavedModel gives to `CALLS`."""
     options = {"regress": {"pairs": True}, "tag": {"labels": LABELS}, "span": SPANS, "choice": {}}
     folder = tmp_path_factory.mktemp("exports")
-    for task, model in models.items():
-        export_text_model(model, TOKENIZER, folder / task, max_length=LENGTH, **options[task])
-    done = subprocess.run([sys.executable, "-c", ASK], input=pickle.dumps((str(folder), CALLS)), capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
-    return pickle.loads(done.stdout)
+
+    @functools.cache
+    def answer(task):
+        export_text_model(models[task], TOKENIZER, folder / task, max_length=LENGTH, **options[task])
+        loaded, found = tf.saved_model.load(str(folder / task)), {}
+        for name, (signature, arguments) in CALLS[task].items():
+            dtype = tf.int32 if name == "ids" else tf.string
+            tensors = {key.replace("segment", "input_type"): tf.constant(value, dtype)
+                       for key, value in arguments.items()}
+            outputs = loaded.signatures[signature](**tensors) if signature else loaded(*tensors.values())
+            found[name] = {key: output.numpy() for key, output in outputs.items()}
+        return found
+
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -119,17 +113,18 @@ def answer_by():
     return answer_by
 
 
+@pytest.mark.slow
 def test_regression_of_pairs(models, answers):
     wanted = models["regress"](TOKENIZER(TEXTS, QUESTIONS, LENGTH))[:, 0].numpy()
-    assert np.ptp(wanted) > 0.05 and answers["regress"]["texts"]["value"] == close(wanted)
+    assert np.ptp(wanted) > 0.05 and answers("regress")["texts"]["value"] == close(wanted)
 
 
 def test_words_and_entities_of_texts_of_any_length(models, answers, pieces):
     found = []
     for row, (text, words) in enumerate(zip(TEXTS, pieces)):
         tagged, entities = tag(models["tag"], text, words)
-        assert rows_of(answers["tag"]["texts"], "word", row, "start", "end", "label", "score") == tagged
-        assert rows_of(answers["tag"]["texts"], "entity", row, "start", "end", "label", "score", "text") == entities
+        assert rows_of(answers("tag")["texts"], "word", row, "start", "end", "label", "score") == tagged
+        assert rows_of(answers("tag")["texts"], "entity", row, "start", "end", "label", "score", "text") == entities
         found += entities
     assert {kind for _, _, kind, _, _ in found} == {"곳", "x"} and any(" " in text for *_, text in found)
 
@@ -153,7 +148,7 @@ def test_entities_of_any_labels(answer_by):
 def test_answers_from_contexts_of_any_length(models, answers, pieces):
     wanted = [find(lambda *ids: models["span"](ids), question, sum(words, []), text, **SPANS)
               for question, words, text in zip(TOKENIZER.ids(QUESTIONS), pieces, TEXTS)]
-    assert spans_of(answers["span"]["texts"]) == wanted
+    assert spans_of(answers("span")["texts"]) == wanted
     assert any(start > 30 for start, *_ in wanted) and sum(start < 0 for start, *_ in wanted) == 3
 
 
@@ -185,42 +180,44 @@ def test_answers_of_equal_scores_and_null_answers(answer_by, options):
     check()
 
 
+@pytest.mark.slow
 def test_choices(models, answers):
     rows = [row for prompt, endings in zip(QUESTIONS, CHOICES) for row in TOKENIZER.pack([prompt] * 4, endings, LENGTH)]
     ids = packing.pad(rows, TOKENIZER.pad_id)
     logits = models["choice"]({name: array.reshape(-1, 4, array.shape[1]) for name, array in ids.items()}).numpy()
-    found = answers["choice"]["texts"]
+    found = answers("choice")["texts"]
     assert found["probabilities"] == close(np.array([softmax(row) for row in logits]))
     assert found["choice"].tolist() == logits.argmax(1).tolist() and len(set(found["choice"])) > 1
 
 
-def test_token_ids_get_what_the_head_gives(models, answers):
-    outputs = {task: model(CALLS[task]["ids"][1]) for task, model in models.items()}
-    wanted = {"regress": {"value": outputs["regress"][:, 0]}, "span": outputs["span"],
-              "tag": {"probabilities": keras.ops.softmax(outputs["tag"])},
-              "choice": {"probabilities": keras.ops.softmax(outputs["choice"]),
-                         "choice": np.argmax(outputs["choice"], axis=1)}}
+@pytest.mark.parametrize("task", TASKS)
+def test_token_ids_get_what_the_head_gives(models, answers, task):
+    inputs = CALLS[task]["ids"][1]
+    outputs = models[task](inputs)
+    wanted = {"regress": lambda: {"value": outputs[:, 0]}, "span": lambda: outputs,
+              "tag": lambda: {"probabilities": keras.ops.softmax(outputs)},
+              "choice": lambda: {"probabilities": keras.ops.softmax(outputs), "choice": np.argmax(outputs, axis=1)}}
 
-    def real(task, tensor):
+    def real(tensor):
         """Without what stands at padding, which says nothing."""
-        is_real = CALLS[task]["ids"][1]["input_mask"] > 0
-        return np.array(tensor)[is_real] if task in ("span", "tag") else np.array(tensor)
+        return np.array(tensor)[inputs["input_mask"] > 0] if task in ("span", "tag") else np.array(tensor)
 
-    for task, tensors in wanted.items():
-        assert {name: real(task, tensor) for name, tensor in answers[task]["ids"].items()} == {
-            name: close(real(task, tensor)) for name, tensor in tensors.items()}
+    assert {name: real(tensor) for name, tensor in answers(task)["ids"].items()} == {
+        name: close(real(tensor)) for name, tensor in wanted[task]().items()}
 
 
-def test_no_texts(answers):
-    shapes = {task: {array.shape for array in answers[task]["none"].values()} for task in answers}
-    assert shapes == {"regress": {(0,)}, "tag": {(0, 0)}, "span": {(0,)}, "choice": {(0,), (0, 3)}}
-    assert {array.shape for array in answers["tag"]["blank"].values()} == {(1, 0)}
+@pytest.mark.parametrize("task", TASKS)
+def test_no_texts(answers, task):
+    shapes = {"regress": {(0,)}, "tag": {(0, 0)}, "span": {(0,)}, "choice": {(0,), (0, 3)}}
+    assert {array.shape for array in answers(task)["none"].values()} == shapes[task]
+    if task == "tag":
+        assert {array.shape for array in answers(task)["blank"].values()} == {(1, 0)}
 
 
 def test_what_is_not_utf8_is_left_out(answers):
-    tags = answers["tag"]["broken"]
+    tags = answers("tag")["broken"]
     assert (tags["word_start"] >= 0).sum(axis=1).tolist() == [0, 3, 2, 0]
-    for text, entities, answer in zip(BROKEN, tags["entity_text"], answers["span"]["broken"]["answer"]):
+    for text, entities, answer in zip(BROKEN, tags["entity_text"], answers("span")["broken"]["answer"]):
         assert all(part in text for part in [*entities, answer])
 
 

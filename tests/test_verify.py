@@ -23,8 +23,9 @@ def statuses(path):
     return [(result.line, result.status) for result in verify(path)]
 
 
-@pytest.mark.parametrize("options,expected", [({}, COMPLETE), ({"jit_compile": True}, COMPLETE),
-                                              ({"dtype": "bfloat16"}, WITHOUT_TRAINING)])
+@pytest.mark.parametrize("options,expected", [
+    ({}, COMPLETE), pytest.param({"jit_compile": True}, COMPLETE, marks=pytest.mark.slow),
+    pytest.param({"dtype": "bfloat16"}, WITHOUT_TRAINING, marks=pytest.mark.slow)])
 def test_ours_pass(exported, options, expected):
     assert statuses(exported(**options)) == expected
 
