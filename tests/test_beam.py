@@ -46,7 +46,7 @@ def records(folder):
     return collections.Counter(tf.data.TFRecordDataset(sorted(map(str, folder.glob("*.tfrecord")))).as_numpy_iterator())
 
 
-@pytest.mark.parametrize("arguments", [ONE, pytest.param(TWO, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arguments", [ONE, pytest.param(TWO, marks=pytest.mark.long)])
 def test_a_pipeline_makes_what_processes_make(texts, arguments):
     (expected, made), (folder, by_beam) = make(texts, "processes"), make(texts, "beam", arguments)
     assert by_beam == made and made["counts"]["examples"] > 5000
@@ -55,7 +55,7 @@ def test_a_pipeline_makes_what_processes_make(texts, arguments):
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in expected.iterdir())
 
 
-@pytest.mark.parametrize("arguments", [ONE, pytest.param(TWO, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arguments", [ONE, pytest.param(TWO, marks=pytest.mark.long)])
 def test_bad_input_is_one_line_and_leaves_nothing(texts, arguments):
     texts[1].write_bytes(b"the a\n\n\xff\n")
     before = sorted(texts[0].parent.iterdir())

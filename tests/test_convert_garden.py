@@ -317,6 +317,7 @@ def test_ours_converted_and_read_again(source, tmp_path):
         convert(write_huggingface(tmp_path / "both heads", source), tmp_path / "again", "hub")
 
 
+@pytest.mark.slow
 def test_mlm_holds_the_encoder_and_its_head(source, loaded):
     assert_same_outputs(source, loaded.mlm(MASKED_INPUTS), POOLED, SEQUENCE, LOGITS, atol=2e-6)
     assert_equal(loaded.mlm.trainable_variables, source.bert.weights + source.mlm.weights)
@@ -325,6 +326,7 @@ def test_mlm_holds_the_encoder_and_its_head(source, loaded):
     assert len(head) == len(source.mlm.weights) == 5
 
 
+@pytest.mark.slow
 def test_mlm_trains(loaded):
     first, second = (loaded.mlm(MASKED_INPUTS, training=True)[LOGITS] for _ in range(2))
     assert np.abs(first - second).max() > 0.1  # two draws of dropout

@@ -72,6 +72,7 @@ def test_class_weights_help_the_rare_class(tmp_path, pretrained):
         assert answer.scores[answer.labels.index("rare")] == pytest.approx(share, abs=0.05)
 
 
+@pytest.mark.slow
 def test_early_stopping_keeps_the_best_epoch_and_tensorboard_sees_it(tmp_path, pretrained, intents):
     text = intents[1].read_text()  # answers that the training file calls wrong: scores get worse in time
     intents[1].write_text(text.replace("music\n", "x\n").replace("light\n", "music\n").replace("x\n", "light\n"))

@@ -22,7 +22,7 @@ from conftest import DATA
 
 LOWER_CASE = {"bert-base-uncased": True, "bert-base-multilingual-cased": False, "bert-base-chinese": True,
               "koelectra35000": False}
-SLOW = pytest.mark.slow
+SLOW, LONG = pytest.mark.slow, pytest.mark.long
 
 
 def with_graph(tokenizer):
@@ -76,7 +76,7 @@ def some_lines(count):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("count", [pytest.param(1_000_000, marks=SLOW), 700])
+@pytest.mark.parametrize("count", [pytest.param(1_000_000, marks=LONG), 700])
 @pytest.mark.parametrize("name", LOWER_CASE)
 def test_ids_equal_the_references_on_real_and_random_text(name, count):
     tokenizer, graph = real(name, LOWER_CASE[name])
@@ -113,9 +113,9 @@ def expected_offsets(tokenizer, parts):
 
 # The quick ones have each option both ways.
 @pytest.mark.parametrize("options,count", [
-    *((options, 500) for options in [(True, True, True, "none"), (True, True, True, "NFC"),
-                                       (True, False, True, "NFC"), (False, True, False, "none")]),
-    *(pytest.param(options, 100_000, marks=SLOW) for options in OPTIONS)])
+    *((options, 300) for options in [(True, True, True, "none"), (True, True, True, "NFC"),
+                                     (True, False, True, "NFC"), (False, True, False, "none")]),
+    *(pytest.param(options, 100_000, marks=LONG) for options in OPTIONS)])
 def test_hard_texts(options, count):
     # Half of the words are pieces, the others are spelt by characters, or [UNK] where one of them is unassigned.
     texts = hard_texts(count, seed=4)
@@ -143,9 +143,11 @@ def test_hard_texts(options, count):
                 assert 0 <= start < limit <= len(raw) and piece in "".join(normalize(raw[start:limit])), ascii(text)
 
 
-@pytest.mark.parametrize("count", [pytest.param(10_000, marks=SLOW), 150])
+@pytest.mark.parametrize("count", [pytest.param(10_000, marks=LONG), 150])
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-@pytest.mark.parametrize("name,lower_case", [*LOWER_CASE.items(), ("koelectra35000", True)])
+@pytest.mark.parametrize("name,lower_case", [
+    *(pytest.param(*item, marks=[SLOW] * ("multilingual" in item[0])) for item in LOWER_CASE.items()),
+    ("koelectra35000", True)])
 def test_offsets_cover_the_characters_that_a_piece_came_from(name, lower_case, form, count):
     tokenizer, graph = real(name, lower_case)
     syllable = "[\u1100-\u1112][\u1161-\u1175][\u11a8-\u11c2]?|" if tokenizer.rules.normalization == "NFC" else ""
@@ -181,7 +183,7 @@ def test_empty_texts(texts):
     assert_same_ids(*letters(), texts)
 
 
-@pytest.mark.parametrize("count", [pytest.param(1_000_000, marks=SLOW), 20_000])
+@pytest.mark.parametrize("count", [pytest.param(1_000_000, marks=LONG), 20_000])
 def test_invalid_utf8_is_left_out_as_python_does(count):
     alphabet = [*(bytes([byte]) for byte in b"a \0\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc1\xc2\xc3\xdf\xe0\xe1\xe2\xed\xee"
                   b"\xef\xf0\xf1\xf4\xf5\xf8\xfc\xfe\xff"), *(c.encode() for c in "b中한\U0001fae8\ufeff\uffff")]

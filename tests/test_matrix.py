@@ -386,10 +386,9 @@ OPERATIONS = (
 
 
 def is_slow(operation, layout, dtype):
-    """Whether a cell compiles with XLA, or quantizes or adds LoRA in any but the two most usual dtypes."""
-    usual = (("padded", "float32"), ("unpadded", "mixed_bfloat16"))
-    return not refused(operation.__name__, layout, dtype) and (
-        operation is xla or operation in (quantize, lora) and (layout, dtype) not in usual)
+    """Whether a cell compiles with XLA, quantizes or adds LoRA; but for one with the layout and dtype of most users."""
+    return operation in (xla, quantize, lora) and not refused(operation.__name__, layout, dtype) and (
+        operation is xla or (layout, dtype) != ("unpadded", "float32"))
 
 
 CELLS = [

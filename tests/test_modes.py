@@ -194,9 +194,8 @@ def test_functional_training_drops_out(bert):
     assert np.abs(first - second).max() > 1e-3
 
 
-@pytest.mark.parametrize("make", [
-    pytest.param(head, id="head"), pytest.param(functional, id="model", marks=pytest.mark.slow),
-    pytest.param(lambda bert: BertPretrainer(bert), id="mlm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", [head, functional, lambda bert: BertPretrainer(bert)], ids=["head", "model", "mlm"])
+@pytest.mark.slow
 def test_a_quantized_model_reloads(make, bert, tmp_path):
     model = make(bert)
     before = keras.tree.flatten(model(INPUTS))

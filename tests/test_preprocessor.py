@@ -52,6 +52,7 @@ def test_golden_values(golden):  # of export_tfhub_lib_test.py in the Model Gard
     assert special == {"padding_id": 0, "start_of_sequence_id": 2, "end_of_segment_id": 3, "vocab_size": 8}
 
 
+@pytest.mark.slow
 def test_ours_passes(golden):
     results = verify(golden)
     assert {result.status for result in results} == {PASSED}

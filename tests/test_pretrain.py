@@ -62,6 +62,7 @@ def metrics(folder):
     return json.loads((folder / "metrics.json").read_text())
 
 
+@pytest.mark.slow
 def test_learns_and_is_written_whole(run, examples, command, tmp_path):
     held_out = write_examples(tmp_path / "valid", seed=1)
     status, output, messages = run(*command(

@@ -15,8 +15,6 @@ from test_pretrain import CONFIG, write_examples
 
 from keras_bert.models import BertPretrainer
 
-pytestmark = pytest.mark.slow
-
 STEPS = 300
 
 
@@ -69,10 +67,11 @@ def assert_ends_as_undisturbed(folder, name):
     return messages
 
 
-def test_killed_at_random_moments(work):
+@pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.long)])
+def test_killed_at_random_moments(work, kills):
     """One run, killed again and again, ends bit for bit as one that was not."""
-    rng, name = random.Random(0), "killed"
-    for _ in range(20):
+    rng, name = random.Random(kills), f"killed{kills}"
+    for _ in range(kills):
         process = start(work, name, "--save_steps=3")
         await_checkpoint(work, name, process)
         time.sleep(rng.uniform(0, 0.3))
@@ -82,6 +81,7 @@ def test_killed_at_random_moments(work):
     assert "going on from step" in assert_ends_as_undisturbed(work, name)
 
 
+@pytest.mark.slow
 def test_stopped_by_a_scheduler(work):
     process = start(work, "stopped")
     await_checkpoint(work, "stopped", process)
@@ -111,6 +111,7 @@ def end_workers(workers):
     return [status for _, status in ended], [messages for messages, _ in ended]
 
 
+@pytest.mark.long
 def test_two_workers_equal_one_and_survive(work):
     """The curve of two workers is that of one with the same batches; and kills of either change nothing of the end."""
     alone = start(work, "alone", f"--config={work}/no_dropout.json")

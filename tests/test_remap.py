@@ -140,6 +140,7 @@ def test_positions_that_there_are_not(source, tmp_path, number):
                    source, tmp_path / "to", "huggingface", max_position_embeddings=number)
 
 
+@pytest.mark.slow
 def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
     known = set(load_vocabulary(minilm / "vocab.txt"))
     pieces = load_vocabulary(REAL / "vocab/bert-base-multilingual-cased/vocab.txt")

@@ -146,7 +146,7 @@ def test_killed_within_a_save(work, place, count):
     assert ("going on from step" in messages) == (place in ("report", "rename") or count > 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(17))
 def test_killed_at_random(work, number):
     process = start(work, f"random{number}")

@@ -91,7 +91,7 @@ def googles(request):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 37])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 37])
 def test_each_character_becomes_what_the_reference_makes_of_it(googles, every):
     rules, reference = googles
     for character in characters()[::every]:
@@ -100,14 +100,14 @@ def test_each_character_becomes_what_the_reference_makes_of_it(googles, every):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("count", [pytest.param(300_000, marks=pytest.mark.slow), 5_000])
+@pytest.mark.parametrize("count", [pytest.param(300_000, marks=pytest.mark.long), 5_000])
 def test_hard_texts_become_the_words_of_the_reference(googles, count):
     rules, reference = googles
     for text in hard_texts(count, seed=1):
         assert rules.normalize(text).split() == reference(text), ascii(text)
 
 
-@pytest.mark.parametrize("count", [pytest.param(50_000, marks=pytest.mark.slow), 1_000])
+@pytest.mark.parametrize("count", [pytest.param(50_000, marks=pytest.mark.long), 1_000])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_every_option_does_what_it_says(options, count):
     rules = Rules(*options)
@@ -115,7 +115,7 @@ def test_every_option_does_what_it_says(options, count):
         assert rules.normalize(text).split() == words_of(text, *options), ascii(text)
 
 
-@pytest.mark.parametrize("count", [pytest.param(50_000, marks=pytest.mark.slow), 1_000])
+@pytest.mark.parametrize("count", [pytest.param(50_000, marks=pytest.mark.long), 1_000])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_fast_path_gives_what_the_definition_gives(options, count):
     rules = Rules(*options)

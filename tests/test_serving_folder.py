@@ -104,6 +104,7 @@ def test_choices_are_four_a_prompt(tmp_path):
     assert "explain" not in tf.saved_model.load(version).signatures
 
 
+@pytest.mark.slow
 def test_versions_go_up_and_settings_changed_by_hand_stay(classifier, folder):
     before = {path: path.stat().st_mtime_ns for path in (folder / "1").rglob("*")}
     with open(folder / "batching_parameters.txt", "a") as file:

@@ -86,6 +86,7 @@ def test_the_page_needs_no_token_and_loads_nothing_from_elsewhere(server, token)
     assert float(queue) >= 0 and float(compute) > 45
 
 
+@pytest.mark.slow
 def test_grpc_asks_for_the_token_and_keeps_the_limits(tmp_path):
     (tmp_path / "token").write_text("abc")
     with serving({"echo": write_echo(tmp_path / "echo")}, "--max_body_mb=0.1", "--max_instances=5", "--timeout_s=0.5",

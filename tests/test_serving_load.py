@@ -9,7 +9,7 @@ import time
 import pytest
 from serving_server import connections, serving, write_echo
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import urllib.error
 import pytest
 from serving_server import write_echo
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(importlib.util.find_spec("ray") is None,
+pytestmark = [pytest.mark.long, pytest.mark.skipif(importlib.util.find_spec("ray") is None,
                                                    reason='needs Ray: pip install "keras-bert-hub[ray]"')]
 predict = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "examples/clients/rest.py"))["predict"]
 APP = f"test{os.getpid()}"  # the name of its processes, too

@@ -98,8 +98,8 @@ def model(encoder, data, tmp_path_factory):
     return finetune
 
 
-@pytest.mark.parametrize("task", [
-    "span", *(pytest.param(task, marks=pytest.mark.slow) for task in FILES if task != "span")])
+@pytest.mark.slow
+@pytest.mark.parametrize("task", FILES)
 def test_a_task_is_learned_and_scored(model, data, run, task):
     folder = model(task)
     metrics = json.loads((folder / "metrics.json").read_text())
@@ -115,13 +115,13 @@ def test_a_task_is_learned_and_scored(model, data, run, task):
     assert status == 0 and f"{scores['loss']:.4f}" in [line.split()[-1] for line in output if line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task,line,answer", [
+    ("classify", "play music\tsong", {"text": "play music", "text_pair": "song", "label": "yes"}),
+    ("regress", "play music\tsong", {"text": "play music", "text_pair": "song"}),
+    ("tag", "some weather", {"text": "some weather"}),
     ("span", "play what\tthe lamp is on the table . play music now", {"text": "music", "start": 32, "end": 37}),
-    *(pytest.param(*other, marks=pytest.mark.slow) for other in [
-        ("classify", "play music\tsong", {"text": "play music", "text_pair": "song", "label": "yes"}),
-        ("regress", "play music\tsong", {"text": "play music", "text_pair": "song"}),
-        ("tag", "some weather", {"text": "some weather"}),
-        ("choice", "book a\tweather\tlamp\tflight", {"choice": 2, "text": "flight"})])
+    ("choice", "book a\tweather\tlamp\tflight", {"choice": 2, "text": "flight"}),
 ])
 def test_lines_are_answered(model, data, run, tmp_path, task, line, answer):
     model = f"--model={model(task)}"
@@ -147,6 +147,7 @@ def test_entities_of_a_file(model):
         ("what", "light lamp", 9, 19), ("how", "off", 20, 23)]
 
 
+@pytest.mark.slow
 def test_answers_of_a_file(model, data):
     labeler = FineTuned.load(model("span"))
     examples = labeler.task.read(data["span"])

@@ -72,6 +72,7 @@ def test_pairs_are_cut_as_in_training(classifier, tokenizer, tmp_path):
         loaded(["a"], ["b", "c"])
 
 
+@pytest.mark.slow
 def test_an_encoder_embeds(bert, tokenizer, tmp_path):
     export_text_model(bert, tokenizer, tmp_path / "out", max_length=30)
     loaded = tf.saved_model.load(str(tmp_path / "out"))

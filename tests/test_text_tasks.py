@@ -50,7 +50,7 @@ CALLS = {
                "none": ("", {"prompt": NONE, "choices": NONE.reshape(0, 3)})},
 }
 # The others share what these export.
-TASKS = ["tag", "span", *(pytest.param(task, marks=pytest.mark.slow) for task in ("regress", "choice"))]
+TASKS = ["span", *(pytest.param(task, marks=pytest.mark.slow) for task in CALLS if task != "span")]
 
 
 def sharp(model):
@@ -119,6 +119,7 @@ def test_regression_of_pairs(models, answers):
     assert np.ptp(wanted) > 0.05 and answers("regress")["texts"]["value"] == close(wanted)
 
 
+@pytest.mark.slow
 def test_words_and_entities_of_texts_of_any_length(models, answers, pieces):
     found = []
     for row, (text, words) in enumerate(zip(TEXTS, pieces)):
@@ -132,7 +133,7 @@ def test_words_and_entities_of_texts_of_any_length(models, answers, pieces):
 def test_entities_of_any_labels(answer_by):
     answer = answer_by(Tagger(labels=LABELS), lambda ids, *_: tf.one_hot(ids - TOKENIZER.ids(WORDS)[0][0], len(LABELS)))
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     @given(st.lists(st.lists(st.integers(0, len(LABELS) - 1), max_size=20), max_size=5))
     def check(batch):
         answers = answer(tf.constant([" ".join(WORDS[label] for label in row) for row in batch], tf.string))
@@ -166,7 +167,7 @@ def test_answers_of_equal_scores_and_null_answers(answer_by, options):
     answer = answer_by(SpanFinder(**options), whole_numbers)
     texts = st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join)
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=15, deadline=None)
     @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4))
     def check(batch):
         questions, contexts = zip(*batch)
@@ -214,6 +215,7 @@ def test_no_texts(answers, task):
         assert {array.shape for array in answers(task)["blank"].values()} == {(1, 0)}
 
 
+@pytest.mark.slow
 def test_what_is_not_utf8_is_left_out(answers):
     tags = answers("tag")["broken"]
     assert (tags["word_start"] >= 0).sum(axis=1).tolist() == [0, 3, 2, 0]

@@ -60,7 +60,7 @@ def test_no_text_no_padding_and_single_tokens(bert, lengths):
     assert_same_outputs(bert, with_lengths(lengths, 64))
 
 
-@hypothesis.settings(max_examples=10, deadline=None)
+@hypothesis.settings(max_examples=6, deadline=None)
 @hypothesis.given(strategies.integers(0, 2**32 - 1))
 def test_masks_with_holes(seed):
     """Padding before or within a text, too; the first place then still is the pooled one."""
