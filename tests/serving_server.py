@@ -12,7 +12,11 @@ import tarfile
 import threading
 import time
 
+import pytest
 import tensorflow as tf
+
+if sys.platform != "linux":
+    pytest.skip("`keras-bert serve` needs Linux", allow_module_level=True)
 
 
 def unpack_models(folder):

@@ -229,8 +229,8 @@ def test_two_devices_clip_like_one():
             np.testing.assert_allclose(value, other, rtol=0, atol=1e-6)
 
 
+@pytest.mark.peers
 def test_on_jax():
-    pytest.importorskip("jax")
     run = subprocess.run([sys.executable, "-m", "pytest", "-q", __file__, "-k", "not devices and not jax"],
                          env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-3000:]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 
 from absl import flags
 
@@ -34,6 +35,9 @@ def define(values):
 
 
 def run(values, _):
+    if sys.platform != "linux":
+        raise InputError(f"keras-bert serve runs on Linux alone; this is {sys.platform}: use a container, or TensorFlow "
+                         "Serving (docs/serving.md)")
     try:
         from keras_bert.serving.settings import Settings
         from keras_bert.serving.supervisor import supervise
