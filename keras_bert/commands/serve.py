@@ -36,8 +36,7 @@ def define(values):
 
 def run(values, _):
     if sys.platform != "linux":
-        raise InputError(f"keras-bert serve runs on Linux alone; this is {sys.platform}: use a container, or TensorFlow "
-                         "Serving (docs/serving.md)")
+        raise InputError(f"serve runs on Linux alone; this is {sys.platform}: use a container, or TensorFlow Serving")
     try:
         from keras_bert.serving.settings import Settings
         from keras_bert.serving.supervisor import supervise
