@@ -1,7 +1,7 @@
 # make demo         fine-tune, export, load and ask a model
 # make test         the tests, the documentation, the wheel, and the wheel in an environment of its own
 # make test-peers   the tests that compare with PyTorch, transformers, KerasHub, JAX and the Model Garden
-# make test-slow    the other tests, but for those that take minutes
+# make test-slow    the tests that take several seconds each, with TensorFlow 2.20
 # make test-all     every test
 # make test-newest  `make test` with the newest release of every dependency
 # make docs         the documentation as a site, in build/docs
@@ -12,8 +12,10 @@
 PYTHON ?= python3
 TENSORFLOW ?= 2.21
 CONSTRAINTS ?= constraints/tensorflow-$(TENSORFLOW).txt
-VENV ?= $(if $(filter 2.21,$(TENSORFLOW)),.venv,.venv-$(TENSORFLOW))
-PEERS := .venv-peers
+# Each version has an environment of its own.
+WITH_PYTHON := $(if $(filter python3,$(PYTHON)),,-$(notdir $(PYTHON)))
+VENV ?= .venv$(if $(filter 2.21,$(TENSORFLOW)),,-$(TENSORFLOW))$(WITH_PYTHON)
+PEERS := .venv-peers$(WITH_PYTHON)
 # The Model Garden's newest release works with TensorFlow 2.20 alone.
 PEERS_CONSTRAINTS := constraints/tensorflow-2.20.txt
 PIP := -m pip install --quiet --disable-pip-version-check
@@ -39,12 +41,13 @@ test-peers: peers
 	$(PEERS)/bin/python -m pytest -m peers -n 2 --dist=loadfile
 
 test-slow: peers
-	$(PEERS)/bin/python -m pytest -m "slow and not peers" -n 2 --dist=loadfile
+	$(PEERS)/bin/python -m pytest -m "slow and not long and not peers" -n 2 --dist=loadfile
 
 test-all: peers
 	$(PEERS)/bin/python -m pytest
 
 test-newest:
+	rm -rf .venv-newest .venv-newest-wheel
 	$(MAKE) test CONSTRAINTS= VENV=.venv-newest PYTEST_ADDOPTS=-Wdefault
 
 docs: $(VENV)/installed
@@ -56,13 +59,13 @@ wheel: $(VENV)/installed
 	test -x $(VENV)-wheel/bin/python || $(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python $(PIP) dist/*.whl
 	$(VENV)-wheel/bin/python $(PIP) --force-reinstall --no-deps dist/*.whl
-	cd dist && ../$(VENV)-wheel/bin/python ../tests/smoke.py *.whl
+	cd dist && "$(abspath $(VENV)-wheel)/bin/python" ../tests/smoke.py *.whl
 
 peers: $(PEERS)/installed
 
 $(PEERS)/installed: EXTRA := dev
 $(PEERS)/installed: CONSTRAINTS := $(PEERS_CONSTRAINTS)
-%/installed: EXTRA ?= test
+%/installed: EXTRA := test
 %/installed: setup.py pyproject.toml $(wildcard constraints/*.txt)
 	@echo "Installing keras-bert-hub and TensorFlow into $*: a few minutes."
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
@@ -76,7 +79,7 @@ $(PEERS)/installed: CONSTRAINTS := $(PEERS_CONSTRAINTS)
 # pip on Python 3.11 refuses backports-strenum 1.3, which uv takes.
 constraints:
 	$(PYTHON) -m venv build/uv && PIP_CONSTRAINT= build/uv/bin/python $(PIP) uv
-	for version in 2.20 2.21; do \
+	set -e; for version in 2.20 2.21; do \
 	    extras=--extra=test; test $$version = 2.21 || extras=--extra=dev; \
 	    printf 'tensorflow==%s.*\nbackports-strenum<1.3\n' $$version > build/tensorflow.txt; \
 	    build/uv/bin/uv pip compile setup.py $$extras --extra=beam --extra=notebook --constraints=build/tensorflow.txt \

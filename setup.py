@@ -14,7 +14,8 @@ HUB = ["tensorflow-hub>=0.16.1", "tf-keras", "setuptools<81", "huggingface_hub>=
 GARDEN = ["tf-models-official==2.20.*", "tensorflow==2.20.*", "tensorflow-text==2.20.*", "tf-keras==2.20.*"]
 # Pictures of a fine-tuned model; 3.9 is the first for NumPy 2.
 REPORT = ["matplotlib>=3.9", "tensorboard"]
-# What tests and benchmarks compare with. PyTorch is pinned because a newer one brings gigabytes of CUDA.
+# What tests and benchmarks compare with. On Linux, PyTorch's wheel on the index brings gigabytes of CUDA libraries that
+# nothing here uses; its wheel for CPUs is enough.
 PEERS = [*GARDEN, "torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
 # Other runtimes to measure the speed beside (benchmarks).
 BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
@@ -32,7 +33,8 @@ DOCS = ["mkdocs<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1,<2", "r
 BEAM = ["apache-beam>=2.77"]
 PARQUET = ["pyarrow"]
 # What `make test` needs: the tools, and every extra that runs without another framework.
-TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE, *DOCS]
+TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "nbformat", *TEXT, *HUB, *REPORT, *TASKS, *PARQUET,
+        *SERVE, *DOCS]
 # Selenium drives Chromium, for the tests of the server's page.
 BROWSER = ["selenium"]
 

@@ -66,6 +66,6 @@ if __name__ == "__main__":
         main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "demo"))
     except keras_bert.InputError as error:
         sys.exit(f"demo: {error}")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("demo: interrupted", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + getattr(error, "signal", 2))

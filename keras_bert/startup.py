@@ -1,17 +1,18 @@
 """Settings of the process that TensorFlow reads while it is imported."""
 
 import contextlib
+import glob
 import importlib.util
 import os
 import platform
 import subprocess
 import sys
 
-# Copies standard input to standard error without absl's lines of level info and warning.
+# Copies standard input to standard error without absl's lines of the levels that its argument names.
 _FILTER = r"""
 import re, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that is filtered
-notes = re.compile(rb"[IW]\d{4} |WARNING: All log messages before absl|To enable the following instructions: ")
+notes = re.compile(rf"[{sys.argv[1]}]\d{{4}} |WARNING: All log messages before absl|To enable the following ".encode())
 for line in sys.stdin.buffer:
     if not notes.match(line):
         sys.stderr.buffer.write(line)
@@ -23,36 +24,49 @@ def enable_onednn():
     """Turns oneDNN's kernels on for x86-64 processors, unless TF_ENABLE_ONEDNN_OPTS is set or TensorFlow imported.
 
     TensorFlow turns them on by itself only where it finds AVX-512 VNNI or newer instructions. On other processors
-    fine-tuning takes 1.8 times as long without them (docs/performance.md). Results differ by rounding.
+    fine-tuning takes 1.8 times as long without them. Results differ by rounding.
     """
     if platform.machine() in ("x86_64", "AMD64") and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def quiet_tensorflow():
-    """Hides the notes that TensorFlow logs; what it writes as an error while it is imported stays.
+    """Hides the notes and warnings that TensorFlow logs, by TF_CPP_MIN_LOG_LEVEL, unless that is set.
 
-    TensorFlow 2.21 writes some of them before it reads TF_CPP_MIN_LOG_LEVEL, so these are filtered out of standard
-    error. Call it before anything imports TensorFlow. A TF_CPP_MIN_LOG_LEVEL in the environment is respected; with 0
-    nothing is hidden.
+    TensorFlow 2.21 writes some before it reads that variable; they are filtered out of standard error. Call it before
+    anything imports TensorFlow. Errors stay where there is an NVIDIA device. Elsewhere they are hidden, since each
+    program would log one that says that there is no device.
     """
-    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "0" and "tensorflow" not in sys.modules:
-        sys.meta_path.insert(0, _QuietImport())
+    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"))  # the second in Windows's Linux
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or ("2" if has_gpu else "3")
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = level
+    if level != "0" and "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _QuietImport("I" if level == "1" else "IW"))
 
 
 class _QuietImport:
-    """A finder of modules that filters standard error during the import of TensorFlow."""
+    """A finder of modules that filters standard error during the import of TensorFlow.
+
+    Args:
+        levels: the levels that are left out, by their letters.
+    """
+
+    def __init__(self, levels):
+        self.levels = levels
 
     def find_spec(self, name, path=None, target=None):
         if name != "tensorflow":
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
         if spec:
             load = spec.loader.exec_module
 
             def load_quietly(module):
-                with _filtered_stderr():
+                with _filtered_stderr(self.levels):
                     load(module)
 
             spec.loader.exec_module = load_quietly
@@ -60,18 +74,22 @@ class _QuietImport:
 
 
 @contextlib.contextmanager
-def _filtered_stderr():
+def _filtered_stderr(levels):
     """Sends standard error through a filter; a process of its own, so that the last words of a crash get through."""
     try:
         original = os.dup(2)
-        process = subprocess.Popen([sys.executable, "-ISc", _FILTER], stdin=subprocess.PIPE)
-    except OSError:  # standard error is closed, or Python is embedded in another program
+        if not os.path.basename(sys.executable or "").startswith("python"):
+            raise OSError("Python is embedded in another program")
+        process = subprocess.Popen([sys.executable, "-ISc", _FILTER, levels], stdin=subprocess.PIPE)
+    except OSError:  # or standard error is closed
         yield
         return
-    with process:
-        os.dup2(process.stdin.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(original, 2)
-            os.close(original)
+    os.dup2(process.stdin.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(original, 2)
+        os.close(original)
+        process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # processes that the import began still write to it
+            process.wait(timeout=2)

@@ -70,6 +70,22 @@ def test_the_users_level_wins(imported):
     assert "oneDNN custom operations" in imported(TF_CPP_MIN_LOG_LEVEL="0").stderr
 
 
+@pytest.mark.parametrize("level,letters", [("1", "WE"), ("2", "E"), ("", "E")])
+def test_levels_hide_what_is_below_them(tmp_path, level, letters):
+    lines = [f"{letter}0000 00:00:1.0 1 file.cc:1] a message" for letter in "IWE"]
+    (tmp_path / "tensorflow.py").write_text(f"import os; os.write(2, {chr(10).join([*lines, '']).encode()!r})")
+    done = run("from keras_bert import startup; startup.quiet_tensorflow(); import importlib.util; "
+               "importlib.util.find_spec('tensorflow'); import tensorflow", tmp_path, TF_CPP_MIN_LOG_LEVEL=level)
+    assert [line[0] for line in done.stderr.splitlines()] == list(letters)
+
+
+def test_processes_that_the_import_starts_are_not_waited_for(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("import subprocess; subprocess.Popen(['sleep', '8'])")
+    done = run("import time; from keras_bert import startup; startup.quiet_tensorflow(); begin = time.monotonic(); "
+               "import tensorflow; print(time.monotonic() - begin)", tmp_path)
+    assert float(done.stdout) < 6
+
+
 def test_a_command_shows_its_own_output_alone(tmp_path):
     program = ("from keras_bert import startup; startup.quiet_tensorflow(); import tensorflow as tf; "
                "print(int(tf.constant(1) + 1))")

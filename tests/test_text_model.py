@@ -100,7 +100,6 @@ def test_any_batch_and_any_content(exported):
         [loaded([text])["probabilities"] for text in odd]), atol=1e-6)
 
 
-@pytest.mark.slow
 def test_it_stands_alone(classifier, tokenizer, exported, tmp_path):
     """Saved again, moved, the first deleted, loaded where nothing but TensorFlow is imported."""
     shutil.copytree(exported, tmp_path / "first")
