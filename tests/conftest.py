@@ -35,6 +35,9 @@ needs_data = pytest.mark.skipif(DATA == REAL, reason="reads complete data sets: 
                                                      "them, laid out as tests/data/real")
 
 
+gc.set_threshold(100_000, 50, 100)  # graphs are large: collecting garbage more rarely saves time
+
+
 class Peer:
     """A module of a library that tests compare with, imported when it is first used.
 
@@ -46,12 +49,6 @@ class Peer:
 
     def __getattr__(self, attribute):
         return getattr(importlib.import_module(self._name), attribute)
-
-
-def pytest_collection_finish():
-    """What was imported stays, and graphs are large: collecting garbage more rarely saves a twentieth of the time."""
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
 
 
 PEERS_LEFT_OUT = pytest.StashKey[int]()
