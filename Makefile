@@ -2,7 +2,7 @@
 # make test         the tests, the documentation, the wheel, and the wheel in an environment of its own
 # make test-peers   the tests that compare with PyTorch, transformers, KerasHub, JAX and the Model Garden
 # make test-slow    the tests that take several seconds each, with TensorFlow 2.20
-# make test-all     every test
+# make test-all     all of these, and the tests that take minutes
 # make test-newest  `make test` with the newest release of every dependency
 # make docs         the documentation as a site, in build/docs
 # make constraints  the versions that all of these install, resolved again

@@ -8,11 +8,12 @@ import platform
 import subprocess
 import sys
 
-# Copies standard input to standard error without absl's lines of the levels that its argument names.
+# Copies standard input to standard error without TensorFlow's notes and absl's lines of the levels in its argument.
 _FILTER = r"""
 import re, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that is filtered
-notes = re.compile(rf"[{sys.argv[1]}]\d{{4}} |WARNING: All log messages before absl|To enable the following ".encode())
+notes = re.compile(rb"[%b]\d{4} |WARNING: All log messages before absl|To enable the following instructions: "
+                   % sys.argv[1].encode())
 for line in sys.stdin.buffer:
     if not notes.match(line):
         sys.stderr.buffer.write(line)

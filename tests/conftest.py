@@ -4,9 +4,11 @@ import contextlib
 import functools
 import gc
 import importlib
+import json
 import os
 import pathlib
 import shutil
+import tarfile
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -27,15 +29,14 @@ TINY_VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
                    *"the a i to my is it play some music song stop turn on off light lamp book flight table for two "
                     "please now what time weather today ##s ##ing , . ?".split()]
 TINY_VOCABULARY += [f"[unused{i}]" for i in range(TINY.vocab_size - len(TINY_VOCABULARY))]
+gc.set_threshold(100_000, 50, 100)  # graphs are large: collecting garbage more rarely saves time
 # Real texts, vocabularies and task data: those of the repository, and another folder of the same layout if one is set.
 REAL = pathlib.Path(__file__).parent / "data/real"
+GOLDEN = pathlib.Path(__file__).parent / "data/golden"
 DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", REAL))
 
 needs_data = pytest.mark.skipif(DATA == REAL, reason="reads complete data sets: set KERAS_BERT_DATA to a folder with "
                                                      "them, laid out as tests/data/real")
-
-
-gc.set_threshold(100_000, 50, 100)  # graphs are large: collecting garbage more rarely saves time
 
 
 class Peer:
@@ -207,6 +208,13 @@ def exported(source, tmp_path_factory):
         return path
 
     return export
+
+
+def unpack_golden(artifact, folder):
+    """Unpacks what a released version wrote into a folder; returns the record of its inputs and answers."""
+    with tarfile.open(GOLDEN / f"{artifact}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return json.loads((GOLDEN / f"{artifact}.json").read_text(encoding="utf-8"))
 
 
 def write_intents(folder):

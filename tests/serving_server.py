@@ -4,16 +4,16 @@ import contextlib
 import http.client
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 
 import pytest
 import tensorflow as tf
+
+from conftest import unpack_golden
 
 if sys.platform != "linux":
     pytest.skip("`keras-bert serve` needs Linux", allow_module_level=True)
@@ -21,14 +21,8 @@ if sys.platform != "linux":
 
 def unpack_models(folder):
     """Unpacks a tagger and a span labeler that version 0.1 exported; returns a dict of names to paths."""
-    golden = pathlib.Path(__file__).parent / "data/golden/0.1/text_models"
-    paths = {}
-    for name, task in (("tagger", "tag"), ("span", "span")):
-        inputs = json.loads((golden / f"{task}.json").read_text())["inputs"]
-        with tarfile.open(golden / f"{task}.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
-        paths[name] = folder / inputs["path"]
-    return paths
+    return {name: folder / unpack_golden(f"0.1/text_models/{task}", folder)["inputs"]["path"]
+            for name, task in (("tagger", "tag"), ("span", "span"))}
 
 
 class Echo(tf.Module):

@@ -17,8 +17,6 @@ from keras_bert.training import features as features_module
 
 from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
 
-pytestmark = pytest.mark.usefixtures("eager")
-
 TEXTS = ["play some music", "", "turn the light on please", "book a flight now . what time is it today ?", "lamp"] * 3
 LONGEST = 12  # tokens
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)

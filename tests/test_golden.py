@@ -5,7 +5,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import tarfile
 
 import golden_calls
 import keras
@@ -14,7 +13,8 @@ import pytest
 
 from keras_bert import BertPretrainer, BertTokenizer, FineTuned, HubLayer, InputError, fill_mask, finetune, pretrain
 
-GOLDEN = pathlib.Path(__file__).parent / "data/golden"
+from conftest import GOLDEN, unpack_golden
+
 VERSIONS = sorted(path.name for path in GOLDEN.iterdir())
 ARTIFACTS = sorted(str(path.relative_to(GOLDEN)).removesuffix(".tar.xz") for path in GOLDEN.glob("*/*/*.tar.xz"))
 # What version 0.1 wrote. Later versions write at least this.
@@ -81,8 +81,7 @@ def unpacked(tmp_path_factory):
     def unpack(artifact):
         if artifact not in folders:
             folders[artifact] = tmp_path_factory.mktemp(artifact.replace("/", "_"))
-            with tarfile.open(GOLDEN / f"{artifact}.tar.xz") as archive:
-                archive.extractall(folders[artifact], filter="data")
+            unpack_golden(artifact, folders[artifact])
         return folders[artifact]
 
     return unpack

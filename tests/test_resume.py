@@ -209,8 +209,7 @@ def test_a_loss_that_is_no_number(intents, pretrained, tmp_path):
     with pytest.raises(InputError) as error:
         finetune(*intents, pretrained, tmp_path / "out", epochs=40, batch_size=2, learning_rate=1e30, save_steps=1)
     folder = tmp_path / "out.checkpoints"
-    message = str(error.value)  # of the loss, a weight or an output, whichever comes first
-    assert re.search(r"at step \d+ (it is|\S+ is not)|outputs must be finite", message) and "learning_rate" in message
+    assert re.search(r"at step \d+ (it is|\S+ is not)", str(error.value)) and "learning_rate" in str(error.value)
     with safetensors.safe_open(folder / "last.safetensors", framework="numpy") as file:
         assert all(np.isfinite(file.get_tensor(key)).all() for key in file.keys())
     assert not (tmp_path / "out").exists()

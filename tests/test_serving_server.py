@@ -181,7 +181,16 @@ def test_what_a_tagger_answers_does_not_depend_on_who_else_asks(server):
         assert_same(answer, {key: np.asarray(value) for key, value in alone[i % 3].items()})
 
 
+def metrics_of(server):
+    """The samples, a dict of text, and the headers."""
+    status, text, headers = server.ask("/metrics")
+    assert status == 200
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")), headers
+
+
 def test_the_log_says_what_happened_and_the_metrics_count_it(server):
+    tokens = 'keras_bert_tokens_total{model="echo"}'
+    before = float(metrics_of(server)[0].get(tokens, 0))
     server.predict("echo", instances=["a private matter", "sleep 0.05"])
     line = server.wait(lambda: [line for line in server.events()
                                 if line.get("model") == "echo" and line.get("instances") == 2])[-1]
@@ -189,13 +198,12 @@ def test_the_log_says_what_happened_and_the_metrics_count_it(server):
         "time": 0, "method": "POST", "path": "/v1/models/echo:predict", "client": "127.0.0.1", "model": "echo",
         "version": 1, "instances": 2, "queue_ms": 0, "compute_ms": 0, "status": 200, "bytes": 0, "total_ms": 0}
     assert 45 < line["compute_ms"] <= line["total_ms"] and line["queue_ms"] >= 0 and line["bytes"] > 50
-    status, text, headers = server.ask("/metrics")
-    assert status == 200 and headers["content-type"].startswith("text/plain; version=")
-    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    values, headers = metrics_of(server)
+    assert headers["content-type"].startswith("text/plain; version=")
     of_echo = sum(line.get("model") == "echo" and line["status"] == 200 and line["method"] == "POST"
                   for line in server.events() if "status" in line)
     assert float(values['keras_bert_requests_total{code="200",method="predict",model="echo"}']) == of_echo
     assert values['keras_bert_version_workers{model="echo",version="1"}'] == "1.0"
     assert values['keras_bert_queue_requests{model="echo"}'] == "0.0"
-    assert float(values['keras_bert_tokens_total{model="echo"}']) > 5
+    assert float(values[tokens]) - before == (16 // 4 + 2) + (10 // 4 + 2)  # of four bytes each, and two special ones
     assert "private" not in json.dumps(server.lines)

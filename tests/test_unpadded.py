@@ -70,8 +70,10 @@ def test_masks_with_holes(seed):
     assert_same_outputs(bert, inputs)
 
 
+@pytest.mark.parametrize("decorate", [
+    pytest.param(lambda function: function, id="eager"), pytest.param(tf.function, id="graph", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("training", "recompute"), [(False, False), (True, False), (True, True)])
-def test_gradients(bert, training, recompute):
+def test_gradients(bert, training, recompute, decorate):
     """The gradients of training are our own; without dropout they are those of any call."""
     config = dataclasses.replace(bert.config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     bert = randomize(BertLayer(config, recompute=recompute))
@@ -79,6 +81,7 @@ def test_gradients(bert, training, recompute):
     weights = np.random.default_rng(0).normal(size=(5, 40, TINY.hidden_size)).astype(np.float32)
     weights *= inputs["input_mask"][:, :, None]
 
+    @decorate
     def gradients(layout):
         with tf.GradientTape() as tape:
             pooled, sequence = bert(inputs, training=training, layout=layout)

@@ -170,7 +170,7 @@ def run(model, batches, batch_size=None, after_batch=None):
 
     Args:
         batch_size: rows a batch; where None, as many as have 2,048 tokens.
-        after_batch: called after each batch.
+        after_batch: called with the outputs of each batch.
     """
     rows = [None] * len(batches.packed)
     plan = sorted_batches(batches.lengths, batch_size) if batch_size else token_batches(batches.lengths)
@@ -179,7 +179,7 @@ def run(model, batches, batch_size=None, after_batch=None):
         for place, row in enumerate(indices):
             rows[row] = keras.tree.map_structure(operator.itemgetter(place), outputs)
         if after_batch:
-            after_batch()
+            after_batch(outputs)
     return rows
 
 

@@ -21,7 +21,7 @@ from keras_bert.layers import first_parts
 from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
 from keras_bert.training.arguments import check_rules, check_run
-from keras_bert.training.checkpoints import ADVICE, Checkpoints, weights_digest
+from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.folder import FineTuned
 from keras_bert.training.loop import compiles, enable_determinism
 from keras_bert.training.loop import train as train_epochs
@@ -127,10 +127,7 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
     check_free(output_dir, overwrite)
 
     def validate(after_batch):
-        outputs = run_model(model, valid_batches, batch_size, after_batch)
-        if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
-            raise InputError(f"{valid}: the model's outputs must be finite; some are not; {ADVICE}")
-        return task.score(valid_encoded, outputs)
+        return task.score(valid_encoded, run_model(model, valid_batches, batch_size, after_batch))
 
     progress = train_epochs(
         model, train_batches, validate, task.main, checkpoints, epochs=epochs, batch_size=batch_size, seed=seed,

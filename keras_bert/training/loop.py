@@ -4,6 +4,7 @@ import math
 import sys
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_bert import kernels
@@ -33,7 +34,8 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
     Args:
         model: compiled, its optimizer built.
         train_batches: `TextBatches`.
-        validate: function that scores the model, a dict with `loss` and `main`; it calls its argument after each batch.
+        validate: function that scores the model, a dict with `loss` and `main`; it calls its argument with the outputs
+            of each batch.
         main: the score that tells which epoch is best; of several that are equal, the one with the lowest loss.
         checkpoints: `Checkpoints` of this run.
         epochs, batch_size, seed: as of `finetune`; order and dropout follow from `seed` and the step.
@@ -46,7 +48,7 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
         the `Progress`, its history complete.
 
     Raises:
-        InputError: the loss is not a number, or a checkpoint cannot be written.
+        InputError: the loss or an output is not a number, or a checkpoint cannot be written.
         Stopped: a signal came; all is saved.
     """
     model.evaluate(train_batches.validation_dataset(batch_size).take(1), verbose=0)  # makes the metrics' variables
@@ -68,7 +70,7 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
                           epochs=epoch + 1, class_weight=class_weight, callbacks=callbacks, shuffle=False, verbose=0)
             if len(progress.history.get("loss", [])) == epoch:  # else it stood in the checkpoint
                 progress.add(model.get_metrics_result())
-            scores = validate(watch.check_at_once)
+            scores = validate(watch.check_outputs)
             valid = {name: scores[name] for name in ("loss", main)}
             for callback in callbacks[1:]:
                 callback.on_test_end(valid)
@@ -108,8 +110,10 @@ class _Watch(keras.callbacks.Callback):
             self.save()
         self.check_signals()
 
-    def check_at_once(self):
-        """Saves and ends the run if a signal has come."""
+    def check_outputs(self, outputs):
+        """Ends the run if an output in validation is not a number; and if a signal has come, when all is saved."""
+        if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
+            raise InputError(f"the model's outputs must be finite; at step {self.progress.step} one is not; {ADVICE}")
         if self.received:
             self.save()
         self.check_signals()
