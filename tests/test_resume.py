@@ -122,6 +122,7 @@ def unfinished(tmp_path, intents, pretrained, monkeypatch, eager):
     return arguments
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_as_one_that_was_not(unfinished, tmp_path, capsys):
     again = finetune(**unfinished).model.get_weights()
     assert "going on from step 3 of 6" in capsys.readouterr().err
@@ -136,7 +137,7 @@ def test_an_interrupted_run_ends_as_one_that_was_not(unfinished, tmp_path, capsy
 @pytest.mark.slow
 @pytest.mark.parametrize("place,count", [
     ("write", 10),  # the last checkpoint is that of the epoch's last step, its scores are not taken yet
-    ("rename", 4), ("remove", 0), ("write", 0), ("report", 0)])
+    ("rename", 4), *(pytest.param(place, 0, marks=pytest.mark.long) for place in ("remove", "write", "report"))])
 def test_killed_within_a_save(work, place, count):
     name = f"{place}{count}"
     process = start(work, name, place, count)
@@ -162,7 +163,7 @@ def test_killed_at_random(work, number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_stopped_by_a_signal(work, number):
     name = f"signal{number}"
     process = start(work, name)

@@ -157,6 +157,7 @@ def test_slow_and_broken_clients(server):
     assert both.startswith(b"HTTP/1.1 413 ") and both.endswith(b"\r\n\r\nok")  # the connection is still good
 
 
+@pytest.mark.slow
 def test_idle_connections_take_nothing_from_others_and_are_closed(server, token):
     idle = connections(server, 300)
     for connection in idle:
@@ -190,6 +191,7 @@ def test_bodies_of_100_megabytes_are_refused_and_not_kept(server, token):
     assert server.resident() - before < 20e6
 
 
+@pytest.mark.slow
 def test_a_connection_that_rests_stays_open(server, token):
     (connection,) = connections(server, 1)
     for pause in (0, 6):  # uvicorn's own limit is 5 s

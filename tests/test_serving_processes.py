@@ -87,6 +87,7 @@ def test_versions_take_over_without_a_request_lost(tmp_path):
     assert 'version_workers{model="echo",version="3"} 1.0' in metrics
 
 
+@pytest.mark.long
 def test_versions_that_go_give_their_memory_back(tmp_path, minilm, minilm_bert):
     """Each is an encoder of 91 MB and its graph. What TensorFlow itself keeps of each is some 10 MB."""
     folder, texts = tmp_path / "models", [f"{'a text of some length ' * (i % 20)}{i}" for i in range(60)]

@@ -79,6 +79,7 @@ def test_levels_hide_what_is_below_them(tmp_path, level, letters):
     assert [line[0] for line in done.stderr.splitlines()] == list(letters)
 
 
+@pytest.mark.slow
 def test_processes_that_the_import_starts_are_not_waited_for(tmp_path):
     (tmp_path / "tensorflow.py").write_text("import subprocess; subprocess.Popen(['sleep', '8'])")
     done = run("import time; from keras_bert import startup; startup.quiet_tensorflow(); begin = time.monotonic(); "

@@ -228,7 +228,8 @@ def test_several_answers_where_there_are_several(model, run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", FILES)
+@pytest.mark.parametrize("task", [
+    pytest.param(task, marks=[pytest.mark.long] * (task not in ("tag", "span"))) for task in FILES])
 def test_a_saved_model_is_asked_as_its_folder_is(model, data, run, tmp_path, task):
     folder = model(task)
     assert run("export", "text-model", f"--model={folder}", f"--output={tmp_path / 'saved'}")[0] == 0
