@@ -20,10 +20,12 @@ import functools
 import keras
 import tensorflow as tf
 
+from keras_bert.errors import InputError
 from keras_bert.files import check_free
 from keras_bert.layers import BertLayer, MaskedLMHead, standardize_inputs
+from keras_bert.models import BertPretrainer
 
-from .writing import check_dtype, exportable, needs_tensorflow, save, variable_name
+from .writing import check_dtype, check_vocabulary, checked, exportable, needs_tensorflow, save, variable_name
 
 
 class _Reusable(tf.Module):
@@ -63,7 +65,8 @@ class EncoderModule(_Reusable):
     def __init__(self, model, dtype, jit_compile):
         bert = model if isinstance(model, BertLayer) else model.bert
         super().__init__("bert", bert.weights, dtype)
-        twin = bert if bert.dtype_policy.name == dtype else BertLayer(bert.config, dtype=dtype)
+        is_plain = bert.dtype_policy.name == dtype and not bert.recompute
+        twin = bert if is_plain else BertLayer(bert.config, dtype=dtype)
         # Concrete functions: saving traces every tf.function again, and with it each tf.function that it calls.
         # Partials hide them from the module, which would save them as parts of its interface.
         encode = tf.function(_stateless_encode(twin, self.variables), jit_compile=jit_compile, autograph=False)
@@ -71,8 +74,14 @@ class EncoderModule(_Reusable):
         self._predict = functools.partial(encode.get_concrete_function(*tokens, None, False))
         self._train = functools.partial(encode.get_concrete_function(*tokens, seed, False))
         # The signature leaves padding out of the work; the root cannot, as a consumer's XLA may compile its calls.
-        self._serve = self._predict if jit_compile else functools.partial(
-            encode.get_concrete_function(*tokens, None, True))
+        serve = functools.partial(encode.get_concrete_function(*tokens, None, not jit_compile))
+        self._serve = (lambda *inputs: serve(*checked(inputs, bert.config))) if jit_compile else serve
+        # The number of calls in training seeds the dropout. TensorFlow's random operations cannot: without a seed they
+        # fail under op determinism, with one they repeat themselves for each new shape. Each replica has a count of its
+        # own, so all replicas drop out the same units. `HubLayer` starts the count from Keras's seed.
+        self.calls_in_training = tf.Variable(
+            0, trainable=False, dtype=tf.int64, name="calls_in_training",
+            synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
         if model is not bert:
             self.mlm = MaskedLMModule(model, self, dtype)
 
@@ -88,10 +97,8 @@ class EncoderModule(_Reusable):
         inputs = standardize_inputs(inputs)
         if not training:
             return self._predict(*inputs)
-        # The op draws afresh after each load: tf.random.uniform would bake a global seed in. It stands outside the
-        # compiled function, whose own random numbers follow from this seed.
-        seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
-        return self._train(*inputs, seed)
+        calls = self.calls_in_training.assign_add(1, read_value=True)
+        return self._train(*inputs, tf.bitcast(calls, tf.int32))
 
     @tf.function(autograph=False)
     def serve(self, input_word_ids, input_mask, input_type_ids):
@@ -153,13 +160,18 @@ def export_encoder(model, path, tokenizer, *, dtype="float32", jit_compile=False
         overwrite: whether to replace what stands at `path`.
 
     Raises:
-        InputError: `path` is taken or cannot be written, `dtype` unknown, or Keras does not run on TensorFlow.
+        InputError: `path` is taken or cannot be written, `model` is another head, `dtype` unknown, the vocabulary
+            larger than the encoder's, or Keras does not run on TensorFlow.
     """
     needs_tensorflow()
     check_dtype(dtype)
+    if not isinstance(model, BertLayer | BertPretrainer):
+        raise InputError(f"model must be a BertLayer or a BertPretrainer; got {type(model).__name__}; "
+                         "the encoder of a head is its attribute bert")
+    config = (model if isinstance(model, BertLayer) else model.bert).config
+    check_vocabulary(tokenizer, config)
     check_free(path, overwrite)
     module = EncoderModule(exportable(model), dtype, jit_compile)
-    config = (model if isinstance(model, BertLayer) else model.bert).config
     assets = {"bert_config": ("bert_config.json", config.to_json)}
     save(module, path, {"serving_default": _trace(module)}, tokenizer, assets, overwrite)
 

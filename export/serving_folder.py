@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import itertools
 import os
 import re
 import tempfile
@@ -12,7 +13,7 @@ import tensorflow as tf
 from keras_bert.errors import InputError
 from keras_bert.files import writing
 
-from .text_model import export_text_model, make_head
+from .text_model import export_text_model, lengths_up_to, make_head
 
 _BATCH_TOKENS = 2048  # as `keras-bert serve` has it
 _CHOICES = 4  # of a prompt, as SWAG has them
@@ -41,7 +42,8 @@ num_batch_threads {{ value: 2 }}
 """
 
 
-def export_version(model, tokenizer, serving_dir, name=None, *, max_length=128, dtype="float32", **options):
+def export_version(model, tokenizer, serving_dir, name=None, *, max_length=128, dtype="float32", jit_compile=False,
+                   **options):
     """Writes a raw-text SavedModel as the next version in a folder; it stands there whole or not at all, and touches no
     other one. With it come requests to warm it up with, in its `assets.extra`, and beside the versions `models.config`
     and `batching_parameters.txt`, unless they have been changed by hand.
@@ -49,7 +51,7 @@ def export_version(model, tokenizer, serving_dir, name=None, *, max_length=128, 
     Args:
         serving_dir: the folder.
         name: of the model in requests; that of the folder where None.
-        model, tokenizer, max_length, dtype, options: see `export_text_model`.
+        model, tokenizer, max_length, dtype, jit_compile, options: see `export_text_model`.
 
     Returns:
         the path of the version.
@@ -68,8 +70,13 @@ def export_version(model, tokenizer, serving_dir, name=None, *, max_length=128, 
         os.makedirs(serving_dir, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".version.", dir=serving_dir) as workspace:
             new = os.path.join(workspace, "new")
-            export_text_model(model, tokenizer, new, max_length=max_length, dtype=dtype, **options)
-            _write_requests(os.path.join(new, "assets.extra"), name, head.texts, max_length, size)
+            export_text_model(
+                model, tokenizer, new, max_length=max_length, dtype=dtype, jit_compile=jit_compile, **options)
+            words, rows = [1, max_length], [1, size]
+            if jit_compile:  # one for each shape; all texts but the last are one word, and each ends with a [SEP]
+                words = [length - 2 * len(head.texts) for length in lengths_up_to(max_length)]
+                rows = [min(2**i, size) for i in range((size - 1).bit_length() + 1)]
+            _write_requests(os.path.join(new, "assets.extra"), name, head.texts, words, rows)
             path = _rename_to_next(new, serving_dir)
             for file, text in settings.items():
                 _write_settings(os.path.join(serving_dir, file), text, workspace)
@@ -106,14 +113,16 @@ def _digest(text):
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _write_requests(folder, name, specs, max_length, size):
-    """Writes `tf_serving_warmup_requests`: one text and a full batch of them, short ones and the longest."""
+def _write_requests(folder, name, specs, words, rows):
+    """Writes `tf_serving_warmup_requests`, one for each number of rows and each number of words of the last text; other
+    texts are of one word."""
     os.makedirs(folder)
     with tf.io.TFRecordWriter(os.path.join(folder, "tf_serving_warmup_requests")) as file:
-        for rows in (1, size):
-            for text in (b"a", b"a " * max_length):
-                file.write(_prediction_log(name, {
-                    spec.name: np.full([rows, _CHOICES][:spec.shape.rank], text, object) for spec in specs}))
+        for row_count, word_count in itertools.product(rows, words):
+            texts = [*[b"a"] * (len(specs) - 1), b" ".join([b"a"] * word_count)]
+            file.write(_prediction_log(name, {
+                spec.name: np.full([row_count, _CHOICES][:spec.shape.rank], text, object)
+                for spec, text in zip(specs, texts)}))
 
 
 def _prediction_log(name, inputs):

@@ -15,16 +15,20 @@ class Reader:
         run: the model, a function of int32 word ids, mask and segment ids [batch, seq].
         tokenizer: its `BertTokenizer`.
         max_length: longest input in tokens.
+        lengths: the lengths to pad inputs to, increasing ints that end with `max_length`; if None, inputs are padded
+            to the longest of their batch.
     """
 
-    def __init__(self, run, tokenizer, max_length):
+    def __init__(self, run, tokenizer, max_length, lengths=None):
         self.run = run
         self.max_length = max_length
+        self._lengths = lengths
         self.tokenizer = GraphTokenizer(tokenizer)
         self._specials = tokenizer
 
     def pack(self, *segments, truncator="round_robin"):
-        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], as long as the longest needs, at most `max_length`.
+        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP]; padded to the longest of the batch or, from there, to the next of
+        `lengths`, and cut to `max_length`.
 
         Args:
             segments: one or two ragged int32 [batch, (tokens)].
@@ -36,6 +40,8 @@ class Reader:
         specials = len(segments) + 1
         longest = tf.reduce_max(tf.add_n([tf.cast(segment.row_lengths(), tf.int32) for segment in segments]))
         length = tf.clip_by_value(longest, 0, self.max_length - specials) + specials
+        if self._lengths is not None:
+            length = next_of(self._lengths, length)
         return list(pack(segments, length, self._specials, truncator).values())
 
 
@@ -156,6 +162,16 @@ class Chooser(Head):
         choices = flatten(reader.tokenizer.tokenize(tf.reshape(choices, [batch * count])))
         inputs = [tf.reshape(part, [batch, count, tf.shape(part)[1]]) for part in reader.pack(prompts, choices)]
         return self.encode(reader.run(*inputs), inputs[1])
+
+
+def next_of(sizes, size):
+    """The first of some sizes that is not less than an int32 scalar; an int32 scalar.
+
+    Args:
+        sizes: list of int, increasing.
+        size: at most the last.
+    """
+    return tf.gather(sizes, tf.searchsorted(sizes, [size])[0])
 
 
 def strings(*names):

@@ -23,7 +23,7 @@ def verify(path):
         a list of `Result`s, in the contract's order.
 
     Raises:
-        InputError: there is no SavedModel at `path`, or it needs a library that is not installed.
+        InputError: there is no SavedModel at `path`, it is a raw-text model, or needs a library that is not installed.
     """
     path = os.fspath(path)
     if not tf.saved_model.contains_saved_model(path):
@@ -32,6 +32,9 @@ def verify(path):
         loaded = _load(path)
     except (ValueError, KeyError, tf.errors.OpError) as error:
         raise InputError(f"{path}: not a whole SavedModel: {one_line(error)}") from None
+    if {"serving_default", "encode"} <= loaded.signatures.keys():
+        raise InputError(f"{path}: a raw-text model, as export text-model writes them; verify checks encoders and "
+                         "preprocessors")
     checks = preprocessor_checks if hasattr(loaded, "tokenize") else encoder_checks
     return [run_check(line, rule, check, loaded, path) for line, rule, check in checks.CHECKS]
 

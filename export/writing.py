@@ -33,6 +33,27 @@ def check_dtype(dtype):
         raise InputError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
 
 
+def check_vocabulary(tokenizer, config):
+    """Refuses a tokenizer with pieces that an encoder has no embedding of."""
+    if len(tokenizer.vocabulary) > config.vocab_size:
+        raise InputError(f"the vocabulary must have at most vocab_size ({config.vocab_size}) pieces; "
+                         f"it has {len(tokenizer.vocabulary)}; take the tokenizer of these weights")
+
+
+def checked(inputs, config):
+    """Word ids, mask and segment ids, behind operations that fail where an encoder has no embedding for them. What XLA
+    compiles would take the nearest one."""
+    word_ids, _, segment_ids = inputs
+    rules = [
+        (word_ids, config.vocab_size, "input_word_ids must be at least 0 and below vocab_size"),
+        (segment_ids, config.type_vocab_size, "input_type_ids must be at least 0 and below type_vocab_size"),
+        (tf.shape(word_ids)[-1], config.max_position_embeddings + 1, "inputs must not exceed max_position_embeddings")]
+    with tf.control_dependencies([
+            tf.debugging.Assert(tf.reduce_all((values >= 0) & (values < limit)), [message, limit])
+            for values, limit, message in rules]):
+        return [tf.identity(part) for part in inputs]
+
+
 def variable_name(variable, part="bert"):
     """A variable's path below its layer, which is called `part`: `bert/block_0/attention/query/kernel`."""
     return f"{part}/{variable.path.split('/', 1)[1]}"

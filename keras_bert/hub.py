@@ -25,7 +25,8 @@ class HubLayer(keras.layers.Layer):
 
     Call arguments:
         inputs: what the SavedModel takes; for encoders the dict or the list of three of `BertLayer`.
-        training: whether to drop out; only a trainable layer does.
+        training: whether to drop out; only a trainable layer does. With our exports, the same seed of Keras
+            (`keras.utils.set_random_seed`) and the same calls give the same dropout.
 
     Returns:
         what the SavedModel returns, e.g. [pooled_output, sequence_output] for a list.
@@ -42,6 +43,9 @@ class HubLayer(keras.layers.Layer):
         self._loaded = tf.saved_model.load(self.saved_model_path)
         if not callable(self._loaded):
             raise InputError(f"{path}: a reusable SavedModel has a callable root object; this one has none")
+        if hasattr(self._loaded, "calls_in_training"):  # ours: seeds its dropout, see docs/hub_contract.md
+            seed = int(keras.ops.convert_to_numpy(keras.random.SeedGenerator().state)[0])
+            self._loaded.calls_in_training.assign(seed << 32)
         trainable_refs = {variable.ref() for variable in getattr(self._loaded, "trainable_variables", ())}
         for variable in getattr(self._loaded, "variables", ()):
             self._track_variable(keras.Variable(

@@ -1,7 +1,9 @@
 """The encoder part of the contract of a Hub-style SavedModel (docs/hub_contract.md); tests name its lines."""
 
+import dataclasses
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,8 @@ import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.export import export_encoder
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertClassifier
 
 from conftest import TINY, TINY_VOCABULARY, random_inputs
 
@@ -63,25 +67,55 @@ def test_lines_2_and_6_dropout(loaded):
         assert low <= outputs.std(axis=0).max() <= high
 
 
-def draws_of_two_processes(path):
-    """The outputs of three calls in training, of each of two processes that do the same: float32 [3, 1, hidden]."""
-    code = ("import sys, numpy as np, tensorflow as tf\n"
-            "loaded = tf.saved_model.load(sys.argv[1]); x = tf.ones([1, 5], tf.int32)\n"
-            "np.save(sys.argv[2], [loaded([x, x, x], training=True)[0] for _ in range(3)])")
-    files = [path.parent / f"{path.name}_{number}.npy" for number in range(2)]
-    processes = [subprocess.Popen([sys.executable, "-c", code, path, file], stderr=subprocess.PIPE, text=True)
-                 for file in files]
-    for process in processes:
-        _, messages = process.communicate()
-        assert process.returncode == 0, messages[-2000:]
-    return [np.load(file) for file in files]
+def test_what_it_refuses(bert, tokenizer, tmp_path):
+    with pytest.raises(InputError, match="a BertLayer or a BertPretrainer; got BertClassifier; .* attribute bert"):
+        export_encoder(BertClassifier(bert, 2), tmp_path / "out", tokenizer)
+    small = BertLayer(dataclasses.replace(TINY, vocab_size=59))
+    with pytest.raises(InputError, match=r"at most vocab_size \(59\) pieces; it has 60"):
+        export_encoder(small, tmp_path / "out", tokenizer)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_dropout_is_new_in_each_process(path):
-    """Although the exporting program had set a global seed."""
-    first, second = draws_of_two_processes(path)
-    assert first.shape == (3, 1, TINY.hidden_size) and np.abs(first - second).max(axis=(1, 2)).min() > 1e-3
+def test_an_encoder_that_recomputes(bert, tokenizer, tmp_path):
+    inputs = random_inputs(2, 5)
+    export_encoder(bert.rebuild(recompute=True), tmp_path / "out", tokenizer)
+    outputs = tf.saved_model.load(str(tmp_path / "out"))(as_dict(inputs))
+    np.testing.assert_allclose(outputs["sequence_output"], bert(inputs)[1], atol=2e-6)
+
+
+DRAWS = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+def draws(path):
+    loaded = tf.saved_model.load(path)
+    def call(length):
+        return loaded([tf.ones([1, length], tf.int32)] * 3, training=True)[0]
+    @tf.function
+    def both():
+        return call(5), call(5)
+    return [*map(call, (5, 5, 6, 7, 5)), *both(), *both()]
+
+if __name__ == "__main__":
+    tf.config.experimental.enable_op_determinism()
+    np.save(sys.argv[2], draws(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_dropout_draws_anew_in_each_call_and_the_same_in_each_process(path, tmp_path):
+    """Eagerly, in batches of other lengths, and twice in a function; also under op determinism."""
+    (tmp_path / "draws.py").write_text(DRAWS)
+    done = subprocess.run([sys.executable, tmp_path / "draws.py", path, tmp_path / "draws.npy"], capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    here = runpy.run_path(str(tmp_path / "draws.py"))["draws"](str(path))
+    np.testing.assert_allclose(here, np.load(tmp_path / "draws.npy"), rtol=0, atol=1e-6)
+    rows = np.reshape(here, [len(here), -1])
+    distances = np.abs(rows[:, None] - rows[None]).max(-1) + np.eye(len(rows))
+    assert distances.min() > 1e-3
 
 
 def test_line_7_static_shapes(loaded):
@@ -147,6 +181,7 @@ def test_gradients_reach_every_variable(loaded):
     assert all(gradient is not None for gradient in gradients)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_for_serving(source, exported):
     served = tf.saved_model.load(str(exported(dtype="bfloat16")))
     assert served.trainable_variables == [] and {variable.dtype for variable in served.variables} == {tf.bfloat16}

@@ -9,13 +9,12 @@ from keras_bert.errors import InputError
 from keras_bert.export import export_encoder, export_text_model
 from keras_bert.models import BertClassifier, BertPretrainer
 
-from conftest import random_inputs, randomize
+from conftest import few_objects, random_inputs, randomize
 
 INPUTS = random_inputs(3, 7)
 NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 AS_DICT = dict(zip(NAMES, map(tf.constant, INPUTS.values())))
 TOLERANCE = {"float32": 2e-6, "bfloat16": 0.05}
-DTYPES = ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)]
 
 
 @pytest.fixture
@@ -29,7 +28,8 @@ def bert(bert):
     return bert
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TOLERANCE)
 def test_an_encoder(bert, tokenizer, tmp_path, dtype):
     export_encoder(bert, tmp_path / "out", tokenizer, dtype=dtype)
     loaded = tf.saved_model.load(str(tmp_path / "out"))
@@ -71,7 +71,8 @@ def test_embeddings_of_texts(bert, tokenizer, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 def test_a_quantized_model_is_refused(bert, tokenizer, tmp_path):
     model = BertClassifier(bert.rebuild(lora_rank=None), 2)
-    keras.Model.quantize(model, "int8")
+    with few_objects():
+        keras.Model.quantize(model, "int8")
     with pytest.raises(InputError, match="a quantized model cannot be exported"):
         export_encoder(model.bert, tmp_path / "out", tokenizer)
     with pytest.raises(InputError, match="a quantized model cannot be exported"):

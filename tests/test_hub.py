@@ -228,6 +228,16 @@ def test_a_file_of_version_0_1_loads(moved, tmp_path):
     np.testing.assert_array_equal(loaded.predict(inputs, verbose=0), answers)
 
 
+def test_dropout_follows_the_seed_of_keras(exported):
+    draws = []
+    for seed in (1, 2, 1):
+        keras.utils.set_random_seed(seed)
+        layer = HubLayer(exported(), trainable=True)
+        draws.append([layer([np.ones((1, 5), np.int32)] * 3, training=True)[0] for _ in range(2)])
+    np.testing.assert_array_equal(draws[0], draws[2])
+    assert np.abs(np.subtract(draws[0], draws[1])).max() > 1e-3
+
+
 def test_bad_paths(tmp_path):
     with pytest.raises(InputError, match="https://example.com/encoder: cannot be read: .*; download it"):
         HubLayer("https://example.com/encoder")

@@ -1,5 +1,6 @@
 """A `--jit_compile` export beside the plain one, compiled here by XLA for the CPU."""
 
+import functools
 import os
 import re
 import subprocess
@@ -11,9 +12,14 @@ import tensorflow as tf
 import tensorflow_hub as hub
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from keras_bert.export import export_text_model
+from keras_bert.export.encoder import EncoderModule
 from keras_bert.hub import HubLayer
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler, BertTokenClassifier
+from keras_bert.text import BertTokenizer
 
-from conftest import random_inputs
+from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +61,7 @@ def test_dropout_lives_in_training_only(exports, layer):
         assert (np.abs(first - second).max() > 1e-3) == varies
 
 
+@pytest.mark.slow
 def test_the_attribute_survives_saving(exports):
     def compiled(path):
         graph = tf.saved_model.load(path).signatures["serving_default"].graph.as_graph_def()
@@ -75,15 +82,107 @@ def test_one_compilation_a_shape(exports, tmp_path):
     assert len(list(tmp_path.glob("*encode*.before_optimizations.txt"))) == 3
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_lowered_for_gpu_nothing_goes_through_the_host(exports, training):
-    """TensorFlow lowers for a GPU without one, but for variables: they are frozen first."""
-    loaded = tf.saved_model.load(exports[1])
-    inputs = [tf.constant(value) for value in random_inputs(2, 5).values()]
-    call = tf.function(lambda *inputs: loaded(list(inputs), training=training))
-    frozen = convert_variables_to_constants_v2(call.get_concrete_function(*inputs))
+def lowered_for_gpu(call, *inputs):
+    """The names of the operations of a function, as XLA gets them for a GPU.
+
+    TensorFlow lowers for a GPU without one, but for variables: they are frozen first.
+    """
+    frozen = convert_variables_to_constants_v2(tf.function(call).get_concrete_function(*inputs))
     module = tf.function(lambda *inputs: frozen(*inputs), jit_compile=True).experimental_get_compiler_ir(*inputs)(
         stage="hlo", platform_name="GPU")
-    operations = set(re.findall(r"= \S+ ([a-z-]+)\(", module))
+    return set(re.findall(r"= \S+ ([a-z-]+)\(", module))
+
+
+THROUGH_THE_HOST = {"infeed", "outfeed", "send", "recv", "custom-call"}
+
+
+def test_lowered_for_gpu_nothing_goes_through_the_host(exports, source):
+    loaded = tf.saved_model.load(exports[1])
+    module = EncoderModule(source, "float32", jit_compile=True)
+    inputs = [tf.constant(value) for value in random_inputs(2, 5).values()]
+    for call in (lambda *inputs: loaded(list(inputs)),
+                 # Of a step in training what is compiled: the count of steps around it cannot be frozen.
+                 lambda *inputs: module._train(*inputs, tf.constant([1, 2]))):
+        operations = lowered_for_gpu(call, *inputs)
+        assert "dot" in operations
+        assert not operations & THROUGH_THE_HOST
+
+
+TEXTS = ["play some music", "", "turn the lamp off please " * 6, "turn the lamp off please " * 40, "각각의 집 é!", " "]
+MODELS = {
+    "embed": (BertLayer, {"pairs": True}, [TEXTS, TEXTS[::-1]]),
+    "classify": (lambda bert: BertClassifier(bert, 3), {"labels": ["a", "b", "c"]}, [TEXTS]),
+    "tag": (lambda bert: BertTokenClassifier(bert, 3), {"labels": ["O", "B-x", "I-x"]}, [TEXTS]),
+    "span": (BertSpanLabeler, {"max_query_length": 8, "doc_stride": 16}, [TEXTS[::-1], TEXTS]),
+    "choice": (BertMultipleChoice, {}, [TEXTS, [TEXTS[:3]] * len(TEXTS)]),
+}
+
+
+@pytest.fixture(scope="module")
+def text_models(tmp_path_factory):
+    """A function of a kind of model that returns the paths of its raw-text SavedModels, without XLA and with it."""
+    @functools.cache
+    def export(kind):
+        make, options, _ = MODELS[kind]
+        bert = randomize(BertLayer(TINY))
+        model = bert if make is BertLayer else randomize(make(bert))
+        folder = tmp_path_factory.mktemp(kind)
+        for jit_compile in (False, True):
+            export_text_model(model, BertTokenizer(TINY_VOCABULARY), folder / str(jit_compile), max_length=40,
+                              jit_compile=jit_compile, **options)
+        return str(folder / "False"), str(folder / "True")
+
+    return export
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MODELS)
+def test_raw_text_models_answer_as_without_xla(text_models, kind):
+    plain, jit = (tf.saved_model.load(path) for path in text_models(kind))
+    *_, texts = MODELS[kind]
+    for rows in (slice(0), slice(1, 2), slice(3), slice(None)):
+        wanted, got = (model(*(tf.constant(np.array(part, object)[rows]) for part in texts)) for model in (plain, jit))
+        assert wanted.keys() == got.keys()
+        for name, value in wanted.items():
+            if value.dtype.is_floating:
+                np.testing.assert_allclose(got[name], value, rtol=0, atol=2e-6)
+            else:
+                np.testing.assert_array_equal(got[name], value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change,message", [
+    ({"input_word_ids": TINY.vocab_size}, "input_word_ids must be"), ({"input_word_ids": -1}, "input_word_ids must be"),
+    ({"input_type_ids": TINY.type_vocab_size}, "input_type_ids must be"), ({}, "inputs must not exceed")])
+def test_what_has_no_embedding_is_refused(exports, text_models, change, message):
+    length = 5 if change else TINY.max_position_embeddings + 1
+    inputs = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), 1) | change
+    inputs = {name: tf.fill([2, length], value) for name, value in inputs.items()}
+    for path, name in ((exports[1], "serving_default"), (text_models("classify")[1], "encode")):
+        loaded = tf.saved_model.load(path)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            loaded.signatures[name](**inputs)
+
+
+@pytest.mark.slow
+def test_raw_text_models_compile_few_shapes(text_models, tmp_path):
+    code = ("import tensorflow as tf, sys; model = tf.saved_model.load(sys.argv[1])\n"
+            "for rows, words in [(1, 1), (1, 9), (3, 9), (4, 14), (3, 15), (4, 30), (3, 31), (4, 99)]:\n"
+            "    model(['play'] * (rows - 1) + ['play ' * words])")
+    subprocess.run([sys.executable, "-c", code, text_models("classify")[1]], check=True, capture_output=True,
+                   env=os.environ | {"XLA_FLAGS": f"--xla_dump_to={tmp_path}"})
+    # 1 row of 16; 4 rows of 16, of 32, and of 40, the longest.
+    assert len(list(tmp_path.glob("*.before_optimizations.txt"))) == 4
+
+
+@pytest.mark.slow
+def test_raw_text_models_are_lowered_for_gpu(text_models):
+    """What is compiled holds the model and no text."""
+    loaded = tf.saved_model.load(text_models("classify")[1])
+    signature = loaded.signatures["encode"]
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    inputs = [tf.constant(value) for value in random_inputs(2, 16).values()]
+    operations = lowered_for_gpu(
+        lambda *inputs: signature(**dict(zip(names, inputs)))["probabilities"], *inputs)
     assert "dot" in operations
-    assert not operations & {"infeed", "outfeed", "send", "recv", "custom-call"}
+    assert not operations & THROUGH_THE_HOST

@@ -1,6 +1,8 @@
 """Folders for TensorFlow Serving, read by its own protocol buffers and run as it runs them."""
 
 import concurrent.futures
+import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from keras_bert.errors import InputError
 from keras_bert.export import export_version
 from keras_bert.export.serving_folder import _rename_to_next
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier, BertMultipleChoice
+from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
 from keras_bert.serving.artifact import Artifact
 
 from conftest import TINY, randomize
@@ -47,6 +49,7 @@ def batching_parameters():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("test.BatchingParameters"))
 
 
+@pytest.mark.slow
 def test_the_settings_are_those_of_tensorflow_serving(folder, batching_parameters):
     config = text_format.Parse((folder / "models.config").read_text(), model_server_config_pb2.ModelServerConfig())
     model, = config.model_config_list.config
@@ -62,6 +65,7 @@ def records_of(version):
     return [prediction_log_pb2.PredictionLog.FromString(record.numpy()) for record in records]
 
 
+@pytest.mark.slow
 def test_the_warm_up_runs_as_tensorflow_serving_runs_it(folder):
     records, seen = records_of(folder / "1"), []
     with tf.compat.v1.Session(graph=tf.Graph()) as session:
@@ -83,6 +87,7 @@ def test_the_warm_up_runs_as_tensorflow_serving_runs_it(folder):
     assert seen == [(1, 1), (1, 128), (16, 1), (16, 128)]
 
 
+@pytest.mark.slow
 def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     called = []
     artifact = Artifact(str(folder / "1"), 1)
@@ -92,6 +97,24 @@ def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     artifact.warm_up()
     artifact.close()
     assert called == [("serving_default", (rows,)) for rows in (1, 1, 16, 16)]
+
+
+@pytest.mark.slow
+def test_the_warm_up_of_a_compiled_model_has_each_length_in_batches_that_are_accepted(tmp_path):
+    model = BertSpanLabeler(BertLayer(dataclasses.replace(TINY, max_position_embeddings=384)))
+    version = export_version(model, TOKENIZER, tmp_path / "spans", max_length=384, jit_compile=True)
+    settings = (tmp_path / "spans/batching_parameters.txt").read_text()
+    most = int(re.search(r"max_batch_size \{ value: (\d+)", settings)[1])
+    shapes = set()
+    for record in records_of(tmp_path / "spans" / "1"):
+        inputs = record.predict_log.request.inputs
+        texts = [tf.make_ndarray(inputs[name])[0].decode() for name in ("question", "context")]
+        tokens = 3 + sum(len(TOKENIZER.ids([text])[0]) for text in texts)
+        rows = len(tf.make_ndarray(inputs["context"]))
+        assert rows <= most
+        shapes.add((rows, tokens))
+    assert shapes == {(rows, length) for rows in (1, 2, 4, 5) for length in (16, 32, 64, 128, 256, 384)}
+    assert tf.saved_model.load(version)(["a"] * 5, ["a b"] * 5)["start"].shape == (5,)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier
+from keras_bert.models import BertClassifier, BertPretrainer
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
@@ -100,6 +100,7 @@ def test_any_batch_and_any_content(exported):
         [loaded([text])["probabilities"] for text in odd]), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_it_stands_alone(classifier, tokenizer, exported, tmp_path):
     """Saved again, moved, the first deleted, loaded where nothing but TensorFlow is imported."""
     shutil.copytree(exported, tmp_path / "first")
@@ -130,6 +131,12 @@ def test_bfloat16_is_half_the_size(classifier, tokenizer, exported, tmp_path):
     ({"max_length": TINY.max_position_embeddings + 1}, "max_length must be 4 to 128, the encoder's longest; got 129"),
     ({"max_length": 3}, "got 3"), ({"dtype": "int8"}, "dtype must be one of float32, bfloat16; got 'int8'")])
 def test_what_it_refuses(bert, tokenizer, tmp_path, options, message):
+    with pytest.raises(InputError, match="a raw-text model must be one of BertLayer, .*; got BertPretrainer"):
+        export_text_model(BertPretrainer(bert), tokenizer, tmp_path / "out")
+    with pytest.raises(InputError, match="labels must be the names of the classes of a BertClassifier; got None"):
+        export_text_model(BertClassifier(bert, 2), tokenizer, tmp_path / "out")
+    with pytest.raises(InputError, match="labels is no option of a BertLayer, which has pairs"):
+        export_text_model(bert, tokenizer, tmp_path / "out", labels=["a"])
     with pytest.raises(InputError, match=message):
         export_text_model(bert, tokenizer, tmp_path / "out", **options)
     assert not list(tmp_path.iterdir())

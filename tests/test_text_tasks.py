@@ -49,8 +49,6 @@ CALLS = {
                "ids": ("encode", {name: ids[None] for name, ids in TOKENIZER(QUESTIONS, TEXTS, LENGTH).items()}),
                "none": ("", {"prompt": NONE, "choices": NONE.reshape(0, 3)})},
 }
-# The others share what these export.
-TASKS = ["span", *(pytest.param(task, marks=pytest.mark.slow) for task in CALLS if task != "span")]
 
 
 def sharp(model):
@@ -146,6 +144,7 @@ def test_entities_of_any_labels(answer_by):
     check()
 
 
+@pytest.mark.slow
 def test_answers_from_contexts_of_any_length(models, answers, pieces):
     wanted = [find(lambda *ids: models["span"](ids), question, sum(words, []), text, **SPANS)
               for question, words, text in zip(TOKENIZER.ids(QUESTIONS), pieces, TEXTS)]
@@ -161,7 +160,8 @@ def whole_numbers(ids, mask, segments):
 
 @pytest.mark.parametrize("options", [
     {}, {"null_threshold": -2.0, "doc_stride": 1, "max_answer_length": 1},
-    {"null_threshold": 0.0, "doc_stride": 50, "max_query_length": 1, "max_answer_length": 30}])
+    pytest.param({"null_threshold": 0.0, "doc_stride": 50, "max_query_length": 1, "max_answer_length": 30},
+                 marks=pytest.mark.slow)])
 def test_answers_of_equal_scores_and_null_answers(answer_by, options):
     options = SPANS | options
     answer = answer_by(SpanFinder(**options), whole_numbers)
@@ -191,7 +191,8 @@ def test_choices(models, answers):
     assert found["choice"].tolist() == logits.argmax(1).tolist() and len(set(found["choice"])) > 1
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.slow
+@pytest.mark.parametrize("task", CALLS)
 def test_token_ids_get_what_the_head_gives(models, answers, task):
     inputs = CALLS[task]["ids"][1]
     outputs = models[task](inputs)
@@ -207,7 +208,8 @@ def test_token_ids_get_what_the_head_gives(models, answers, task):
         name: close(real(tensor)) for name, tensor in wanted[task]().items()}
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.slow
+@pytest.mark.parametrize("task", CALLS)
 def test_no_texts(answers, task):
     shapes = {"regress": {(0,)}, "tag": {(0, 0)}, "span": {(0,)}, "choice": {(0,), (0, 3)}}
     assert {array.shape for array in answers(task)["none"].values()} == shapes[task]

@@ -12,7 +12,7 @@ from keras_bert.export import encoder_checks, preprocessor_checks
 from keras_bert.export.checking import FAILED, NOT_APPLICABLE, PASSED
 from keras_bert.export.verify import verify
 
-from conftest import TINY_VOCABULARY
+from conftest import TINY_VOCABULARY, unpack_golden
 
 WITHOUT_TRAINING = [(1, PASSED), (1, PASSED), (2, PASSED), (3, PASSED), (5, NOT_APPLICABLE), (6, NOT_APPLICABLE),
                     (7, PASSED), (8, PASSED), (9, PASSED), (10, PASSED), (11, NOT_APPLICABLE)]
@@ -158,6 +158,12 @@ def test_what_is_no_saved_model(tmp_path, broken):
     (path / "saved_model.pb").write_bytes((path / "saved_model.pb").read_bytes()[:-200])
     with pytest.raises((InputError, OSError)):
         verify(path)
+
+
+def test_a_raw_text_model_is_named(tmp_path):
+    path = unpack_golden("0.1/text_models/intent", tmp_path)["inputs"]["path"]
+    with pytest.raises(InputError, match="a raw-text model, .*; verify checks encoders and preprocessors$"):
+        verify(tmp_path / path)
 
 
 def test_the_document_holds_the_same_lines():

@@ -20,6 +20,8 @@ def define(values):
     flags.DEFINE_integer("max_length", None, "Longest input in tokens; longer texts are cut. Where not given, what "
                          "the model was trained with, or 128 for embeddings.", flag_values=values)
     flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "bfloat16: half the size.", flag_values=values)
+    flags.DEFINE_bool("jit_compile", False, "Compile the model with XLA, for GPUs: texts are padded to a few lengths.",
+                      flag_values=values)
     flags.DEFINE_bool("overwrite", False, "Replace output.", flag_values=values)
 
 
@@ -44,7 +46,9 @@ def _load(values):
     from keras_bert.convert import load_pretrained, open_source
     from keras_bert.training import FineTuned
 
-    options = {"dtype": values.dtype} | ({} if values.max_length is None else {"max_length": values.max_length})
+    options = {"dtype": values.dtype, "jit_compile": values.jit_compile}
+    if values.max_length is not None:
+        options["max_length"] = values.max_length
     if os.path.exists(os.path.join(values.model, "settings.json")):
         tuned = FineTuned.load(values.model)
         return tuned.model, tuned.tokenizer, tuned.task.answering() | options

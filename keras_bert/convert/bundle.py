@@ -59,7 +59,7 @@ class Bundle:
 
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_NO_WEIGHTS = ("save_counter/", "do_lower_case/", "keras_api/")
+_NO_WEIGHTS = ("save_counter/", "do_lower_case/", "calls_in_training/", "keras_api/")
 _OPTIMIZER = re.compile(r"(.*/)?(optimizer|global_step|step)/")
 
 
