@@ -185,3 +185,14 @@ def test_from_pretrained(bert, tmp_path):
     with pytest.warns(InputWarning, match="random values"):
         tagger = BertFeatureTagger.from_pretrained(folder, num_classes=3, features="last", units=7)
     np.testing.assert_array_equal(numpy(tagger.features(INPUTS)), numpy(got))
+
+
+def test_a_copy_on_an_encoder_of_another_name(bert):
+    """The layer of the features holds the encoder, which keeps its own account of what is frozen."""
+    model = BertFeatureTagger(bert, 3, "last", units=7)
+    model.second.trainable = False
+    config = model.get_config()
+    assert config["frozen"] == ["second"]
+    another = keras.saving.serialize_keras_object(BertLayer(bert.config, trainable=False))
+    other = BertFeatureTagger.from_config(config | {"bert": another})
+    assert len(other.trainable_variables) == len(model.trainable_variables) == 8

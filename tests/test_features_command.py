@@ -92,6 +92,7 @@ def test_pairs_from_columns_are_cut_to_max_length(extract, deep_bert, tmp_path):
         np.testing.assert_allclose(vectors, ops.convert_to_numpy(wanted)[0], rtol=0, atol=5e-6)
 
 
+@pytest.mark.slow
 def test_the_encoder_of_a_folder_that_finetune_wrote(run, trained, tmp_path):
     (tmp_path / "texts.txt").write_text("play\n")
     status, _, _ = run("features", f"--model={trained}", f"--input={tmp_path}/texts.txt", "--features=last",

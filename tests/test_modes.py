@@ -17,7 +17,7 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer, MaskedLMHead
 from keras_bert.models import BertClassifier, BertFeatures, BertPretrainer, load_model
 
-from conftest import TINY, random_inputs, randomize, write_huggingface
+from conftest import TINY, few_objects, random_inputs, randomize, write_huggingface
 
 INPUTS = random_inputs(3, 7)
 INPUTS["input_mask"][1, 4:] = 0
@@ -79,17 +79,44 @@ def make_poolerless(bert):
     bert.pooler.trainable = False
 
 
+def make_inner_layers_frozen(bert):
+    bert.embeddings.word_embeddings.trainable = False
+    bert.blocks[0].attention.query.trainable = False
+
+
 @pytest.mark.parametrize("make,copy", [
     (head, reload), (head, by_config), (functional, reload), (functional, by_config), (functional, clone)])
 @pytest.mark.parametrize("change,count", [
     (make_frozen, 0), (make_partly_frozen, 18), (make_lora, 8), (make_lora_in_the_last_block, 4),
-    (make_poolerless, ALL - 2)])
+    (make_poolerless, ALL - 2), (make_inner_layers_frozen, ALL - 3)])
 def test_what_is_frozen_stays_frozen(change, count, make, copy, tmp_path):
     bert = BertLayer(TINY)
     change(bert)
     model = make(bert)
     again = copy(model, tmp_path)
     assert len(model.trainable_variables) == len(again.trainable_variables) == count + 2
+
+
+@pytest.mark.parametrize("copy", [reload, by_config])
+def test_a_frozen_layer_of_a_head_stays_frozen(copy, tmp_path):
+    model = head(BertLayer(TINY))
+    model.classifier.trainable = False
+    again = copy(model, tmp_path)
+    assert len(model.trainable_variables) == len(again.trainable_variables) == ALL
+    again.trainable = False
+    assert len(copy(again, tmp_path).trainable_variables) == 0
+
+
+def test_the_loss_is_scaled_where_the_encoder_is_in_mixed_float16(tmp_path):
+    model = head(BertLayer(TINY, dtype="mixed_float16"))
+    model.compile("adam", "mse")
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    again = reload(model, tmp_path)
+    assert not isinstance(again.optimizer.inner_optimizer, keras.optimizers.LossScaleOptimizer)
+    model.compile(None, "mse")
+    assert model.optimizer is None
+    model.compile("adam", "mse", auto_scale_loss=False)
+    assert not isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
 
 
 @pytest.mark.parametrize("arguments,count", [
@@ -138,7 +165,8 @@ def test_the_config_has_every_argument():
 
 @pytest.mark.parametrize("arguments,message", [
     ({"layout": "ragged"}, "layout must be one of padded, packed, unpadded; got 'ragged'"),
-    ({"frozen": ["block_2"]}, "frozen must be one of embeddings, block_0, block_1, pooler; got 'block_2'")])
+    ({"frozen": ["block_2"]}, "frozen must name layers: embeddings, block_0, block_1, pooler, or with a / what is in "
+                              "them; got 'block_2'")])
 def test_impossible_arguments(arguments, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         BertLayer(TINY, **arguments)
@@ -199,7 +227,7 @@ def test_functional_training_drops_out(bert):
 def test_a_quantized_model_reloads(make, bert, tmp_path):
     model = make(bert)
     before = keras.tree.flatten(model(INPUTS))
-    with warnings.catch_warnings():
+    with few_objects(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # norms cannot be quantized
         model.quantize("int8")
     again = reload(model, tmp_path)
@@ -232,6 +260,19 @@ def test_features_leave_the_encoder_as_it_is(bert):
     model = BertFeatures(bert, "last")
     assert len(bert.trainable_variables) == ALL and not model.trainable_variables
     assert BertFeatures(model.bert, "last").bert is model.bert
+
+
+@pytest.mark.parametrize("config,message", [
+    ("{}", "config.json is not that of a model: KeyError"),
+    ("{", "config.json is not that of a model: JSONDecodeError"),
+    (None, "its weights cannot be read: ")])
+def test_a_damaged_file_is_one_line(config, message, tmp_path):
+    head(BertLayer(TINY)).save(tmp_path / "whole.keras")
+    with zipfile.ZipFile(tmp_path / "whole.keras") as whole, zipfile.ZipFile(tmp_path / "model.keras", "w") as file:
+        file.writestr("config.json", config or whole.read("config.json"))
+        file.writestr("model.weights.h5", whole.read("model.weights.h5")[:2000])
+    with pytest.raises(InputError, match=f"^{tmp_path}/model.keras: {message}.*$"):
+        load_model(tmp_path)
 
 
 def test_a_file_without_its_config_is_one_line(tmp_path):
@@ -285,7 +326,7 @@ np.save(sys.argv[3], keras.ops.convert_to_numpy(model(inputs)))
 @pytest.mark.slow
 def test_another_process_reads_the_modes(tmp_path):
     model = randomize(head(BertLayer(TINY, layout="unpadded", frozen=["embeddings"], lora_rank=2)))
-    with warnings.catch_warnings():
+    with few_objects(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # norms cannot be quantized
         model.quantize("int8", filters="classifier")
     model.save(tmp_path / "model.keras")

@@ -62,9 +62,8 @@ def test_no_text_no_padding_and_single_tokens(bert, lengths):
 
 @hypothesis.settings(max_examples=6, deadline=None)
 @hypothesis.given(strategies.integers(0, 2**32 - 1))
-def test_masks_with_holes(seed):
-    """Padding before or within a text, too; the first place then still is the pooled one."""
-    bert = randomize(BertLayer(TINY))
+def test_masks_with_holes(bert, seed):
+    """Padding before or within a text, too; the first place then still is the pooled one, or of `ltr` the last."""
     inputs = random_inputs(4, 9)
     inputs["input_mask"] = np.random.default_rng(seed).integers(0, 2, (4, 9), dtype=np.int32)
     assert_same_outputs(bert, inputs)

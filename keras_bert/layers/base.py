@@ -39,7 +39,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
     def build(self, *_):
         """Makes the variables of all parts, which read hidden states unless they are built already."""
-        for part in self._flatten_layers(include_self=False, recursive=False):
+        for part in _parts(self):
             if not part.built:
                 part.build((None, None, self.config.hidden_size))
         self.built = True
@@ -100,3 +100,36 @@ def copy_weights(source, target):
         store = {}
         theirs.save_own_variables(store)
         ours.load_own_variables(store)
+
+
+def frozen_paths(layers):
+    """The paths of the layers that are frozen, among some and below them: `embeddings`, `block_0/attention/query`."""
+    paths = []
+    for layer in layers:
+        if layer.trainable:
+            paths += [f"{layer.name}/{path}" for path in frozen_paths(_parts(layer))]
+        else:
+            paths.append(layer.name)
+    return tuple(paths)
+
+
+def freeze(layers, paths):
+    """Freezes layers by their paths, see `frozen_paths`.
+
+    Raises:
+        ValueError: there is no layer at a path.
+    """
+    for path in paths:
+        name, _, below = path.partition("/")
+        found = [layer for layer in layers if layer.name == name]
+        if not found:
+            names = ", ".join(layer.name for layer in layers)
+            raise ValueError(f"frozen must name layers: {names}, or with a / what is in them; got {path!r}")
+        if below:
+            freeze(_parts(found[0]), [below])
+        else:
+            found[0].trainable = False
+
+
+def _parts(layer):
+    return layer._flatten_layers(include_self=False, recursive=False)

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_bert import kernels
 from keras_bert.layers.attention import EncoderBlock
-from keras_bert.layers.base import ConfiguredLayer, copy_weights
+from keras_bert.layers.base import ConfiguredLayer, copy_weights, freeze, frozen_paths
 from keras_bert.layers.inputs import standardize_inputs
 from keras_bert.layers.layout import PackedLayout, PaddedLayout
 
@@ -77,7 +77,8 @@ class BertLayer(ConfiguredLayer):
         layout: how the tokens of a batch are arranged, see `Layout`. `padded`: as in the inputs. `unpadded`: padding is
             left out of the computation, and the outputs there are 0; on the TensorFlow backend without XLA. `packed`:
             each row of the inputs holds several texts, see `inputs`.
-        frozen: names of the parts that training leaves as they are: `embeddings`, `block_0`, …, `pooler`.
+        frozen: paths of the layers that training leaves as they are: `embeddings`, `block_0`, …, `pooler`, and what
+            is in them, `embeddings/word_embeddings`.
         lora_rank: rank of the low-rank additions that are trained in place of the rest, see `enable_lora`; or None.
         recompute: training keeps only the input of each block and computes the rest again for the gradients (Chen et
             al., 2016, https://arxiv.org/abs/1604.06174).
@@ -119,8 +120,7 @@ class BertLayer(ConfiguredLayer):
         self.recompute = recompute
         self.lora_rank = None
         self.build()
-        names = [part.name for part in self._parts()]
-        self._set_trainable(self.trainable, tuple(_known("frozen", name, names) for name in frozen))
+        self._set_trainable(self.trainable, tuple(frozen))
         if lora_rank:
             self.enable_lora(lora_rank)
 
@@ -235,9 +235,9 @@ class BertLayer(ConfiguredLayer):
 
     @property
     def frozen(self):
-        """Names of the frozen parts, as set by the constructor, `freeze`, or a part's own `trainable`."""
+        """Paths of the frozen layers, as set by the constructor, `freeze`, or a layer's own `trainable`."""
         if self.trainable:  # else all parts are frozen, and these are the ones that stay so
-            self._frozen = tuple(part.name for part in self._parts() if not part.trainable)
+            self._frozen = frozen_paths(self._parts())
         return self._frozen
 
     @property
@@ -254,18 +254,13 @@ class BertLayer(ConfiguredLayer):
         if value and self.lora_rank:
             for variable in self.variables:
                 variable.trainable = variable.name.startswith("lora")
-        for part in self._parts():
-            if part.name in frozen:
-                part.trainable = False
+        freeze(self._parts(), frozen)
 
     def freeze(self, num_blocks):
         """Freezes the embeddings and the first `num_blocks` blocks; 0 freezes nothing."""
         if not 0 <= num_blocks <= len(self.blocks):
             raise ValueError(f"the blocks to freeze must be 0 to {len(self.blocks)}; got {num_blocks}")
-        names = first_parts(num_blocks)
-        for part in self._parts():
-            if part.name in names:
-                part.trainable = False
+        freeze(self._parts(), first_parts(num_blocks))
 
     def enable_lora(self, rank):
         """Trains low-rank additions to the query and value projections, and nothing else of the encoder (LoRA: Hu et

@@ -34,7 +34,8 @@ class PaddedLayout(Layout):
     def queries(self, positions=None):
         pooled = ops.zeros_like(self._mask[:, :1])
         if self._is_ltr:  # only the last real token sees all others
-            pooled = ops.maximum(ops.sum(self._mask, axis=1, keepdims=True) - 1, 0)
+            places = ops.arange(ops.shape(self._mask)[1], dtype="int32")
+            pooled = ops.max(ops.where(ops.greater(self._mask, 0), places, 0), axis=1, keepdims=True)
         return pooled if positions is None else ops.concatenate([pooled, positions], axis=1)
 
     def select(self, x, queries):

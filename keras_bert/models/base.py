@@ -3,7 +3,7 @@
 import keras
 
 from keras_bert import kernels
-from keras_bert.layers.base import copy_weights, merge_policies, quantized_dtype
+from keras_bert.layers.base import copy_weights, freeze, frozen_paths, merge_policies, quantized_dtype
 
 
 class BertTask(keras.Model):
@@ -11,11 +11,13 @@ class BertTask(keras.Model):
 
     Args:
         bert: a `BertLayer`.
+        frozen: names of the head's own layers that training leaves as they are, see `BertLayer.frozen`.
     """
 
-    def __init__(self, bert, **kwargs):
+    def __init__(self, bert, frozen=(), **kwargs):
         super().__init__(**kwargs)
         self.bert = bert
+        self._frozen = tuple(frozen)
 
     @classmethod
     def from_pretrained(cls, name, **kwargs):
@@ -40,11 +42,36 @@ class BertTask(keras.Model):
         for layer in self.layers:
             if not layer.built:
                 layer.build((None, self.bert.config.hidden_size))
+        self.freeze_layers()
+
+    def freeze_layers(self):
+        """The end of `build`: freezes the layers that the constructor names."""
         self.built = True
+        freeze(self._own_layers(), self._frozen)
+
+    def _own_layers(self):
+        return [layer for layer in self.layers if self.bert not in layer._flatten_layers()]
+
+    def compile(self, optimizer="rmsprop", *args, auto_scale_loss=True, **kwargs):
+        """As Keras's, which scales the loss of a model in mixed_float16; here that is the encoder."""
+        optimizer = keras.optimizers.get(optimizer)
+        is_ready = optimizer is None or isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if auto_scale_loss and not is_ready and self.bert.dtype_policy.name == "mixed_float16":
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        super().compile(optimizer, *args, auto_scale_loss=auto_scale_loss, **kwargs)
+
+    def compile_from_config(self, config):
+        """As Keras's, which leaves models with a `compile` of their own uncompiled."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
 
     def get_config(self):
-        quantized = quantized_dtype(self, [layer for layer in self.layers if layer is not self.bert])
-        return super().get_config() | {"bert": keras.saving.serialize_keras_object(self.bert)} | quantized
+        if self.trainable:  # else all are frozen, and these are the ones that stay so
+            self._frozen = frozen_paths(self._own_layers())
+        return super().get_config() | {
+            "bert": keras.saving.serialize_keras_object(self.bert),
+            "frozen": list(self._frozen)} | quantized_dtype(self, self._own_layers())
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

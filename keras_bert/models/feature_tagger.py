@@ -38,14 +38,15 @@ class BertFeatureTagger(DropoutTask):
         self.build()
 
     def _make_lstm(self, name):
-        lstm = keras.layers.LSTM(self.units, return_sequences=True, dtype="float32")
+        # cuDNN's operation would bind an export to GPUs, and XLA has none.
+        lstm = keras.layers.LSTM(self.units, return_sequences=True, dtype="float32", use_cudnn=False)
         return keras.layers.Bidirectional(lstm, dtype="float32", name=name)
 
     def build(self, *_):
         self.first.build((None, None, self.features.width))
         for layer in (self.second, self.classifier):
             layer.build((None, None, 2 * self.units))
-        self.built = True
+        self.freeze_layers()
 
     def call(self, inputs, training=False, seed=None):
         seed = self.bert.dropout_seed(inputs, training, seed)

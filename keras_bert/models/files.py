@@ -23,10 +23,17 @@ def load_model(folder, **changes):
     with zipfile.ZipFile(path) as file:
         if "config.json" not in file.namelist():
             raise InputError(f"{path}: not a whole .keras file: config.json is missing")
-        config = json.loads(file.read("config.json"))
+        try:
+            config = json.loads(file.read("config.json"))
+            encoder = config["config"].get("bert", config)  # without a head, the file is of the encoder itself
+            encoder["config"] |= changes
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}: config.json is not that of a model: {error!r}") from None
     config.pop("compile_config", None)
-    encoder = config["config"].get("bert", config)  # without a head, the file is of the encoder itself
-    encoder["config"] |= changes
     model = keras.saving.deserialize_keras_object(config)
-    keras.saving.load_weights(model, path)
+    try:
+        keras.saving.load_weights(model, path)
+    except (ValueError, KeyError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{path}: its weights cannot be read: {reason}") from None
     return model
