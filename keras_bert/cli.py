@@ -57,7 +57,8 @@ def run(arguments):
     values = flags.FlagValues()
     command.define(values)
     if {"-h", "--help"} & set(rest):
-        print(f"keras-bert {name}: {COMMANDS[name]}\n{values.module_help(command.__name__)}")
+        lists = [values.module_help(module) for module in values.flags_by_module_dict() if module != flags.__name__]
+        print(f"keras-bert {name}: {COMMANDS[name]}\n" + "\n".join(text.split("\n", 2)[2] for text in lists))
         return 0
     try:
         positional = _parse(name, command, values, rest)

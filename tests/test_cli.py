@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -95,10 +96,24 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
         assert answer["in_scope"] == (answer["score"] >= chosen["threshold"])
 
 
+def test_a_label_out_of_scope_that_no_text_has_is_refused(run, trained, intents):
+    status, _, messages = run("evaluate", f"--model={trained}", f"--data={intents[1]}", "--out_of_scope=nothing")
+    assert (status, messages) == (1, [f"keras-bert: {intents[1]}: no text has the label out_of_scope, 'nothing'"])
+
+
 def test_help_starts_without_tensorflow():
     code = "import sys, keras_bert.cli as c; c.run(['finetune', '--help']); assert 'tensorflow' not in sys.modules"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "--learning_rate" in run.stdout
+
+
+@pytest.mark.parametrize("name,shared", [
+    ("finetune", "text_pair layout"), ("evaluate", "layout"), ("convert", "config next_sentence_pooler")])
+def test_help_has_the_flags_that_commands_share(run, name, shared):
+    status, lines, _ = run(name, "--help")
+    listed = re.findall(r"^  --(?:\[no\])?(\w+):", "\n".join(lines), re.M)
+    assert status == 0 and set(shared.split()) < set(listed) and len(listed) == len(set(listed))
+    assert not [line for line in lines if "keras_bert." in line or "helpfull" in line]
 
 
 def test_flags_mirror_the_arguments():

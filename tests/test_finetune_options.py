@@ -25,6 +25,7 @@ def changed(before, after):
     return {name for name, value in weights(after).items() if (value != weights(before)[name]).any()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_frozen_blocks_stay(tmp_path, pretrained, intents, bert):
     model = finetune(*intents, pretrained, tmp_path / "out", epochs=2, batch_size=2, freeze_blocks=1,
@@ -36,6 +37,7 @@ def test_frozen_blocks_stay(tmp_path, pretrained, intents, bert):
         finetune(*intents, pretrained, tmp_path / "out3", freeze_blocks=3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_lora_changes_queries_and_values_by_a_low_rank(tmp_path, pretrained, intents, bert):
     model = finetune(*intents, pretrained, tmp_path / "out", epochs=3, batch_size=2, lora_rank=2, learning_rate=0.05)

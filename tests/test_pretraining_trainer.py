@@ -82,7 +82,7 @@ def check_overflow(**options):
     assert np.linalg.norm(got) == pytest.approx(0.1 * CLIP, rel=1e-3)  # clipped after the scale was taken off
 
 
-def test_parts_of_a_batch_add_up():
+def test_parts_of_a_batch_add_up(eager):
     check_shared(accumulate=4)
 
 

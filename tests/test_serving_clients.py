@@ -41,7 +41,14 @@ def test_a_python_client(server, script, port, refused):
     assert (answered.returncode, answered.stdout) == (1, "") and refused in answered.stderr.splitlines()[-1]
 
 
+def test_a_python_client_without_a_server():
+    answered = ask(sys.executable, CLIENTS / "rest.py", "http://127.0.0.1:9", "echo", "a")
+    assert (answered.returncode, answered.stderr) == (1, "http://127.0.0.1:9: [Errno 111] Connection refused\n")
+    assert ask(sys.executable, CLIENTS / "rest.py").stderr.startswith("usage: ")
+
+
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+@pytest.mark.slow
 def test_the_shell_client(server):
     command = [CLIENTS / "rest.sh", f"http://127.0.0.1:{server.port}", "echo"]
     answered = ask(*command, input=json.dumps({"instances": TEXTS}))

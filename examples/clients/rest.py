@@ -27,7 +27,11 @@ def main(url, model, *texts):
             print(json.dumps(prediction, ensure_ascii=False))
     except urllib.error.HTTPError as error:
         sys.exit(f"{error.code}: {json.load(error)['error']}")
+    except urllib.error.URLError as error:
+        sys.exit(f"{url}: {error.reason}")
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(f"usage: {sys.argv[0]} URL MODEL TEXT ...")
     main(*sys.argv[1:])

@@ -96,6 +96,8 @@ class Classify(Texts):
                     f"{path}: row {example.row}: label {example.label!r} does not occur in the training file")
         if all(example.label == out_of_scope for example in examples):
             raise InputError(f"{path}: scores need texts in scope; every row has the label {out_of_scope!r}")
+        if out_of_scope is not None and all(example.label != out_of_scope for example in examples):
+            raise InputError(f"{path}: no text has the label out_of_scope, {out_of_scope!r}")
 
     def head(self, bert, dropout):
         return BertClassifier(bert, len(self.labels), dropout)

@@ -75,6 +75,8 @@ class Checkpoints:
             return
         if os.path.exists(self.path("run.json")):
             there = read_json(self.path("run.json"))
+            if not isinstance(there, dict):
+                raise InputError(f"{self.path('run.json')}: not the record of a run; move {folder} away")
             refusal = _version_refusal(there.get("made_with")) or _run_refusal(there, run)
             if not refusal:
                 return

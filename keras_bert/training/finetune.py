@@ -157,12 +157,12 @@ def _sharing(devices, batch_size, *batches):
     """The scope in which to make a model whose batches several devices share out."""
     if not devices:
         return contextlib.nullcontext()
-    if batch_size % len(devices) or any(len(texts.packed) < batch_size for texts in batches):
-        raise InputError(f"batch_size must be a multiple of the number of devices ({len(devices)}), and at most that of"
-                         f" the texts ({min(len(texts.packed) for texts in batches)}); got {batch_size}")
     here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     if not set(devices) <= set(here):
         raise InputError(f"devices must be some of {', '.join(here)}; got {', '.join(devices)}")
+    if batch_size % len(devices) or any(len(texts.packed) < batch_size for texts in batches):
+        raise InputError(f"batch_size must be a multiple of the number of devices ({len(devices)}), and at most that of"
+                         f" the texts ({min(len(texts.packed) for texts in batches)}); got {batch_size}")
     return tf.distribute.MirroredStrategy(devices).scope()
 
 

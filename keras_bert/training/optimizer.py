@@ -93,6 +93,9 @@ class _Adam(keras.optimizers.Optimizer):
             if variable.constraint is not None or getattr(variable, "overwrite_with_gradient", False):
                 raise InputError(f"{type(self).__name__} supports neither constraints nor float8 scales; "
                                  f"{variable.path} has one; use an optimizer of Keras")
+            if keras.backend.standardize_dtype(variable.dtype) == "float16":
+                raise InputError(f"{type(self).__name__} cannot train float16 variables, in which squares of gradients "
+                                 f"vanish; {variable.path} is one; use mixed_float16")
         super().build(variables)
         rows = list(zip(variables, *self.add_optimizer_variables(variables, ["momentum", "velocity"])))
         self._rows = lambda: rows  # Keras would take model variables in a list for the optimizer's own
