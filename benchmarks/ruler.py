@@ -20,11 +20,18 @@ OURS = "keras_bert"
 _UNCOUNTED = 2
 _SETTLING = 0.05  # seconds; the threads of the library before keep spinning for some of them
 _PRODUCT = 2048  # rows and columns
+_INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")  # as /proc/cpuinfo has them
+# What keeps a library from some of them. OpenVINO has no such setting.
+_LIMITS = ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY", "XLA_FLAGS")
 _FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f"}  # by a key's last word
 
 
 def describe(*packages):
-    """Prints the machine, its load and the packages' versions; returns the versions, None for what is not installed."""
+    """Prints the machine, its instruction sets, what limits them, its load, and the packages' versions.
+
+    Returns:
+        the versions, None for what is not installed.
+    """
     versions = {}
     for package in packages:
         try:
@@ -32,8 +39,12 @@ def describe(*packages):
         except importlib.metadata.PackageNotFoundError:
             versions[package] = None
     with open("/proc/cpuinfo") as file:
-        model = re.search("model name\\s*: (.*)", file.read())
-    print(f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
+        text = file.read()
+    model = re.search("model name\\s*: (.*)", text)
+    flags = set(re.findall(r"\w+", re.search(r"(?:flags|Features)\s*: (.*)", text)[1]))
+    print(f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores, "
+          f"{' '.join(name for name in _INSTRUCTIONS if name in flags)}, load {os.getloadavg()[0]:.1f}; "
+          + "".join(f"{name}={os.environ[name]}; " for name in _LIMITS if name in os.environ)
           + ", ".join(f"{name} {version or 'not installed'}" for name, version in versions.items()))
     return versions
 
