@@ -49,7 +49,7 @@ COMMANDS = {OURS: our_commands, GARDEN: garden_commands}
 
 def measure(commands, folder):
     """Runs commands beside each other: (seconds until the last has ended, examples)."""
-    from keras_bert.data.record_files import RecordFiles
+    from keras_bert.data.tfrecord import RecordFiles
 
     started = time.perf_counter()
     runs = [subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

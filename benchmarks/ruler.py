@@ -20,7 +20,8 @@ OURS = "keras_bert"
 _UNCOUNTED = 2
 _SETTLING = 0.05  # seconds; the threads of the library before keep spinning for some of them
 _PRODUCT = 2048  # rows and columns
-_INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")  # as /proc/cpuinfo has them
+# As /proc/cpuinfo has them, on x86-64 and on arm64.
+_INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 # What keeps a library from some of them. OpenVINO has no such setting.
 _LIMITS = ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY", "XLA_FLAGS")
 _FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f"}  # by a key's last word

@@ -22,7 +22,7 @@ from ruler import resident
 from serving_load import start
 
 from keras_bert.data.tables import read_table
-from keras_bert.training.folder import FineTuned
+from keras_bert.training.fine_tuned import FineTuned
 
 TOLERANCE = 1e-5  # of a probability: another batch, another order of sums
 

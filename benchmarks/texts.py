@@ -32,7 +32,7 @@ from keras_bert.export import export_text_model  # noqa: E402
 from keras_bert.models import BertClassifier  # noqa: E402
 from keras_bert.tasks import TASKS  # noqa: E402
 from keras_bert.text import BertTokenizer  # noqa: E402
-from keras_bert.training.folder import FineTuned  # noqa: E402
+from keras_bert.training.fine_tuned import FineTuned  # noqa: E402
 
 BATCH, CLASSES = 32, 176
 LABELS = [f"class {i}" for i in range(CLASSES)]

@@ -1,0 +1,118 @@
+"""Another checkout of this repository beside this one: answers to texts and steps of fine-tuning.
+
+    git worktree add ../before v0.1
+    python benchmarks/compare_checkouts.py ../before [--size=L6-H384 --dtype=float32 --turns=9]
+
+Each checkout has a process of its own, with its own code and its own benchmarks; the other one has two, whose ratio is
+what chance makes of equal code. They take turns at one step after another (`texts.py`, `training_step.py`), while the
+others wait. The ratios are those of neighbouring turns. About ten minutes on two cores.
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CORPORA = ("intents", "mixed")
+BATCHES = 16  # of the mix, to train on
+_UNCOUNTED = 2
+_SETTLING = 0.05  # seconds; the threads of the process before keep spinning for some of them
+
+
+def work(checkout, size, dtype):
+    """Answers on standard output with the seconds that each step named on standard input takes."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    sys.path[:0] = [checkout, os.path.join(checkout, "benchmarks")]
+    import keras_bert
+
+    keras_bert.__path__.append(checkout)  # version 0.1 finds its export/ only where it is installed
+    steps = _steps(size, dtype)
+    print(json.dumps([os.path.dirname(keras_bert.__file__), list(steps)]), file=answers, flush=True)
+    for line in sys.stdin:
+        started = time.perf_counter()
+        steps[line.strip()]()
+        print(time.perf_counter() - started, file=answers, flush=True)
+
+
+def _steps(size, dtype):
+    import texts
+    import training_step
+    from peer_models import config_of, write_encoder
+
+    steps = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for corpus in CORPORA:
+            read, vocabulary, max_length = texts.CORPORA[corpus]
+            tokenizer = texts.tokenizer_of(vocabulary)
+            config = config_of(size, vocab_size=len(tokenizer.vocabulary))
+            write_encoder(config, os.path.join(folder, corpus), tokenizer)
+            for name, answer in texts.ours(os.path.join(folder, corpus), tokenizer, max_length, dtype).items():
+                steps[f"{corpus}, {name}"] = functools.partial(answer, read())
+    batches = {"train 16 x 128": training_step.full_batch(config),
+               f"train {BATCHES} x 16 texts": training_step.real_batches(training_step.mixed_texts(tokenizer, BATCHES))}
+    for name, given in batches.items():
+        steps[name] = functools.partial(training_step.train, training_step.ours(config, dtype), given)
+    return steps
+
+
+def start(checkout, given):
+    """A process of `work`; returns a function of a step's name to its seconds, and the names."""
+    process = subprocess.Popen(
+        [sys.executable, os.path.abspath(__file__), checkout, "--work", f"--size={given.size}",
+         f"--dtype={given.dtype}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(name):
+        time.sleep(_SETTLING)
+        print(name, file=process.stdin, flush=True)
+        return float(process.stdout.readline())
+
+    package, names = json.loads(process.stdout.readline())
+    if package != os.path.join(checkout, "keras_bert"):
+        raise SystemExit(f"{checkout}: imports {package}")
+    return ask, names
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("other", help="folder of the other checkout")
+    parser.add_argument("--size", default="L6-H384")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    other = os.path.abspath(given.other)
+    if given.work:
+        work(other, given.size, given.dtype)
+        return
+    sys.path.insert(0, os.path.join(HERE, "benchmarks"))
+    from ruler import describe
+
+    describe("tensorflow", "keras")
+    (this, names), (before, _), (again, _) = (start(checkout, given) for checkout in (HERE, other, other))
+    seconds = {name: [] for name in names}
+    for turn, name in itertools.product(range(_UNCOUNTED + given.turns), names):
+        row = [ask(name) for ask in (before, this, again)]
+        if turn >= _UNCOUNTED:
+            seconds[name].append(row)
+    title = f"median of {given.turns}"
+    print(f"\n{title:28}{'other, ms':>12}{'this, ms':>12}{'this/other':>12}{'other/other, quartiles':>30}")
+    for name, rows in seconds.items():
+        before, this, _ = map(statistics.median, zip(*rows))
+        ratio = statistics.median(2 * ours / (first + second) for first, ours, second in rows)
+        chance = statistics.quantiles(second / first for first, _, second in rows)
+        print(f"{name:28}{1000 * before:12,.0f}{1000 * this:12,.0f}{ratio:12.3f}"
+              + f"{' '.join(f'{quartile:.3f}' for quartile in chance):>30}")
+
+
+if __name__ == "__main__":
+    main()
