@@ -1,9 +1,12 @@
-"""What the heads of raw-text SavedModels share, and those that read a text, or a pair of texts, at once."""
+"""The heads of raw-text SavedModels: strings to answers, one class for each head of `keras_bert.models`."""
 
 import dataclasses
+import math
+import re
 
 import tensorflow as tf
 
+from keras_bert.errors import InputError
 from keras_bert.text.graph_packing import flatten, pack
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 
@@ -199,3 +202,201 @@ def characters(texts, row, byte):
     before = tf.concat([[0], tf.cumsum(tf.cast(begins, tf.int32))], 0)
     start = tf.gather(tf.cumsum(tf.strings.length(texts), exclusive=True), row)
     return tf.gather(before, start + tf.cast(byte, tf.int32)) - tf.gather(before, start)
+
+
+_PADDING = {"start": -1, "end": -1, "label": "", "text": "", "score": 0.0}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tagger(Head):
+    """A word's label is predicted at its first piece (Devlin et al., 2018, section 5.3). A longer text is cut into
+    consecutive inputs.
+
+    Args:
+        labels: names of the classes: O, and B-X and I-X for each type of entity X (BIO).
+    """
+
+    labels: list
+
+    texts = strings("text")
+
+    def __post_init__(self):
+        for label in self.labels:
+            if not re.fullmatch("O|[BI]-.+", label):
+                raise InputError(f"labels must be O, B-… or I-…; got {label!r}")
+
+    def encode(self, outputs, mask):
+        return {"probabilities": tf.nn.softmax(outputs)}
+
+    def answer(self, reader, texts):
+        ids, starts, limits = reader.tokenizer.tokenize_with_offsets(texts)
+        words, text = ids.values, ids.value_rowids()  # ragged [words, (pieces)]; [words], the text of each
+        probabilities = tf.gather(_probabilities(reader, ids.merge_dims(1, 2)), words.row_starts())
+        label, score = tf.argmax(probabilities, axis=1), tf.reduce_max(probabilities, axis=1)
+        begin = tf.gather(starts.flat_values, words.row_starts())
+        limit = tf.gather(limits.flat_values, words.row_limits() - 1)
+        start, end = characters(texts, text, begin), characters(texts, text, limit)
+        kind, first, last = self._entities(label, text)
+        entity_text, entity_begin = tf.gather(text, first), tf.gather(begin, first)
+        scores = tf.gather(score, tf.ragged.range(first, last + 1))  # of the words of each entity
+
+        words = {"start": start, "end": end, "label": tf.gather(tf.constant(self.labels), label), "score": score}
+        entities = {"start": tf.gather(start, first), "end": tf.gather(end, last), "label": kind,
+                    "score": tf.reduce_mean(scores, axis=1),
+                    "text": tf.strings.substr(
+                        tf.gather(texts, entity_text), entity_begin, tf.gather(limit, last) - entity_begin)}
+        return _padded("word", words, text, ids.nrows()) | _padded("entity", entities, entity_text, ids.nrows())
+
+    def _entities(self, label, text):
+        """The entities of labelled words; an I-X behind no X begins one.
+
+        Args:
+            label: int64 [words].
+            text: int64 [words], the text that each stands in.
+
+        Returns:
+            the type of each entity, string [entities]; its first and last word, int64 [entities].
+        """
+        kind = tf.gather(tf.constant([label[2:] for label in self.labels]), label)  # "" of O
+        is_i = tf.gather(tf.constant([label[0] == "I" for label in self.labels]), label)
+        is_alike = (kind == tf.concat([[""], kind], 0)[:-1]) & (text == tf.concat([[-1], text], 0)[:-1])
+        goes_on = is_i & is_alike
+        first = tf.where((kind != "") & ~goes_on)[:, 0]
+        last = tf.where((kind != "") & ~tf.concat([goes_on, [False]], 0)[1:])[:, 0]
+        return tf.gather(kind, first), first, last
+
+
+def _probabilities(reader, pieces):
+    """The probabilities of the labels of all pieces of ragged int32 [batch, (pieces)]: float32 [pieces, labels]."""
+    starts = tf.ragged.range(pieces.row_starts(), pieces.row_limits(), reader.max_length - 2).flat_values
+    inputs = reader.pack(tf.RaggedTensor.from_row_starts(pieces.values, starts))
+    logits = reader.run(*inputs)
+    return tf.nn.softmax(tf.boolean_mask(logits[:, 1:-1], inputs[1][:, 2:] > 0))  # without [CLS] and the last, [SEP]
+
+
+def _padded(part, columns, text, batch):
+    """Columns of words or entities, with the text that each stands in, as a row a text: dict of [batch, most]."""
+    return {f"{part}_{name}": tf.RaggedTensor.from_value_rowids(values, text, batch).to_tensor(_PADDING[name])
+            for name, values in columns.items()}
+
+
+_N_BEST = 20  # as in google-research/bert `run_squad.py`
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpanFinder(Head):
+    """The best span over the windows of a context (Devlin et al., 2018, sections 4.2 and 4.3; google-research/bert
+    `run_squad.py`).
+
+    Args:
+        doc_stride: pieces from the start of one window to that of the next, at most a window's.
+        max_query_length: longest question in pieces; longer ones are cut.
+        max_answer_length: longest answer in pieces.
+        null_threshold: by how much the score of no answer must exceed the best span's; where None, there is no answer
+            only to a context without words.
+    """
+
+    doc_stride: int = 128
+    max_query_length: int = 64
+    max_answer_length: int = 30
+    null_threshold: float | None = None
+
+    texts = strings("question", "context")
+    truncator = "waterfall"
+
+    def __post_init__(self):
+        for name in ("doc_stride", "max_query_length", "max_answer_length"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}")
+
+    @property
+    def shortest(self):
+        return self.max_query_length + 4
+
+    def read(self, reader, *texts):
+        question, context = super().read(reader, *texts)
+        return [part[:, :self.max_query_length] for part in question], context
+
+    def encode(self, outputs, mask):
+        return outputs
+
+    def answer(self, reader, questions, contexts):
+        check_equally_many(question=questions, context=contexts)
+        question = flatten(reader.tokenizer.tokenize(questions))[:, :self.max_query_length]
+        context, starts, limits = map(flatten, reader.tokenizer.tokenize_with_offsets(contexts))
+        row, windows = self._windows(context, reader.max_length - 3 - question.row_lengths())
+        inputs = reader.pack(tf.gather(question, row), tf.gather(context.values, windows))
+        outputs = reader.run(*inputs)
+        logits = tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=2)
+
+        segments = inputs[2]
+        of_windows = tf.boolean_mask(logits[:, :-1], segments[:, :-1] * segments[:, 1:] > 0)  # without the last, [SEP]
+        scores, best = _best(context.with_values(self._scores(of_windows, windows, context)))
+        null = tf.math.unsorted_segment_min(tf.reduce_sum(logits[:, 0], axis=1), row, context.nrows())
+        if self.null_threshold is None:
+            null = tf.where(context.row_lengths() > 0, -math.inf, null)
+        is_null = null - scores[:, 0] > (self.null_threshold or 0.0)
+        probabilities = tf.nn.softmax(tf.concat([scores, null[:, None]], axis=1))
+
+        first = context.row_starts() + best // self.max_answer_length
+        last = first + best % self.max_answer_length
+        begin, end = _unless(is_null, starts, first), _unless(is_null, limits, last)
+        rows = tf.range(tf.size(contexts))
+        return {"answer": tf.strings.substr(contexts, begin, end - begin),
+                "start": tf.where(is_null, -1, characters(contexts, rows, begin)),
+                "end": tf.where(is_null, -1, characters(contexts, rows, end)),
+                "score": tf.where(is_null, probabilities[:, -1], probabilities[:, 0])}
+
+    def _windows(self, context, size):
+        """The windows of all contexts.
+
+        Args:
+            context: ragged [batch, (pieces)].
+            size: int64 [batch], the most pieces of a window.
+
+        Returns:
+            (the context that each window is of, int64 [windows]; its pieces, as places in `context.values`, ragged
+            int64 [windows, (pieces)]).
+        """
+        begin, stride = context.row_starts(), tf.minimum(tf.constant(self.doc_stride, tf.int64), size)
+        begins = tf.ragged.range(begin, begin + tf.maximum(context.row_lengths() - size, 0) + stride, stride)
+        row = begins.value_rowids()
+        ends = tf.minimum(begins.values + tf.gather(size, row), tf.gather(context.row_limits(), row))
+        return row, tf.ragged.range(begins.values, ends)
+
+    def _scores(self, logits, windows, context):
+        """The score of each span in the window where it is highest, -inf where no window holds it.
+
+        Args:
+            logits: float32 [pieces of all windows, 2], of starts and ends.
+            windows: ragged int64 [windows, (pieces)], which pieces these are.
+            context: ragged [batch, (pieces)].
+
+        Returns:
+            float32 [pieces of all contexts, max_answer_length], by the first piece and how many more there are.
+        """
+        last = tf.range(tf.size(windows.values, tf.int64))[:, None] + tf.range(self.max_answer_length, dtype=tf.int64)
+        limit = tf.gather(windows.row_limits(), windows.value_rowids())[:, None]
+        scores = logits[:, :1] + tf.gather(logits[:, 1], tf.minimum(last, limit - 1))
+        return tf.math.unsorted_segment_max(
+            tf.where(last < limit, scores, -math.inf), windows.values, tf.size(context.values))
+
+
+def _best(scores):
+    """The n best of each row of ragged float32 [batch, (pieces), lengths], the earlier first where they are equal.
+
+    Returns:
+        (scores, float32 [batch, n], -inf where there are no more; int64 [batch], the place of the best one in its row).
+    """
+    dense = scores.to_tensor(-math.inf)
+    batch, pieces, lengths = tf.unstack(tf.shape(dense))
+    dense = tf.reshape(dense, [batch, pieces * lengths])
+    dense = tf.pad(dense, [[0, 0], [0, _N_BEST]], constant_values=-math.inf)
+    scores, places = tf.math.top_k(dense, _N_BEST)
+    return scores, tf.cast(places[:, 0], tf.int64)
+
+
+def _unless(is_null, bytes, pieces):
+    """The bytes at some pieces of ragged [batch, (pieces)], 0 where `is_null`: int64 [batch]."""
+    values = tf.concat([bytes.values, [0]], 0)
+    return tf.gather(values, tf.where(is_null, tf.size(values, tf.int64) - 1, pieces))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from keras_bert.convert import folder as own
+from keras_bert.convert import native as own
 from keras_bert.convert import tf1
 from keras_bert.convert.weights import Weights
 from keras_bert.export import export_encoder

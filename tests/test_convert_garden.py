@@ -12,7 +12,7 @@ import tensorflow_hub as hub
 import tf_keras
 
 from keras_bert.convert import FORMATS, convert, huggingface, load_pretrained, open_source
-from keras_bert.convert.proof import differences
+from keras_bert.convert.conversion import differences
 from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
 from keras_bert.export import export_encoder

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bert.convert import convert, folder, load_pretrained, open_source
+from keras_bert.convert import convert, load_pretrained, native, open_source
 from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
@@ -49,7 +49,7 @@ def build_ours(kind):
 def write_ours(path, model, tokenizer=TOKENIZER):
     """Writes a folder of our own, which holds what no other does."""
     path.mkdir()
-    folder.write(Weights.of(model, tokenizer), path)
+    native.write(Weights.of(model, tokenizer), path)
     return path
 
 

@@ -10,9 +10,8 @@ import pytest
 from pyarrow import parquet
 
 from keras_bert.data import documents
-from keras_bert.data.documents import read_blocks
+from keras_bert.data.documents import Tokens, read_blocks
 from keras_bert.data.pairs import join, pack_sentences, pair_sentences, truncate
-from keras_bert.data.tokens import Tokens
 from keras_bert.errors import InputError
 from keras_bert.text import save_vocabulary
 

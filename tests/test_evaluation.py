@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from keras_bert.tasks.classification_scores import choose_threshold, score, score_threshold
+from keras_bert.tasks.classify import choose_threshold, score, score_threshold
 
 
 def answers(seed, texts, classes, unused=0):

@@ -9,8 +9,7 @@ from keras import ops
 
 from keras_bert.errors import InputWarning
 from keras_bert.layers import BertLayer
-from keras_bert.models.feature_tagger import BertFeatureTagger
-from keras_bert.models.features import FEATURES, BertFeatures
+from keras_bert.models.feature_tagger import FEATURES, BertFeatures, BertFeatureTagger
 
 from conftest import TINY, random_inputs, randomize, write_huggingface
 

@@ -11,9 +11,9 @@ from keras import ops
 from pyarrow import parquet
 
 from keras_bert.layers import BertLayer
-from keras_bert.models.features import BertFeatures
+from keras_bert.models.feature_tagger import BertFeatures
 from keras_bert.text import BertTokenizer
-from keras_bert.training import features as features_module
+from keras_bert.training import write_features as features_module
 
 from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
 

@@ -15,8 +15,8 @@ from test_rules import OPTIONS, SPECIAL, hard_texts, words_of
 from test_text import full_tokenizer
 
 from keras_bert.text import BertTokenizer
+from keras_bert.text.graph_tables import double_array
 from keras_bert.text.graph_tokenizer import GraphTokenizer
-from keras_bert.text.trie import double_array
 
 from conftest import DATA
 

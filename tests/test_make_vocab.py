@@ -15,8 +15,7 @@ from test_rules import words_of
 
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer, learning, load_vocabulary
-from keras_bert.text.learning import SPECIALS, find_texts, learn_vocabulary
-from keras_bert.text.vocabulary_report import format_report, report_vocabulary
+from keras_bert.text.learning import SPECIALS, find_texts, format_report, learn_vocabulary, report_vocabulary
 
 from conftest import REAL
 

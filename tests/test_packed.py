@@ -13,7 +13,7 @@ import pytest
 from keras import ops
 
 from keras_bert.data import PackedBatches, TextBatches
-from keras_bert.data.packed_batches import pack
+from keras_bert.data.batches import pack
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier

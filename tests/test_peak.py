@@ -3,7 +3,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from keras_bert.training.peak import peak
+from keras_bert.training.progress import peak
 
 
 @pytest.mark.parametrize("names,operations", [

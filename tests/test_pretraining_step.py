@@ -14,7 +14,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.training.objective import Objective
 from keras_bert.training.optimizer import WarmupDecay, make_pretraining_optimizer
-from keras_bert.training.pretraining_loop import PretrainingTrainer
+from keras_bert.training.pretraining_tensorflow import PretrainingTrainer
 
 from conftest import TINY, Peer, random_inputs, randomize
 

@@ -11,10 +11,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from keras_bert.data.choices import ChoiceExample, read_choices
-from keras_bert.data.examples import Example, iterate_examples, number, read_examples
-from keras_bert.data.formats import FORMATS
-from keras_bert.data.questions import QuestionExample, read_questions
+from keras_bert.data.examples import FORMATS, Example, iterate_examples, number, read_examples
+from keras_bert.tasks.choice import ChoiceExample, read_choices
+from keras_bert.tasks.squad import QuestionExample, read_questions
 
 from conftest import DATA, REAL, needs_data
 

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from keras_bert.data.choices import read_choices
 from keras_bert.data.examples import iterate_examples, number
-from keras_bert.data.questions import read_questions
-from keras_bert.data.tagged import read_tagged, to_bio
 from keras_bert.errors import InputError
+from keras_bert.tasks.choice import read_choices
+from keras_bert.tasks.squad import read_questions
+from keras_bert.tasks.tag import read_tagged, to_bio
 
 
 def read_numbers(path, **options):

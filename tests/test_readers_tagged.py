@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 from seqeval.metrics.sequence_labeling import get_entities
 
-from keras_bert.data.tagged import TaggedExample, read_tagged, to_bio
+from keras_bert.tasks.tag import TaggedExample, read_tagged, to_bio
 
 from conftest import DATA, REAL, needs_data
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.data.masking import Masking
-from keras_bert.data.records import PretrainingRecords
+from keras_bert.data.pretraining_input import PretrainingRecords
 from keras_bert.data.tfrecord import frame, serialize
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer

@@ -17,7 +17,7 @@ import safetensors
 
 from keras_bert.errors import InputError
 from keras_bert.training import checkpoints, finetune
-from keras_bert.training.folder import FineTuned
+from keras_bert.training.fine_tuned import FineTuned
 
 from conftest import TINY_VOCABULARY
 

@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from keras_bert.tasks.spans import best_spans, null_score, probabilities
-from keras_bert.tasks.windows import target, tokens_of, windows
+from keras_bert.tasks.squad import best_spans, null_score, probabilities, target, tokens_of, windows
 from keras_bert.text import BertTokenizer
 
 from conftest import REAL, TINY_VOCABULARY

@@ -15,9 +15,7 @@ from text_reference import LABELS, LENGTH, TOKENIZER, close, find, rows_of, soft
 
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
-from keras_bert.export.text_heads import Reader
-from keras_bert.export.text_spans import SpanFinder
-from keras_bert.export.text_tagging import Tagger
+from keras_bert.export.text_heads import Reader, SpanFinder, Tagger
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertMultipleChoice, BertRegressor, BertSpanLabeler, BertTokenClassifier
 from keras_bert.text import packing

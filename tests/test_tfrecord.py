@@ -7,9 +7,8 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
-from keras_bert.data.record_files import RecordFiles
-from keras_bert.data.records import PretrainingRecords
-from keras_bert.data.tfrecord import checksums, frame, serialize
+from keras_bert.data.pretraining_input import PretrainingRecords
+from keras_bert.data.tfrecord import RecordFiles, checksums, frame, serialize
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 from conftest import TINY_VOCABULARY

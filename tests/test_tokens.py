@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_bert.data import tokens
-from keras_bert.data.tokens import Tokens, WordIds
+from keras_bert.data import documents
+from keras_bert.data.documents import Tokens, WordIds
 from keras_bert.text import BertTokenizer
 
 from conftest import DATA, TINY_VOCABULARY
@@ -42,7 +42,7 @@ def test_words_have_the_ids_of_the_text(texts, cased, twice):
 def test_corpora(vocabulary, monkeypatch):
     tokenizer = BertTokenizer.from_folder(DATA / "vocab" / vocabulary)
     words = WordIds(tokenizer)
-    monkeypatch.setattr(tokens, "BLOCK", 20_000)
+    monkeypatch.setattr(documents, "BLOCK", 20_000)
     forgot = 0
     for path in sorted(glob.glob(f"{DATA}/corpora/*/*.txt")):
         with open(path, encoding="utf-8") as file:
@@ -57,7 +57,7 @@ def test_corpora(vocabulary, monkeypatch):
 def test_sentences_without_tokens_are_left_out(monkeypatch):
     texts = [["\x00"], ["the a", "\x01", "music"], ["\x00", "\x02"], ["lamp \x00"]]
     for size in (1, 4, 10**6):  # characters tokenized at a time
-        monkeypatch.setattr(tokens, "BLOCK", size)
+        monkeypatch.setattr(documents, "BLOCK", size)
         found = Tokens.of(texts, WordIds(TOKENIZER))
         assert [TINY_VOCABULARY[i] for i in found.ids] == ["the", "a", "music", "lamp"]
         assert (found.sentences, found.documents) == ([0, 2, 3, 4], [0, 2, 3])
@@ -65,7 +65,7 @@ def test_sentences_without_tokens_are_left_out(monkeypatch):
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(tokens, "BLOCK", 1000)
+    monkeypatch.setattr(documents, "BLOCK", 1000)
     words, rng = WordIds(TOKENIZER), np.random.default_rng(0)
     for _ in range(50):
         words([" ".join(map(str, rng.integers(0, 10**9, 200)))])

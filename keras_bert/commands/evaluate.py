@@ -32,7 +32,7 @@ def run(values, _):
 
 
 def _tables(scores):
-    from keras_bert.training.card import SCORES
+    from keras_bert.training.report import SCORES
 
     shown = {name: scores[key] for key, name in SCORES.items() if key in scores}
     classes = scores.get("classes") or scores.get("entities") or {}

@@ -58,7 +58,7 @@ def define(values):
 
 def run(values, _):
     from keras_bert.training import finetune
-    from keras_bert.training.card import SCORES
+    from keras_bert.training.report import SCORES
 
     arguments = values.flag_values_dict()
     finetune(**arguments)

@@ -34,9 +34,8 @@ def define(values):
 
 
 def run(values, _):
-    from keras_bert.text.learning import find_texts, learn_vocabulary
+    from keras_bert.text.learning import find_texts, format_report, learn_vocabulary, report_vocabulary
     from keras_bert.text.vocabulary import save_vocabulary
-    from keras_bert.text.vocabulary_report import format_report, report_vocabulary
 
     paths = find_texts(values.input)
     _check_output(values.output, paths, values.overwrite)

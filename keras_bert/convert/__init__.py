@@ -5,7 +5,7 @@ import warnings
 
 from keras_bert.convert.conversion import FORMATS, convert, open_source
 from keras_bert.convert.kinds import ENCODER, KINDS
-from keras_bert.convert.source import Source
+from keras_bert.convert.weights import Source
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
 

@@ -11,11 +11,10 @@ import re
 import numpy as np
 
 from keras_bert.config import BertConfig
+from keras_bert.convert.assets import find_config, read_labels, read_tokenizer, write_beside
 from keras_bert.convert.bundle import Bundle, find_checkpoint, write_objects
-from keras_bert.convert.folders import find_config, read_labels, read_tokenizer, write_beside
-from keras_bert.convert.format import Format
-from keras_bert.convert.names import SPLIT_FIRST, SPLIT_LAST, Name, Table, dense, norm
-from keras_bert.convert.source import Source, detect
+from keras_bert.convert.format import SPLIT_FIRST, SPLIT_LAST, Format, Name, Table, dense, norm
+from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 
 _LAYER = "transformer/layer_{i}"

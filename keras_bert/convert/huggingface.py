@@ -9,11 +9,10 @@ import safetensors
 from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.folders import read_tokenizer, write_tokenizer
-from keras_bert.convert.format import Format
+from keras_bert.convert.assets import read_tokenizer, write_tokenizer
+from keras_bert.convert.format import TRANSPOSED, Format, Name, Table
 from keras_bert.convert.kinds import KINDS, initial
-from keras_bert.convert.names import TRANSPOSED, Name, Table
-from keras_bert.convert.source import Source, detect
+from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 

@@ -8,10 +8,9 @@ import h5py
 import ml_dtypes
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.folders import read_labels, write_labels
-from keras_bert.convert.format import Format
-from keras_bert.convert.names import SAME, SPLIT_FIRST, SPLIT_LAST, Name, Table
-from keras_bert.convert.source import Source
+from keras_bert.convert.assets import read_labels, write_labels
+from keras_bert.convert.format import SAME, SPLIT_FIRST, SPLIT_LAST, Format, Name, Table
+from keras_bert.convert.weights import Source
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary

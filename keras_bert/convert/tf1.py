@@ -5,11 +5,10 @@ import os
 import re
 
 from keras_bert.config import BertConfig
+from keras_bert.convert.assets import find_config, read_labels, read_tokenizer, write_beside
 from keras_bert.convert.bundle import Bundle, find_checkpoint, write_bundle
-from keras_bert.convert.folders import find_config, read_labels, read_tokenizer, write_beside
-from keras_bert.convert.format import Format
-from keras_bert.convert.names import TRANSPOSED, Name, Table, dense, norm
-from keras_bert.convert.source import Source, detect
+from keras_bert.convert.format import TRANSPOSED, Format, Name, Table, dense, norm
+from keras_bert.convert.weights import Source, detect
 
 _LAYER = "bert/encoder/layer_{i}"
 TABLE = Table(

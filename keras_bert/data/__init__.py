@@ -3,13 +3,9 @@
 from keras_bert.lazy import importer
 
 _HOMES = {name: f"keras_bert.data.{home}" for home, names in {
-    "batches": ("UNLABELLED", "ChoiceBatches", "TextBatches", "TokenBatches", "plan_batches", "sorted_batches",
-                "token_batches"),
-    "choices": ("ChoiceExample", "read_choices"),
+    "batches": ("UNLABELLED", "ChoiceBatches", "PackedBatches", "TextBatches", "TokenBatches", "plan_batches",
+                "sorted_batches", "token_batches"),
     "examples": ("Example", "iterate_examples", "number", "read_examples"),
-    "packed_batches": ("PackedBatches",),
-    "questions": ("QuestionExample", "read_questions"),
-    "tagged": ("TaggedExample", "read_tagged"),
 }.items() for name in names}
 __all__ = sorted(_HOMES)
 

@@ -9,11 +9,10 @@ import os
 import numpy as np
 
 from keras_bert.data import workers
-from keras_bert.data.documents import read_blocks
+from keras_bert.data.documents import Tokens, WordIds, read_blocks
 from keras_bert.data.masking import Masking
 from keras_bert.data.pairs import join, pack_sentences, pair_sentences, truncate
 from keras_bert.data.tfrecord import serialize
-from keras_bert.data.tokens import Tokens, WordIds
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, write_json, written_beside
 from keras_bert.text import save_vocabulary

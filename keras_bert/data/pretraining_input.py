@@ -1,15 +1,211 @@
-"""Examples for pretraining as they are found: a folder of `make_pretraining_data`, or files of the Model Garden."""
+"""Examples for pretraining, from a folder of `make_pretraining_data` or from files of the Model Garden, to batches."""
 
+import contextlib
 import dataclasses
+import functools
 import glob
 import os
 
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
 from keras_bert.data.masking import Masking, NextTokens
 from keras_bert.data.pretraining import SETTINGS
-from keras_bert.data.records import PretrainingRecords
+from keras_bert.data.tfrecord import RecordFiles
 from keras_bert.errors import InputError
 from keras_bert.files import read_json
 from keras_bert.text import BertTokenizer
+
+# Google's own names of two features (google-research/bert `create_pretraining_data.py`).
+_OLD_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
+_MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
+
+class PretrainingRecords:
+    """The examples in some TFRecord files, each within reach: a run that was stopped goes on at its step, at once.
+
+    They are `tf.train.Example`s as `make_pretraining_data`, the Model Garden or Google's BERT write them.
+
+    Args:
+        paths: list of files, uncompressed; their order counts.
+        skip_corrupt: take the next whole example of the plan for a broken one, and leave out the rest of a file that
+            cannot be cut into records, instead of raising an error.
+
+    Attributes:
+        paths: list of str, the files.
+        seq_length: tokens of an example.
+        has_labels: whether they have `next_sentence_labels`.
+
+    Raises:
+        InputError: a file cannot be read, holds no such examples or others than the first, is cut off or broken; names
+            the file, and the byte where something is broken.
+    """
+
+    def __init__(self, paths, skip_corrupt=False):
+        self._files = RecordFiles(paths, skip_corrupt)
+        self.paths = self._files.paths
+        self._failure = None
+        if not len(self):
+            raise InputError(f"{', '.join(self.paths) or 'paths'}: must hold examples; there are none")
+        specs = [(path, self._spec(file)) for file, path in enumerate(self.paths)]
+        self._features = next((spec for _, spec in specs if spec), None)
+        if not self._features:
+            raise InputError(f"{', '.join(self.paths)}: every example is corrupt")
+        for path, spec in specs:
+            if spec and spec != self._features:
+                raise InputError(f"{path}: the examples must be as those of {self.paths[0]}; got {_list(spec)} "
+                                 f"beside {_list(self._features)}")
+        self.seq_length = self._features["input_word_ids"][1]
+        self.has_labels = "next_sentence_labels" in self._features
+
+    def __len__(self):
+        return len(self._files)
+
+    @property
+    def corrupt(self):
+        """How many broken places were met so far; batches are read ahead."""
+        return len(self._files.broken)
+
+    def plan(self, seed, epoch):
+        """The order of the examples in an epoch: int64 [examples], each once."""
+        return _plan(len(self), seed, epoch)
+
+    def dataset(self, batch_size, seed, step=0, *, shard=0, shards=1, masking=None):
+        """Batches without end, from a step on. The examples come in the order of `plan`, epoch after epoch, and a batch
+        may hold the end of one and the beginning of the next. A batch is a function of `seed` and its step alone.
+
+        Args:
+            batch_size: examples of a batch, of all shards together.
+            seed: int from 0.
+            step: the first batch, counted from 0 over all epochs.
+            shard, shards: which part of each batch to give, of how many; all together they are the batch of one.
+            masking: `Masking` with the vocabulary that the examples were made with, to mask them anew at each step,
+                masked or not; None to take the masks that they have.
+
+        Returns:
+            `tf.data.Dataset` of dicts of int32 tensors: `input_word_ids`, `input_mask`, `input_type_ids` [batch, seq];
+            `masked_lm_positions`, `masked_lm_ids` and float32 `masked_lm_weights` [batch, n]; `next_sentence_labels`
+            [batch], if the examples have them; `dropout_seed` [batch, 2], the seed and the step in each row.
+
+        Raises:
+            InputError: the batch cannot be shared out, or the examples are not masked and `masking` is None. To have it
+                raised for a broken example too, iterate within `naming_errors`.
+        """
+        if batch_size < 1 or batch_size % shards or not 0 <= shard < shards:
+            raise InputError(f"shard {shard} of {shards} must be a part of a batch, and all alike; got a batch of "
+                             f"{batch_size}")
+        if masking is None and "masked_lm_ids" not in self._features:
+            raise InputError(f"{self.paths[0]}: the examples are not masked; they need masking")
+        count = batch_size // shards
+        rows = slice(shard * count, (shard + 1) * count)
+
+        def read(step):
+            positions = np.arange(step * batch_size, (step + 1) * batch_size)[rows]
+            return np.array(self._read(seed, positions), object)
+
+        def mask(step, word_ids, *masks):
+            if masks:
+                word_ids = _unmask(word_ids, *masks)
+            noise = masking.noise(np.random.default_rng((seed, step, 1)), batch_size, self.seq_length)
+            return list(masking(word_ids, noise[rows]).values())
+
+        def batch(step):
+            features = self._parse(tf.numpy_function(read, [step], tf.string, stateful=False), count)
+            if masking is not None:
+                known = [features[name] for name in ("input_word_ids", *_MASKS) if name in features]
+                types = [tf.float32 if name == "masked_lm_weights" else tf.int32 for name in _MASKS]
+                masked = tf.numpy_function(mask, [step, *known], [tf.int32, *types], stateful=False)
+                for name, values in zip(("input_word_ids", *_MASKS), masked):
+                    width = masking.max_predictions if name in _MASKS else self.seq_length
+                    features[name] = tf.ensure_shape(values, [count, width])
+            seeds = tf.stack([tf.constant(seed, tf.int32), tf.cast(step, tf.int32)])
+            return features | {"dropout_seed": tf.tile(seeds[None], [count, 1])}
+
+        steps = tf.data.Dataset.range(step, tf.int64.max)
+        return steps.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+
+    @contextlib.contextmanager
+    def naming_errors(self):
+        """Within it a broken example ends the iteration of a dataset with the InputError that names file and byte;
+        TensorFlow would raise an error of its own."""
+        try:
+            yield
+        except tf.errors.OpError:
+            if self._failure:
+                raise self._failure from None
+            raise
+
+    def _read(self, seed, positions):
+        """The records at some places of all epochs' plans: list of bytes."""
+        try:
+            records = self._files.read(self._numbers(seed, positions))
+            for row, position in enumerate(positions):
+                for later in range(position + 1, position + 2 * len(self)):
+                    if records[row] is not None:
+                        break
+                    records[row], = self._files.read(self._numbers(seed, [later]))
+            if None in records:
+                raise InputError(f"{', '.join(self.paths)}: every example is corrupt")
+            return records
+        except InputError as error:
+            self._failure = error
+            raise
+
+    def _numbers(self, seed, positions):
+        epochs, places = np.divmod(positions, len(self))
+        return np.concatenate([self.plan(seed, int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
+
+    def _spec(self, file):
+        """The features of a file's first whole example, None if it has none: {our name: (name, size, is float)}."""
+        for number in range(*self._files.firsts[file:file + 2]):
+            record, = self._files.read([number])
+            if record is not None:
+                return self._spec_of(record, self.paths[file])
+        return None
+
+    @staticmethod
+    def _spec_of(record, path):
+        try:
+            found = tf.train.Example.FromString(record).features.feature
+        except DecodeError:
+            raise InputError(f"{path}: must hold tf.train.Examples") from None
+        spec = {_OLD_NAMES.get(name, name): (name, len(feature.float_list.value or feature.int64_list.value))
+                for name, feature in found.items()}
+        if missing := [name for name in _INPUTS if name not in spec]:
+            raise InputError(f"{path}: must hold examples for pretraining; they lack {', '.join(missing)}")
+        return {name: spec[name] for name in (*_INPUTS, *_MASKS, "next_sentence_labels") if name in spec}
+
+    def _parse(self, records, count):
+        """Examples to a dict of tensors [count, n], int32 or float32; the labels [count]."""
+        features = tf.io.parse_example(tf.ensure_shape(records, [count]), {
+            name: tf.io.FixedLenFeature([size], tf.float32 if name == "masked_lm_weights" else tf.int64)
+            for name, size in self._features.values()})
+        features = {ours: tf.cast(features[name], tf.float32 if name == "masked_lm_weights" else tf.int32)
+                    for ours, (name, _) in self._features.items()}
+        if "next_sentence_labels" in features:
+            features["next_sentence_labels"] = features["next_sentence_labels"][:, 0]
+        return features
+
+
+@functools.lru_cache(maxsize=2)
+def _plan(count, seed, epoch):
+    order = np.random.default_rng((seed, epoch)).permutation(count)
+    order.setflags(write=False)
+    return order
+
+
+def _unmask(word_ids, positions, ids, weights):
+    """The texts with the masked tokens put back."""
+    rows, slots = np.nonzero(weights)
+    word_ids = word_ids.copy()
+    word_ids[rows, positions[rows, slots]] = ids[rows, slots]
+    return word_ids
+
+
+def _list(spec):
+    return ", ".join(f"{name} [{size}]" for name, (_, size) in spec.items())
 
 
 @dataclasses.dataclass(frozen=True)

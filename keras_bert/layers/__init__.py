@@ -1,8 +1,7 @@
 """Keras layers: tensors in, tensors out."""
 
 from keras_bert.layers.attention import EncoderBlock, SelfAttention
-from keras_bert.layers.bert import BertEmbeddings, BertLayer, BertOutput, first_parts
-from keras_bert.layers.inputs import standardize_inputs
+from keras_bert.layers.bert import BertEmbeddings, BertLayer, BertOutput, first_parts, standardize_inputs
 from keras_bert.layers.masked_lm import MaskedLMHead
 
 __all__ = ["BertEmbeddings", "BertLayer", "BertOutput", "EncoderBlock", "MaskedLMHead", "SelfAttention",

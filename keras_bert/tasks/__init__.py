@@ -4,7 +4,7 @@ from keras_bert.tasks.base import Encoded, Task, run
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction
 from keras_bert.tasks.regress import Regress
-from keras_bert.tasks.span import Answer, Span
+from keras_bert.tasks.squad import Answer, Span
 from keras_bert.tasks.tag import Entity, Tag
 
 TASKS = {task.name: task for task in (Intent, Classify, Regress, Tag, Span, MultipleChoice)}

@@ -1,15 +1,233 @@
-"""The official scores of answers to questions: SQuAD v1.1 and v2.0 (Rajpurkar et al., 2016, 2018; `evaluate-v1.1.py`
-and `evaluate-v2.0.py`), KorQuAD 1.0 (Lim et al., 2019; `evaluate-v1.0.py`).
+"""Questions and the spans of a context that answer them: SQuAD v1.1 and v2.0, KorQuAD v1 (Devlin et al., 2018, sections
+4.2 and 4.3; google-research/bert `run_squad.py`)."""
 
-The right answers of a question, `golds`, are a list of str, empty where it is unanswerable. The prediction "" says that
-there is no answer.
-"""
-
+import dataclasses
+import os
 import re
 import string
 from collections import Counter
 
+import keras
 import numpy as np
+
+from keras_bert.data.tables import json_values, read_table
+from keras_bert.errors import InputError
+from keras_bert.models import BertSpanLabeler
+from keras_bert.tasks.base import Encoded, Task, log_softmax
+from keras_bert.tasks.offsets import pieces_of
+
+_NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionExample:
+    """A question on a context.
+
+    Args:
+        answers: list of (text, start), the start in characters of the context; empty where the file does not say, or
+            says that the question is `impossible` to answer.
+        place: where the question stands in its file.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: list[tuple[str, int]]
+    impossible: bool
+    place: str
+
+
+def read_questions(path):
+    """Reads `.json` files of SQuAD v1.1 and v2.0 (Rajpurkar et al., 2016 and 2018) or KorQuAD v1 (Lim et al., 2019), or
+    the same questions in rows: `.jsonl` and `.parquet` of `id`, `question`, `context`, and `answers`, an object of the
+    lists `text` and `answer_start`.
+
+    Args:
+        path: the file, UTF-8.
+
+    Yields:
+        `QuestionExample`s. `is_impossible` may be missing; a question with an empty list of answers is impossible then.
+
+    Raises:
+        InputError: names the file and the place, of an answer too that does not stand at its start.
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in _READERS:
+        raise InputError(f"{path}: a file of questions must end in {', '.join(_READERS)}; got {suffix or 'no suffix'}")
+    example = None
+    for where, values, context in _READERS[suffix](path):
+        example = _example(path, where, values, context)
+        yield example
+    if example is None:
+        raise InputError(f"{path}: holds no questions")
+
+
+# Readers yield (where, values, context): the path and the place; the question's values, answers as SQuAD has them.
+
+def _read_squad(path):
+    values = json_values(path)
+    if len(values) != 1 or not isinstance(values[0], dict):
+        raise InputError(f"{path}: must hold one JSON object, as SQuAD's files do")
+    for article, paragraphs in _items(path, ": article", values[0], "data"):
+        for paragraph, questions in _items(article, ", paragraph", paragraphs, "paragraphs"):
+            context = _field(paragraph, questions, "context", str)
+            for where, question in _items(paragraph, ", question", questions, "qas"):
+                yield where, question, context
+
+
+def _read_rows(path):
+    _, rows = read_table(path, ("id", "question", "context"))
+    for row, values in rows:
+        where = f"{path}: row {row}"
+        if values.get("answers") is not None:
+            answers = _field(where, values, "answers", dict)
+            texts, starts = (_field(where, answers, name, list) for name in ("text", "answer_start"))
+            if len(texts) != len(starts):
+                raise InputError(f"{where}: answers must have as many starts as texts, {len(texts)}; got {len(starts)}")
+            values["answers"] = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
+        yield where, values, _field(where, values, "context", str)
+
+
+def _example(path, where, values, context):
+    id = _field(where, values, "id", str)
+    where += f" (id {id})"
+    listed = values.get("answers") is not None
+    answers = [_answer(place, answer, context) for place, answer in _items(where, ", answer", values, "answers")
+               ] if listed else []
+    impossible = listed and not answers
+    if values.get("is_impossible") is not None:
+        impossible = _field(where, values, "is_impossible", bool)
+    if impossible and answers:
+        raise InputError(f"{where}: an impossible question must have no answers; got {len(answers)}")
+    question = _field(where, values, "question", str)
+    return QuestionExample(id, question, context, answers, impossible, where.removeprefix(f"{path}: "))
+
+
+def _answer(where, values, context):
+    text, start = _field(where, values, "text", str), _field(where, values, "answer_start", int)
+    found = context[start:start + len(text)]
+    if not text or start < 0 or found != text:
+        raise InputError(f"{where}: context[start:start+{len(text)}] must be the answer, {text!r:.40}; "
+                         f"got {found!r:.40} at {start}")
+    return text, start
+
+
+def _items(where, item, values, name):
+    """Yields (where it stands, object) for each object of a list."""
+    for number, value in enumerate(_field(where, values, name, list), 1):
+        if not isinstance(value, dict):
+            raise InputError(f"{where}{item} {number}: must be an object; got {value!r:.40}")
+        yield f"{where}{item} {number}", value
+
+
+def _field(where, values, name, kind):
+    value = values.get(name)
+    if type(value) is not kind:  # True is an int
+        raise InputError(f"{where}: {name!r} must be {_NAMES[kind]}; got {value!r:.40}")
+    return value
+
+
+_READERS = {".json": _read_squad, ".jsonl": _read_rows, ".parquet": _read_rows}
+
+
+def windows(tokens, size, stride):
+    """Windows that start at 0, stride, 2 * stride, … until one reaches the end.
+
+    Args:
+        tokens: number of tokens of the context; where there are none, one empty window is made.
+        size: tokens that a window has at most.
+        stride: tokens from one start to the next; at most `size` of them are taken, so that none is left out.
+
+    Returns:
+        list of (begin, end).
+    """
+    stride = min(stride, size)
+    return [(begin, min(begin + size, tokens)) for begin in range(0, max(tokens - size, 0) + stride, stride)]
+
+
+def target(window, answer):
+    """Where an answer starts and ends in a window.
+
+    Args:
+        window: (begin, end) in tokens of the context.
+        answer: its first and last token, or None where there is no answer.
+
+    Returns:
+        the positions of both, counted from the window's begin, or None if the window does not hold all of the answer;
+        such a window is trained to answer with [CLS].
+    """
+    begin, end = window
+    if answer and begin <= answer[0] and answer[1] < end:
+        return answer[0] - begin, answer[1] - begin
+
+
+def tokens_of(starts, ends, begin, end):
+    """The tokens that share a character with the characters [begin, end).
+
+    Args:
+        starts, ends: int [tokens], the characters that each token comes from. Tokens may share characters.
+
+    Returns:
+        the first and the last token, or None if there is none.
+    """
+    overlapping = np.flatnonzero(np.maximum(starts, begin) < np.minimum(ends, end))
+    return (int(overlapping[0]), int(overlapping[-1])) if overlapping.size else None
+
+
+def best_spans(start_logits, end_logits, windows, n=20, max_answer_length=30):
+    """The n best spans of tokens (i, j), i <= j < i + max_answer_length, of those that some window holds.
+
+    A span's score is the logit of start i plus the logit of end j, in the window where that is highest. Of equal
+    scores, the smaller i comes first, then the smaller j.
+
+    Args:
+        start_logits, end_logits: for each window float [tokens] of the context alone: place k is token begin + k; what
+            stands behind the window's end is not read.
+        windows: list of (begin, end) in tokens; the last one reaches the context's end.
+
+    Returns:
+        (spans, scores): list of (i, j), fewer than n if there are no more; float [spans] of the logits' dtype.
+    """
+    scores = np.full((windows[-1][1], max_answer_length), -np.inf, start_logits[0].dtype)  # [i, j - i]
+    for (begin, end), starts, ends in zip(windows, start_logits, end_logits):
+        ends = np.pad(ends[:end - begin], (0, max_answer_length), constant_values=-np.inf)
+        ends = np.lib.stride_tricks.sliding_window_view(ends, max_answer_length)[:end - begin]
+        np.maximum(scores[begin:end], starts[:end - begin, None] + ends, out=scores[begin:end])
+    scores = scores.ravel()
+    best = np.flatnonzero(scores > -np.inf)
+    if len(best) > n:  # sorting them all would take ten times as long
+        best = best[scores[best] >= np.partition(scores[best], -n)[-n]]
+    best = best[np.argsort(-scores[best], kind="stable")][:n]
+    first, more = np.divmod(best, max_answer_length)
+    return list(zip(first.tolist(), (first + more).tolist())), scores[best]
+
+
+def null_score(cls_start, cls_end):
+    """The score of no answer: the lowest over the windows.
+
+    Args:
+        cls_start, cls_end: float [windows], the logits of [CLS].
+
+    Returns:
+        a float.
+    """
+    return float((cls_start + cls_end).min())
+
+
+def probabilities(scores, null=None):
+    """The softmax of the best spans' scores, and of the null score where there may be no answer.
+
+    Args:
+        scores: float [spans].
+        null: the null score, or None.
+
+    Returns:
+        float64 [spans], or [spans + 1] where the last one is null's.
+    """
+    scores = np.append(np.asarray(scores, float), [] if null is None else null)
+    powers = np.exp(scores - scores.max(initial=-np.inf))
+    return powers / powers.sum()
+
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -127,3 +345,161 @@ def _korquad_words(text):
 
 def _korquad_characters(text):
     return "".join(_korquad_words(text))
+
+
+MAX_QUERY_LENGTH, MAX_ANSWER_LENGTH, N_BEST = 64, 30, 20  # tokens, tokens, spans; google-research/bert `run_squad.py`
+_HANGUL = re.compile("[가-힣]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """An answer, `context[start:end]` in characters (code points), and its probability among the best spans. Where the
+    context does not answer the question, "" and -1. `others` are the next best, if they were asked for."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    others: tuple = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Span(Task):
+    """Extractive question answering: SQuAD v1.1, v2.0 with the null answer, KorQuAD (Devlin et al., 2018, sections 4.2
+    and 4.3). A long context is read by windows, and the best span of all is taken.
+
+    Args:
+        doc_stride: tokens from the start of one window to that of the next.
+        null_threshold: how far the score of no answer must be above that of the best one; None where each question
+            has an answer.
+    """
+
+    doc_stride: int = 128
+    null_threshold: float | None = None
+
+    name, main, columns, length, several, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
+
+    @classmethod
+    def read(cls, path, label="label", **_):
+        examples = list(read_questions(path))
+        for example in examples:
+            if label is not None and not example.answers and not example.impossible:
+                raise InputError(f"{path}: {example.place}: there is no answer")
+        return examples
+
+    @classmethod
+    def learn(cls, path, examples, **settings):
+        if settings["max_length"] < MAX_QUERY_LENGTH + 4:
+            raise InputError(f"max_length must be at least {MAX_QUERY_LENGTH + 4}, a question and a token; "
+                             f"got {settings['max_length']}")
+        nulls = any(example.impossible for example in examples)
+        return cls(null_threshold=0.0 if nulls else None, **settings)
+
+    def check(self, path, examples, out_of_scope=None):
+        if self.null_threshold is None and any(example.impossible for example in examples):
+            raise InputError(f"{path}: must have an answer to each question, as the training file has")
+
+    def head(self, bert, dropout):
+        return BertSpanLabeler(bert)
+
+    def loss(self):
+        cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        logits = ("start_logits", "end_logits")
+        return {"loss": {name: cross_entropy for name in logits}, "loss_weights": {name: 0.5 for name in logits}}
+
+    def example(self, question, context):
+        return QuestionExample(None, question, context, [], False, None)
+
+    def encode(self, examples, tokenizer):
+        questions = tokenizer.ids([example.question for example in examples])
+        contexts = _shared(pieces_of, [example.context for example in examples], tokenizer)
+        rows, parts, targets = [], [], []
+        for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
+            head = [tokenizer.cls_id, *question[:MAX_QUERY_LENGTH], tokenizer.sep_id]
+            answer = _first_answer(example, context)
+            for begin, end in windows(len(context.ids), self.max_length - len(head) - 1, self.doc_stride):
+                rows.append(([*head, *context.ids[begin:end].tolist(), tokenizer.sep_id], len(head)))
+                parts.append((number, begin, end))
+                places = target((begin, end), answer)
+                targets.append([len(head) + place for place in places] if places else [0, 0])
+        starts, ends = np.array(targets, np.int32).reshape(-1, 2).T
+        return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, places=(contexts, parts))
+
+    def answers(self, encoded, outputs, top_k=1):
+        """An `Answer` a question, of `top_k` the best."""
+        found = [self._answers(*question, top_k) for question in self._best(encoded, outputs)]
+        return [dataclasses.replace(best, others=tuple(others)) for best, *others in found]
+
+    def _best(self, encoded, outputs):
+        """For each question its context, the pieces of that, the best spans, their scores and the null score."""
+        contexts, parts = encoded.places
+        by_question = [[] for _ in contexts]
+        for (number, begin, end), (_, first), output in zip(parts, encoded.rows, outputs):
+            starts, ends = output["start_logits"], output["end_logits"]
+            by_question[number].append(((begin, end), starts[first:], ends[first:], starts[0], ends[0]))
+        for example, context, some in zip(encoded.examples, contexts, by_question):
+            places, starts, ends, *of_cls = zip(*some)
+            spans, scores = best_spans(starts, ends, places, N_BEST, MAX_ANSWER_LENGTH)
+            yield example.context, context, spans, scores, null_score(*map(np.array, of_cls))
+
+    def _answers(self, text, pieces, spans, scores, null, top_k):
+        with_null = self.null_threshold is not None or not spans
+        shares = probabilities(scores, null if with_null else None).tolist()
+        answers = []
+        for (first, last), share in zip(spans, shares):
+            start, end = int(pieces.starts[first]), int(pieces.ends[last])
+            answers.append(Answer(text[start:end], start, end, share))
+        if with_null:
+            is_null = not spans or null - scores[0] > self.null_threshold
+            answers.insert(0 if is_null else 1, Answer("", -1, -1, shares[-1]))
+        return answers[:top_k]
+
+    def tuned(self, encoded, outputs):
+        """The task with the null threshold that is best on these examples."""
+        if self.null_threshold is None:
+            return self
+        best = list(self._best(encoded, outputs))
+        always = dataclasses.replace(self, null_threshold=np.inf)
+        answers = [always._answers(*question, 1)[0].text for question in best]
+        differences = [null - scores[0] if len(scores) else np.inf for *_, scores, null in best]
+        threshold, _ = best_null_threshold(_golds(encoded), answers, differences)
+        return dataclasses.replace(self, null_threshold=float(threshold))
+
+    def score(self, encoded, outputs):
+        """`f1` and `exact_match` in percent, of SQuAD v2.0 with their parts; of Korean texts `korquad_f1` and
+        `korquad_exact_match` too; `loss`, the mean cross-entropy of starts and ends over the windows."""
+        golds, answers = _golds(encoded), [answer.text for answer in self.answers(encoded, outputs)]
+        losses = [-log_softmax(output[name][:len(ids)])[place[row]] for name, place in encoded.targets.items()
+                  for row, ((ids, _), output) in enumerate(zip(encoded.rows, outputs))]
+        scores = squad_scores(golds, answers)
+        if any(_HANGUL.search(gold) for some in golds for gold in some):
+            scores |= {f"korquad_{name}": value for name, value in korquad_scores(golds, answers).items()}
+        return scores | {"loss": float(np.mean(losses))}
+
+    def record(self, example, answer):
+        best, *others = ({name: getattr(one, name) for name in ("text", "start", "end", "score")}
+                         for one in (answer, *answer.others))
+        record = {"id": example.id, "question": example.question} | best
+        return record | {"others": others} if others else record
+
+    def line(self, example, answer):
+        return "\t".join([answer.text, f"{answer.score:.4f}", example.question])
+
+
+def _shared(function, texts, tokenizer):
+    """function(texts), each text that occurs again done once: many questions are asked of one context."""
+    different = list(dict.fromkeys(texts))
+    found = dict(zip(different, function(different, tokenizer)))
+    return [found[text] for text in texts]
+
+
+def _first_answer(example, pieces):
+    """The first and the last piece of the first right answer, or None."""
+    if not example.answers:
+        return None
+    text, start = example.answers[0]
+    return tokens_of(pieces.starts, pieces.ends, start, start + len(text))
+
+
+def _golds(encoded):
+    return [[text for text, _ in example.answers] for example in encoded.examples]

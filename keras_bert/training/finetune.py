@@ -22,7 +22,7 @@ from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
 from keras_bert.training.arguments import check_rules, check_run
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
-from keras_bert.training.folder import FineTuned
+from keras_bert.training.fine_tuned import FineTuned
 from keras_bert.training.loop import compiles, enable_determinism
 from keras_bert.training.loop import train as train_epochs
 from keras_bert.training.optimizer import make_optimizer

@@ -1,7 +1,10 @@
 """The epochs of a run: trained, scored, saved, and taken up again where they were left."""
 
+import contextlib
 import math
+import signal
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -11,7 +14,27 @@ from keras_bert import kernels
 from keras_bert.errors import InputError, Stopped
 from keras_bert.training.checkpoints import ADVICE
 from keras_bert.training.progress import ProgressLine, TensorBoardLog
-from keras_bert.training.signals import noted_signals
+
+
+@contextlib.contextmanager
+def noted_signals():
+    """Gives a list that Ctrl-C and SIGTERM are noted in; a second one acts at once. Python lets only the main thread
+    do so: elsewhere the list stays empty."""
+    received = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def note(number, _):
+        received.append(number)
+        signal.signal(number, previous[number])
+
+    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def enable_determinism():

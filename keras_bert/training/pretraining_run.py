@@ -8,7 +8,7 @@ import time
 
 from keras_bert.errors import InputError, Stopped
 from keras_bert.training.checkpoints import ADVICE
-from keras_bert.training.signals import noted_signals
+from keras_bert.training.loop import noted_signals
 
 POINTS = 200  # of the training curve at most
 PACE = 2.0  # seconds from one look at the signals to the next

@@ -7,12 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bert.convert.folders import read_labels, read_tokenizer, write_beside
-from keras_bert.convert.format import Format
+from keras_bert.convert.assets import read_labels, read_tokenizer, write_beside
+from keras_bert.convert.format import Format, Name, Table
 from keras_bert.convert.kinds import NAMES, variable
-from keras_bert.convert.names import Name, Table
-from keras_bert.convert.source import Source
-from keras_bert.convert.weights import Weights
+from keras_bert.convert.weights import Source, Weights
 from keras_bert.files import write_json
 from keras_bert.models import BertFeatureTagger, load_model
 

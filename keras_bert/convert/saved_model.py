@@ -4,12 +4,11 @@ import os
 
 from keras_bert.config import BertConfig
 from keras_bert.convert import garden
+from keras_bert.convert.assets import find_config, read_tokenizer
 from keras_bert.convert.bundle import Bundle
-from keras_bert.convert.folders import find_config, read_tokenizer
-from keras_bert.convert.format import Format
+from keras_bert.convert.format import Format, Name, Table
 from keras_bert.convert.kinds import NAMES
-from keras_bert.convert.names import Name, Table
-from keras_bert.convert.source import Source, detect
+from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 
 # Ours have the names that `export.writing.variable_name` gives: bert/block_0/attention/query/kernel.

@@ -10,7 +10,7 @@ from keras_bert.data import TextBatches, read_examples
 from keras_bert.data.tables import lines
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, reading, replacing, writing
-from keras_bert.models.features import CONCATENATED, LEARNED, BertFeatures
+from keras_bert.models.feature_tagger import CONCATENATED, LEARNED, BertFeatures
 from keras_bert.tasks import run
 from keras_bert.training.arguments import check_rules
 

@@ -1,0 +1,204 @@
+"""The heads on a `BertLayer`, for each task of the paper (Devlin et al., 2018, sections 3.1 and 4)."""
+
+import keras
+from keras import ops
+
+from keras_bert.layers import MaskedLMHead, standardize_inputs
+from keras_bert.models.base import BertTask, DropoutTask
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class BertClassifier(DropoutTask):
+    """Dropout and a dense layer on the pooled output (Devlin et al., 2018, section 4.1).
+
+    Args:
+        bert: a `BertLayer`.
+        num_classes: number of labels.
+        dropout: dropout rate of the pooled output.
+
+    Call arguments:
+        inputs: as for `BertLayer`.
+        training: whether to drop out.
+        seed: int32 [2], see `BertLayer`.
+
+    Returns:
+        logits [batch, num_classes], float32.
+    """
+
+    def __init__(self, bert, num_classes, dropout=0.2, **kwargs):
+        super().__init__(bert, dropout, **kwargs)
+        self.num_classes = num_classes
+        self.classifier = self.make_dense("classifier", num_classes)
+        self.build()
+
+    def call(self, inputs, training=False, seed=None):
+        seed = self.bert.dropout_seed(inputs, training, seed)
+        pooled = self.bert.pool(inputs, training=training, seed=seed)
+        return self.classifier(self.drop(pooled, seed))
+
+    def get_config(self):
+        return super().get_config() | {"num_classes": self.num_classes}
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class BertRegressor(DropoutTask):
+    """Dropout and a dense layer of width 1 on the pooled output, as for STS-B (Devlin et al., 2018, section 4.1).
+
+    Args:
+        bert: a `BertLayer`.
+        dropout: dropout rate of the pooled output.
+
+    Call arguments:
+        inputs: as for `BertLayer`.
+        training: whether to drop out.
+        seed: int32 [2], see `BertLayer`.
+
+    Returns:
+        numbers [batch, 1], float32.
+    """
+
+    def __init__(self, bert, dropout=0.1, **kwargs):
+        super().__init__(bert, dropout, **kwargs)
+        self.regressor = self.make_dense("regressor", 1)
+        self.build()
+
+    def call(self, inputs, training=False, seed=None):
+        seed = self.bert.dropout_seed(inputs, training, seed)
+        pooled = self.bert.pool(inputs, training=training, seed=seed)
+        return self.regressor(self.drop(pooled, seed))
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class BertTokenClassifier(DropoutTask):
+    """Dropout and a dense layer on the sequence output (Devlin et al., 2018, section 5.3).
+
+    Args:
+        bert: a `BertLayer`.
+        num_classes: number of labels.
+        dropout: dropout rate of the sequence output.
+
+    Call arguments:
+        inputs: as for `BertLayer`.
+        training: whether to drop out.
+        seed: int32 [2], see `BertLayer`.
+
+    Returns:
+        logits [batch, seq, num_classes], float32; those of padding mean nothing.
+    """
+
+    def __init__(self, bert, num_classes, dropout=0.1, **kwargs):
+        super().__init__(bert, dropout, **kwargs)
+        self.num_classes = num_classes
+        self.classifier = self.make_dense("classifier", num_classes)
+        self.build()
+
+    def call(self, inputs, training=False, seed=None):
+        seed = self.bert.dropout_seed(inputs, training, seed)
+        _, sequence = self.bert(inputs, training=training, seed=seed)
+        return self.classifier(self.drop(sequence, seed))
+
+    def get_config(self):
+        return super().get_config() | {"num_classes": self.num_classes}
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class BertSpanLabeler(BertTask):
+    """A start and an end vector, multiplied with the sequence output (Devlin et al., 2018, section 4.2); no dropout
+    between them, as in google-research/bert `run_squad.py`.
+
+    Args:
+        bert: a `BertLayer`.
+
+    Call arguments:
+        inputs: as for `BertLayer`.
+        training: whether to drop out.
+        seed: int32 [2], see `BertLayer`.
+
+    Returns:
+        dict of `start_logits` and `end_logits`, each [batch, seq], float32; -1e9 for padding, where no answer is.
+    """
+
+    def __init__(self, bert, **kwargs):
+        super().__init__(bert, **kwargs)
+        self.span = self.make_dense("span", 2)
+        self.build()
+
+    def call(self, inputs, training=False, seed=None):
+        _, sequence = self.bert(inputs, training=training, seed=seed)
+        is_padding = ops.equal(standardize_inputs(inputs)[1], 0)
+        logits = ops.where(ops.expand_dims(is_padding, 2), -1e9, self.span(sequence))
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class BertMultipleChoice(DropoutTask):
+    """The product of one vector with the pooled output of each choice (Devlin et al., 2018, section 4.4).
+
+    Args:
+        bert: a `BertLayer`.
+        dropout: dropout rate of the pooled output.
+
+    Call arguments:
+        inputs: as for `BertLayer`, but int32 [batch, choices, seq].
+        training: whether to drop out.
+        seed: int32 [2], see `BertLayer`.
+
+    Returns:
+        logits [batch, choices], float32.
+    """
+
+    def __init__(self, bert, dropout=0.1, **kwargs):
+        super().__init__(bert, dropout, **kwargs)
+        self.classifier = self.make_dense("classifier", 1)
+        self.build()
+
+    def call(self, inputs, training=False, seed=None):
+        seed = self.bert.dropout_seed(inputs, training, seed)
+        tensors = standardize_inputs(inputs)
+        _, choices, length = ops.shape(tensors[0])
+        one_a_row = [ops.reshape(tensor, (-1, length)) for tensor in tensors]
+        pooled = self.bert.pool(one_a_row, training=training, seed=seed)
+        return ops.reshape(self.classifier(self.drop(pooled, seed)), (-1, choices))
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class BertPretrainer(BertTask):
+    """The two heads of pretraining, without dropout (Devlin et al., 2018, section 3.1).
+
+    Args:
+        bert: a `BertLayer`.
+        next_sentence: whether there is a next-sentence head; `next_sentence` is None without it.
+        mlm_activation: see `MaskedLMHead`.
+        mlm_layer_norm_eps: see `MaskedLMHead`.
+
+    Call arguments:
+        inputs: as for `BertLayer`; a dict may also hold `masked_lm_positions`, int32 [batch, n].
+        training: whether to drop out.
+        seed: int32 [2], see `BertLayer`.
+
+    Returns:
+        dict of `mlm_logits` [batch, n, vocab], at every position where none were given, and with its head
+        `next_sentence_logits` [batch, 2], where 0 says that the second text follows the first; float32.
+    """
+
+    def __init__(self, bert, next_sentence=True, mlm_activation=None, mlm_layer_norm_eps=None, **kwargs):
+        super().__init__(bert, **kwargs)
+        self.mlm = MaskedLMHead(
+            bert.config, mlm_activation, mlm_layer_norm_eps, dtype=self.part_dtype(bert.dtype_policy), name="mlm")
+        self.next_sentence = self.make_dense("next_sentence", 2) if next_sentence else None
+        self.build()
+
+    def call(self, inputs, training=False, seed=None):
+        positions = inputs.get("masked_lm_positions") if isinstance(inputs, dict) else None
+        outputs = self.bert.encode(inputs, training=training, seed=seed, positions=positions)
+        logits = {"mlm_logits": self.mlm(outputs.sequence_output, self.bert.embeddings.word_table())}
+        if self.next_sentence is not None:
+            logits["next_sentence_logits"] = self.next_sentence(outputs.pooled_output)
+        return logits
+
+    def get_config(self):
+        return super().get_config() | {
+            "next_sentence": self.next_sentence is not None,
+            "mlm_activation": self.mlm.config.hidden_act,
+            "mlm_layer_norm_eps": self.mlm.config.layer_norm_eps,
+        }
