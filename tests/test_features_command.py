@@ -13,7 +13,7 @@ from pyarrow import parquet
 from keras_bert.layers import BertLayer
 from keras_bert.models.feature_tagger import BertFeatures
 from keras_bert.text import BertTokenizer
-from keras_bert.training import write_features as features_module
+from keras_bert.training import feature_vectors as features_module
 
 from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
 

@@ -25,7 +25,7 @@ def define(values):
 
 
 def run(values, _):
-    from keras_bert.training.write_features import write_features
+    from keras_bert.training.feature_vectors import write_features
 
     line = StatusLine()
 
