@@ -10,8 +10,9 @@ from record_peers import kerashub_variables
 from keras_bert.config import BertConfig
 from keras_bert.convert import huggingface
 from keras_bert.convert.weights import Weights
+from keras_bert.data import PackedBatches
 from keras_bert.layers import BertLayer
-from keras_bert.text import BertTokenizer
+from keras_bert.text import BertTokenizer, pad
 
 from conftest import REAL, TINY, Peer, random_inputs, randomize
 
@@ -35,25 +36,28 @@ def real_texts(tokenizer):
 
 
 @pytest.mark.slow
-def test_transformers_on_200_real_texts(minilm, minilm_bert):
-    from keras_bert.text import pad
-
+@pytest.mark.parametrize("layout", ["padded", "packed", pytest.param("unpadded", marks=on_tensorflow)])
+def test_transformers_on_200_real_texts(layout, minilm, minilm_bert):
     theirs = transformers.BertModel.from_pretrained(minilm).eval()
     tokenizer = BertTokenizer.from_folder(minilm)
-    packed = real_texts(tokenizer)
-    # In batches of one length, unpadded; and of random lengths, padded.
-    groups = [*np.arange(200).reshape(10, 20), *np.random.default_rng(1).permutation(200).reshape(10, 20)]
+    texts = real_texts(tokenizer)
+    rows = PackedBatches(texts, tokenizer.pad_id, None, 512)
     largest = 0.0
-    for group in groups:
-        inputs = pad([packed[i] for i in group], tokenizer.pad_id)
-        pooled, sequence = (ops.convert_to_numpy(output) for output in minilm_bert(inputs))
+    # In batches of like length, with little padding; and of random lengths, with much.
+    for group in [*np.arange(200).reshape(10, 20), *np.random.default_rng(1).permutation(200).reshape(10, 20)]:
+        inputs = pad([texts[i] for i in group], tokenizer.pad_id)
+        real = inputs["input_mask"].astype(bool)
+        given = rows.inputs(group) if layout == "packed" else inputs
+        pooled, sequence = (ops.convert_to_numpy(output) for output in minilm_bert(given, layout=layout))
+        if layout == "packed":
+            begins = given["pooled_positions"][:, None]
+            sequence = sequence.reshape(-1, sequence.shape[-1])[begins + np.where(real, np.arange(real.shape[1]), 0)]
         with torch.inference_mode():
             wanted = theirs(**{name: torch.from_numpy(inputs[key]).long() for name, key in (
                 ("input_ids", "input_word_ids"), ("attention_mask", "input_mask"), ("token_type_ids", "segment_ids"))})
-        real = inputs["input_mask"].astype(bool)
         largest = max(largest, np.abs(pooled - wanted.pooler_output.numpy()).max(),
                       np.abs(sequence - wanted.last_hidden_state.numpy())[real].max())
-    print(f"largest difference from transformers over 200 texts, padded and not: {largest:.1e}")
+    print(f"largest difference from transformers over 200 texts, {layout}: {largest:.1e}")
     # Values up to 6 through six blocks; two float32 libraries differ by their order of summation.
     assert largest <= 2e-5
 
