@@ -1,36 +1,27 @@
 """`keras-bert COMMAND --flag=value`: parses the flags of a command and runs it."""
 
 import importlib
+import inspect
 import os
-import re
 import sys
+import textwrap
 import warnings
 
 from absl import flags
 
 from keras_bert import __version__, startup
+from keras_bert.arguments import as_list, check, read, read_source
 from keras_bert.errors import InputError, InputWarning, Stopped
 
-# The line of each command in the overview; its code is `keras_bert.commands.<name>`.
+# Each command is the function `run` of a module. Its arguments are the flags, those of `*name` the texts or paths after
+# them; `**name` stands for the arguments of the function that `API` names.
 COMMANDS = {
-    "finetune": "Fine-tune a pretrained encoder on labelled texts.",
-    "evaluate": "Score a fine-tuned model on labelled texts.",
-    "predict": "Answer texts with a fine-tuned model.",
-    "export": "Write an encoder as a Hub-style SavedModel.",
-    "export preprocessor": "Write a tokenizer as a SavedModel that takes strings.",
-    "export text-model": "Write a model as a SavedModel that takes strings and answers them.",
-    "features": "Write an encoder's vectors of texts.",
-    "convert": "Write weights in another library's format.",
-    "fill-mask": "Guess the [MASK] in texts.",
-    "make-vocab": "Learn a vocabulary from text.",
-    "make-pretraining-data": "Make masked, paired examples from text.",
-    "pretrain": "Train an encoder and its heads on such examples.",
-    "serve": "Serve exported models over HTTP and gRPC.",
-    "verify": "Check a SavedModel against the contract of a Hub-style encoder or preprocessor.",
-    "presets": "List the pretrained encoders that have a name.",
+    "finetune": "finetune", "evaluate": "evaluate", "predict": "predict", "export": "export",
+    "export preprocessor": "export_preprocessor", "export text-model": "export_text_model", "features": "features",
+    "convert": "convert", "fill-mask": "fill_mask", "make-vocab": "make_vocab",
+    "make-pretraining-data": "make_pretraining_data", "pretrain": "pretrain", "serve": "serve", "verify": "verify",
+    "presets": "presets",
 }
-# Commands that take texts or paths as arguments; the others take flags alone.
-_TAKE_ARGUMENTS = ("fill-mask", "predict", "verify")
 
 
 def main(arguments=None):
@@ -53,33 +44,114 @@ def run(arguments):
         return 0 if arguments else 2
     if name not in COMMANDS:
         return _fail(f"{name!r} is not a command; the commands are {', '.join(COMMANDS)}", 2)
-    command = importlib.import_module(f"keras_bert.commands.{re.sub('[ -]', '_', name)}")
-    values = flags.FlagValues()
-    command.define(values)
     if {"-h", "--help"} & set(rest):
-        lists = [values.module_help(module) for module in values.flags_by_module_dict() if module != flags.__name__]
-        print(f"keras-bert {name}: {COMMANDS[name]}\n" + "\n".join(text.split("\n", 2)[2] for text in lists))
+        print(help_of(name))
         return 0
     try:
-        positional = _parse(name, command, values, rest)
+        positional, options = _parse(name, rest)
     except flags.Error as error:
         return _fail(f"{name}: {error}; see keras-bert {name} --help", 2)
-    return _run(command, values, positional)
+    return _run(_module(name).run, positional, options)
 
 
-def _parse(name, command, values, rest):
+def arguments_of(name):
+    """The `Argument`s of a command."""
+    command = _module(name)
+    given = read(command.run)
+    if api := getattr(command, "API", None):
+        path, function = api
+        given += read_source(os.path.join(os.path.dirname(__file__), path), function)
+    return given
+
+
+def help_of(name):
+    """The help of a command: usage, summary, an example and its flags."""
+    command, given = _module(name), arguments_of(name)
+    words = [f"{argument.name.upper()} ..." for argument in given if argument.is_positional]
+    required = [argument for argument in given
+                if argument.default is inspect.Parameter.empty and not argument.is_positional]
+    optional = [argument for argument in given if argument not in required and not argument.is_positional]
+    usage = [f"--{argument.name}={argument.name.upper()}" for argument in required]
+    lines = [f"usage: keras-bert {' '.join([name, *usage, '[--FLAG=VALUE ...]', *words])}", "", _summary(command), "",
+             "example:", f"  {command.EXAMPLE}"]
+    for title, group in (("required flags:", required), ("flags:", optional)):
+        lines += ["", title, *map(_help_of_flag, group)] if group else []
+    return "\n".join(lines)
+
+
+def make_flags(given):
+    """absl's flags for some `Argument`s."""
+    values = flags.FlagValues()
+    for argument in given:
+        if not argument.is_positional:
+            _define(argument, values)
+    return values
+
+
+def _module(name):
+    return importlib.import_module(f"keras_bert.commands.{COMMANDS[name]}")
+
+
+def _parse(name, rest):
+    """The texts after the flags, and a dict of the flags' values."""
+    given = arguments_of(name)
+    values = make_flags(given)
     positional = values([name, *rest])[1:]
-    if positional and name not in _TAKE_ARGUMENTS:
+    options = [argument for argument in given if not argument.is_positional]
+    if positional and len(options) == len(given):
         raise flags.Error(f"takes flags alone, as --name=value; got {positional[0]!r}")
-    if missing := [f"--{flag}" for flag in command.REQUIRED if getattr(values, flag) is None]:
+    if missing := [f"--{argument.name}" for argument in options
+                   if argument.default is inspect.Parameter.empty and getattr(values, argument.name) is None]:
         raise flags.Error(f"missing {', '.join(missing)}")
-    return positional
+    return positional, {argument.name: _value(argument, getattr(values, argument.name)) for argument in options}
 
 
-def _run(command, values, positional):
+def _define(argument, values):
+    default = None if argument.default is inspect.Parameter.empty else argument.default
+    if argument.is_repeated:
+        flags.DEFINE_multi_string(argument.name, default, argument.help, flag_values=values)
+    elif argument.is_list:
+        texts = None if default is None else [str(part) for part in as_list(default)]
+        flags.DEFINE_list(argument.name, texts, argument.help, flag_values=values)
+    elif argument.choices:
+        flags.DEFINE_enum(argument.name, default, argument.choices, argument.help, flag_values=values)
+    else:
+        define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float,
+                  str: flags.DEFINE_string}[argument.kind]
+        define(argument.name, default, argument.help, flag_values=values)
+
+
+def _value(argument, value):
+    if not argument.is_list or value is None:
+        return value
+    try:
+        values = [argument.kind(text) for text in value]
+    except ValueError:
+        raise flags.Error(f"--{argument.name} must be numbers; got {','.join(value)}") from None
+    return values[0] if argument.is_single and len(values) == 1 else values
+
+
+def _summary(command):
+    return inspect.getdoc(command.run).partition("\n")[0]
+
+
+def _help_of_flag(argument):
+    prefix = "[no]" if argument.kind is bool else ""
+    value = "" if argument.kind is bool else "=" + (
+        "|".join(argument.choices) if argument.choices else {int: "N", float: "X", str: "TEXT"}[argument.kind])
+    default = argument.default
+    has_note = default not in (None, (), inspect.Parameter.empty) and default is not False
+    note = f" (default: {default})" if has_note else ""
+    value += ",..." if argument.is_list and not argument.is_repeated else ""
+    body = textwrap.indent(textwrap.fill(argument.help + note, 96), " " * 8)
+    return f"  --{prefix}{argument.name}{value}\n{body}"
+
+
+def _run(command, positional, options):
     startup.quiet_tensorflow()
     try:
-        command.run(values, positional)
+        check(command, options)
+        command(*positional, **options)
         sys.stdout.flush()
         return 0
     except BrokenPipeError:  # the reader of our output has seen enough
@@ -108,7 +180,7 @@ def _fail(message, status):
 
 def _overview():
     width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
+    commands = "\n".join(f"  {name:{width}}  {_summary(_module(name))}" for name in COMMANDS)
     return f"usage: keras-bert COMMAND --flag=value ...\n\n{commands}\n\nkeras-bert COMMAND --help lists its flags."
 
 

@@ -17,7 +17,7 @@ from conftest import TINY_VOCABULARY, finetune_command
     (["finetune", "--train=a.tsv"], 2, ["--valid", "--init_from", "--output_dir"]),
     (["finetune", "train.tsv"], 2, ["--name=value", "train.tsv"]),
     (["predict"], 2, ["--model"]),
-    (["predict", "--model=x", "--top_k=0", "hello"], 2, ["--top_k", "0"]),
+    (["predict", "--model=x", "--top_k=0", "hello"], 1, ["top_k must be at least 1", "0"]),
     (["predict", "--model=x"], 1, ["texts as arguments or --input", "neither"]),
     (["predict", "--model=x", "--input=y", "z"], 1, ["both"]),
     (["predict", "--model=/nowhere", "hello"], 1, ["/nowhere", "model.keras"]),

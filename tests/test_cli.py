@@ -1,13 +1,28 @@
 """The command line as a user meets it."""
 
+import importlib
+import inspect
 import io
 import json
 import os
+import pathlib
 import re
+import shlex
 import subprocess
 import sys
+from typing import Literal
 
 import pytest
+
+import keras_bert
+from keras_bert import arguments
+from keras_bert.cli import COMMANDS, arguments_of, make_flags
+from keras_bert.config import DIRECTIONALITIES
+from keras_bert.convert import FORMATS
+from keras_bert.errors import InputError
+from keras_bert.training import TASKS
+from keras_bert.training.feature_vectors import POOLING
+from keras_bert.training.optimizer import OPTIMIZERS
 
 from conftest import finetune_command
 
@@ -107,27 +122,72 @@ def test_help_starts_without_tensorflow():
     assert "--learning_rate" in run.stdout
 
 
-@pytest.mark.parametrize("name,shared", [
-    ("finetune", "text_pair layout"), ("evaluate", "layout"), ("convert", "config next_sentence_pooler")])
-def test_help_has_the_flags_that_commands_share(run, name, shared):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_every_argument_and_an_example_that_parses(run, name):
     status, lines, _ = run(name, "--help")
-    listed = re.findall(r"^  --(?:\[no\])?(\w+):", "\n".join(lines), re.M)
-    assert status == 0 and set(shared.split()) < set(listed) and len(listed) == len(set(listed))
-    assert not [line for line in lines if "keras_bert." in line or "helpfull" in line]
+    given = [argument for argument in arguments_of(name) if not argument.is_positional]
+    listed = re.findall(r"^  --(?:\[no\])?(\w+)", "\n".join(lines), re.M)
+    assert status == 0 and sorted(listed) == sorted(argument.name for argument in given)
+    assert lines[0].startswith(f"usage: keras-bert {name} ")
+    for argument in arguments_of(name):
+        assert re.match(r"\S.*[^ ]\.$", argument.help), argument.name
+        is_required = argument.default is inspect.Parameter.empty and not argument.is_positional
+        assert (f"--{argument.name}={argument.name.upper()}" in lines[0]) == is_required
+    example = lines[lines.index("example:") + 1].strip()
+    command, *rest = shlex.split(example)[1:]
+    rest = rest[1:] if " " in name else rest
+    assert command == name.split()[0]
+    values = make_flags(arguments_of(name))
+    values([name, *rest])
+    assert not [argument.name for argument in given
+                if argument.default is inspect.Parameter.empty and values[argument.name].value is None]
 
 
-def test_flags_mirror_the_arguments():
-    import inspect
+@pytest.mark.parametrize("path,name", [(module.API, name) for name, module in (
+    (name, importlib.import_module(f"keras_bert.commands.{module}")) for name, module in COMMANDS.items())
+    if hasattr(module, "API")])
+def test_arguments_read_from_the_source_are_those_of_the_function(path, name):
+    file, function = path
+    module = importlib.import_module(f"keras_bert.{file.removesuffix('.py').replace('/', '.')}")
+    annotated = [argument for argument in arguments.read(getattr(module, function))
+                 if argument.name not in ("progress", "report")]
+    from_source = arguments.read_source(f"{os.path.dirname(keras_bert.__file__)}/{file}", function)
+    assert from_source == annotated
 
-    from absl import flags
 
-    from keras_bert.commands import finetune as command
-    from keras_bert.training import finetune
+def test_formats_of_the_flag_are_those_of_the_table():
+    assert set(make_flags(arguments_of("convert"))["format"].parser.enum_values) == set(FORMATS)
+    assert set(make_flags(arguments_of("finetune"))["task"].parser.enum_values) == set(TASKS)
+    assert set(make_flags(arguments_of("pretrain"))["optimizer"].parser.enum_values) == set(OPTIMIZERS)
+    assert set(make_flags(arguments_of("pretrain"))["directionality"].parser.enum_values) == set(DIRECTIONALITIES)
+    assert set(make_flags(arguments_of("features"))["pooling"].parser.enum_values) == set(POOLING)
 
-    values = flags.FlagValues()
-    command.define(values)
-    parameters = inspect.signature(finetune).parameters
-    assert set(values) - {"?", "help", "helpfull", "helpshort", "helpxml"} == set(parameters)
-    for name, parameter in parameters.items():
-        if parameter.default is not inspect.Parameter.empty:
-            assert values[name].default == parameter.default, name
+
+@pytest.mark.parametrize("flags,message", [
+    (["--epochs=x"], "flag --epochs=x: invalid literal for int() with base 10: 'x'"),
+    (["--epoch=1"], "Unknown command line flag 'epoch'. Did you mean: epochs ?"),
+    (["--task=ner"], "flag --task=ner: value should be one of <intent|classify|regress|tag|span|choice>"),
+    ([], "missing --train, --valid, --init_from, --output_dir"), (["a.tsv"], "takes flags alone, as --name=value")])
+def test_bad_flags_are_named(run, flags, message):
+    status, output, messages = run("finetune", *flags)
+    assert (status, output, len(messages)) == (2, [], 1)
+    assert message in messages[0]
+
+
+def test_values_are_checked_by_the_annotations():
+    def function(count: arguments.Count = 1, rates: arguments.Positive | list[arguments.Positive] | None = None,
+                 mode: Literal["a", "b"] = "a", path: arguments.Path = "x", on: bool = False, other=None):
+        pass
+
+    for good in ({}, {"count": 3, "rates": [1, 0.5]}, {"rates": 2.0, "mode": "b"}, {"rates": None, "other": object()},
+                 {"path": pathlib.Path("y"), "on": True}):
+        arguments.check(function, good)
+    for name, bad, rule in (
+            ("count", 0, "at least 1"), ("count", True, "a whole number"), ("count", 1.5, "a whole number"),
+            ("count", None, "a whole number"), ("rates", [1, 0], "positive"),
+            ("rates", [], "one value or several"), ("rates", ["1"], "a number"),
+            ("rates", float("nan"), "positive"),
+            ("rates", "1", "a number"), ("mode", "c", "one of a, b"), ("path", 3, "a text or a path"),
+            ("on", 1, "True or False")):
+        with pytest.raises(InputError, match=re.escape(f"{name} must be {rule}; got {bad!r}") + "$"):
+            arguments.check(function, {name: bad})

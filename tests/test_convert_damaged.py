@@ -139,7 +139,8 @@ def test_damage_is_one_line(run, whole, tmp_path, form, damage, words):
     source = shutil.copytree(whole / form, tmp_path / "source")
     damage(source)
     before = sorted(os.listdir(tmp_path))
-    status, output, messages = run("convert", f"--from={source}", f"--to={tmp_path / 'out'}", "--format=huggingface")
+    command = ("convert", f"--model={source}", f"--output={tmp_path / 'out'}", "--format=huggingface")
+    status, output, messages = run(*command)
     assert status == 1 and len(messages) == 1, messages
     assert messages[0].startswith("keras-bert: ") and words in messages[0]
     assert not any(line.startswith("done") for line in output)
@@ -149,7 +150,7 @@ def test_damage_is_one_line(run, whole, tmp_path, form, damage, words):
 def test_a_path_that_is_taken_is_kept(run, whole, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").write_text("keep")
-    command = ("convert", f"--from={whole / 'tf1'}", f"--to={tmp_path / 'out'}", "--format=huggingface")
+    command = ("convert", f"--model={whole / 'tf1'}", f"--output={tmp_path / 'out'}", "--format=huggingface")
     status, output, messages = run(*command)
     assert status == 1 and "exists already" in messages[0]
     assert (tmp_path / "out/mine").read_text() == "keep"
@@ -160,7 +161,7 @@ def test_a_path_that_is_taken_is_kept(run, whole, tmp_path):
 def test_named_weights_may_be_missing(run, whole, tmp_path):
     source = shutil.copytree(whole / "huggingface", tmp_path / "source")
     tensors(lambda changed: [changed.pop(f"pooler.dense.{part}") for part in ("weight", "bias")])(source)
-    command = ("convert", f"--from={source}", f"--to={tmp_path / 'out'}", "--format=huggingface")
+    command = ("convert", f"--model={source}", f"--output={tmp_path / 'out'}", "--format=huggingface")
     assert "missing pooler.dense.weight; missing pooler.dense.bias" in run(*command)[2][0]
     status, output, _ = run(*command, "--allow_missing=pooler.*")
     assert status == 0 and "initialised pooler.dense.weight, pooler.dense.bias: not in the source" in output

@@ -223,7 +223,7 @@ def test_the_erf_gelu_is_refused(pretrained, tmp_path):
         convert(pretrained, tmp_path / "garden", "garden")
     assert "\n" not in str(error.value) and not (tmp_path / "garden").exists()
     lines = []
-    convert(pretrained, tmp_path / "garden", "garden", allow_inexact=True, tell=lines.append)
+    convert(pretrained, tmp_path / "garden", "garden", allow_inexact=True, report=lines.append)
     assert any(line.startswith("inexact: hidden_act") for line in lines)
 
 

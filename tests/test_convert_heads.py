@@ -115,7 +115,7 @@ def test_an_output_layer_of_its_own_is_refused(tmp_path):
     path = tmp_path / "theirs/model.safetensors"
     save_file(tensors | {"cls.predictions.decoder.weight": decoder}, path)
     lines = []
-    convert(tmp_path / "theirs", tmp_path / "out", "tf1", tell=lines.append)
+    convert(tmp_path / "theirs", tmp_path / "out", "tf1", report=lines.append)
     assert any("cls.predictions.decoder.weight: embeddings.word_embeddings.weight once more" in line for line in lines)
     save_file(tensors | {"cls.predictions.decoder.weight": decoder + 1}, path)
     with pytest.raises(InputError, match="an untied output layer is not BERT's"):
@@ -125,7 +125,8 @@ def test_an_output_layer_of_its_own_is_refused(tmp_path):
 @pytest.mark.peers
 def test_our_folder_answers_texts(tmp_path, run):
     write(tmp_path / "theirs", "BertForSequenceClassification", **LABELS)
-    assert run("convert", f"--from={tmp_path / 'theirs'}", f"--to={tmp_path / 'ours'}", "--format=keras_bert")[0] == 0
+    command = ("convert", f"--model={tmp_path / 'theirs'}", f"--output={tmp_path / 'ours'}", "--format=keras_bert")
+    assert run(*command)[0] == 0
     status, (line,), _ = run("predict", f"--model={tmp_path / 'ours'}", "play music")
     label, score, text = line.split("\t")
     assert status == 0 and label in LABELS["label2id"] and text == "play music"

@@ -90,7 +90,7 @@ def convert_inexactly(reason, source, path):
     """Converts what is refused for a reason, and told."""
     assert_refused(f"{reason}; --allow_inexact", source, path)
     lines = []
-    convert(source, path, "kerashub", allow_inexact=True, tell=lines.append)
+    convert(source, path, "kerashub", allow_inexact=True, report=lines.append)
     assert f"inexact: {reason}" in lines
     return str(path)
 

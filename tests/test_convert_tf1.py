@@ -146,7 +146,7 @@ def test_an_unknown_variable_is_an_error_unless_named(checkpoint, tmp_path):
     with pytest.raises(InputError, match="unexpected adapter/kernel$"):
         convert(folder, tmp_path / "out", "huggingface")
     lines = []
-    convert(folder, tmp_path / "out", "huggingface", ignore=["adapter/*"], tell=lines.append)
+    convert(folder, tmp_path / "out", "huggingface", ignore=["adapter/*"], report=lines.append)
     assert "left 1: adapter/kernel: ignored" in lines
 
 

@@ -10,7 +10,7 @@ import shlex
 import pytest
 from absl import flags
 
-from keras_bert.cli import COMMANDS
+from keras_bert.cli import COMMANDS, arguments_of, make_flags
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md")])
@@ -37,9 +37,7 @@ def numbers(text):
 
 @functools.cache
 def flags_of(command):
-    values = flags.FlagValues()
-    importlib.import_module(f"keras_bert.commands.{re.sub('[ -]', '_', command)}").define(values)
-    return values
+    return make_flags(arguments_of(command))
 
 
 def complaint(line):

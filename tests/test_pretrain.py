@@ -191,11 +191,10 @@ def test_corrupt_records(run, command, tmp_path):
 
 @pytest.mark.parametrize("flags,message", [
     (["--data=nowhere"], "nowhere: cannot be read: No such file or directory"),
-    (["--steps=0"], "steps must be at least 1; got [0]"),
-    (["--steps=many"], "--steps must be numbers; got many"),
+    (["--steps=0"], "steps must be at least 1; got 0"),
     (["--steps=2,3,4", "--batch_size=8,8"], "batch_size must be one value, or one for each of 3 phases; got 2"),
     (["--learning_rate=1,2"], "learning_rate must be one value, or one for each of 1 phases; got [1.0, 2.0]"),
-    (["--learning_rate=0"], "learning_rate must be positive; got [0.0]"),
+    (["--learning_rate=0"], "learning_rate must be positive; got 0.0"),
     (["--batch_size=9", "--accumulate=2"],
      "batch_size must be multiples of accumulate (2) times the number of devices that share it (1); got [9]"),
     (["--seed=-1"], "seed must be from 0 to 2147483647; got -1"),
@@ -203,19 +202,25 @@ def test_corrupt_records(run, command, tmp_path):
     (["--warmup_ratio=1"], "warmup_ratio must be at least 0 and below 1; got 1.0"),
     (["--config=enormous"], "enormous: No such file or directory"),
     (["--config=base"], "max_position"),
-    (["--model_parallel=2"], "model_parallel must be 1 but on the JAX backend; got 2"),
+    (["--model_parallel=2"], "model_parallel must be 1 unless on the JAX backend; got 2"),
     (["--strategy=many"], "strategy must be one, mirrored, multiworker or tpu; got 'many'"),
     (["--strategy=multiworker"], "strategy multiworker needs TF_CONFIG in the environment, with cluster and task"),
     (["--vocab=VOCAB"], "must be made with the model's vocabulary; it is another one"),
     (["--init_from=nothing/here"], "nothing/here"),
 ])
-def test_bad_usage(run, command, tmp_path, flags, message):
+def test_bad_arguments(run, command, tmp_path, flags, message):
     (tmp_path / "vocab.txt").write_text("\n".join(reversed(TINY_VOCABULARY)))
     if flags == ["--config=base"]:
         flags, message = [f"--data={write_examples(tmp_path / 'long', 64)}"], "at most the encoder's max_position_emb"
     status, _, messages = run(*command(*(flag.replace("VOCAB", f"{tmp_path}/vocab.txt") for flag in flags)))
     assert status == 1 and message in messages[-1], messages
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.checkpoints").exists()
+
+
+def test_steps_that_are_no_numbers(run, command):
+    status, _, messages = run(*command("--steps=2,many"))
+    assert (status, messages) == (
+        2, ["keras-bert: pretrain: --steps must be numbers; got 2,many; see keras-bert pretrain --help"])
 
 
 @pytest.mark.usefixtures("eager")

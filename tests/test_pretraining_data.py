@@ -190,7 +190,7 @@ def test_a_stopped_command_leaves_nothing(command, tmp_path):
 
 @pytest.mark.parametrize("arguments, status, message", [
     (["--masking=none"], 2, "masking"),
-    (["--processes=0"], 2, "processes"),
+    (["--processes=0"], 1, "processes"),
     (["text.txt"], 2, "takes flags alone, as --name=value; got 'text.txt'"),
     (["--max_seq_length=4"], 1, "max_seq_length must be from 5 to 8192; got 4"),
     (["--max_predictions_per_seq=200"], 1, "max_predictions_per_seq must be from 1 to 128; got 200"),

@@ -35,7 +35,7 @@ def remap(source, tmp_path, vocabulary, **kwargs):
     """(folder of the weights under another vocabulary, what the report says of it)."""
     lines, path = [], tmp_path / "vocabulary.txt"
     save_vocabulary(vocabulary, path)
-    convert(source, tmp_path / "mapped", "huggingface", vocab=path, tell=lines.append, **kwargs)
+    convert(source, tmp_path / "mapped", "huggingface", vocab=path, report=lines.append, **kwargs)
     (line,) = (line.removeprefix(f"vocabulary {path}: ") for line in lines if line.startswith("vocabulary"))
     return tmp_path / "mapped", line
 
@@ -127,7 +127,7 @@ def test_a_source_needs_its_vocabulary(source, tmp_path):
 
 def test_cut_positions(source, tmp_path):
     lines, short = [], tmp_path / "short"
-    convert(source, short, "huggingface", max_position_embeddings=9, tell=lines.append)
+    convert(source, short, "huggingface", max_position_embeddings=9, report=lines.append)
     assert "positions 0 to 8 kept" in lines
     assert open_source(short).config.max_position_embeddings == 9
     for got, wanted in zip(encode(short), encode(source), strict=True):

@@ -205,10 +205,10 @@ def test_a_tagger_on_features_is_exported_too(data, encoder, run, tmp_path):
 
 
 @pytest.mark.parametrize("task,flags,message", [
-    ("tag", ["--doc_stride=9"], "doc_stride must be left to the task span; got 9"),
-    ("span", ["--features=last"], "features must be left to the task tag; got 'last'"),
+    ("tag", ["--doc_stride=9"], "doc_stride must be left out unless task is span; got 9"),
+    ("span", ["--features=last"], "features must be left out unless task is tag; got 'last'"),
     ("regress", ["--class_weights=balanced"],
-     "class_weights must be left to the task intent or classify; got 'balanced'"),
+     "class_weights must be left out unless task is intent or classify; got 'balanced'"),
     ("span", ["--max_length=67"], "max_length must be at least 68, a question and a token; got 67"),
     ("span", ["--doc_stride=0"], "doc_stride must be at least 1; got 0"),
     ("classify", ["--layout=swag"], "swag"),

@@ -1,2 +1,2 @@
-"""One module a command, each with its flags (`define`, `REQUIRED`) and what it does (`run`). Heavy imports stand inside
-`run`, so that a mistyped flag is answered at once."""
+"""One module per command: `run`, whose signature and docstring give the flags and their help, and an `EXAMPLE`. Heavy
+imports are inside `run`, so that `--help` and a mistyped flag are answered at once."""

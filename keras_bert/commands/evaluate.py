@@ -1,34 +1,37 @@
-"""`keras-bert evaluate`: scores a fine-tuned model on labelled texts."""
+"""`keras-bert evaluate`."""
 
 import json
+from typing import Literal
 
-from absl import flags
-
-from keras_bert.commands import layout
-
-REQUIRED = ("model", "data")
+EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 
 
-def define(values):
-    flags.DEFINE_string("model", None, "Folder that finetune wrote.", flag_values=values)
-    flags.DEFINE_string("data", None, "Labelled file of the model's task, as finetune takes it.", flag_values=values)
-    layout.define(values)
-    flags.DEFINE_string("out_of_scope", None, "Label of the texts that no label of the model fits.", flag_values=values)
-    flags.DEFINE_bool("choose_threshold", False, "Choose the score below which a text is out of scope on these texts, "
-                      "validation data, and keep it in the model's folder.", flag_values=values)
-    flags.DEFINE_enum("format", "text", ["text", "json"], "Tables, or one JSON object.", flag_values=values)
+def run(model: str, data: str, layout: str | None = None, text: str = "text", text_pair: str | None = None,
+        label: str = "label", out_of_scope: str | None = None, choose_threshold: bool = False,
+        format: Literal["text", "json"] = "text"):
+    """Score a fine-tuned model on labelled texts.
 
-
-def run(values, _):
+    Args:
+        model: Folder that finetune wrote.
+        data: Labelled file of the model's task, as finetune takes it.
+        layout: Layout of a published file, see finetune.
+        text: Column of the text.
+        text_pair: Column of the second text; text_pair if there is one.
+        label: Column of the label.
+        out_of_scope: Label of the texts that no label of the model fits.
+        choose_threshold: Choose the score below which a text is out of scope on these texts, which should be validation
+            data, and save it in the model's folder.
+        format: Tables, or one JSON object.
+    """
     from keras_bert.training import FineTuned
 
-    model = FineTuned.load(values.model)
-    examples = model.task.read(values.data, **layout.of(values))
-    model.task.check(values.data, examples, values.out_of_scope)
-    scores, chosen = model.evaluate(examples, values.choose_threshold)
-    if values.choose_threshold:
-        chosen.save_settings(values.model)
-    print(json.dumps(scores, indent=2, ensure_ascii=False) if values.format == "json" else _tables(scores))
+    tuned = FineTuned.load(model)
+    examples = tuned.task.read(data, format=layout, text=text, text_pair=text_pair, label=label)
+    tuned.task.check(data, examples, out_of_scope)
+    scores, chosen = tuned.evaluate(examples, choose_threshold)
+    if choose_threshold:
+        chosen.save_settings(model)
+    print(json.dumps(scores, indent=2, ensure_ascii=False) if format == "json" else _tables(scores))
 
 
 def _tables(scores):

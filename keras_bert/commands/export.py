@@ -1,35 +1,36 @@
-"""`keras-bert export`: writes an encoder as a Hub-style SavedModel."""
+"""`keras-bert export`."""
 
-from absl import flags
+from typing import Literal
 
-from keras_bert.commands import weights
 from keras_bert.errors import InputError
 
-REQUIRED = ("model", "output")
+EXAMPLE = "keras-bert export --model=minilm --output=encoder"
 
 
-def define(values):
-    flags.DEFINE_string("model", None, "Weights in any format that `convert` reads: a folder, a checkpoint or a name.",
-                        flag_values=values)
-    weights.define(values)
-    flags.DEFINE_string("output", None, "SavedModel folder to write.", flag_values=values)
-    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"],
-                      "bfloat16: half the size, for serving; nothing is trainable.", flag_values=values)
-    flags.DEFINE_bool("jit_compile", False, "Compile with XLA, once a shape: for GPU and TPU.", flag_values=values)
-    flags.DEFINE_bool("with_mlm", False, "Write the masked LM head too, as .mlm; the weights must have one.",
-                      flag_values=values)
-    flags.DEFINE_bool("overwrite", False, "Replace output.", flag_values=values)
+def run(model: str, output: str, config: str | None = None, next_sentence_pooler: bool = False,
+        dtype: Literal["float32", "bfloat16"] = "float32", jit_compile: bool = False, with_mlm: bool = False,
+        overwrite: bool = False):
+    """Export an encoder as a Hub-style SavedModel.
 
-
-def run(values, _):
+    Args:
+        model: Weights in any format that convert reads: a folder, a checkpoint or a name.
+        output: SavedModel folder to write.
+        config: bert_config.json, for weights without one.
+        next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler: for pretraining checkpoints
+            of the Model Garden, whose own pooler is not trained.
+        dtype: bfloat16 takes half the space; it is for serving, and not trainable.
+        jit_compile: Compile with XLA, for GPU and TPU; each input shape is compiled once.
+        with_mlm: Also export the masked LM head, as .mlm; the weights must have one.
+        overwrite: Replace the output.
+    """
     from keras_bert.convert import load_pretrained, open_source
     from keras_bert.export import export_encoder
     from keras_bert.models import BertPretrainer
 
-    source = open_source(values.model, values.config, values.next_sentence_pooler)
-    if values.with_mlm and source.kind not in ("masked_lm", "pretraining"):
+    source = open_source(model, config, next_sentence_pooler)
+    if with_mlm and source.kind not in ("masked_lm", "pretraining"):
         raise InputError(f"{source.path}: --with_mlm needs weights with a masked LM head; these are {source.kind}")
-    model = load_pretrained(source, BertPretrainer, next_sentence=False) if values.with_mlm else load_pretrained(source)
-    export_encoder(model, values.output, source.needed_tokenizer(), dtype=values.dtype,
-                   jit_compile=values.jit_compile, overwrite=values.overwrite)
-    print(values.output)
+    encoder = load_pretrained(source, BertPretrainer, next_sentence=False) if with_mlm else load_pretrained(source)
+    export_encoder(encoder, output, source.needed_tokenizer(), dtype=dtype, jit_compile=jit_compile,
+                   overwrite=overwrite)
+    print(output)

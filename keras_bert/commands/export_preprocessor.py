@@ -1,32 +1,38 @@
-"""`keras-bert export preprocessor`: writes a tokenizer as a SavedModel that takes strings."""
+"""`keras-bert export preprocessor`."""
 
-from absl import flags
+from typing import Literal
 
-from keras_bert.commands import casing
+from keras_bert.arguments import Count
 
-REQUIRED = ("vocab", "output")
-
-
-def define(values):
-    flags.DEFINE_string("vocab", None, "vocab.txt: one word piece a line.", flag_values=values)
-    flags.DEFINE_string("output", None, "SavedModel folder to write.", flag_values=values)
-    casing.define(values)
-    flags.DEFINE_integer("seq_length", 128, "Tokens that the root pads and cuts to.", flag_values=values)
-    flags.DEFINE_enum("truncator", "round_robin", ["round_robin", "waterfall"],
-                      "How several texts share the length: token by token in turn, or the first ones first.",
-                      flag_values=values)
-    flags.DEFINE_string("sample", None, "Texts, one a line: a warning says if the vocabulary cannot spell most of "
-                        "their words.", flag_values=values)
-    flags.DEFINE_bool("overwrite", False, "Replace output.", flag_values=values)
+EXAMPLE = "keras-bert export preprocessor --vocab=vocab.txt --output=preprocessor"
 
 
-def run(values, _):
+def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: bool | None = None,
+        split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None, seq_length: Count = 128,
+        truncator: Literal["round_robin", "waterfall"] = "round_robin", sample: str | None = None,
+        overwrite: bool = False):
+    """Export a tokenizer as a SavedModel that takes strings.
+
+    Args:
+        vocab: vocab.txt, one token per line.
+        output: SavedModel folder to write.
+        lower_case: Lower-case the texts, for uncased models. Default: if the vocabulary has no capital letters.
+        strip_accents: Decompose the texts and remove accents. Default: as lower_case.
+        split_cjk: Make each CJK ideograph a word.
+        normalization: NFC composes the Hangul syllables that strip_accents decomposes. Default: if the vocabulary
+            spells Korean in syllables.
+        seq_length: Length in tokens that the root object pads and cuts to.
+        truncator: How several texts share the length: round_robin, token by token in turn; waterfall, the first ones
+            first.
+        sample: File with one text per line; print a warning if the vocabulary cannot spell most of its words.
+        overwrite: Replace the output.
+    """
     from keras_bert.export import export_preprocessor
+    from keras_bert.text import BertTokenizer
 
-    tokenizer = casing.tokenizer(values)
-    if values.sample is not None:
-        with open(values.sample, encoding="utf-8", errors="replace") as file:
-            tokenizer.warn_if_unknown(file, values.sample)
-    export_preprocessor(tokenizer, values.output, seq_length=values.seq_length, truncator=values.truncator,
-                        overwrite=values.overwrite)
-    print(values.output)
+    tokenizer = BertTokenizer(vocab, lower_case, strip_accents, split_cjk, normalization)
+    if sample is not None:
+        with open(sample, encoding="utf-8", errors="replace") as file:
+            tokenizer.warn_if_unknown(file, sample)
+    export_preprocessor(tokenizer, output, seq_length=seq_length, truncator=truncator, overwrite=overwrite)
+    print(output)

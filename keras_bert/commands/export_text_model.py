@@ -1,56 +1,53 @@
-"""`keras-bert export text-model`: writes a model as a SavedModel that takes strings and answers them."""
+"""`keras-bert export text-model`."""
 
 import os
+from typing import Literal
 
-from absl import flags
-
+from keras_bert.arguments import Count
 from keras_bert.errors import InputError
 
-REQUIRED = ("model",)
+EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 
 
-def define(values):
-    flags.DEFINE_string("model", None, "Folder that finetune wrote, for answers; or a pretrained encoder, a folder or "
-                        "a name, for embeddings.", flag_values=values)
-    flags.DEFINE_string("output", None, "SavedModel folder to write.", flag_values=values)
-    flags.DEFINE_string("serving_dir", None, "In place of output: folder of versions for TensorFlow Serving, or serve; "
-                        "the next one is written, and what the server is started with.", flag_values=values)
-    flags.DEFINE_string("name", None, "With serving_dir: what requests call the model; the folder's name where not "
-                        "given.", flag_values=values)
-    flags.DEFINE_integer("max_length", None, "Longest input in tokens; longer texts are cut. Where not given, what "
-                         "the model was trained with, or 128 for embeddings.", flag_values=values)
-    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "bfloat16: half the size.", flag_values=values)
-    flags.DEFINE_bool("jit_compile", False, "Compile the model with XLA, for GPUs: texts are padded to a few lengths.",
-                      flag_values=values)
-    flags.DEFINE_bool("overwrite", False, "Replace output.", flag_values=values)
+def run(model: str, output: str | None = None, serving_dir: str | None = None, name: str | None = None,
+        max_length: Count | None = None, dtype: Literal["float32", "bfloat16"] = "float32", jit_compile: bool = False,
+        overwrite: bool = False):
+    """Export a model as a SavedModel that takes strings and answers them.
 
-
-def run(values, _):
-    if (values.output is None) == (values.serving_dir is None):
+    Args:
+        model: Folder that finetune wrote, for answers; or a pretrained encoder, a folder or a name, for embeddings.
+        output: SavedModel folder to write.
+        serving_dir: Instead of output: folder of model versions for TensorFlow Serving or keras-bert serve; adds the
+            next version, and the files to start TensorFlow Serving with.
+        name: With serving_dir: the name of the model in requests. Default: that of the folder.
+        max_length: Longest input in tokens; longer texts are cut. Default: as in training; 128 for embeddings.
+        dtype: bfloat16 takes half the space.
+        jit_compile: Compile the model with XLA, for GPUs: texts are padded to a few lengths.
+        overwrite: Replace the output.
+    """
+    if (output is None) == (serving_dir is None):
         raise InputError("export text-model writes either --output or --serving_dir; got "
-                         + ("neither" if values.output is None else "both"))
-    if values.serving_dir is None and values.name is not None:
-        raise InputError(f"--name is for --serving_dir; got --name={values.name} with --output")
+                         + ("neither" if output is None else "both"))
+    if serving_dir is None and name is not None:
+        raise InputError(f"--name is for --serving_dir; got --name={name} with --output")
     from keras_bert.export import export_text_model, export_version
 
-    model, tokenizer, options = _load(values)
-    if values.serving_dir is None:
-        export_text_model(model, tokenizer, values.output, overwrite=values.overwrite, **options)
-        print(values.output)
+    options = {"dtype": dtype, "jit_compile": jit_compile} | ({} if max_length is None else {"max_length": max_length})
+    loaded, tokenizer, answering = _load(model)
+    if serving_dir is None:
+        export_text_model(loaded, tokenizer, output, overwrite=overwrite, **answering | options)
+        print(output)
     else:
-        print(export_version(model, tokenizer, values.serving_dir, values.name, **options))
+        print(export_version(loaded, tokenizer, serving_dir, name, **answering | options))
 
 
-def _load(values):
-    """The model, its tokenizer, and what to say of both."""
+def _load(path):
+    """The model, its tokenizer, and what its answers need."""
     from keras_bert.convert import load_pretrained, open_source
     from keras_bert.training import FineTuned
 
-    options = {"dtype": values.dtype, "jit_compile": values.jit_compile}
-    if values.max_length is not None:
-        options["max_length"] = values.max_length
-    if os.path.exists(os.path.join(values.model, "settings.json")):
-        tuned = FineTuned.load(values.model)
-        return tuned.model, tuned.tokenizer, tuned.task.answering() | options
-    source = open_source(values.model)
-    return load_pretrained(source), source.needed_tokenizer(), options
+    if os.path.exists(os.path.join(path, "settings.json")):
+        tuned = FineTuned.load(path)
+        return tuned.model, tuned.tokenizer, tuned.task.answering()
+    source = open_source(path)
+    return load_pretrained(source), source.needed_tokenizer(), {}

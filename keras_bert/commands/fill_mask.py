@@ -1,37 +1,38 @@
-"""`keras-bert fill-mask`: guesses the [MASK] in texts."""
+"""`keras-bert fill-mask`."""
 
 import json
+from typing import Literal
 
-from absl import flags
-
-from keras_bert.commands import weights
+from keras_bert.arguments import Count
 from keras_bert.errors import InputError
 
-REQUIRED = ("model",)
+EXAMPLE = 'keras-bert fill-mask --model=my_pretrained "The capital of France is [MASK]."'
 
 
-def define(values):
-    flags.DEFINE_string("model", None, "Weights with a masked LM head, in any format that `convert` reads: a folder, a "
-                        "checkpoint or a name.", flag_values=values)
-    weights.define(values)
-    flags.DEFINE_enum("format", "text", ["text", "jsonl"],
-                      "Lines of piece, probability, text; or one JSON object a text.", flag_values=values)
-    flags.DEFINE_integer("top_k", 5, "Guesses a [MASK].", flag_values=values, lower_bound=1)
+def run(*texts: str, model: str, config: str | None = None, next_sentence_pooler: bool = False,
+        format: Literal["text", "jsonl"] = "text", top_k: Count = 5):
+    """Predict the [MASK] tokens of texts.
 
-
-def run(values, texts):
+    Args:
+        texts: Texts with [MASK].
+        model: Weights with a masked LM head, in any format that convert reads: a folder, a checkpoint or a name.
+        config: bert_config.json, for weights without one.
+        next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler, see export.
+        format: Lines of token, probability and text; or one JSON object per text.
+        top_k: Predictions per [MASK].
+    """
     if not texts:
         raise InputError("fill-mask takes texts with [MASK] as arguments; got none")
     from keras_bert.convert import load_pretrained, open_source
     from keras_bert.models import BertPretrainer
     from keras_bert.training import fill_mask
 
-    source = open_source(values.model, values.config, values.next_sentence_pooler)
+    source = open_source(model, config, next_sentence_pooler)
     if source.kind not in ("masked_lm", "pretraining"):
         raise InputError(f"{source.path}: fill-mask needs weights with a masked LM head; these are {source.kind}")
-    model = load_pretrained(source, BertPretrainer)
-    for text, masks in zip(texts, fill_mask(model, source.needed_tokenizer(), texts, values.top_k)):
-        if values.format == "jsonl":
+    pretrainer = load_pretrained(source, BertPretrainer)
+    for text, masks in zip(texts, fill_mask(pretrainer, source.needed_tokenizer(), texts, top_k)):
+        if format == "jsonl":
             guesses = [[{"piece": piece, "score": score} for piece, score in guesses] for guesses in masks]
             print(json.dumps({"text": text, "masks": guesses}, ensure_ascii=False))
             continue

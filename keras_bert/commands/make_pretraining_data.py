@@ -1,75 +1,81 @@
-"""`keras-bert make-pretraining-data`: makes masked, paired examples from texts."""
+"""`keras-bert make-pretraining-data`."""
 
 import contextlib
 import os
 import signal
 import time
+from typing import Literal
 
-from absl import flags
-
-from keras_bert.commands import casing
+from keras_bert.arguments import Count, Seed
 from keras_bert.errors import InputError, Stopped
 from keras_bert.terminal import StatusLine
 
-REQUIRED = ("input", "vocab", "output")
+EXAMPLE = "keras-bert make-pretraining-data --input=texts/*.txt --vocab=vocab.txt --output=examples"
 
 
-def define(values):
-    flags.DEFINE_list("input", None, "UTF-8 files, globs allowed: text with a sentence a line and a blank line between "
-                      "documents; .jsonl or .parquet with a document a row.", flag_values=values)
-    flags.DEFINE_string("vocab", None, "vocab.txt, or a folder with vocab.txt and tokenizer_config.json.",
-                        flag_values=values)
-    flags.DEFINE_string("output", None, "Folder to write.", flag_values=values)
-    flags.DEFINE_string("text", "text", "Key or column of the text in .jsonl and .parquet files.", flag_values=values)
-    flags.DEFINE_bool("split_sentences", False, "Split lines after . ! ? … before white space, and after 。 ！ ？.",
-                      flag_values=values)
-    casing.define(values)
-    flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example.", flag_values=values)
-    flags.DEFINE_integer("max_predictions_per_seq", None, "Masked tokens of an example at most; 15% of max_seq_length, "
-                         "rounded up, where not given.", flag_values=values)
-    flags.DEFINE_bool("next_sentence", True, "Make pairs, half of them with a random second text; else pack whole "
-                      "sentences to full length.", flag_values=values)
-    flags.DEFINE_enum("masking", "static", ["static", "dynamic"], "Mask now, or leave it to who reads the examples, "
-                      "anew each time.", flag_values=values)
-    flags.DEFINE_bool("whole_word_mask", False, "Mask all pieces of a word or none.", flag_values=values)
-    flags.DEFINE_integer("dupe_factor", None, "How often the texts are used, each time paired and masked anew; where "
-                         "not given, 10, or 1 with --masking=dynamic.", flag_values=values)
-    flags.DEFINE_integer("seed", 0, "The same seed gives the same examples.", flag_values=values)
-    flags.DEFINE_integer("shards", 10, "TFRecord files to write.", flag_values=values)
-    flags.DEFINE_integer("processes", None, "Worker processes; one a core where not given.", lower_bound=1,
-                         flag_values=values)
-    flags.DEFINE_bool("beam", False, "Run as an Apache Beam pipeline, with the same examples in another order.",
-                      flag_values=values)
-    flags.DEFINE_list("beam_args", [], "The pipeline's own flags: --runner=FlinkRunner,--parallelism=8.",
-                      flag_values=values)
-    flags.DEFINE_bool("overwrite", False, "Replace the output.", flag_values=values)
+def run(input: list[str], vocab: str, output: str, text: str = "text", split_sentences: bool = False,
+        lower_case: bool | None = None, strip_accents: bool | None = None, split_cjk: bool | None = None,
+        normalization: Literal["none", "NFC"] | None = None, max_seq_length: int = 128,
+        max_predictions_per_seq: int | None = None, next_sentence: bool = True,
+        masking: Literal["static", "dynamic"] = "static", whole_word_mask: bool = False, dupe_factor: int | None = None,
+        seed: Seed = 0, shards: int = 10, processes: Count | None = None, beam: bool = False, beam_args: list[str] = (),
+        overwrite: bool = False):
+    """Make masked, paired examples for pretraining from text.
 
-
-def run(values, _):
+    Args:
+        input: UTF-8 files, globs allowed: text with one sentence per line and a blank line between documents; .jsonl or
+            .parquet with one document per row.
+        vocab: vocab.txt, or a folder with vocab.txt and tokenizer_config.json.
+        output: Folder to write.
+        text: Key or column of the text in .jsonl and .parquet files.
+        split_sentences: Split lines after . ! ? … before white space, and after 。 ！ ？.
+        lower_case: With a vocab.txt: lower-case the texts. Default: if the vocabulary has no capital letters.
+        strip_accents: With a vocab.txt: decompose the texts and remove accents. Default: as lower_case.
+        split_cjk: With a vocab.txt: make each CJK ideograph a word. Default: true.
+        normalization: With a vocab.txt: NFC composes the Hangul syllables that strip_accents decomposes. Default: if
+            the vocabulary spells Korean in syllables.
+        max_seq_length: Tokens per example.
+        max_predictions_per_seq: Maximum number of masked tokens per example. Default: 15% of max_seq_length, rounded
+            up.
+        next_sentence: Make pairs, half of them with a random second text; otherwise fill the examples with whole
+            sentences.
+        masking: static masks the tokens now; dynamic leaves it to pretrain, which masks other tokens at each step.
+        whole_word_mask: Mask all tokens of a word or none.
+        dupe_factor: How often to use the texts, each time paired and masked differently. Default: 10, or 1 with
+            --masking=dynamic.
+        seed: The same seed gives the same examples.
+        shards: Number of TFRecord files.
+        processes: Worker processes. Default: one per core.
+        beam: Run as an Apache Beam pipeline: the same examples, in another order.
+        beam_args: Flags of the pipeline: --runner=FlinkRunner,--parallelism=8.
+        overwrite: Replace the output.
+    """
     from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
     from keras_bert.text.learning import find_texts
 
-    if values.beam_args and not values.beam:
+    if beam_args and not beam:
         raise InputError("--beam_args needs --beam")
     settings = PretrainingSettings(
-        values.max_seq_length, values.max_predictions_per_seq, values.next_sentence, values.masking,
-        values.whole_word_mask, values.dupe_factor, values.seed)
+        max_seq_length, max_predictions_per_seq, next_sentence, masking, whole_word_mask, dupe_factor, seed)
+    tokenizer = _tokenizer(vocab, {"lower_case": lower_case, "strip_accents": strip_accents, "split_cjk": split_cjk,
+                                   "normalization": normalization})
     with _stoppable(), _Progress() as progress:
         made = make_pretraining_data(
-            find_texts(values.input), _tokenizer(values), values.output, settings, text=values.text,
-            split_sentences=values.split_sentences, shards=values.shards, processes=values.processes,
-            beam_args=values.beam_args if values.beam else None, overwrite=values.overwrite, progress=progress)
-    print(f"{values.output}: " + ", ".join(f"{count} {name}" for name, count in made["counts"].items()))
+            find_texts(input), tokenizer, output, settings, text=text, split_sentences=split_sentences, shards=shards,
+            processes=processes, beam_args=beam_args if beam else None, overwrite=overwrite, progress=progress)
+    print(f"{output}: " + ", ".join(f"{count} {name}" for name, count in made["counts"].items()))
 
 
-def _tokenizer(values):
+def _tokenizer(vocab, rules):
     from keras_bert.text import BertTokenizer
 
-    if not os.path.isdir(values.vocab):
-        return casing.tokenizer(values)
-    if given := [f"--{name}" for name in casing.NAMES if values[name].present]:
-        raise InputError(f"{', '.join(given)}: only for a vocab.txt; {values.vocab} says by itself how to read texts")
-    return BertTokenizer.from_folder(values.vocab)
+    given = {name: value for name, value in rules.items() if value is not None}
+    if not os.path.isdir(vocab):
+        return BertTokenizer(vocab, **{"lower_case": None} | given)
+    if given:
+        names = ", ".join(f"--{name}" for name in given)
+        raise InputError(f"{names}: only for a vocab.txt; {vocab} says by itself how to read texts")
+    return BertTokenizer.from_folder(vocab)
 
 
 @contextlib.contextmanager

@@ -1,65 +1,60 @@
-"""`keras-bert make-vocab`: learns a vocabulary of word pieces from texts."""
+"""`keras-bert make-vocab`."""
 
 import os
 import sys
-
-from absl import flags
+from typing import Literal
 
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, replacing, writing
 
-REQUIRED = ("input", "size", "output")
+EXAMPLE = "keras-bert make-vocab --input=texts/*.txt --size=32000 --output=vocab.txt"
 
 
-def define(values):
-    flags.DEFINE_list("input", None, "UTF-8 text files to learn from, globs allowed: a.txt,wiki/*.txt.",
-                      flag_values=values)
-    flags.DEFINE_integer("size", None, "Pieces in the vocabulary, the five special tokens included.",
-                         flag_values=values)
-    flags.DEFINE_string("output", None, "File to write: a vocab.txt, or with --model=bpe a tokenizers JSON file.",
-                        flag_values=values)
-    flags.DEFINE_bool("lower_case", False, "Lower-case the text. Korean has no case: it needs none.",
-                      flag_values=values)
-    flags.DEFINE_bool("strip_accents", None, "Drop combining marks; as --lower_case if not given.", flag_values=values)
-    flags.DEFINE_enum("hangul", "syllables", ["syllables", "jamo"], "What Korean is spelled in; jamo, the letters of a "
-                      "syllable, need --strip_accents.", flag_values=values)
-    flags.DEFINE_enum("model", "wordpiece", ["wordpiece", "bpe"], "How words are cut. Both learn the same pieces, by "
-                      "merges; wordpiece, which is BERT's, then takes the longest piece that fits, bpe merges in the "
-                      "order learned. bpe is for comparison only: it writes a tokenizers JSON file, which takes words "
-                      "that BERT's rules have cut already.", flag_values=values)
-    flags.DEFINE_integer("min_frequency", 2, "How often a character, or a pair that becomes a piece, must occur.",
-                         flag_values=values)
-    flags.DEFINE_float("held_out", 0.01, "Share of the lines to hold out for the report.", flag_values=values)
-    flags.DEFINE_bool("overwrite", False, "Replace the output.", flag_values=values)
+def run(input: list[str], size: int, output: str, lower_case: bool = False, strip_accents: bool | None = None,
+        hangul: Literal["syllables", "jamo"] = "syllables", model: Literal["wordpiece", "bpe"] = "wordpiece",
+        min_frequency: int = 2, held_out: float = 0.01, overwrite: bool = False):
+    """Learn a vocabulary from text.
 
-
-def run(values, _):
+    Args:
+        input: UTF-8 text files to learn from, globs allowed: a.txt,wiki/*.txt.
+        size: Number of tokens in the vocabulary, the five special tokens included.
+        output: File to write: a vocab.txt, or with --model=bpe a tokenizers JSON file.
+        lower_case: Lower-case the text. Korean has no case and does not need it.
+        strip_accents: Remove combining marks. Default: as lower_case.
+        hangul: How Korean is spelled: in syllables, or in jamo, the letters of a syllable, which need --strip_accents.
+        model: How words are split. Both models learn the same tokens, by merges; wordpiece, BERT's, then takes the
+            longest token that matches, bpe merges in the order learned. bpe is for comparison only: it writes a
+            tokenizers JSON file, which takes words that BERT's rules have split already.
+        min_frequency: Minimum number of occurrences of a character, or of a pair that becomes a token.
+        held_out: Share of the lines to hold out for the report.
+        overwrite: Replace the output.
+    """
     from keras_bert.text.learning import find_texts, format_report, learn_vocabulary, report_vocabulary
     from keras_bert.text.vocabulary import save_vocabulary
 
-    paths = find_texts(values.input)
-    _check_output(values.output, paths, values.overwrite)
+    paths = find_texts(input)
+    _check_output(output, paths, overwrite)
     try:
-        learned = learn_vocabulary(paths, values.size, values.lower_case, values.strip_accents, values.hangul,
-                                   values.min_frequency, values.held_out, _show)
+        learned = learn_vocabulary(
+            paths, size, lower_case, strip_accents, hangul, min_frequency, held_out, _show)
     finally:
         _show("")
-    check_free(values.output, values.overwrite)  # it may have been written meanwhile
-    with writing(values.output):
-        os.makedirs(os.path.dirname(os.path.abspath(values.output)), exist_ok=True)
-    with replacing(values.output) as part:
-        if values.model == "bpe":
+    check_free(output, overwrite)  # it may have been written meanwhile
+    with writing(output):
+        os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
+    with replacing(output) as part:
+        if model == "bpe":
             with open(part, "w", encoding="utf-8") as file:
                 file.write(learned.bpe_tokenizer().to_str(pretty=True))
         else:
             save_vocabulary(learned.pieces, part)
-    if len(learned.pieces) < values.size:
-        print(f"keras-bert: the texts give {len(learned.pieces)} pieces, not {values.size}; more text, or a lower "
+    if len(learned.pieces) < size:
+        print(f"keras-bert: the texts give {len(learned.pieces)} pieces, not {size}; more text, or a lower "
               "--min_frequency, would give more", file=sys.stderr)
     rules = learned.rules
-    print(f"{values.output}: {len(learned.pieces)} pieces; lower_case={rules.lower_case}, "
+    print(f"{output}: {len(learned.pieces)} pieces; lower_case={rules.lower_case}, "
           f"strip_accents={rules.strip_accents}")
-    print(format_report(report_vocabulary(learned, values.model)))
+    print(format_report(report_vocabulary(learned, model)))
 
 
 def _check_output(output, paths, overwrite):

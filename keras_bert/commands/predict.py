@@ -1,46 +1,48 @@
-"""`keras-bert predict`: answers texts with a fine-tuned model, or what was exported from it."""
+"""`keras-bert predict`."""
 
 import itertools
 import json
 import os
 import sys
+from typing import Literal
 
-from absl import flags
-
-from keras_bert.commands import layout
+from keras_bert.arguments import Count
 from keras_bert.errors import InputError
 
+EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _AT_ONCE = 1024
 _FILES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".iob")  # others hold a text a line
 
-REQUIRED = ("model",)
 
+def run(*texts: str, model: str, input: str | None = None, layout: str | None = None, text: str = "text",
+        text_pair: str | None = None, format: Literal["text", "jsonl"] = "text", top_k: Count = 1):
+    """Answer texts with a fine-tuned model.
 
-def define(values):
-    flags.DEFINE_string("model", None, "Folder that finetune wrote, or the SavedModel of export text-model.",
-                        flag_values=values)
-    flags.DEFINE_string("input", None, "File of the model's task, as finetune takes it, labels aside; else one text a "
-                        "line; - for standard input. In lines the texts of an input, a question and its context say, "
-                        "are separated by tabs.", flag_values=values)
-    layout.define(values, label=False)
-    flags.DEFINE_enum("format", "text", ["text", "jsonl"],
-                      "Lines of answer, score, text; or one JSON object a line.", flag_values=values)
-    flags.DEFINE_integer("top_k", 1, "Labels a text of a classifier, answers to a question of spans.",
-                         flag_values=values, lower_bound=1)
-
-
-def run(values, texts):
-    if bool(texts) == (values.input is not None):
+    Args:
+        texts: Texts to answer.
+        model: Folder that finetune wrote, or the SavedModel of export text-model.
+        input: Instead of texts: a file as finetune takes it, labels ignored; otherwise one text per line; - for
+            standard input. In lines, the parts of an input, a question and its context for instance, are separated by
+            tabs.
+        layout: Layout of a published file, see finetune.
+        text: Column of the text.
+        text_pair: Column of the second text; text_pair if there is one.
+        format: Lines of answer, score and text; or one JSON object per line.
+        top_k: Labels per text of a classifier, answers per question.
+    """
+    if bool(texts) == (input is not None):
         raise InputError("predict answers either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
-    model = _load(values.model)
-    if values.top_k > 1 and not model.task.several:
-        raise InputError(f"--top_k is for classes and spans; {values.model} is of the task {model.task.name}")
-    options = {"top_k": values.top_k} if model.task.several else {}
-    for examples in _chunks(values, texts, model.task):
-        for example, answer in zip(examples, model.answer(examples, **options)):
-            print(json.dumps(model.task.record(example, answer), ensure_ascii=False) if values.format == "jsonl"
-                  else model.task.line(example, answer))
+    loaded = _load(model)
+    task = loaded.task
+    if top_k > 1 and not task.several:
+        raise InputError(f"--top_k is for classes and spans; {model} is of the task {task.name}")
+    options = {"top_k": top_k} if task.several else {}
+    columns = {"format": layout, "text": text, "text_pair": text_pair, "label": None}
+    for examples in _chunks(texts, input, columns, task):
+        for example, answer in zip(examples, loaded.answer(examples, **options)):
+            print(json.dumps(task.record(example, answer), ensure_ascii=False) if format == "jsonl"
+                  else task.line(example, answer))
         sys.stdout.flush()
 
 
@@ -54,19 +56,19 @@ def _load(path):
     return FineTuned.load(path)
 
 
-def _chunks(values, texts, task):
+def _chunks(texts, path, columns, task):
     """Lists of examples, in order."""
-    if values.input is None:
+    if path is None:
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]
-    elif values.input == "-":
+    elif path == "-":
         yield from _line_chunks(sys.stdin.buffer, "standard input", task)
-    elif values.layout or values.input.endswith(_FILES):
-        examples = task.read(values.input, **layout.of(values))
-        task.check_inputs(values.input, examples)
+    elif columns["format"] or path.endswith(_FILES):
+        examples = task.read(path, **columns)
+        task.check_inputs(path, examples)
         yield from (examples[begin:begin + _AT_ONCE] for begin in range(0, len(examples), _AT_ONCE))
     else:
-        with open(values.input, "rb") as file:
-            yield from _line_chunks(file, values.input, task)
+        with open(path, "rb") as file:
+            yield from _line_chunks(file, path, task)
 
 
 def _line_chunks(stream, name, task):

@@ -1,22 +1,22 @@
-"""`keras-bert presets`: lists the pretrained encoders that have a name."""
+"""`keras-bert presets`."""
 
 import dataclasses
 import json
+from typing import Literal
 
-from absl import flags
-
-REQUIRED = ()
-
-
-def define(values):
-    flags.DEFINE_enum("format", "text", ["text", "json"], "A line a name, or one JSON list.", flag_values=values)
+EXAMPLE = "keras-bert presets"
 
 
-def run(values, _):
+def run(format: Literal["text", "json"] = "text"):
+    """List the pretrained encoders that have a name.
+
+    Args:
+        format: One line per name, or one JSON list.
+    """
     from keras_bert.presets import PRESETS, where
 
     presets = [dataclasses.asdict(preset) | {"where": where(preset)} for preset in PRESETS.values()]
-    if values.format == "json":
+    if format == "json":
         print(json.dumps(presets, indent=2))
         return
     rows = [(preset["name"], preset["size"], f"{preset['parameters']}M", preset["language"], preset["licence"],

@@ -1,40 +1,41 @@
-"""`keras-bert serve`: exported models over HTTP and gRPC, as TensorFlow Serving does it."""
+"""`keras-bert serve`."""
 
 import os
 import re
 import sys
 
-from absl import flags
-
+from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated
 from keras_bert.errors import InputError
 from keras_bert.files import reading
 
-REQUIRED = ("model",)
+EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 
 
-def define(values):
-    flags.DEFINE_multi_string("model", None, "A SavedModel, or a folder of versions (folders whose names are numbers; "
-                              "the largest is served). PATH or NAME=PATH, several times.", flag_values=values)
-    flags.DEFINE_string("host", "127.0.0.1", "Address to serve at.", flag_values=values)
-    flags.DEFINE_integer("port", 8501, "Port of HTTP; 0 for any that is free.", 0, 65535, flag_values=values)
-    flags.DEFINE_integer("grpc_port", 8500, "Port of gRPC; 0 for any that is free.", 0, 65535, flag_values=values)
-    flags.DEFINE_integer("workers", 1, "Processes, each with the models.", 1, flag_values=values)
-    flags.DEFINE_integer("max_batch_tokens", 2048, "Most tokens that requests are joined up to.", 1,
-                         flag_values=values)
-    flags.DEFINE_float("batch_timeout_ms", 2, "Longest pause for more requests, after a batch of several.", 0,
-                       flag_values=values)
-    flags.DEFINE_integer("max_queue", 512, "Most requests that wait for a model, in a worker.", 1, flag_values=values)
-    flags.DEFINE_float("max_body_mb", 16, "Largest request.", 0, flag_values=values)
-    flags.DEFINE_integer("max_instances", 1024, "Most rows of a request.", 1, flag_values=values)
-    flags.DEFINE_integer("max_characters", 100_000, "Longest text.", 1, flag_values=values)
-    flags.DEFINE_float("body_timeout_s", 20, "Longest time for a request to come.", 0, flag_values=values)
-    flags.DEFINE_float("timeout_s", 30, "Longest time for its answer.", 0, flag_values=values)
-    flags.DEFINE_float("grace_s", 20, "Longest time for requests that run when the server is told to stop.", 0,
-                       flag_values=values)
-    flags.DEFINE_string("token_file", None, "File of the bearer token that requests need.", flag_values=values)
+def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: Port = 8500, workers: Count = 1,
+        max_batch_tokens: Count = 2048, batch_timeout_ms: PositiveOrZero = 2.0, max_queue: Count = 512,
+        max_body_mb: Positive = 16.0, max_instances: Count = 1024, max_characters: Count = 100_000,
+        body_timeout_s: Positive = 20.0, timeout_s: Positive = 30.0, grace_s: PositiveOrZero = 20.0,
+        token_file: str | None = None):
+    """Serve exported models over HTTP and gRPC.
 
-
-def run(values, _):
+    Args:
+        model: PATH or NAME=PATH of a SavedModel, or of a folder of versions (folders whose names are numbers; the
+            largest is served). Repeat the flag for several models.
+        host: Address to listen on.
+        port: HTTP port; 0 for any free one.
+        grpc_port: gRPC port; 0 for any free one.
+        workers: Number of processes, each with all models.
+        max_batch_tokens: Maximum tokens per batch.
+        batch_timeout_ms: Maximum wait for more requests, in milliseconds, after a batch of several.
+        max_queue: Maximum number of requests that wait for a model, per worker.
+        max_body_mb: Maximum size of a request, in megabytes.
+        max_instances: Maximum number of rows per request.
+        max_characters: Maximum length of a text, in characters.
+        body_timeout_s: Timeout for receiving the request body, in seconds.
+        timeout_s: Timeout for answering a request, in seconds.
+        grace_s: Time for running requests to finish when the server is stopped, in seconds.
+        token_file: File with the bearer token that requests must send.
+    """
     if sys.platform != "linux":
         raise InputError(f"serve runs on Linux alone; this is {sys.platform}: use a container, or TensorFlow Serving")
     try:
@@ -43,9 +44,11 @@ def run(values, _):
     except ImportError:
         raise InputError('serving needs FastAPI, uvicorn and more: pip install "keras-bert-hub[serve]"') from None
 
-    options = values.flag_values_dict()
-    models, token_file = _by_name(options.pop("model")), options.pop("token_file")
-    supervise(Settings(models, token=_token(token_file) if token_file else "", **options))
+    supervise(Settings(
+        _by_name(model), token=_token(token_file) if token_file else "", host=host, port=port, grpc_port=grpc_port,
+        workers=workers, max_batch_tokens=max_batch_tokens, batch_timeout_ms=batch_timeout_ms, max_queue=max_queue,
+        max_body_mb=max_body_mb, max_instances=max_instances, max_characters=max_characters,
+        body_timeout_s=body_timeout_s, timeout_s=timeout_s, grace_s=grace_s))
 
 
 def _by_name(arguments):

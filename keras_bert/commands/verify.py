@@ -1,27 +1,28 @@
-"""`keras-bert verify`: checks a SavedModel against the contract of a Hub-style encoder or preprocessor."""
+"""`keras-bert verify`."""
 
 import dataclasses
 import json
-
-from absl import flags
+from typing import Literal
 
 from keras_bert.errors import InputError
 
-REQUIRED = ()
+EXAMPLE = "keras-bert verify encoder"
 
 
-def define(values):
-    flags.DEFINE_enum("format", "text", ["text", "json"], "A line a check, or one JSON list.", flag_values=values)
+def run(*paths: str, format: Literal["text", "json"] = "text"):
+    """Check a SavedModel against the contract of a Hub-style encoder or preprocessor.
 
-
-def run(values, paths):
+    Args:
+        paths: Path of the SavedModel.
+        format: One line per check, or one JSON list.
+    """
     if len(paths) != 1:
         raise InputError(f"verify takes the path of one SavedModel; got {len(paths)}")
     from keras_bert.export.checking import FAILED
     from keras_bert.export.verify import verify
 
     results = verify(paths[0])
-    if values.format == "json":
+    if format == "json":
         print(json.dumps([dataclasses.asdict(result) for result in results], indent=2))
     else:
         for result in results:

@@ -1,10 +1,12 @@
 """Weights from any format to any other, with proof."""
 
 import os
+from typing import Literal
 
 import numpy as np
 from keras import ops
 
+from keras_bert.arguments import Path, check
 from keras_bert.convert import garden, huggingface, kerashub, native, saved_model, tf1
 from keras_bert.convert.kinds import ENCODER, KINDS
 from keras_bert.convert.remap import with_positions, with_vocabulary
@@ -107,21 +109,27 @@ def open_source(name, config=None, next_sentence_pooler=False):
     return source
 
 
-def convert(source, path, form, *, config=None, vocab=None, max_position_embeddings=None, next_sentence_pooler=False,
-            allow_missing=(), ignore=(), allow_inexact=False, overwrite=False, tell=lambda line: None):
-    """Writes weights in another format; they stand at `path` whole or not at all, read again and compared.
+def convert(model: Path, output: Path,
+            format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert"], *,
+            config: Path | None = None, vocab: Path | None = None, max_position_embeddings: int | None = None,
+            next_sentence_pooler: bool = False, allow_missing: list[str] = (), ignore: list[str] = (),
+            allow_inexact: bool = False, overwrite: bool = False, report=lambda line: None):
+    """Writes weights in another format. The output is written atomically, read again and compared.
 
     Args:
-        source: see `open_source`.
-        path: folder to write.
-        form: a name of `FORMATS`.
-        config, next_sentence_pooler: see `open_source`.
-        vocab: path of another `vocab.txt`, see `remap.with_vocabulary`.
-        max_position_embeddings: positions to keep; None for all.
-        allow_missing, ignore: see `Source.take`.
-        allow_inexact: write what the format can hold where it cannot hold all.
-        overwrite: whether to replace what stands at `path`.
-        tell: function that gets each line of the report.
+        model: Weights to read, in any format: a folder, a TensorFlow checkpoint or a name.
+        output: Folder to write.
+        format: Format to write.
+        config: bert_config.json, for weights without one.
+        vocab: Another vocab.txt; the rows of the word embeddings are mapped to its tokens.
+        max_position_embeddings: Number of positions to keep. Default: all.
+        next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler: for pretraining checkpoints
+            of the Model Garden, whose own pooler is not trained.
+        allow_missing: Names of weights that may be missing, with * as a wildcard; they are initialised.
+        ignore: Names of weights to skip, with * as a wildcard.
+        allow_inexact: Write what the format can hold if it cannot hold everything.
+        overwrite: Replace the output.
+        report: function that gets each line of the report.
 
     Returns:
         dict of each output to the largest absolute difference between the weights and what was written.
@@ -130,27 +138,27 @@ def convert(source, path, form, *, config=None, vocab=None, max_position_embeddi
         InputError: see `open_source` and `Source.take`; the format cannot hold the weights; or what was written does
             not give their outputs.
     """
-    if form not in FORMATS:
-        raise InputError(f"format must be one of {', '.join(FORMATS)}; got {form!r}")
-    check_free(path, overwrite)
-    opened = open_source(source, config, next_sentence_pooler)
+    check(convert, locals())
+    check_free(output, overwrite)
+    opened = open_source(model, config, next_sentence_pooler)
     weights, left, missing = opened.take(None, allow_missing, ignore)
-    _tell_source(opened, weights, left, missing, tell)
+    _tell_source(opened, weights, left, missing, report)
     if vocab is not None:
         weights, carried, spelt = with_vocabulary(weights, vocab)
-        tell(f"vocabulary {vocab}: {weights.config.vocab_size} pieces, {carried} carried, {spelt} as the mean of the "
+        report(f"vocabulary {vocab}: {weights.config.vocab_size} pieces, {carried} carried, {spelt} as the mean of the "
              f"pieces that spell them, {weights.config.vocab_size - carried - spelt} as the mean of all")
     if max_position_embeddings is not None:
         weights = with_positions(weights, max_position_embeddings)
-        tell(f"positions 0 to {max_position_embeddings - 1} kept")
-    target = FORMATS[form]
-    weights = _of_a_kind_it_holds(weights, target, allow_inexact, tell)
-    with written_beside(path, overwrite) as new:
+        report(f"positions 0 to {max_position_embeddings - 1} kept")
+    target = FORMATS[format]
+    weights = _of_a_kind_it_holds(weights, target, allow_inexact, report)
+    with written_beside(output, overwrite) as new:
         target.write(target.fit(weights), new)
         found = differences(weights, target, new)
-        tell("largest difference after reloading: " + ", ".join(f"{name} {value:.1e}" for name, value in found.items()))
+        largest = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
+        report(f"largest difference after reloading: {largest}")
         if not allow_inexact and not all(value <= _EXACT for value in found.values()):  # NaN is not either
-            raise InputError(f"{path}: what was written must give the same outputs within {_EXACT}; got {found}")
+            raise InputError(f"{output}: what was written must give the same outputs within {_EXACT}; got {found}")
     return found
 
 

@@ -2,17 +2,18 @@
 
 import itertools
 import os
+from typing import Literal
 
 import numpy as np
 
+from keras_bert.arguments import Count, Path, check, check_rules
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import TextBatches, read_examples
 from keras_bert.data.tables import lines
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, reading, replacing, writing
-from keras_bert.models.feature_tagger import CONCATENATED, LEARNED, BertFeatures
+from keras_bert.models.feature_tagger import LEARNED, BertFeatures
 from keras_bert.tasks import run
-from keras_bert.training.arguments import check_rules
 
 # Vectors [tokens, width] of a text to those to write.
 POOLING = {
@@ -23,26 +24,29 @@ POOLING = {
 _TOKENS = 2**14  # whose vectors are in memory at once; 200 MB where they are 3,072 wide
 
 
-def write_features(model, input, output, features=CONCATENATED, pooling="none", text="text", text_pair=None,
-                   max_length=128, batch_size=32, overwrite=False, progress=None):
+def write_features(model: Path, input: Path, output: Path, features: str = "concat-last-4",
+                   pooling: Literal["none", "cls", "mean"] = "none", text: str = "text", text_pair: str | None = None,
+                   max_length: Count = 128, batch_size: Count = 32, overwrite: bool = False, progress=None):
     """Writes the vectors of texts, in their order.
 
     `.npz` has `vectors`, float32 [texts, width]; without pooling `vectors` [tokens, width], of all texts end to end,
     `tokens`, str [tokens], and `text_ends`, int64 [texts], the number of tokens up to each text's end. It is made in
-    memory. `.parquet` has a row a text: `text`, `tokens`, and `vectors`, a list of float32, without pooling one a
-    token; it is written as the vectors come. [CLS] and [SEP] are tokens, in means as well.
+    memory. `.parquet` has one row per text: `text`, `tokens`, and `vectors`, a list of float32, without pooling one per
+    token; it is written as the vectors are computed. [CLS] and [SEP] are tokens, in means as well.
 
     Args:
-        model: a pretrained encoder, see `open_source`, or a folder that `finetune` wrote.
-        input: `.txt` with a text a line, or a table, see `read_examples`.
-        output: `.npz` or `.parquet` file to write.
-        features: see `BertFeatures`; what has weights to learn has no place here.
-        pooling: `none`, a vector a token; `cls`, that of [CLS]; `mean`, of all tokens of a text.
-        text, text_pair: columns, see `read_examples`.
-        max_length: longest input in tokens; longer texts are cut.
-        batch_size: texts a batch.
-        overwrite: whether to replace what stands at `output`.
-        progress: called now and then with the number of texts done and that of all.
+        model: Pretrained encoder, a folder or a name; or a folder that finetune wrote.
+        input: File of texts: .txt with one text per line; .tsv, .csv, .jsonl or .parquet with columns.
+        output: .npz or .parquet file to write.
+        features: embeddings, last, second-to-last, sum-last-4, concat-last-4, sum-all, or layer-N; layer-0 is the
+            embeddings.
+        pooling: none: one vector per token; cls and mean: one per text, that of [CLS] or the mean.
+        text: Column of the text.
+        text_pair: Column of the second text. Default: text_pair, if there is such a column.
+        max_length: Longest input in tokens; longer texts are cut.
+        batch_size: Texts per batch.
+        overwrite: Replace the output.
+        progress: function that is called with the number of texts done and the number of all texts.
 
     Returns:
         (texts, tokens), how many there were.
@@ -50,13 +54,12 @@ def write_features(model, input, output, features=CONCATENATED, pooling="none", 
     Raises:
         InputError: an argument is out of range, the input or the model cannot be read, the output not be written.
     """
+    check(write_features, locals())
     suffix = os.path.splitext(output)[1].lower()
     check_rules(
         ("output", output, f"a file that ends in {' or '.join(_WRITERS)}",
          suffix in _WRITERS and not os.path.isdir(output)),
         ("features", features, "without weights to learn", features != LEARNED),
-        ("pooling", pooling, f"one of {', '.join(POOLING)}", pooling in POOLING),
-        ("batch_size", batch_size, "at least 1", batch_size >= 1),
     )
     check_free(output, overwrite)
     texts, text_pairs = _read(input, text, text_pair)

@@ -7,12 +7,25 @@ import inspect
 import os
 import shlex
 import time
+from typing import Literal
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_bert import kernels
+from keras_bert.arguments import (
+    Count,
+    CountOrZero,
+    Length,
+    Path,
+    Positive,
+    PositiveOrZero,
+    Seed,
+    Share,
+    check,
+    check_rules,
+)
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import PackedBatches
 from keras_bert.errors import InputError
@@ -20,15 +33,13 @@ from keras_bert.files import check_free, written_beside
 from keras_bert.layers import first_parts
 from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
-from keras_bert.training.arguments import check_rules, check_run
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.fine_tuned import FineTuned
-from keras_bert.training.loop import compiles, enable_determinism
+from keras_bert.training.loop import check_run, compiles, enable_determinism
 from keras_bert.training.loop import train as train_epochs
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.report import describes, write_report
 
-DTYPES = ("float32", "mixed_bfloat16")
 # Arguments that say where and how to keep the work, not what comes out of it.
 _HOUSEKEEPING = ("output_dir", "overwrite", "save_steps", "log_dir")
 # Arguments that some tasks alone take.
@@ -36,54 +47,69 @@ _OF_SOME_TASKS = {"out_of_scope": ("intent", "classify"), "class_weights": ("int
                    "doc_stride": ("span",), "features": ("tag",), "pack": ("intent", "classify", "regress")}
 
 
-def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None, text="text", text_pair=None,
-             label="label", out_of_scope=None, epochs=3, batch_size=32, learning_rate=5e-5, warmup_ratio=0.1,
-             weight_decay=0.01, dropout=None, max_length=None, doc_stride=None, features=None, early_stopping=None,
-             class_weights=None, freeze_blocks=0, lora_rank=0, dtype="float32", pack=None, devices=None, seed=0,
-             save_steps=500, log_dir=None, deterministic=False, overwrite=False):
-    """Fine-tunes a model for a task and writes it to a folder (Devlin et al., 2018, section 4 and appendix A.3).
+def finetune(train: Path, valid: Path, init_from: Path, output_dir: Path, *,
+             task: Literal["intent", "classify", "regress", "tag", "span", "choice"] = "intent",
+             layout: str | None = None, text: str = "text", text_pair: str | None = None, label: str = "label",
+             out_of_scope: str | None = None, epochs: Count = 3, batch_size: Count = 32,
+             learning_rate: Positive = 5e-5, warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
+             dropout: Share | None = None, max_length: Length | None = None, doc_stride: Count | None = None,
+             features: str | None = None, early_stopping: Count | None = None,
+             class_weights: Literal["balanced"] | None = None, freeze_blocks: CountOrZero = 0,
+             lora_rank: CountOrZero = 0, dtype: Literal["float32", "mixed_bfloat16"] = "float32", pack: bool = False,
+             devices: list[str] | None = None, seed: Seed = 0, save_steps: Count = 500, log_dir: Path | None = None,
+             deterministic: bool = False, overwrite: bool = False):
+    """Fine-tunes a pretrained encoder for a task and writes the model to a folder (Devlin et al., 2018, section 4 and
+    appendix A.3).
 
-    The model kept is that of the epoch with the best score on `valid`, of several the one with the lowest loss. A run
-    that was stopped or killed resumes from its last checkpoint when it is called again with the same arguments and
-    versions (see `Checkpoints`). On one CPU it ends with the same weights, bit for bit; on a GPU with `deterministic`.
-    The checkpoints, the last and the best, are kept in `output_dir`.checkpoints until the model is written.
+    The model of the epoch with the best score on `valid` is kept, or of several such epochs the one with the lowest
+    loss. If a run is stopped or killed, run the same command again with the same versions (see `Checkpoints`): it
+    resumes from its last checkpoint. The final weights are bit-identical on one CPU, and on a GPU with `deterministic`.
+    Checkpoints are kept in `output_dir`.checkpoints until training finishes.
 
     Args:
-        train: labelled file, see the readers of `keras_bert.data`; its labels are the model's.
-        valid: file in the same format, scored after each epoch.
-        init_from: name or folder of the pretrained encoder, see `find_pretrained`.
-        output_dir: folder to write: the model, its vocabulary, labels and settings, `metrics.json`, a model card
-            (`README.md`), and pictures where matplotlib is installed.
-        task: `classify`, single-label classification of texts or pairs; `intent`, the same with a threshold below which
-            an answer counts as out of scope, chosen on `valid`; `regress`, a number for each; `tag`, entities; `span`,
-            answers in a context; `choice`, the best of several endings. See `keras_bert.tasks`.
-        layout: name of a published file layout, see the readers; that of the file's suffix where None.
-        text, text_pair, label: column names; a second text is read where there is a column `text_pair`.
-        out_of_scope: label of the texts in `valid` that are out of scope; they choose the threshold and count nowhere
-            else. Where there are none, wrongly answered texts stand in for them.
-        epochs, batch_size, learning_rate, warmup_ratio, weight_decay: see `make_optimizer`. Of spans and tags a batch
-            is of windows.
-        dropout: dropout rate of what the head gets; 0.2 for classes and 0.1 for the other tasks where None.
-        max_length: longest input in tokens, [CLS] and [SEP] included; longer texts are cut, into windows or parts for
-            spans and tags. Where None, 384 for spans and 128 for the other tasks.
-        doc_stride: of spans, tokens from the start of one window to that of the next; 128 where None.
-        features: of tags, what a frozen encoder gives to a BiLSTM in place of fine-tuning, see `BertFeatures`.
-        early_stopping: epochs without a better score after which to stop.
-        class_weights: `balanced` weights each class by the inverse of its frequency.
-        freeze_blocks: leaves the embeddings and so many encoder blocks as they are.
-        lora_rank: trains low-rank additions of this rank instead of the encoder, see `BertLayer.enable_lora`; the
-            model written is a plain one.
-        dtype: `float32`, or `mixed_bfloat16` to compute in bfloat16.
-        pack: lay several texts into each row of `max_length` tokens, for tasks with one answer a text: batches of one
-            shape, which XLA compiles once; see `data.PackedBatches`.
-        devices: TensorFlow devices, as `GPU:0`, to share each batch out over (`tf.distribute.MirroredStrategy`); a last
-            batch that is not full is left out then.
-        seed: of the new head, the order and the dropout; the same seed gives the same model on the same machine.
-        save_steps: steps between two checkpoints; there is one after each epoch in any case.
-        log_dir: folder for TensorBoard's logs.
-        deterministic: whether to give the same weights each time on a GPU too, without XLA and slower; this calls
-            `enable_determinism`, which holds for the rest of the process.
-        overwrite: whether to replace `output_dir`, and the checkpoints of another run.
+        train: Training file: .tsv or .csv with a header, .jsonl, .parquet; CoNLL's format for tag, SQuAD's .json for
+            span. Its labels are those of the model.
+        valid: Validation file in the same format, scored after each epoch.
+        init_from: Pretrained encoder: a folder or a name, see keras-bert presets.
+        output_dir: Folder to write: the model, its vocabulary, labels and settings, metrics.json, a model card
+            (README.md), and pictures if matplotlib is installed.
+        task: classify: a label for each text or pair of texts; intent: the same, with a threshold below which a text is
+            out of scope, chosen on the validation file; regress: a number; tag: entities; span: answers in a context;
+            choice: the best of several endings.
+        layout: Layout of a published file: cola, sst2, mrpc, klue-nli, conll, swag and so on. Default: by the file's
+            suffix.
+        text: Column of the text.
+        text_pair: Column of the second text. Default: text_pair, if there is such a column.
+        label: Column of the label.
+        out_of_scope: Label of the texts in the validation file that are out of scope; they choose the threshold and are
+            not scored otherwise. Without such texts, misclassified validation texts are used.
+        epochs: Passes over the training file.
+        batch_size: Texts per step; windows for span and tag.
+        learning_rate: Peak learning rate.
+        warmup_ratio: Share of the steps in which the learning rate rises.
+        weight_decay: Decoupled weight decay; biases and layer norms do not decay.
+        dropout: Dropout rate of the head's input. Default: 0.2 for classes, 0.1 for other tasks.
+        max_length: Longest input in tokens, [CLS] and [SEP] included; longer texts are cut, for span and tag into
+            windows. Default: 384 for span, 128 for other tasks.
+        doc_stride: For span: tokens from the start of one window to the start of the next. Default: 128.
+        features: For tag: train a BiLSTM on the features of the frozen encoder, concat-last-4 for example, see
+            keras-bert features.
+        early_stopping: Stop after this many epochs without a better score.
+        class_weights: balanced weights each class by the inverse of its frequency.
+        freeze_blocks: Freeze the embeddings and this many encoder blocks.
+        lora_rank: Train low-rank additions of this rank (LoRA) instead of the encoder; the model written is a plain
+            one.
+        dtype: mixed_bfloat16 computes in bfloat16.
+        pack: For intent, classify and regress: put several texts into each row of max_length tokens, so that all
+            batches have one shape, which XLA compiles once.
+        devices: TensorFlow devices to split each batch across: GPU:0,GPU:1. The last batch is skipped if it is not
+            full.
+        seed: Seed of the head's weights, the order of the texts and the dropout.
+        save_steps: Steps between two checkpoints; there is also one after each epoch.
+        log_dir: Folder for TensorBoard logs.
+        deterministic: Make training reproducible on a GPU too, slower and without XLA; on a CPU it always is. This
+            calls enable_determinism, which holds for the rest of the process.
+        overwrite: Replace output_dir, and the checkpoints of another run.
 
     Returns:
         the `FineTuned` model.
@@ -94,7 +120,7 @@ def finetune(train, valid, init_from, output_dir, *, task="intent", layout=None,
     """
     arguments = {name: os.fspath(value) if isinstance(value, os.PathLike) else value
                  for name, value in locals().items()} | {"devices": list(devices) if devices else None}
-    _check_arguments(**arguments)
+    _check_arguments(arguments)
     if deterministic:
         enable_determinism()
     begun = os.path.exists(f"{output_dir}.checkpoints")
@@ -195,31 +221,18 @@ def _digest(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_arguments(task, epochs, batch_size, learning_rate, warmup_ratio, weight_decay, dropout, max_length,
-                     doc_stride, early_stopping, class_weights, freeze_blocks, lora_rank, dtype, devices, seed,
-                     save_steps, log_dir, deterministic, **others):
-    given = {"doc_stride": doc_stride, "class_weights": class_weights, **others}
+def _check_arguments(arguments):
+    check(finetune, arguments)
+    blocks, rank, devices, pack = (arguments[name] for name in ("freeze_blocks", "lora_rank", "devices", "pack"))
     check_rules(
-        ("task", task, f"one of {', '.join(TASKS)}", task in TASKS),
-        ("epochs", epochs, "at least 1", epochs >= 1),
-        ("batch_size", batch_size, "at least 1", batch_size >= 1),
-        ("learning_rate", learning_rate, "positive", learning_rate > 0),
-        ("dropout", dropout, "at least 0 and below 1", dropout is None or 0 <= dropout < 1),
-        ("max_length", max_length, "at least 3", max_length is None or max_length >= 3),
-        ("doc_stride", doc_stride, "at least 1", doc_stride is None or doc_stride >= 1),
-        ("early_stopping", early_stopping, "at least 1", early_stopping is None or early_stopping >= 1),
-        ("class_weights", class_weights, "balanced", class_weights in (None, "balanced")),
-        ("freeze_blocks", freeze_blocks, "at least 0", freeze_blocks >= 0),
-        ("lora_rank", lora_rank, "at least 0", lora_rank >= 0),
-        ("lora_rank", lora_rank, "0 where blocks are frozen", not (lora_rank and freeze_blocks)),
-        ("lora_rank", lora_rank, "0 with features, whose encoder is frozen", not (lora_rank and given["features"])),
-        ("dtype", dtype, f"one of {', '.join(DTYPES)}", dtype in DTYPES),
-        *((name, given[name], f"left to the task {' or '.join(tasks)}", given[name] in (None, False) or task in tasks)
-          for name, tasks in _OF_SOME_TASKS.items()),
-        ("devices", devices, "empty on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
-        ("devices", devices, "empty where texts are packed into rows", not (devices and given["pack"])),
+        ("lora_rank", rank, "0 if blocks are frozen", not (rank and blocks)),
+        ("lora_rank", rank, "0 with features, whose encoder is frozen", not (rank and arguments["features"])),
+        *((name, arguments[name], f"left out unless task is {' or '.join(tasks)}",
+           arguments[name] in (None, False) or arguments["task"] in tasks) for name, tasks in _OF_SOME_TASKS.items()),
+        ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
+        ("devices", devices, "left out with pack", not (devices and pack)),
     )
-    check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir, deterministic)
+    check_run(arguments["log_dir"], arguments["deterministic"])
 
 
 def _check_fit(path, config, tokenizer, task, freeze_blocks):

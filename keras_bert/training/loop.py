@@ -1,6 +1,7 @@
 """The epochs of a run: trained, scored, saved, and taken up again where they were left."""
 
 import contextlib
+import importlib.util
 import math
 import signal
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert import kernels
+from keras_bert.arguments import check_rules
 from keras_bert.errors import InputError, Stopped
 from keras_bert.training.checkpoints import ADVICE
 from keras_bert.training.progress import ProgressLine, TensorBoardLog
@@ -35,6 +37,15 @@ def noted_signals():
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def check_run(log_dir, deterministic):
+    """Checks what any training run asks of this installation."""
+    on_jax = kernels.BACKEND == "jax"
+    check_rules(("deterministic", deterministic, "left out on the JAX backend, where XLA_FLAGS="
+                 "--xla_gpu_deterministic_ops=true does it", not (deterministic and on_jax)))
+    if log_dir and not importlib.util.find_spec("tensorboard"):
+        raise InputError('log_dir needs TensorBoard: pip install "keras-bert-hub[report]"')
 
 
 def enable_determinism():

@@ -5,12 +5,14 @@ import dataclasses
 import functools
 import hashlib
 import os
+from typing import Literal
 
 import keras
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.config import DIRECTIONALITIES, SIZES, BertConfig
+from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share, as_list, check, check_rules
+from keras_bert.config import SIZES, BertConfig
 from keras_bert.convert import load_pretrained, native, open_source
 from keras_bert.convert.weights import Weights
 from keras_bert.data.pretraining_input import PretrainingInput
@@ -19,70 +21,78 @@ from keras_bert.files import check_free, written_beside
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer, load_model
 from keras_bert.text import BertTokenizer
-from keras_bert.training.arguments import as_list, check_rules, check_run
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
-from keras_bert.training.loop import enable_determinism
+from keras_bert.training.loop import check_run, enable_determinism
 from keras_bert.training.objective import Objective
-from keras_bert.training.optimizer import OPTIMIZERS, Phased, WarmupDecay, make_pretraining_optimizer
+from keras_bert.training.optimizer import Phased, WarmupDecay, make_pretraining_optimizer
 from keras_bert.training.pretraining_report import write_pretraining_report
 from keras_bert.training.pretraining_run import Phase, run
 from keras_bert.training.progress import PretrainingLog, cost_of_token, peak
 from keras_bert.training.report import describes
 
-DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")
 # Arguments that say where and how to keep the work, not what comes out of it.
 _HOUSEKEEPING = ("output_dir", "overwrite", "save_steps", "log_dir", "skip_corrupt", "strategy", "model_parallel")
 
 
-def pretrain(data, output_dir, steps, *, valid=None, init_from=None, config="base", vocab=None, batch_size=256,
-             learning_rate=1e-4, optimizer="adamw", warmup_ratio=0.01, power=1.0, weight_decay=0.01, clip_norm=1.0,
-             accumulate=1, directionality="bidi", next_sentence=None, next_sentence_weight=1.0, masking=None,
-             dtype="float32", recompute=False, strategy="one", model_parallel=1, seed=0, eval_steps=None,
-             save_steps=1000, skip_corrupt=False, log_dir=None, deterministic=False, overwrite=False):
+def pretrain(data: Path | list[Path], output_dir: Path, steps: Count | list[Count], *,
+             valid: Path | list[Path] | None = None, init_from: Path | None = None,
+             config: Path | dict | BertConfig = "base", vocab: Path | None = None,
+             batch_size: Count | list[Count] = 256, learning_rate: Positive | list[Positive] = 1e-4,
+             optimizer: Literal["adamw", "lamb"] = "adamw",
+             warmup_ratio: Share = 0.01, power: Positive = 1.0, weight_decay: PositiveOrZero = 0.01,
+             clip_norm: Positive | None = 1.0, accumulate: Count = 1,
+             directionality: Literal["bidi", "ltr", "rtl"] = "bidi", next_sentence: bool | None = None,
+             next_sentence_weight: Positive = 1.0, masking: Literal["static", "dynamic"] | None = None,
+             dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32", recompute: bool = False,
+             strategy: str = "one", model_parallel: Count = 1, seed: Seed = 0, eval_steps: Count | None = None,
+             save_steps: Count = 1000, skip_corrupt: bool = False, log_dir: Path | None = None,
+             deterministic: bool = False, overwrite: bool = False):
     """Pretrains BERT (Devlin et al., 2018, section 3.1 and appendix A.2) and writes it with its heads to a folder.
 
-    There may be several phases, of 128 and then of 512 tokens say: an argument marked with * is one value for all, or a
-    list of one a phase.
+    There may be several phases, of 128 and then of 512 tokens for example: `data`, `valid`, `steps` and `batch_size`
+    are each one value for all phases, or a list with one value per phase.
 
-    A run that was stopped or killed resumes from its last checkpoint when it is called again with the same arguments
-    and versions (see `Checkpoints`). On one CPU it ends with the same weights, bit for bit; on a GPU with
-    `deterministic`. The checkpoint is kept in `output_dir`.checkpoints until the model is written. With several workers
-    each runs the same command; the first one writes, and all must see the folder. If one is lost, the others end too.
+    If a run is stopped or killed, run the same command again with the same versions (see `Checkpoints`): it resumes
+    from its last checkpoint. The final weights are bit-identical on one CPU, and on a GPU with `deterministic`. The
+    checkpoint is kept in `output_dir`.checkpoints until training finishes. With several workers, run the same command
+    on each; the first one writes, and all must see the folder. If one is lost, the others end too.
 
     Args:
-        data: *a folder of `make_pretraining_data`, or a glob of TFRecord files with the Model Garden's features.
-        output_dir: folder to write: the model, its vocabulary, `metrics.json`, and a picture of the curve where
-            matplotlib is installed.
-        steps: *optimizer steps.
-        valid: *held-out examples, as `data`; scored now and then in whole batches.
-        init_from: name or folder of what to go on from, in any format, see `load_pretrained`; a head that it does not
-            hold is new.
-        config: what to begin anew without `init_from`: one of `SIZES`, a `bert_config.json` or a `BertConfig`.
-        vocab: `vocab.txt` or a folder with it; that of `init_from` or of the first `data` where None.
-        batch_size: *examples a step, of all devices together.
-        learning_rate: the peak of one schedule over all phases; or a list, for a schedule a phase.
-        optimizer: `adamw` or `lamb`.
-        warmup_ratio: share of a schedule's steps in which the learning rate rises, in [0, 1).
-        power: of the decay that follows, 1 for a straight line.
-        weight_decay: decoupled weight decay, of neither biases nor norms.
-        clip_norm: most of the gradients' global norm; None for any.
-        accumulate: parts that a device's share of a batch is computed in, one after the other, to save memory.
-        directionality: `bidi`; `ltr` and `rtl` train a language model of the next or last token instead (ablations).
-        next_sentence: whether to train that head; None as the examples were made.
-        next_sentence_weight: factor of its loss beside that of masked tokens.
-        masking: `dynamic` masks anew at each step, `static` takes the masks of the examples; None as they were made.
-        dtype: float32, mixed_bfloat16, or mixed_float16 with its loss scaled.
-        recompute: keep less of the forward pass, and compute it again for the gradients.
-        strategy: see `make_strategy`; `one` on the JAX backend, which shares batches out over all its devices.
-        model_parallel: on the JAX backend, devices that share out the weights; a divisor of their number.
-        seed: of the weights, the order, the masks and the dropout.
-        eval_steps: steps between two evaluations; a tenth of all where None.
-        save_steps: steps between two checkpoints.
-        skip_corrupt: pass over broken records and count them instead of ending.
-        log_dir: folder for TensorBoard's logs.
-        deterministic: whether to give the same weights each time on a GPU too, and slower; this calls
-            `enable_determinism`, which holds for the rest of the process.
-        overwrite: whether to replace `output_dir`, and the checkpoint of another run.
+        data: Folder of make-pretraining-data, or a glob of TFRecord files with the Model Garden's features; one per
+            phase.
+        output_dir: Folder to write: the model, its vocabulary, metrics.json, and a picture of the curve if matplotlib
+            is installed.
+        steps: Optimizer steps; per phase.
+        valid: Held-out examples, as data; scored in whole batches.
+        init_from: Weights to start from, in any format: a folder or a name. Heads that they lack are initialised.
+        config: Without init_from: a size, as base or L4-H256, or a bert_config.json.
+        vocab: vocab.txt, or a folder with one. Default: that of init_from, or of the first data.
+        batch_size: Examples per step, over all devices; per phase.
+        learning_rate: Peak of one schedule over all phases; several values for one schedule per phase.
+        optimizer: Optimizer.
+        warmup_ratio: Share of a schedule's steps in which the learning rate rises.
+        power: Power of the decay that follows; 1 for a straight line.
+        weight_decay: Decoupled weight decay; biases and layer norms do not decay.
+        clip_norm: Maximum global gradient norm.
+        accumulate: Number of parts that a device computes its share of a batch in, to save memory.
+        directionality: ltr and rtl train a language model of the next or last token instead (ablations).
+        next_sentence: Train the next-sentence head. Default: if the examples were made for it.
+        next_sentence_weight: Factor of the next-sentence loss.
+        masking: static uses the masks of the examples, dynamic masks other tokens at each step. Default: as the
+            examples were made.
+        dtype: mixed_bfloat16 and mixed_float16 compute in half precision; with mixed_float16 the loss is scaled.
+        recompute: Recompute activations for the gradients, to save memory.
+        strategy: one device; mirrored, over this machine's devices; multiworker, over the machines of TF_CONFIG; tpu or
+            tpu:NAME. On the JAX backend one, which uses all devices.
+        model_parallel: On the JAX backend: number of devices that share the weights; it divides the number of devices.
+        seed: Seed of the weights, the order of the examples, the masks and the dropout.
+        eval_steps: Steps between two evaluations. Default: a tenth of all steps.
+        save_steps: Steps between two checkpoints.
+        skip_corrupt: Skip broken records and count them.
+        log_dir: Folder for TensorBoard logs.
+        deterministic: Make training reproducible on a GPU too, slower; on a CPU it always is. This calls
+            enable_determinism, which holds for the rest of the process.
+        overwrite: Replace output_dir, and the checkpoint of another run.
 
     Returns:
         the `BertPretrainer`, in float32.
@@ -92,7 +102,7 @@ def pretrain(data, output_dir, steps, *, valid=None, init_from=None, config="bas
         Stopped: Ctrl-C or SIGTERM; all is saved.
     """
     arguments = {name: _plain(value) for name, value in locals().items()}
-    _check_arguments(**arguments)
+    _check_arguments(arguments)
     make_trainer = _trainer_kind(strategy, model_parallel)  # a strategy of several machines must come first
     if deterministic:
         enable_determinism()
@@ -164,30 +174,17 @@ def _naming_errors(inputs, strategy, folder):
                          f"same command, and they go on from the checkpoint in {folder}") from None
 
 
-def _check_arguments(steps, batch_size, learning_rate, optimizer, warmup_ratio, power, weight_decay, clip_norm,
-                     accumulate, directionality, next_sentence_weight, masking, dtype, strategy, model_parallel, seed,
-                     save_steps, eval_steps, log_dir, init_from, deterministic, **_):
+def _check_arguments(arguments):
+    check(pretrain, arguments)
     on_jax = kernels.BACKEND == "jax"
-    steps, batch_size, learning_rate = map(as_list, (steps, batch_size, learning_rate))
     check_rules(
-        ("steps", steps, "at least 1", min(steps, default=0) >= 1),
-        ("accumulate", accumulate, "at least 1", accumulate >= 1),
-        ("batch_size", batch_size, "at least 1", min(batch_size, default=0) >= 1),
-        ("learning_rate", learning_rate, "positive", min(learning_rate, default=0) > 0),
-        ("optimizer", optimizer, f"one of {', '.join(OPTIMIZERS)}", optimizer in OPTIMIZERS),
-        ("power", power, "positive", power > 0),
-        ("clip_norm", clip_norm, "positive", clip_norm is None or clip_norm > 0),
-        ("directionality", directionality, f"one of {', '.join(DIRECTIONALITIES)}", directionality in DIRECTIONALITIES),
-        ("directionality", directionality, "that of init_from's weights", not init_from or directionality == "bidi"),
-        ("next_sentence_weight", next_sentence_weight, "positive", next_sentence_weight > 0),
-        ("masking", masking, "static or dynamic", masking in (None, "static", "dynamic")),
-        ("dtype", dtype, f"one of {', '.join(DTYPES)}", dtype in DTYPES),
-        ("strategy", strategy, "one on the JAX backend", strategy == "one" or not on_jax),
-        ("model_parallel", model_parallel, "at least 1", model_parallel >= 1),
-        ("model_parallel", model_parallel, "1 but on the JAX backend", model_parallel == 1 or on_jax),
-        ("eval_steps", eval_steps, "at least 1", eval_steps is None or eval_steps >= 1),
+        ("directionality", arguments["directionality"], "that of init_from's weights",
+         not arguments["init_from"] or arguments["directionality"] == "bidi"),
+        ("strategy", arguments["strategy"], "one on the JAX backend", arguments["strategy"] == "one" or not on_jax),
+        ("model_parallel", arguments["model_parallel"], "1 unless on the JAX backend",
+         arguments["model_parallel"] == 1 or on_jax),
     )
-    check_run(seed, warmup_ratio, weight_decay, save_steps, log_dir, deterministic)
+    check_run(arguments["log_dir"], arguments["deterministic"])
 
 
 class Setup:

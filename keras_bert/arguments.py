@@ -1,0 +1,188 @@
+"""Options, declared once: by the annotations, the defaults and the docstring of a function.
+
+`check` applies the annotations to the values that a function got. `read` and `read_source` give the command line their
+names, types, defaults and help.
+"""
+
+import ast
+import builtins
+import collections
+import dataclasses
+import inspect
+import numbers
+import os
+import re
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from keras_bert.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What a value must be: `text` goes on "epochs must be"."""
+
+    text: str
+    holds: Callable
+
+
+Count = Annotated[int, Rule("at least 1", lambda value: value >= 1)]
+CountOrZero = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
+Length = Annotated[int, Rule("at least 3", lambda value: value >= 3)]  # [CLS], a token, [SEP]
+Seed = Annotated[int, Rule(f"from 0 to {2**31 - 1}", lambda value: 0 <= value < 2**31)]  # an int32 in each batch
+Positive = Annotated[float, Rule("positive", lambda value: value > 0)]
+PositiveOrZero = Annotated[float, Rule("at least 0", lambda value: value >= 0)]
+Share = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
+Port = Annotated[int, Rule("from 0 to 65535", lambda value: 0 <= value < 2**16)]
+Path = str | os.PathLike
+Repeated = Annotated[list[str], "one value each time the flag is given, instead of several between commas"]
+
+_CLASSES = {bool: bool, int: numbers.Integral, float: numbers.Real}
+_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a text", os.PathLike: "a path"}
+
+
+def check(function, values):
+    """Checks values by the annotations of a function's arguments.
+
+    Args:
+        function: the function.
+        values: dict of the names of its arguments to values; others are ignored.
+
+    Raises:
+        InputError: the first value that does not fit, and what it must be.
+    """
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in values and parameter.annotation is not parameter.empty:
+            problem = _problem(values[name], parameter.annotation)
+            if problem is not None:
+                raise InputError(f"{name} must be {problem}; got {values[name]!r}")
+
+
+def check_rules(*rules):
+    """Checks what annotations cannot say.
+
+    Args:
+        rules: tuples of a name, the value given, what it must be, and whether it is.
+
+    Raises:
+        InputError: the first value that breaks its rule.
+    """
+    for name, value, rule, holds in rules:
+        if not holds:
+            raise InputError(f"{name} must be {rule}; got {value!r}")
+
+
+def as_list(value):
+    """A list of one value, or of those in a list or tuple."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """An argument of a function.
+
+    Args:
+        name: its name.
+        default: `inspect.Parameter.empty` if it is required.
+        help: its lines of the docstring as one.
+        kind: bool, int, float or str.
+        choices: the values that are allowed; None for any.
+        is_list: whether there may be several values.
+        is_repeated: whether its flag is given once for each value.
+        is_single: whether one value is given as it is, without a list.
+        is_positional: whether it is `*name`.
+    """
+
+    name: str
+    default: object
+    help: str
+    kind: type
+    choices: tuple | None
+    is_list: bool
+    is_repeated: bool
+    is_single: bool
+    is_positional: bool
+
+
+def read(function):
+    """The `Argument`s of a function but for `**name`."""
+    helps = _helps(inspect.getdoc(function) or "")
+    return [_argument(parameter.name, parameter.annotation, parameter.default, helps,
+                      parameter.kind is parameter.VAR_POSITIONAL)
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD]
+
+
+def read_source(path, name):
+    """The `Argument`s of a function in a file that is not imported, as TensorFlow's import takes seconds. Defaults must
+    be literals. A class of another module stands for any object in an annotation."""
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    helps, given = _helps(ast.get_docstring(function)), function.args
+    names = collections.defaultdict(lambda: object, vars(builtins) | globals())
+    positional = [*given.posonlyargs, *given.args]
+    required = [None] * (len(positional) - len(given.defaults))
+    pairs = [*zip(positional, [*required, *given.defaults]), *zip(given.kwonlyargs, given.kw_defaults)]
+    return [_argument(argument.arg, eval(ast.unparse(argument.annotation), {}, names),
+                      inspect.Parameter.empty if default is None else ast.literal_eval(default), helps, False)
+            for argument, default in pairs if argument.annotation is not None]
+
+
+def _alternatives(annotation):
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return typing.get_args(annotation) if is_union else (annotation,)
+
+
+def _problem(value, annotation):
+    """What a value must be to fit an annotation; None if it does."""
+    kinds = _alternatives(annotation)
+    if value is None and types.NoneType in kinds:
+        return None
+    is_list = isinstance(value, (list, tuple))
+    lists, others = _split(kinds)
+    if is_list and not value and others:
+        return "one value or several"
+    problems = [_problem_of_one(value, kind) for kind in (lists if is_list and lists else others or lists)]
+    return None if None in problems else " or ".join(dict.fromkeys(problems))
+
+
+def _problem_of_one(value, kind):
+    origin = typing.get_origin(kind)
+    if origin is Annotated:
+        kind, *rules = typing.get_args(kind)
+        broken = (rule.text for rule in rules if isinstance(rule, Rule) and not rule.holds(value))
+        return _problem(value, kind) or next(broken, None)
+    if origin is Literal:
+        return None if value in typing.get_args(kind) else f"one of {', '.join(typing.get_args(kind))}"
+    if origin is list:
+        if not isinstance(value, (list, tuple)):
+            return "a list"
+        return next(filter(None, (_problem(part, typing.get_args(kind)[0]) for part in value)), None)
+    is_no_number = kind in (int, float) and isinstance(value, bool)  # True is an int to Python
+    return _NAMES.get(kind, kind.__name__) if is_no_number or not isinstance(value, _CLASSES.get(kind, kind)) else None
+
+
+def _split(kinds):
+    """Alternatives of an annotation: those that are lists, and the others but None."""
+    lists = [kind for kind in kinds if typing.get_origin(kind) is list or kind == Repeated]
+    return lists, [kind for kind in kinds if kind not in lists and kind is not types.NoneType]
+
+
+def _argument(name, annotation, default, helps, is_positional):
+    lists, others = _split(_alternatives(annotation))
+    is_repeated = Repeated in lists
+    kind = str if is_repeated else _alternatives(typing.get_args(lists[0])[0])[0] if lists else others[0]
+    kind = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else None
+    return Argument(name, default, helps.get(name, ""), type(choices[0]) if choices else kind, choices, bool(lists),
+                    is_repeated, bool(others), is_positional)
+
+
+def _helps(docstring):
+    """The help of each argument in the section "Args:" of a docstring."""
+    section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", docstring, re.M)
+    entries = re.findall(r"^    (\w+): (.*\n?(?:^ {8}.*\n?)*)", section[1] if section else "", re.M)
+    return {name: " ".join(text.replace("`", "").split()) for name, text in entries}
