@@ -1,12 +1,13 @@
-"""Seconds to the first answer, peak memory and size on disk: each library from its own files in a process of its own.
+"""Measures time to the first answer, peak memory and disk size of each library, each in its own process.
 
     python benchmarks/cold_start.py [--size=base --turns=5 --peers=NAME,…]
 
-A model of strings in float32: ours the raw-text SavedModel, by `tf.saved_model.load` and as `keras-bert predict` and
-`serve` read it; KerasHub's a preset; the others the encoder with a fast tokenizer, transformers its own, ONNX Runtime
-and OpenVINO that of `tokenizers`. The seconds are of the imports, of the loading, and of the first answer, to one
-question; the memory is the most that the process had after 20 batches of 32 x 128 tokens. The processes take turns; the
-files lie in the page cache. About 25 minutes for `base` on two cores.
+Each library reads its own files and turns strings into an answer, in float32. This package reads the raw-text
+SavedModel, once with `tf.saved_model.load` and once as `keras-bert predict` and `serve` do. KerasHub reads a preset.
+The other libraries run the encoder with a fast tokenizer: transformers its own, ONNX Runtime and OpenVINO that of
+`tokenizers`. The time has three parts: the imports, the loading, and the first answer to one question. The memory is
+the process's peak after 20 batches of 32 x 128 tokens. The processes take turns; the files are in the page cache. Takes
+about 25 minutes for `base` on two cores.
 """
 
 import argparse
@@ -38,14 +39,14 @@ def write(name, source, tokenizer, folder):
     """Writes the files of one library; returns their size in bytes.
 
     Args:
-        source: Hugging Face folder of the encoder.
-        tokenizer: its `BertTokenizer`.
+        source: Hugging Face folder with the encoder.
+        tokenizer: the encoder's `BertTokenizer`.
     """
-    next(LIBRARIES[name](folder))  # its imports, which fail where it is not installed
+    next(LIBRARIES[name](folder))  # runs its imports, which fail if it is not installed
     if name.startswith(OURS):
         export_text_model(load_pretrained(source), tokenizer, folder)
     elif name == "kerashub":
-        convert(source, folder, "kerashub", allow_inexact=True)  # its gelu is the tanh form
+        convert(source, folder, "kerashub", allow_inexact=True)  # KerasHub's GELU is the tanh form
     elif name == "transformers":
         shutil.copytree(source, folder)
     else:

@@ -1,11 +1,12 @@
-"""Another checkout of this repository beside this one: answers to texts and steps of fine-tuning.
+"""Compares the speed of another checkout of this repository with this one: answers to texts and fine-tuning steps.
 
     git worktree add ../before v0.1
     python benchmarks/compare_checkouts.py ../before [--size=L6-H384 --dtype=float32 --turns=9]
 
-Each checkout has a process of its own, with its own code and its own benchmarks; the other one has two, whose ratio is
-what chance makes of equal code. They take turns at one step after another (`texts.py`, `training_step.py`), while the
-others wait. The ratios are those of neighbouring turns. About ten minutes on two cores.
+Each checkout runs in its own process, with its own code and its own benchmarks. The other checkout runs in two
+processes; the ratio between these two shows how much equal code varies by chance. The processes take turns, one step at
+a time (`texts.py`, `training_step.py`), while the others wait. Ratios compare neighbouring turns. Takes about ten
+minutes on two cores.
 """
 
 import argparse
@@ -24,18 +25,18 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CORPORA = ("intents", "mixed")
-BATCHES = 16  # of the mix, to train on
+BATCHES = 16  # number of mixed-text batches to train on
 _UNCOUNTED = 2
-_SETTLING = 0.05  # seconds; the threads of the process before keep spinning for some of them
+_SETTLING = 0.05  # seconds; the previous process's threads keep spinning for part of this time
 
 
 def work(checkout, size, dtype):
-    """Answers on standard output with the seconds that each step named on standard input takes."""
+    """Runs the steps that are named on standard input; writes the seconds of each one to standard output."""
     answers, sys.stdout = sys.stdout, sys.stderr
     sys.path[:0] = [checkout, os.path.join(checkout, "benchmarks")]
     import keras_bert
 
-    keras_bert.__path__.append(checkout)  # version 0.1 finds its export/ only where it is installed
+    keras_bert.__path__.append(checkout)  # otherwise version 0.1 finds its export/ only if it is installed
     steps = _steps(size, dtype)
     print(json.dumps([os.path.dirname(keras_bert.__file__), list(steps)]), file=answers, flush=True)
     for line in sys.stdin:
@@ -66,7 +67,7 @@ def _steps(size, dtype):
 
 
 def start(checkout, given):
-    """A process of `work`; returns a function of a step's name to its seconds, and the names."""
+    """Starts a process that runs `work`; returns a function from a step's name to its seconds, and the names."""
     process = subprocess.Popen(
         [sys.executable, os.path.abspath(__file__), checkout, "--work", f"--size={given.size}",
          f"--dtype={given.dtype}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -1,10 +1,11 @@
-"""What a conversion costs: seconds and memory, of a checkpoint with the names and shapes of a released one.
+"""Measures seconds and memory of converting a checkpoint that has the tensor names and shapes of a released one.
 
     python benchmarks/conversion.py [--tensors=google_index_tensors.json]
 
---tensors: JSON of {model: {name: {"shape": [...]}}}; the first model's weights are made up and written as a TensorFlow
-1 checkpoint, which is converted to every format, each in a process of its own. Memory is the most that the process had
-above what its imports take; the models that prove the result are left out. About two minutes.
+--tensors: JSON of {model: {name: {"shape": [...]}}}. Random weights of the first model are written as a TensorFlow 1
+checkpoint, which is converted to every format, each in its own process. Memory is the process's peak minus what its
+imports use. The conversion's final check, which compares the outputs of two models, is skipped. Takes about two
+minutes.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def main():
 
 
 def make_checkpoint(path, folder):
-    """Writes the checkpoint; returns its size."""
+    """Writes the checkpoint; returns its size in bytes."""
     from keras_bert.convert.bundle import write_bundle
 
     with open(path) as file:
@@ -71,12 +72,12 @@ def make_checkpoint(path, folder):
 
 
 def measure(source, target, form):
-    """Seconds and bytes of one conversion."""
+    """Returns the seconds and the peak memory in bytes of one conversion."""
     import keras_bert.export  # noqa: F401  what any of the formats imports
     from keras_bert.convert import conversion
     from keras_bert.convert.bundle import Bundle
 
-    Bundle(os.path.join(source, "bert_model.ckpt"))  # and TensorFlow
+    Bundle(os.path.join(source, "bert_model.ckpt"))  # imports TensorFlow
     conversion.differences = lambda *_: {"left out": 0.0}
     base, most, done = resident(), [0], threading.Event()
 

@@ -1,9 +1,9 @@
-"""One library's first answer in this process: what `cold_start.py` runs.
+"""Measures the first answer of one library in this process; `cold_start.py` runs this program.
 
     python benchmarks/first_answer.py LIBRARY FOLDER
 
-Ends in a JSON line of the seconds that the imports, the loading and the first answer took, and of the most memory that
-the process had after 20 batches of 32 x 128 tokens.
+The last line of the output is JSON: the seconds of the imports, the loading and the first answer, and the process's
+peak memory after 20 batches of 32 x 128 tokens.
 """
 
 import json
@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 QUESTION, FULL, BATCHES = "could you wake me at a quarter to six tomorrow", ["the " * 200] * 32, 20
 LENGTH = 128
 
-# Each yields after its imports, then the function of texts that its files hold.
+# Each generator yields once after its imports, then yields a function of texts, loaded from the folder.
 
 
 def ours(folder):
@@ -29,7 +29,7 @@ def ours(folder):
 
 
 def as_served(folder):
-    """The same files as `keras-bert predict` and `serve` read them."""
+    """Reads the same files as `ours`, in the way of `keras-bert predict` and `serve`."""
     import numpy as np
 
     from keras_bert.serving.artifact import Artifact
@@ -55,7 +55,7 @@ def pytorch(folder):
 
 
 def _tokenize(folder):
-    """A function of texts to int32 word ids and mask."""
+    """Returns a function from texts to int32 word ids and mask."""
     import numpy as np
     from tokenizers import BertWordPieceTokenizer
 
@@ -114,14 +114,15 @@ def start(name, folder):
 
 
 def timed(function, argument):
-    """The seconds that a call takes, and what it returns."""
+    """Returns the seconds that a call takes, and its result."""
     started = time.perf_counter()
     result = function(argument)
     return time.perf_counter() - started, result
 
 
 def peak_memory():
-    """The most memory that this process had, in bytes. `getrusage` would count what its parent had before it."""
+    """Returns this process's peak memory in bytes. `getrusage` would also count the parent's memory before the
+    start."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
 

@@ -1,10 +1,11 @@
-"""Encoders beside each other: token ids to the pooled output, every token real.
+"""Compares the speed of encoders, from token ids to the pooled output, without padding tokens.
 
     python benchmarks/forward.py [--size=base --dtypes=float32,bfloat16 --shapes=1x128,8x128,32x128 --peers=NAME,…]
 
-The same ids for all; `peers.py` says how each library is set up and has the sizes and names. The share counts what a
-whole encoder costs, of every token up to the last block; ours leaves out what the pooled output does not need of that.
-About twenty minutes for `base` on two cores, four for `L6-H384`.
+All encoders get the same ids. `peers.py` shows how each library is set up and has the names; `peer_models.py` has the
+sizes. The column `share` assumes the cost of a whole encoder, with every token computed up to the last block; this
+package skips the part of it that the pooled output does not need. Takes about twenty minutes for `base` on two cores,
+four for `L6-H384`.
 """
 
 import argparse

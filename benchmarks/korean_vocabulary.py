@@ -1,11 +1,11 @@
-"""What a vocabulary of one's own language is worth: the same small model from random weights, fine-tuned on Korean
-reviews with a vocabulary learned from Korean text and with the multilingual one.
+"""Compares a vocabulary trained on Korean text with the multilingual one, by fine-tuning on Korean reviews.
 
     python benchmarks/korean_vocabulary.py [--corpus='ko/*.txt' --multilingual=vocab.txt --reviews=nsmc.tsv]
 
-What is not given comes from `real_texts.py`. `--reviews` has the columns document and label (NSMC's); every tenth row
-is for validation. Each run is a process of its own, the vocabularies take turns, seed by seed. About ten minutes on 2
-cores for NSMC's 43,724 rows that are at hand.
+The same small model is fine-tuned from random weights with each vocabulary. Files that are not given come from
+`real_texts.py`. `--reviews` has the columns document and label, as NSMC does; every tenth row is for validation. Each
+run is a separate process; for each seed, the vocabularies take turns. Takes about ten minutes on 2 cores for the 43,724
+rows of NSMC that are available.
 """
 
 import json
@@ -34,7 +34,7 @@ EPOCHS, BATCH, LEARNING_RATE, MAX_LENGTH = 2, 64, 5e-4, 64
 
 
 def prepare(folder):
-    """The vocabularies and the two files of reviews; returns the seconds that learning took."""
+    """Writes the vocabularies and the two files of reviews; returns the seconds that training the vocabulary took."""
     corpus = FLAGS.corpus or f"{find('corpora/ko')}/*.txt"
     multilingual = FLAGS.multilingual or find("vocab/bert-base-multilingual-cased/vocab.txt")
     reviews = FLAGS.reviews or find("ko/nsmc/train_rebuilt.txt")
@@ -54,7 +54,7 @@ def prepare(folder):
 
 
 def run(folder, name, seed):
-    """One model from random weights."""
+    """Fine-tunes one model from random weights; returns its scores."""
     import keras
 
     from keras_bert import BertClassifier, BertConfig, BertLayer, BertTokenizer, FineTuned, finetune

@@ -1,10 +1,10 @@
-"""Where the time of an encoder goes, operation by operation.
+"""Measures how much time an encoder spends in each kind of operation.
 
     python benchmarks/operations.py [--size=base --dtype=float32 --shape=32x128 --peers=keras_bert,kerashub,…]
 
-TensorFlow traces one call of each encoder (those of `peers.py` that run in TensorFlow); of five calls the one in which
-operations took least. Milliseconds are those of an operation's kernel from start to end, added up over all operations
-of a kind; where kernels run at the same time, the sum is more than the call takes.
+TensorFlow's profiler traces five calls of each encoder (those of `peers.py` that run in TensorFlow); the call whose
+operations took the least time is reported. Milliseconds are the time of an operation's kernel from start to end, summed
+over all operations of one kind. If kernels run at the same time, the sum is more than the call takes.
 """
 
 import argparse
@@ -27,7 +27,7 @@ WARM_UP, CALLS = 3, 5
 
 
 def trace(encode, ids):
-    """Milliseconds of each kind of operation in one call, a `Counter`."""
+    """Returns the milliseconds of each kind of operation in one call, as a `Counter`."""
     with tempfile.TemporaryDirectory() as folder:
         with tf.profiler.experimental.Profile(folder):
             encode(ids, np.ones_like(ids))
@@ -43,7 +43,7 @@ def trace(encode, ids):
 
 
 def measure(encode, ids):
-    """The cheapest of some traces."""
+    """Returns the trace with the smallest total time, out of `CALLS` traces."""
     for _ in range(WARM_UP):
         encode(ids, np.ones_like(ids))
     return min((trace(encode, ids) for _ in range(CALLS)), key=lambda spent: spent.total())

@@ -1,5 +1,4 @@
-"""Models of random weights in the libraries that the benchmarks of speed compare, and the files that they are read
-from."""
+"""Models with random weights for each library in the speed benchmarks, and the files that they are read from."""
 
 import os
 import tempfile
@@ -14,14 +13,14 @@ PACKAGES = ("tensorflow", "keras", "torch", "transformers", "onnxruntime", "open
 
 
 def config_of(size, **changes):
-    """The `BertConfig` of a size; `L6-H384` is MiniLM's, which has heads of 32."""
+    """Returns the `BertConfig` of a size. `L6-H384` is MiniLM's size, which has attention heads of width 32."""
     if size == "L6-H384":
         size, changes = "L6-H256", {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536} | changes
     return BertConfig.from_size(size, **changes)
 
 
 def policy_of(dtype):
-    """Keras's name of float32 weights that are computed with in a dtype."""
+    """Returns the name of Keras's dtype policy that keeps weights in float32 and computes in `dtype`."""
     return "float32" if dtype == "float32" else f"mixed_{dtype}"
 
 
@@ -32,12 +31,13 @@ def write_encoder(config, folder, tokenizer=None):
 
 
 def torch_names(config):
-    """What transformers' `BertConfig` takes."""
+    """Returns the arguments for transformers' `BertConfig`."""
     return {name: value for name, value in config.to_dict().items() if name not in ("model_type", "directionality")}
 
 
 def torch_module(folder, dtype="float32", attention="sdpa"):
-    """A PyTorch module of word ids and mask to the pooled output, of the weights in a Hugging Face folder."""
+    """Returns a PyTorch module from word ids and mask to the pooled output, with the weights of a Hugging Face
+    folder."""
     import torch
     import transformers
 
@@ -54,8 +54,16 @@ def torch_module(folder, dtype="float32", attention="sdpa"):
 
 
 def write_onnx(folder, path, quantized=False):
-    """Writes such a module for ONNX Runtime, optimized for transformers, its weights in int8 if `quantized`. The older
-    exporter and attention in plain operations give the one graph in which the optimizer finds attention to fuse."""
+    """Writes the module of `torch_module` for ONNX Runtime, optimized for transformers.
+
+    The optimizer finds attention to fuse only in the graph that the older exporter makes of attention in plain
+    operations.
+
+    Args:
+        folder: Hugging Face folder with the weights.
+        path: file to write.
+        quantized: If True, writes the weights in int8.
+    """
     import onnx
     import onnxruntime.quantization
     import torch
@@ -70,20 +78,20 @@ def write_onnx(folder, path, quantized=False):
             output_names=["pooled"], dynamic_axes={"ids": dynamic, "mask": dynamic, "pooled": {0: "batch"}})
         fused = optimizer.optimize_model(exported, "bert", config.num_attention_heads, config.hidden_size)
         fused.save_model_to_file(optimized)
-        if quantized:  # what the fused operations return must be declared: ONNX knows none of them
+        if quantized:  # ONNX does not know the fused operations, so the dtype of their outputs is declared
             onnxruntime.quantization.quantize_dynamic(
                 optimized, path, extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT})
 
 
 def openvino_model(folder):
-    """Such a module as a model of OpenVINO."""
+    """Returns the module of `torch_module` as an OpenVINO model."""
     import openvino
 
     return openvino.convert_model(torch_module(folder), example_input=_example())
 
 
 def write_openvino(folder, path):
-    """Writes that model, its weights in float32."""
+    """Writes the model of `openvino_model`, with its weights in float32."""
     import openvino
 
     openvino.save_model(openvino_model(folder), path, compress_to_fp16=False)
@@ -99,7 +107,7 @@ def kerashub_backbone(config, dtype):
 
 
 def garden_encoder(name, config, dtype):
-    """An encoder of the Model Garden's `networks`; its Keras is the one before Keras 3."""
+    """Returns an encoder of the Model Garden's `networks`. It uses the Keras before Keras 3 (`tf_keras`)."""
     import tf_keras
     from official.nlp.modeling import networks
 

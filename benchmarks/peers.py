@@ -1,8 +1,8 @@
-"""BERT encoders of several libraries, each as its documentation makes it fast: what `forward.py` and `texts.py` call.
+"""BERT encoders of several libraries for `forward.py` and `texts.py`, each set up for speed as its documentation says.
 
-An encoder is a function of int32 arrays [batch, seq], word ids and mask, to the pooled output, float32 [batch, hidden].
-All but KerasHub's and the Model Garden's, which start from random values of their own, hold the weights of one Hugging
-Face folder.
+An encoder is a function from int32 arrays [batch, seq], word ids and mask, to the pooled output, float32 [batch,
+hidden]. All encoders have the weights of one Hugging Face folder, except KerasHub's and the Model Garden's, which start
+from their own random weights.
 """
 
 import functools
@@ -20,12 +20,12 @@ _TOLERANCE = 1e-3
 
 
 def make_encoders(names, folder, dtype):
-    """The encoders of these names that are installed and know the dtype, by name. In float32, those of the same weights
-    must agree.
+    """Returns a dict of the named encoders that are installed and support the dtype. In float32, checks that the
+    encoders with the same weights have the same outputs.
 
     Args:
-        names: some of `ENCODERS`.
-        folder: what `write_encoder` wrote.
+        names: names from `ENCODERS`.
+        folder: folder that `write_encoder` wrote.
         dtype: float32 or bfloat16.
     """
     known = {name: ENCODERS[name] for name in names if dtype == "float32" or name not in _FLOAT32_ONLY}
@@ -49,8 +49,8 @@ def pytorch(folder, dtype, compiled=False):
 
     model = torch_module(folder, dtype)
     if compiled:
-        torch._dynamo.reset()  # else the shapes of models before count towards the most that it compiles
-        torch._inductor.config.freezing = True  # weights in the layout that is fastest on this machine
+        torch._dynamo.reset()  # otherwise shapes of earlier models count towards the recompilation limit
+        torch._inductor.config.freezing = True  # stores weights in the fastest layout for this machine
         model = torch.compile(model)
 
     @torch.inference_mode()

@@ -1,13 +1,13 @@
-"""Examples a second of `keras-bert make-pretraining-data` and of the Model Garden's `create_pretraining_data.py`, which
-is Google's own script of 2018 with options more.
+"""Compares examples per second of `keras-bert make-pretraining-data` and of the Model Garden's equivalent script.
 
     python benchmarks/pretraining_data.py [--text=text.txt --vocab=vocab.txt --dupe_factor=10 --turns=3]
 
-Without `--text` and `--vocab`: English books and BERT's uncased vocabulary (`real_texts.py`). Each side runs as its
-command, with one process and with two; the Garden's script knows one alone, so two of them share the text. Both take
-turns. The start of a command, which a text of some lines shows, is counted apart: a rate is the examples over the
-seconds beyond the start, and `whole` is over all seconds. The Garden's script gets the first part of the text: its rate
-does not depend on the size. About five minutes.
+The Garden's `create_pretraining_data.py` is Google's own script of 2018 with more options. Without `--text` and
+`--vocab`, both read English books and BERT's uncased vocabulary (`real_texts.py`). Each program runs as its command,
+with one process and with two; the Garden's script can use only one, so two instances of it share the text. The programs
+take turns. The start-up time of a command is measured with a short text and reported separately: a rate is the number
+of examples divided by the seconds after the start-up, and `whole` divides by all seconds. The Garden's script gets only
+the first part of the text, because its rate does not depend on the size. Takes about five minutes.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import time
 
 from real_texts import announce, find
 
-# A process has one core: without this our tokenizer would take more.
+# Each process gets one core: without this setting, this package's tokenizer would use more.
 ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3",
                             "TOKENIZERS_PARALLELISM": "false"}
 OURS, GARDEN = "keras_bert", "Model Garden"
@@ -48,7 +48,7 @@ COMMANDS = {OURS: our_commands, GARDEN: garden_commands}
 
 
 def measure(commands, folder):
-    """Runs commands beside each other: (seconds until the last has ended, examples)."""
+    """Runs commands in parallel; returns (seconds until the last one ends, number of examples)."""
     from keras_bert.data.tfrecord import RecordFiles
 
     started = time.perf_counter()
@@ -62,7 +62,7 @@ def measure(commands, folder):
 
 
 def split(documents, parts, folder, name):
-    """Writes documents into files of about the same size; returns the paths."""
+    """Writes documents to files of about the same size; returns the paths."""
     paths, size = [f"{folder}/{name}-{part}-of-{parts}.txt" for part in range(parts)], sum(map(len, documents))
     files, done = [[] for _ in paths], 0
     for document in documents:
@@ -75,7 +75,7 @@ def split(documents, parts, folder, name):
 
 
 def first(documents, characters):
-    """The first documents, until they have so many characters."""
+    """Returns the first documents, as many as it takes to have the given number of characters."""
     kept = []
     while len(kept) < len(documents) and sum(map(len, kept)) < characters:
         kept.append(documents[len(kept)])

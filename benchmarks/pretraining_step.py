@@ -1,11 +1,13 @@
-"""A step of masked-LM training beside KerasHub's and PyTorch's: forward, gradients and AdamW, tokens a second.
+"""Compares a masked-LM training step with KerasHub's and PyTorch's, in tokens per second.
 
     python benchmarks/pretraining_step.py [--size=base --batch=16 --length=128 --dtypes=float32,bfloat16 --turns=5]
 
-The same ids, masks and positions for all, 15% of the tokens to guess, dropout 0.1. Each library as its documentation
-trains it: ours by `PretrainingTrainer`, KerasHub's `BertMaskedLM` by `compile` and `train_on_batch`, once as
-TensorFlow's operations and once by XLA, transformers' `BertForMaskedLM` with SDPA, in bfloat16 under autocast. Theirs
-have no next sentences; ours goes without too. About fifteen minutes for `base` on two cores.
+A step is the forward pass, the gradients and AdamW. All libraries get the same ids, masks and positions; 15% of the
+tokens are predicted, and the dropout is 0.1. Each library trains as its documentation says: this package with
+`PretrainingTrainer`; KerasHub's `BertMaskedLM` with `compile` and `train_on_batch`, once with TensorFlow's operations
+and once with XLA; transformers' `BertForMaskedLM` with SDPA, in bfloat16 under autocast. The other libraries' models
+have no next-sentence prediction, so this package trains without it too. Takes about fifteen minutes for `base` on two
+cores.
 """
 
 import argparse

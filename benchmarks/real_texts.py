@@ -1,7 +1,8 @@
 """The real texts, vocabularies and task data that the benchmarks read.
 
-They are those of the repository, `tests/data/real`, or of the folder `KERAS_BERT_DATA`, which has the same layout. The
-published figures are from complete data sets; the README of `tests/data/real` says where each is from.
+They are read from `tests/data/real` in this repository or, if the environment variable `KERAS_BERT_DATA` is set, from
+that folder, which has the same layout. The published results use complete data sets; the README of `tests/data/real`
+names the source of each one.
 """
 
 import os
@@ -11,13 +12,13 @@ DATA = pathlib.Path(os.environ.get("KERAS_BERT_DATA", pathlib.Path(__file__).par
 
 
 def find(name):
-    """The path of a file.
+    """Returns the path of a file.
 
     Args:
-        name: its path below the folder.
+        name: path relative to the data folder.
 
     Raises:
-        SystemExit: there is no such file.
+        SystemExit: the file does not exist.
     """
     path = DATA / name
     if not path.exists():
@@ -27,5 +28,5 @@ def find(name):
 
 
 def announce(path, count, what="texts"):
-    """Prints where texts come from and how many there are."""
+    """Prints the source and the number of texts."""
     print(f"{count:,} {what} from {path}", flush=True)

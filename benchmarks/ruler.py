@@ -1,11 +1,12 @@
-"""How the benchmarks of speed measure and what they print: turns, medians, a limit, a table, a line of JSON.
+"""The measurement and output of the speed benchmarks: turns, medians, a limit, a table and a line of JSON.
 
-The libraries take turns, so that whatever else the machine does meets all of them alike; the first two turns, in which
-graphs are traced and compiled, are not counted. A product of two large matrices takes its turn too: what it reaches in
-the same dtype is the limit. A share is of that; a ratio says how many times as long as ours a library takes.
+The libraries take turns, so that other load on the machine affects all of them equally. The first two turns, in which
+graphs are traced and compiled, are not counted. A product of two large matrices takes turns with them; the speed that
+it reaches in the same dtype is the limit. The column `share` is relative to that limit; `ratio` is a library's time
+divided by this package's time.
 
-Nothing else may run: OpenMP's threads, which PyTorch uses, spin while they wait for one another, and beside one busy
-program take ten times as long. The first line has the machine's load at the start.
+Nothing else may run on the machine: OpenMP's threads, which PyTorch uses, spin while they wait for one another, and
+take ten times as long next to a single busy program. The first line of the output has the machine's load at the start.
 """
 
 import importlib.metadata
@@ -18,20 +19,20 @@ import time
 
 OURS = "keras_bert"
 _UNCOUNTED = 2
-_SETTLING = 0.05  # seconds; the threads of the library before keep spinning for some of them
+_SETTLING = 0.05  # seconds; the previous library's threads keep spinning for part of this time
 _PRODUCT = 2048  # rows and columns
-# As /proc/cpuinfo has them, on x86-64 and on arm64.
+# Names as in /proc/cpuinfo, on x86-64 and on arm64.
 _INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
-# What keeps a library from some of them. OpenVINO has no such setting.
+# Variables that keep a library from using some of these instructions. OpenVINO has no such setting.
 _LIMITS = ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY", "XLA_FLAGS")
-_FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f"}  # by a key's last word
+_FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f"}  # by the last word of a key
 
 
 def describe(*packages):
-    """Prints the machine, its instruction sets, what limits them, its load, and the packages' versions.
+    """Prints the machine, its instruction sets, the variables that limit these, its load, and the packages' versions.
 
     Returns:
-        the versions, None for what is not installed.
+        dict of the versions; None for a package that is not installed.
     """
     versions = {}
     for package in packages:
@@ -51,10 +52,11 @@ def describe(*packages):
 
 
 def installed(makers, *arguments):
-    """What each maker makes of the arguments, by name; a library that is not installed is left out and named.
+    """Calls each maker with the arguments and returns a dict of the results. Skips a library that is not installed, and
+    prints its name.
 
     Args:
-        makers: dict of name to function.
+        makers: dict of names to functions.
     """
     made = {}
     for name, make in makers.items():
@@ -66,11 +68,11 @@ def installed(makers, *arguments):
 
 
 def take_turns(steps, turns):
-    """The median seconds of each step.
+    """Returns the median seconds of each step, as a dict.
 
     Args:
-        steps: dict of name to function without arguments.
-        turns: that count.
+        steps: dict of names to functions without arguments.
+        turns: number of turns that count.
     """
     seconds = {name: [] for name in steps}
     for _ in range(_UNCOUNTED + turns):
@@ -83,13 +85,13 @@ def take_turns(steps, turns):
 
 
 def compare(steps, turns, dtype):
-    """`take_turns` beside the matrix product.
+    """Runs `take_turns` with the matrix product as an additional step.
 
     Args:
-        dtype: of the product, by name.
+        dtype: name of the product's dtype.
 
     Returns:
-        (median seconds of each step, a dict; operations a second of the product).
+        (dict of the median seconds of each step; the product's floating point operations per second).
     """
     import tensorflow as tf
 
@@ -100,17 +102,18 @@ def compare(steps, turns, dtype):
 
 
 def ratios(seconds):
-    """How many times as long as ours each takes, a dict; None where ours is not among them."""
+    """Returns a dict of each library's time divided by this package's; None if this package is not included."""
     return {name: value / seconds[OURS] if OURS in seconds else None for name, value in seconds.items()}
 
 
 def forward_cost(config, length):
-    """Floating point operations to encode a text: 2 for each weight of a block a token is multiplied by, and 4 for each
-    element of its vector and each token that it attends to (`training.peak.cost_of_token` has those of training).
+    """Returns the floating point operations that encoding a text takes: 2 for each weight of a block that a token is
+    multiplied by, and 4 for each element of its vector and each token that it attends to
+    (`training.progress.cost_of_token` returns those of training).
 
     Args:
         config: a `BertConfig`.
-        length: of the text, in tokens.
+        length: length of the text, in tokens.
     """
     hidden = config.hidden_size
     block = 4 * hidden**2 + 2 * hidden * config.intermediate_size
@@ -118,13 +121,14 @@ def forward_cost(config, length):
 
 
 def resident(process="self"):
-    """Bytes of memory that a process has."""
+    """Returns the resident memory of a process, in bytes."""
     with open(f"/proc/{process}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def print_table(title, rows):
-    """Prints rows, dicts of the same keys, of which `library` is one and the others are numbers or None."""
+    """Prints a table of rows: dicts with the same keys, where `library` is a name and the others are numbers or
+    None."""
     columns = [key for key in rows[0] if key != "library"]
     print(f"\n{title}\n{'library':24}" + "".join(f"{column.replace('_per_second', '/s'):>20}" for column in columns))
     for row in rows:
@@ -134,12 +138,12 @@ def print_table(title, rows):
 
 
 def report(title, seconds, limit, cost, **amounts):
-    """Prints a table of what `compare` found; returns its rows.
+    """Prints a table of the results of `compare`; returns its rows.
 
     Args:
-        seconds, limit: what `compare` returned.
+        seconds, limit: the results of `compare`.
         cost: floating point operations of a step.
-        amounts: what a step works on, for example `tokens=2048`.
+        amounts: what a step processes, for example `tokens=2048`.
     """
     ratio = ratios(seconds)
     rows = [{"library": name, "milliseconds": 1000 * value}
@@ -150,9 +154,9 @@ def report(title, seconds, limit, cost, **amounts):
 
 
 def finish(benchmark, versions, arguments, rows):
-    """Prints the line of JSON.
+    """Prints the results as one line of JSON.
 
     Args:
-        arguments: the program's, a namespace.
+        arguments: the program's arguments, a namespace.
     """
     print(json.dumps({"benchmark": benchmark, "versions": versions, "config": vars(arguments), "rows": rows}))

@@ -1,10 +1,11 @@
-"""What `keras-bert serve` answers under load, with and without batches, measured by wrk.
+"""Measures throughput and latency of `keras-bert serve` under load, with and without batching, using wrk.
 
     keras-bert export text-model --model=demo/model --output=demo/answers
     python benchmarks/serving_load.py --model=demo/answers --texts=demo/data/valid.tsv
 
---model: a raw-text SavedModel with the one input `text`. --texts: a table with a column `text`; each request is one of
-them, one after the other. Needs wrk (Debian: apt-get install wrk). Half a minute a row of the table, six rows.
+--model: a raw-text SavedModel whose only input is `text`. --texts: a table with a column `text`; each request sends one
+of these texts, in their order. Needs wrk (Debian: apt-get install wrk). Takes half a minute for each of the six rows of
+the table.
 """
 
 import argparse
@@ -63,7 +64,7 @@ def main():
 
 
 def start(model, flags):
-    """A server that is ready, and its port."""
+    """Starts a server and waits until it is ready; returns its process and its port."""
     server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve", f"--model=model={model}", "--port=0",
                                "--grpc_port=0", *flags], stderr=(log := tempfile.TemporaryFile("w+")))
     while server.poll() is None:
@@ -75,7 +76,7 @@ def start(model, flags):
 
 
 def measure(port, bodies, connections, seconds):
-    """Warms up for two seconds, then runs wrk."""
+    """Warms up for two seconds, then runs wrk; returns the rate and the latencies."""
     url = f"http://127.0.0.1:{port}/v1/models/model:predict"
     with tempfile.NamedTemporaryFile("w") as lines, tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         lines.write("\n".join(bodies))

@@ -1,11 +1,11 @@
-"""Whether `keras-bert serve` holds out: many connections at once, each answer compared, memory every minute.
+"""Tests `keras-bert serve` under sustained load: many connections, each answer checked, memory every minute.
 
     keras-bert export text-model --model=demo/model --output=demo/answers
     python benchmarks/serving_soak.py --folder=demo/model --model=demo/answers --texts=demo/data/valid.tsv --minutes=30
 
---folder: a fine-tuned classifier; what it predicts in this process is what the server must answer. --model: its
-raw-text SavedModel. --texts: a table with a column `text`; a request has one, two or five of them. An answer that is
-another text's, or an error, ends the program with status 1. The memory is the worker's, resident.
+--folder: a fine-tuned classifier; its predictions in this process are the answers that the server must give. --model:
+its raw-text SavedModel. --texts: a table with a column `text`; a request has one, two or five of these texts. An answer
+that belongs to another text, or an error, ends the program with status 1. The memory is the worker's resident memory.
 """
 
 import argparse
@@ -24,16 +24,16 @@ from serving_load import start
 from keras_bert.data.tables import read_table
 from keras_bert.training.fine_tuned import FineTuned
 
-TOLERANCE = 1e-5  # of a probability: another batch, another order of sums
+TOLERANCE = 1e-5  # for probabilities: another batch sums in another order
 
 
 class Soak:
-    """Clients that compare.
+    """Clients that compare the server's answers with the expected ones.
 
     Attributes:
-        stopped: whether they shall end.
-        requests: how many were answered.
-        worst: the largest difference of a probability.
+        stopped: True once the clients must stop.
+        requests: number of requests that were answered.
+        worst: largest difference of a probability.
     """
 
     def __init__(self, port, wanted):
@@ -41,7 +41,7 @@ class Soak:
         self._lock, self.requests, self.worst = threading.Lock(), 0, 0.0
 
     def ask(self, number):
-        """One client: asks on a connection of its own, over and over."""
+        """Runs one client, which sends requests on its own connection until `stopped` is True."""
         chance = random.Random(number)
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         while not self.stopped:
@@ -65,7 +65,7 @@ class Soak:
 
 
 def soak_for(minutes, clients, soak, server):
-    """Lets that many clients ask; returns what memory the worker has after each minute, in megabytes."""
+    """Runs that many clients for that many minutes; returns the worker's memory after each minute, in megabytes."""
     with open(f"/proc/{server.pid}/task/{server.pid}/children") as file:
         worker, = file.read().split()
     megabytes = []
@@ -78,7 +78,7 @@ def soak_for(minutes, clients, soak, server):
                 megabytes.append(resident(worker) / 1e6)
                 print(f"{minute:4} min {soak.requests:9,} requests {megabytes[-1]:8.1f} MB", flush=True)
         finally:
-            soak.stopped = True  # by Ctrl-C too
+            soak.stopped = True  # also after Ctrl-C
     for client in asking:
         client.result()
     return megabytes

@@ -1,12 +1,12 @@
-"""Fine-tuning for every task: scores and time beside PyTorch transformers' own heads, on the CPU.
+"""Compares scores and time of fine-tuning with the heads of PyTorch transformers, for every task, on the CPU.
 
     python benchmarks/task_scores.py --task=wnut17 --init_from=minilm --results=FILE.jsonl
 
-The published scores are from complete data sets: set `KERAS_BERT_DATA` to a folder with them (`real_texts.py`), or
-samples of some are read. Splits that they do not bring are made by fixed rules. Each run is a process of its own; the
-two libraries take turns, seed by seed, on the same batches in the same order with the same settings, and one code
-scores both after the last epoch. Seconds are those of the whole call, ours with its checkpoints, pictures and model
-card. Runs that `--results` already holds are skipped.
+The published scores use complete data sets: set `KERAS_BERT_DATA` to a folder with them (`real_texts.py`); otherwise
+samples of some of them are read. If a data set has no split, fixed rules make one. Each run is a separate process. For
+each seed, the two libraries take turns, on the same batches in the same order with the same settings, and the same code
+scores both after the last epoch. The time is that of the whole call, which for this package includes checkpoints,
+pictures and the model card. Runs that are already in `--results` are skipped.
 """
 
 import collections.abc
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # for the runs
+os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # inherited by the runs
 
 from absl import app, flags
 from real_texts import DATA, announce, find
@@ -34,12 +34,12 @@ MODULES = {"keras_bert": "keras_bert.training", "transformers": "task_scores_tor
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """How a task is trained.
+    """The training settings of a task.
 
     Args:
-        task, layout, epochs, batch_size: as of `finetune`.
-        files: the training and the validation file for `find`, or a function that writes them into a folder.
-        seeds: the default of `--seeds`.
+        task, layout, epochs, batch_size: as in `finetune`.
+        files: the training and the validation file, as names for `find`, or a function that writes them to a folder.
+        seeds: default of `--seeds`.
     """
 
     task: str
@@ -51,15 +51,18 @@ class Run:
 
 
 def split_sst2(folder):
-    """Every tenth sentence is for validation, the rest for training."""
+    """Writes every tenth sentence for validation and the rest for training."""
     rows = _sst2("clairett/train.tsv")
     return _write(folder, "train", (row for number, row in enumerate(rows, 1) if number % 10)), _write(
         folder, "valid", rows[9::10])
 
 
 def split_sst2_16(folder):
-    """The few-shot sentences are for training, the others of `split_sst2`'s validation for validation: the few-shot
-    development file has 32. The two files spell punctuation and brackets differently; letters tell what is one."""
+    """Writes the few-shot sentences for training, and the other sentences of `split_sst2`'s validation for validation.
+
+    The few-shot development file is not used because it has only 32 sentences. The two files spell punctuation and
+    brackets differently, so two sentences are the same if their letters are.
+    """
     train = _sst2("fewshot16-42_train.tsv")[1:]
     known = {_letters(text) for text, _ in train}
     valid = (row for row in _sst2("clairett/train.tsv")[9::10] if _letters(row[0]) not in known)
@@ -81,7 +84,7 @@ def _write(folder, name, rows):
 
 
 def split_xquad(folder):
-    """Every fifth article is for validation."""
+    """Writes every fifth article for validation and the rest for training."""
     articles = json.loads(find("qa/xquad/xquad.en.json").read_text())["data"]
     train = [article for number, article in enumerate(articles, 1) if number % 5]
     for name, some in (("train", train), ("valid", articles[4::5])):
@@ -116,12 +119,12 @@ flags.DEFINE_string("run", None, "Internal: the library to run in this process."
 
 
 def files_of(run, folder):
-    """The paths of the training and of the validation file; what has to be made is written into the folder."""
+    """Returns the paths of the training and the validation file. Files that must be made are written to `folder`."""
     return run.files(folder) if callable(run.files) else tuple(map(find, run.files))
 
 
 def score_of(run, library, seed):
-    """Fine-tunes; returns the name of the score, its value after the last epoch, and the seconds."""
+    """Fine-tunes a model; returns the name of the score, its value after the last epoch, and the seconds."""
     from keras_bert.tasks import TASKS
 
     finetune = importlib.import_module(MODULES[library]).finetune
@@ -139,7 +142,7 @@ def score_of(run, library, seed):
 
 
 def matching(wanted):
-    """The runs that stand in `--results` and are what is wanted: a list of dicts."""
+    """Returns the runs in `--results` that match `wanted`, as a list of dicts."""
     if not os.path.exists(FLAGS.results):
         return []
     with open(FLAGS.results) as file:
@@ -177,7 +180,7 @@ def main(_):
                                             "seconds": seconds}) + "\n")
         return
     with tempfile.TemporaryDirectory() as folder:
-        files_of(run, pathlib.Path(folder))  # what is missing ends the program here, not in the run
+        files_of(run, pathlib.Path(folder))  # a missing file ends the program here, not during a run
     for seed in FLAGS.seeds or run.seeds:
         for library in MODULES:
             if not matching(wanted | {"library": library, "seed": int(seed)}):

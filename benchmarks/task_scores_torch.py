@@ -1,5 +1,7 @@
-"""`finetune` by PyTorch transformers' own heads: the rows, targets, batches and scores of `keras_bert`, another model
-and another training. What `task_scores.py` compares with."""
+"""`finetune` with the heads of PyTorch transformers, for `task_scores.py`.
+
+Rows, targets, batches and scores come from `keras_bert`; the model and the training do not.
+"""
 
 import json
 import os
@@ -14,11 +16,11 @@ from keras_bert.data import UNLABELLED
 from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
 
-EPSILON, CLIP_NORM, WARMUP, WEIGHT_DECAY = 1e-6, 1.0, 0.1, 0.01  # those of `make_optimizer`
+EPSILON, CLIP_NORM, WARMUP, WEIGHT_DECAY = 1e-6, 1.0, 0.1, 0.01  # as in keras_bert's `make_optimizer`
 
 
 def cross_entropy(logits, targets):
-    """The mean over the labelled of float [..., classes] and int [...]."""
+    """Returns the mean cross-entropy over the labelled targets; logits float [..., classes], targets int [...]."""
     return functional.cross_entropy(logits.flatten(0, -2), targets.flatten().long(), ignore_index=UNLABELLED)
 
 
@@ -30,7 +32,7 @@ def cross_entropy_of_span(logits, targets):
     return sum(cross_entropy(logits[name], targets[name]) for name in targets) / len(targets)
 
 
-# The class, the loss and the width of the output; that of None is the number of labels.
+# Model class, loss and output width; None stands for the number of labels.
 CLASSIFICATION = transformers.AutoModelForSequenceClassification, cross_entropy, None
 HEADS = {
     "intent": CLASSIFICATION,
@@ -43,7 +45,7 @@ HEADS = {
 
 
 class Model:
-    """A model of transformers, called as those of `keras_bert` are."""
+    """A transformers model with the call interface of `keras_bert` models."""
 
     def __init__(self, model):
         self.model = model
@@ -60,8 +62,8 @@ class Model:
 
 
 def finetune(train, valid, init_from, output_dir, *, task, layout, epochs, batch_size, learning_rate, dtype, seed):
-    """As `keras_bert.finetune`, whose arguments see; of its folder it writes `metrics.json` alone, with the scores of
-    all epochs."""
+    """Fine-tunes a model as `keras_bert.finetune` does; see there for the arguments. In its folder, writes only
+    `metrics.json`, with the scores of all epochs."""
     torch.manual_seed(seed)
     folder, kind = find_pretrained(init_from), TASKS[task]
     tokenizer = BertTokenizer.from_folder(folder)
@@ -92,7 +94,7 @@ def finetune(train, valid, init_from, output_dir, *, task, layout, epochs, batch
 
 
 def make_optimizer(model, learning_rate, steps):
-    """AdamW with warm-up; biases and norms do not decay."""
+    """Returns AdamW and its schedule with warm-up. Biases and norms have no weight decay."""
     decayed, plain = [], []
     for name, parameter in model.named_parameters():
         (plain if name.endswith("bias") or "LayerNorm" in name else decayed).append(parameter)

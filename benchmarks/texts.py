@@ -1,13 +1,14 @@
-"""Strings to labels: texts a second and real tokens a second, in the order of arrival and sorted by length.
+"""Compares classification of strings: texts and real tokens per second, in order of arrival and sorted by length.
 
     python benchmarks/texts.py [--size=base --dtypes=float32 --corpora=intents,korean,mixed --peers=NAME,…]
 
-The texts (`real_texts.py`) are 512 intents; 512 Korean reviews; and 340 of which 250 are intents, 70 film reviews and
-20 paragraphs, cut at 256 tokens. Where the film reviews, SST-2's, are missing, sentences from books, which are about as
-long, take their share. They go in batches of 32. Ours is the raw-text SavedModel, which gets strings, and
-`FineTuned.predict`, which gets all texts at once and sorts them itself. Peers (`peers.py`) get transformers' fast
-tokenizer and a dense layer; it pads to the longest of the batch, for KerasHub to what its preprocessor pads to, 128
-tokens, 256 for the mix. 176 classes. About three hours a dtype for `base` on two cores, half of that for KerasHub.
+The texts (`real_texts.py`) are 512 intents; 512 Korean reviews; and a mix of 340 texts (250 intents, 70 film reviews
+and 20 paragraphs), truncated to 256 tokens. If the film reviews, SST-2's, are missing, sentences from books replace
+them, which are about as long. Batches have 32 texts. This package runs as the raw-text SavedModel, which gets strings,
+and as `FineTuned.predict`, which gets all texts at once and sorts them itself. The other libraries (`peers.py`) get
+transformers' fast tokenizer and a dense layer. The tokenizer pads to the longest text of the batch; for KerasHub, it
+pads to what its preprocessor pads to, 128 tokens, or 256 for the mix. There are 176 classes. Takes about three hours
+per dtype for `base` on two cores, half of that for KerasHub.
 """
 
 import argparse
@@ -42,16 +43,16 @@ ENGLISH, KOREAN = "bert-base-uncased", "bert-base-multilingual-cased"
 
 
 def sample(path, column, count, header=None):
-    """Some texts of a column of a table."""
+    """Returns `count` texts from a column of a table."""
     texts = [values[column] for _, values in read_table(find(path), kind=".tsv", header=header)[1]]
     return draw(texts, count, path)
 
 
 def draw(texts, count, path=None):
-    """So many of them, with a fixed seed; where there are fewer, they are repeated.
+    """Draws `count` of the texts with a fixed seed; repeats them if there are fewer.
 
     Args:
-        path: where they come from, to be printed.
+        path: source of the texts; if given, it is printed.
     """
     if path:
         announce(DATA / path, min(count, len(texts)))
@@ -59,7 +60,7 @@ def draw(texts, count, path=None):
 
 
 def film_reviews(count):
-    """Film reviews, or sentences from books, a line each, where there are none."""
+    """Returns film reviews or, if they are missing, sentences from books, which are one per line."""
     if (DATA / REVIEWS).exists():
         return sample(REVIEWS, "text", count, header=["text", "label"])
     lines = find(BOOKS).read_text(encoding="utf-8").split("\n")
@@ -67,7 +68,7 @@ def film_reviews(count):
 
 
 def mixed(count=340):
-    """Intents, film reviews and paragraphs as 25 to 7 to 2, shuffled."""
+    """Returns intents, film reviews and paragraphs in the ratio 25 to 7 to 2, shuffled."""
     with open(find(PARAGRAPHS), encoding="utf-8") as file:
         paragraphs = [part["context"] for article in json.load(file)["data"] for part in article["paragraphs"]]
     reviews, long = count * 7 // 34, count * 2 // 34
@@ -76,7 +77,7 @@ def mixed(count=340):
     return draw(texts, count)
 
 
-# Texts, vocabulary, the most tokens.
+# Function that returns the texts, vocabulary, maximum number of tokens.
 CORPORA = {"intents": (lambda: sample(INTENTS, "text", 512), ENGLISH, 128),
            "korean": (lambda: sample("ko/nsmc/train_rebuilt.txt", "document", 512), KOREAN, 128),
            "mixed": (mixed, ENGLISH, 256)}
@@ -87,7 +88,7 @@ def tokenizer_of(vocabulary):
 
 
 def fast_tokenizer(folder, max_length, padding=True):
-    """A function of texts to int32 word ids and mask [batch, seq]."""
+    """Returns a function from texts to int32 word ids and mask [batch, seq]."""
     import transformers
 
     tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
@@ -105,7 +106,7 @@ def in_batches(answer):
 
 
 def ours(folder, tokenizer, max_length, dtype):
-    """Our two ways, functions of all texts."""
+    """Returns this package's two classifiers, as a dict of functions of all texts."""
     model = BertClassifier(load_pretrained(folder), CLASSES)
     with tempfile.TemporaryDirectory() as work:
         export_text_model(model, tokenizer, f"{work}/model", labels=LABELS, max_length=max_length, dtype=dtype)
@@ -117,7 +118,7 @@ def ours(folder, tokenizer, max_length, dtype):
 
 
 def theirs(names, folder, config, max_length, dtype):
-    """Peers as functions of all texts."""
+    """Returns the other libraries' classifiers, as a dict of functions of all texts."""
     kernel = np.random.default_rng(0).normal(0, 0.02, (config.hidden_size, CLASSES)).astype(np.float32)
 
     def classify(encode, tokenize, texts):

@@ -1,10 +1,10 @@
-"""Tokenizers beside each other: texts to ids, texts a second.
+"""Compares tokenizers in texts per second, from texts to ids.
 
     python benchmarks/tokenizer_speed.py [--vocab=vocab.txt --texts=lines.txt --nolower_case]
 
-Without `--vocab` and `--texts`: English and Korean (`real_texts.py`). The tokenizers take turns; a rate is the size of
-a batch over its median time. Those in TensorFlow are concrete functions of strings to ragged ids. Peers that are not
-installed are left out. About two minutes.
+Without `--vocab` and `--texts`, reads English and Korean texts (`real_texts.py`). The tokenizers take turns; a rate is
+the size of a batch divided by its median time. Tokenizers in TensorFlow run as concrete functions from strings to
+ragged ids. Libraries that are not installed are skipped. Takes about two minutes.
 """
 
 import importlib.metadata
@@ -35,7 +35,7 @@ flags.DEFINE_bool("lower_case", True, "Whether to lower-case the texts of --text
 flags.DEFINE_integer("turns", 12, "Turns of each tokenizer; one more comes first and is not counted.")
 
 REFERENCE = "FastBertTokenizer"
-BATCHES = {1: 256, 32: 64, 1024: 8}  # texts a batch: batches a turn
+BATCHES = {1: 256, 32: 64, 1024: 8}  # texts per batch: batches per turn
 CORPORA = {"English": ("vocab/bert-base-uncased/vocab.txt", "corpora/en/classic_books.txt", True),
            "Korean": ("vocab/bert-base-multilingual-cased/vocab.txt", "corpora/ko/nsmc_raw_reviews.txt", False)}
 
@@ -94,7 +94,7 @@ TOKENIZERS = {"keras_bert, graph": graph_tokenizer, REFERENCE: fast_bert_tokeniz
 
 
 def rates(tokenizers, batches):
-    """Texts a second of each tokenizer, by name."""
+    """Returns the texts per second of each tokenizer, by name."""
     seconds = {name: [] for name in tokenizers}
     for turn in range(FLAGS.turns + 1):
         for name, tokenize in tokenizers.items():

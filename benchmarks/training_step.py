@@ -1,13 +1,14 @@
-"""A step of fine-tuning on 176 classes beside other libraries': forward, gradients, clipping and AdamW.
+"""Compares a fine-tuning step on 176 classes between libraries: forward, gradients, clipping and AdamW.
 
     python benchmarks/training_step.py [--size=base --dtypes=float32,bfloat16 --batches=64 --turns=3 --peers=NAME,…]
 
-Once 16 x 128 tokens, all real; once `--batches` of 16 texts of the mix that `texts.py` has, a turn being all of them.
-The same batches for all, as `finetune` makes them, of like length and padded to their longest: the others' own would
-have more padding. Ours trains as `finetune` does, transformers with SDPA and under autocast, KerasHub and the Model
-Garden by `train_on_batch`; XLA compiles each length anew. Last, what the input of the mix takes where nothing trains,
-and the most memory that the process had, a library's own if `--peers` names one. About two hours a dtype for `base` on
-two cores.
+Measures one batch of 16 x 128 tokens without padding, then `--batches` batches of 16 texts of the mix in `texts.py`,
+where one turn is all of these batches. All libraries get the same batches, as `finetune` makes them: texts of similar
+length, padded to the longest of the batch. The other libraries' own batches would have more padding. This package
+trains as `finetune` does, transformers with SDPA and under autocast, KerasHub and the Model Garden with
+`train_on_batch`; XLA compiles again for each length. At the end, measures the time of the mix's input without training,
+and the peak memory of the process, which is that of a single library if `--peers` names only one. Takes about two hours
+per dtype for `base` on two cores.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from keras_bert.training.optimizer import make_optimizer  # noqa: E402
 BATCH, LENGTH, LONGEST = 16, 128, 256
 RATE, DECAY, CLIP_NORM = 5e-5, 0.01, 1.0
 
-# Each makes a model and returns a function of word ids, mask, segment ids and targets that trains it on them.
+# Each function makes a model; returns a function of word ids, mask, segment ids and targets that trains it on them.
 
 
 def ours(config, dtype):
@@ -51,7 +52,7 @@ def pytorch(config, dtype, compiled=False):
         **torch_names(config), num_labels=CLASSES, attn_implementation="sdpa")).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
     if compiled:
-        torch._dynamo.reset()  # else the shapes of models before count towards the most that it compiles
+        torch._dynamo.reset()  # otherwise shapes of earlier models count towards the recompilation limit
     run = torch.compile(model) if compiled else model
 
     def step(*inputs, targets):
@@ -95,20 +96,20 @@ TRAINERS = {
 
 
 def full_batch(config):
-    """One batch of real tokens alone: word ids, mask, segment ids; targets."""
+    """Returns a list of one batch without padding: (word ids, mask, segment ids), targets."""
     rng = np.random.default_rng(0)
     ids = rng.integers(5, config.vocab_size, (BATCH, LENGTH), np.int32)
     return [((ids, np.ones_like(ids), np.zeros_like(ids)), rng.integers(0, CLASSES, BATCH, np.int32))]
 
 
 def mixed_texts(tokenizer, count):
-    """The mix, for so many batches."""
+    """Returns the texts of the mix for `count` batches."""
     texts = tokenizer.pack(mixed(count * BATCH), None, LONGEST)
     return TextBatches(texts, tokenizer.pad_id, np.random.default_rng(0).integers(0, CLASSES, len(texts), np.int32))
 
 
 def real_batches(texts):
-    """Batches of the mix, as `full_batch` has them."""
+    """Returns the batches of the mix, in the form of `full_batch`."""
     batches = texts.training_dataset(BATCH, 0, 0).as_numpy_iterator()
     return [((each["input_word_ids"], each["input_mask"], each["segment_ids"]), targets) for each, targets in batches]
 
@@ -119,7 +120,7 @@ def train(step, batches):
 
 
 def measure(title, config, dtype, names, batches, turns):
-    """Prints the table of some batches; returns its rows."""
+    """Prints the table of the batches; returns its rows."""
     trainers = installed({name: TRAINERS[name] for name in names}, config, dtype)
     steps = {name: functools.partial(train, step, batches) for name, step in trainers.items()}
     cost = 3 * sum(forward_cost(config, length) for (_, mask, _), _ in batches for length in mask.sum(1).tolist())

@@ -1,4 +1,4 @@
-"""Writers of SavedModels."""
+"""Functions that write SavedModels."""
 
 from .encoder import export_encoder
 from .preprocessor import export_preprocessor

@@ -1,4 +1,4 @@
-"""One line of a contract, checked."""
+"""Runs one check of a contract and reports its result."""
 
 import dataclasses
 
@@ -7,7 +7,8 @@ PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """One line of the contract: its number, its rule, `passed`, `failed` or `not applicable`, and what was seen."""
+    """The result for one line of the contract: its number, its rule, its status (`passed`, `failed` or `not
+    applicable`) and what was observed."""
 
     line: int
     rule: str
@@ -16,26 +17,26 @@ class Result:
 
 
 class NotApplicable(Exception):
-    """The check says nothing about this SavedModel."""
+    """The exception of a check that does not apply to this SavedModel."""
 
 
 def expect(condition, seen):
-    """Fails a check, with what was seen, unless the condition holds."""
+    """Fails a check unless the condition holds; `seen` says what was observed."""
     if not condition:
         raise ValueError(seen)
 
 
 def run_check(line, rule, check, loaded, path):
-    """The `Result` of `check(loaded, path)`, which returns what is worth telling, or raises."""
+    """Returns the `Result` of `check(loaded, path)`, which returns what to report, or raises an exception."""
     try:
         return Result(line, rule, PASSED, check(loaded, path) or "")
     except NotApplicable as reason:
         return Result(line, rule, NOT_APPLICABLE, str(reason))
-    except Exception as error:  # whatever a foreign artifact raises is what was seen
+    except Exception as error:  # another exporter's SavedModel may raise anything
         return Result(line, rule, FAILED, one_line(error))
 
 
 def one_line(error):
-    """What an error says first; a traced function's error stands below its traceback."""
+    """Returns the first line of an error's message; for an error in a traced function, the one below the traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1 if lines[0] == "in user code:" else 0]

@@ -1,18 +1,18 @@
-"""The encoder SavedModel: what `hub.KerasLayer`, `HubLayer` and TF Serving load.
+"""The encoder SavedModel, which `hub.KerasLayer`, `HubLayer` and TF Serving can load.
 
 The root object is callable with one positional argument, int32 tensors [batch, seq], and `training` (a Python bool,
 default False):
 
     {"input_word_ids", "input_mask", "input_type_ids" or "segment_ids"}
         -> {"pooled_output": float32 [batch, hidden], "default": the same, "sequence_output": float32
-            [batch, seq, hidden], "encoder_outputs": a list of one float32 [batch, seq, hidden] a block}
+            [batch, seq, hidden], "encoder_outputs": a list of one float32 [batch, seq, hidden] per block}
     [input_word_ids, input_mask, segment_ids] -> [pooled_output, sequence_output]
 
 Attributes: `variables`, `trainable_variables`, `regularization_losses`, `vocab_file` and `bert_config` (assets),
-`do_lower_case`; of a `BertPretrainer` also `mlm`, which is called like the root, with a dict that holds
-`masked_lm_positions` int32 [batch, n] too, returns `mlm_logits` float32 [batch, n, vocab] in place of `default`, and
-has the head's variables besides the root's. Signature `serving_default`: input_word_ids, input_mask, input_type_ids to
-pooled_output and sequence_output.
+`do_lower_case`. An exported `BertPretrainer` also has `mlm`. It is called like the root, with a dict that also contains
+`masked_lm_positions`, int32 [batch, n], and returns `mlm_logits`, float32 [batch, n, vocab], in place of `default`. Its
+variables are those of the root and of the masked language model head. Signature `serving_default`: input_word_ids,
+input_mask, input_type_ids -> pooled_output, sequence_output.
 """
 
 import functools
@@ -29,16 +29,16 @@ from .writing import check_dtype, check_vocabulary, checked, exportable, needs_t
 
 
 class _Reusable(tf.Module):
-    """The attributes of a reusable SavedModel.
+    """Base class of the parts of a reusable SavedModel; sets the attributes that such a part must have.
 
     Args:
-        part: `bert` or `mlm`.
-        sources: its Keras variables, to copy.
+        part: name of the part, `bert` or `mlm`.
+        sources: the Keras variables to copy.
         dtype: `float32`, or `bfloat16` for serving: half the size, float32 outputs, nothing trainable.
-        shared: `tf.Variable`s that it has besides, of another part.
+        shared: additional `tf.Variable`s, which belong to another part.
     """
 
-    # tf.Module has properties of these names, which have no setter.
+    # Overrides tf.Module's properties of these names, which have no setter.
     variables = None
     trainable_variables = None
 
@@ -54,12 +54,12 @@ class _Reusable(tf.Module):
 
 
 class EncoderModule(_Reusable):
-    """The root object.
+    """The root object of the SavedModel.
 
     Args:
-        model: the `BertLayer` to export, or a `BertPretrainer` for `mlm` too; its variables are copied.
+        model: the `BertLayer` to export, or a `BertPretrainer`, to export `mlm` as well; its variables are copied.
         dtype: see `_Reusable`.
-        jit_compile: compile the encoder with XLA wherever it runs, once a shape.
+        jit_compile: If True, XLA compiles the encoder wherever it runs, once per shape.
     """
 
     def __init__(self, model, dtype, jit_compile):
@@ -67,18 +67,19 @@ class EncoderModule(_Reusable):
         super().__init__("bert", bert.weights, dtype)
         is_plain = bert.dtype_policy.name == dtype and not bert.recompute
         twin = bert if is_plain else BertLayer(bert.config, dtype=dtype)
-        # Concrete functions: saving traces every tf.function again, and with it each tf.function that it calls.
-        # Partials hide them from the module, which would save them as parts of its interface.
+        # Concrete functions, because saving traces every tf.function again, together with each tf.function that it
+        # calls. The partials hide them from the module, which would otherwise save them as parts of its interface.
         encode = tf.function(_stateless_encode(twin, self.variables), jit_compile=jit_compile, autograph=False)
         tokens, seed = [tf.TensorSpec([None, None], tf.int32)] * 3, tf.TensorSpec([2], tf.int32)
         self._predict = functools.partial(encode.get_concrete_function(*tokens, None, False))
         self._train = functools.partial(encode.get_concrete_function(*tokens, seed, False))
-        # The signature leaves padding out of the work; the root cannot, as a consumer's XLA may compile its calls.
+        # The signature skips padding; the root cannot, as the program that loads it may compile its calls with XLA.
         serve = functools.partial(encode.get_concrete_function(*tokens, None, not jit_compile))
         self._serve = (lambda *inputs: serve(*checked(inputs, bert.config))) if jit_compile else serve
-        # The number of calls in training seeds the dropout. TensorFlow's random operations cannot: without a seed they
-        # fail under op determinism, with one they repeat themselves for each new shape. Each replica has a count of its
-        # own, so all replicas drop out the same units. `HubLayer` starts the count from Keras's seed.
+        # The seed of the dropout is the number of calls in training, not one from TensorFlow's random operations:
+        # without a seed, these fail under op determinism; with one, they repeat themselves for each new shape. Each
+        # replica has its own count, so all replicas drop out the same units. `HubLayer` starts the count from Keras's
+        # seed.
         self.calls_in_training = tf.Variable(
             0, trainable=False, dtype=tf.int64, name="calls_in_training",
             synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
@@ -93,7 +94,7 @@ class EncoderModule(_Reusable):
         return [outputs["pooled_output"], outputs["sequence_output"]]
 
     def encode(self, inputs, training):
-        """Every output of the encoder."""
+        """Returns all outputs of the encoder."""
         inputs = standardize_inputs(inputs)
         if not training:
             return self._predict(*inputs)
@@ -102,13 +103,13 @@ class EncoderModule(_Reusable):
 
     @tf.function(autograph=False)
     def serve(self, input_word_ids, input_mask, input_type_ids):
-        """The signature `serving_default`."""
+        """Computes the signature `serving_default`."""
         outputs = self._serve(input_word_ids, input_mask, input_type_ids)
         return {name: outputs[name] for name in ("pooled_output", "sequence_output")}
 
 
 class MaskedLMModule(_Reusable):
-    """`mlm`: the encoder of `root` with the masked LM head of a `BertPretrainer`."""
+    """The attribute `mlm`: the encoder of `root` with the masked language model head of a `BertPretrainer`."""
 
     def __init__(self, pretrainer, root, dtype):
         super().__init__("mlm", pretrainer.mlm.weights, dtype, shared=root.variables)
@@ -123,8 +124,8 @@ class MaskedLMModule(_Reusable):
 
 
 def _stateless_encode(twin, variables):
-    """The encoder as a function of its inputs and a seed (None outside training) that reads `variables`. Its `twin`, a
-    `BertLayer`, stays out of the module's sight, which would save its weights once more."""
+    """Returns the encoder as a function of its inputs and a seed (None outside training) that reads `variables`. `twin`
+    is a `BertLayer` that the module must not refer to, as it would save the weights of `twin` as well."""
 
     def encode(word_ids, mask, segment_ids, seed, unpadded):
         with keras.StatelessScope(state_mapping=list(zip(twin.weights, variables, strict=True))):
@@ -137,7 +138,8 @@ def _stateless_encode(twin, variables):
 
 
 def _stateless_predict(pretrainer, variables, dtype):
-    """The masked LM head as a function of its inputs that reads `variables`, the encoder's and its own."""
+    """Returns the masked language model head as a function of its inputs. It reads `variables`, those of the encoder
+    and its own."""
     twin = MaskedLMHead(pretrainer.mlm.config, dtype=dtype)
     sources = pretrainer.bert.weights + pretrainer.mlm.weights
     copies = {source.path: copy for source, copy in zip(sources, variables)}
@@ -151,17 +153,17 @@ def _stateless_predict(pretrainer, variables, dtype):
 
 
 def export_encoder(model, path, tokenizer, *, dtype="float32", jit_compile=False, overwrite=False):
-    """Writes a Hub-style SavedModel of an encoder; it stands at `path` whole or not at all.
+    """Writes a Hub-style SavedModel of an encoder. Output is written atomically.
 
     Args:
-        model, dtype, jit_compile: see `EncoderModule`. Of LoRA the sums are exported, as of a plain encoder.
+        model, dtype, jit_compile: see `EncoderModule`. LoRA additions are merged into the kernels.
         path: folder to write.
-        tokenizer: the `BertTokenizer` of the encoder; its vocabulary and casing go along.
-        overwrite: whether to replace what stands at `path`.
+        tokenizer: the `BertTokenizer` of the encoder; its vocabulary and casing are exported, too.
+        overwrite: If True, replaces an existing `path`.
 
     Raises:
-        InputError: `path` is taken or cannot be written, `model` is another head, `dtype` unknown, the vocabulary
-            larger than the encoder's, or Keras does not run on TensorFlow.
+        InputError: `path` exists or cannot be written, `model` is a model with another head, `dtype` is unknown, the
+            vocabulary is larger than the encoder's, or Keras does not run on TensorFlow.
     """
     needs_tensorflow()
     check_dtype(dtype)
@@ -177,7 +179,7 @@ def export_encoder(model, path, tokenizer, *, dtype="float32", jit_compile=False
 
 
 def _trace(module):
-    """Traces every form of the calls, so that all of them are saved; returns the serving signature."""
+    """Traces every form of a call, so that all forms are saved, and returns the serving signature."""
     def tokens(*names):
         return {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
 

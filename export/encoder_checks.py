@@ -1,4 +1,4 @@
-"""The contract of a Hub-style encoder as checks (docs/hub_contract.md)."""
+"""The checks of the contract of a Hub-style encoder (docs/hub_contract.md)."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ _DRAWS = 20
 
 
 def _inputs(batch, length):
-    """Real tokens with small ids, which every vocabulary has."""
+    """Returns inputs of real tokens, with small ids that every vocabulary has."""
     word_ids = np.random.default_rng(0).integers(1, 5, (batch, length))
     return dict(zip(_KEYS, (tf.constant(a, tf.int32) for a in (word_ids, np.ones_like(word_ids), word_ids * 0))))
 
@@ -148,7 +148,7 @@ def _mlm(loaded, _):
     expect(root < head or not (root or head), "the root's trainable_variables must be a part of those of .mlm")
 
 
-# docs/hub_contract.md holds the same lines. 4 and 12 to 14 are the exporter's own affair, which no artifact shows.
+# docs/hub_contract.md has the same lines. Lines 4 and 12 to 14 are about the exporter; a SavedModel does not show them.
 CHECKS = (
     (1, "the root is callable with a dict of input_word_ids, input_mask, input_type_ids, int32 [batch, seq]",
      _dict_call),

@@ -1,14 +1,15 @@
-"""The preprocessor SavedModel: strings to the inputs of an encoder, by TensorFlow's core operations alone (the common
-text API, https://www.tensorflow.org/hub/common_saved_model_apis/text).
+"""The preprocessor SavedModel, which converts strings to encoder inputs with only TensorFlow's core operations (the
+common text API, https://www.tensorflow.org/hub/common_saved_model_apis/text).
 
     root                   string [batch] -> dict of input_word_ids, input_mask, input_type_ids, int32 [batch, length]
-    .tokenize              string [batch] -> int32 ragged [batch, (words), (pieces)]
-    .tokenize_with_offsets string [batch] -> the same, and int64 starts and limits of each piece, in bytes of the text
-    .bert_pack_inputs      a list of one to four of these, or of [batch, (tokens)], and seq_length -> as the root
+    .tokenize              string [batch] -> int32 ragged [batch, (words), (tokens)]
+    .tokenize_with_offsets string [batch] -> the same, and int64 starts and limits of each token, in bytes of the text
+    .bert_pack_inputs      a list of one to four results of tokenize, or of ragged [batch, (tokens)], and seq_length ->
+                           the same as the root
     .tokenize.get_special_tokens_dict() -> int32 padding_id, start_of_sequence_id, end_of_segment_id, vocab_size, and
-                           mask_id where the vocabulary has [MASK]
+                           mask_id if the vocabulary has [MASK]
 
-Attributes: `vocab_file` (asset), `do_lower_case`. Signature `serving_default`: sentences to the three tensors.
+Attributes: `vocab_file` (asset), `do_lower_case`. Signature `serving_default`: `sentences` -> the three tensors.
 """
 
 import tensorflow as tf
@@ -24,7 +25,7 @@ _TEXTS = tf.TensorSpec([None], tf.string, "sentences")
 
 
 class _Function(Callable):
-    """A function that has parts of its own."""
+    """A function that has attributes, such as `tokenize.get_special_tokens_dict`."""
 
     def __init__(self, function):
         super().__init__()
@@ -32,12 +33,12 @@ class _Function(Callable):
 
 
 class Preprocessor(Callable):
-    """The root object.
+    """The root object of the SavedModel.
 
     Args:
-        tokenizer: the `BertTokenizer` to take over.
-        seq_length: the length that the root pads and cuts to.
-        truncator: `round_robin` or `waterfall`: how `bert_pack_inputs` shares the length out to segments.
+        tokenizer: the `BertTokenizer` to export.
+        seq_length: the length to which the root pads and cuts its outputs.
+        truncator: how `bert_pack_inputs` divides the length among the segments: `round_robin` or `waterfall`.
     """
 
     def __init__(self, tokenizer, seq_length, truncator):
@@ -69,16 +70,16 @@ class Preprocessor(Callable):
 
 
 def export_preprocessor(tokenizer, path, *, seq_length=128, truncator="round_robin", overwrite=False):
-    """Writes a preprocessor SavedModel; it stands at `path` whole or not at all.
+    """Writes a preprocessor SavedModel. Output is written atomically.
 
     Args:
         tokenizer: a `BertTokenizer`.
         path: folder to write.
         seq_length, truncator: see `Preprocessor`.
-        overwrite: whether to replace what stands at `path`.
+        overwrite: If True, replaces an existing `path`.
 
     Raises:
-        InputError: `path` is taken or cannot be written, or an argument is out of its range.
+        InputError: `path` exists or cannot be written, or an argument is out of its range.
     """
     if seq_length < 3:
         raise InputError(f"seq_length must be at least 3; got {seq_length}")

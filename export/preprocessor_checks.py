@@ -1,4 +1,4 @@
-"""The contract of a Hub-style text preprocessor as checks (docs/hub_contract.md)."""
+"""The checks of the contract of a Hub-style text preprocessor (docs/hub_contract.md)."""
 
 import os
 import pathlib
@@ -135,7 +135,7 @@ def _static_shapes(loaded, _):
 
 
 def _shapes(call, inputs, arguments):
-    """The static shapes of what a call returns."""
+    """Returns the static shapes of the tensors that a call returns."""
     shapes = []
 
     @tf.function
@@ -159,7 +159,7 @@ def _saved_again(loaded, path):
     expect(np.array_equal(word_ids, loaded(texts)["input_word_ids"]), "the second gives other ids")
 
 
-# docs/hub_contract.md holds the same lines. 10, the way into an encoder's .mlm, is the exporter's own affair.
+# docs/hub_contract.md has the same lines. Line 10, the use with an encoder's .mlm, is about the exporter.
 CHECKS = (
     (1, "the root takes string [batch] and returns three int32 [batch, seq]; longer texts are cut", _root),
     (2, "tokenize returns int32 ragged [batch, (words), (pieces)]", _tokenize),

@@ -1,4 +1,4 @@
-"""Folders that TensorFlow Serving serves: versions of a raw-text SavedModel, and what the server is started with."""
+"""Writes folders for TensorFlow Serving: versions of a raw-text SavedModel, and the configuration of the server."""
 
 import errno
 import hashlib
@@ -15,8 +15,8 @@ from keras_bert.files import writing
 
 from .text_model import export_text_model, lengths_up_to, make_head
 
-_BATCH_TOKENS = 2048  # as `keras-bert serve` has it
-_CHOICES = 4  # of a prompt, as SWAG has them
+_BATCH_TOKENS = 2048  # the default of `keras-bert serve`
+_CHOICES = 4  # per prompt, as in SWAG
 _MODELS = """\
 model_config_list {{
   config {{
@@ -44,13 +44,13 @@ num_batch_threads {{ value: 2 }}
 
 def export_version(model, tokenizer, serving_dir, name=None, *, max_length=128, dtype="float32", jit_compile=False,
                    **options):
-    """Writes a raw-text SavedModel as the next version in a folder; it stands there whole or not at all, and touches no
-    other one. With it come requests to warm it up with, in its `assets.extra`, and beside the versions `models.config`
-    and `batching_parameters.txt`, unless they have been changed by hand.
+    """Writes a raw-text SavedModel as the next version in a folder. The version is written atomically, and other
+    versions are not changed. Also writes warm-up requests, in the `assets.extra` of the version, and the files
+    `models.config` and `batching_parameters.txt`, next to the versions, unless they have been changed by hand.
 
     Args:
         serving_dir: the folder.
-        name: of the model in requests; that of the folder where None.
+        name: name of the model in requests. Defaults to the name of the folder.
         model, tokenizer, max_length, dtype, jit_compile, options: see `export_text_model`.
 
     Returns:
@@ -73,7 +73,7 @@ def export_version(model, tokenizer, serving_dir, name=None, *, max_length=128, 
             export_text_model(
                 model, tokenizer, new, max_length=max_length, dtype=dtype, jit_compile=jit_compile, **options)
             words, rows = [1, max_length], [1, size]
-            if jit_compile:  # one for each shape; all texts but the last are one word, and each ends with a [SEP]
+            if jit_compile:  # one for each shape; texts before the last have one word, and [SEP] follows each
                 words = [length - 2 * len(head.texts) for length in lengths_up_to(max_length)]
                 rows = [min(2**i, size) for i in range((size - 1).bit_length() + 1)]
             _write_requests(os.path.join(new, "assets.extra"), name, head.texts, words, rows)
@@ -84,7 +84,7 @@ def export_version(model, tokenizer, serving_dir, name=None, *, max_length=128, 
 
 
 def _rename_to_next(folder, serving_dir):
-    """Makes a folder the version after the last; of two that want one number, the second takes the next."""
+    """Renames a folder to the number after the last version, or to the next free one if it has just been taken."""
     number = max([0, *(int(name) for name in os.listdir(serving_dir) if name.isascii() and name.isdecimal())])
     while True:
         number += 1
@@ -97,7 +97,7 @@ def _rename_to_next(folder, serving_dir):
 
 
 def _write_settings(path, text, workspace):
-    """Writes a text whose first line holds the digest of the rest: where it does not, a person has changed the file."""
+    """Writes a text below a line with its digest. Keeps a file whose digest does not match: a person has changed it."""
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             first, _, rest = file.read().partition("\n")
@@ -114,8 +114,8 @@ def _digest(text):
 
 
 def _write_requests(folder, name, specs, words, rows):
-    """Writes `tf_serving_warmup_requests`, one for each number of rows and each number of words of the last text; other
-    texts are of one word."""
+    """Writes `tf_serving_warmup_requests`, one request for each combination of a number of rows and a number of words
+    in the last text; the other texts have one word."""
     os.makedirs(folder)
     with tf.io.TFRecordWriter(os.path.join(folder, "tf_serving_warmup_requests")) as file:
         for row_count, word_count in itertools.product(rows, words):
@@ -126,7 +126,7 @@ def _write_requests(folder, name, specs, words, rows):
 
 
 def _prediction_log(name, inputs):
-    """A `tensorflow.serving.PredictionLog` of a request, as bytes: the fields of tensorflow_serving/apis/*.proto."""
+    """Returns a request as a serialized `tensorflow.serving.PredictionLog`, see tensorflow_serving/apis/*.proto."""
     request = _field(1, _field(1, name.encode()) + _field(3, b"serving_default"))  # model_spec: name, signature_name
     for key, array in inputs.items():
         tensor = tf.make_tensor_proto(array).SerializeToString()
@@ -135,7 +135,7 @@ def _prediction_log(name, inputs):
 
 
 def _field(number, payload):
-    """A field of bytes, a text or a message in the wire format of protocol buffers."""
+    """Encodes a field of bytes, a string or a message in the wire format of protocol buffers."""
     return _varint(number << 3 | 2) + _varint(len(payload)) + payload
 
 

@@ -1,4 +1,4 @@
-"""The heads of raw-text SavedModels: strings to answers, one class for each head of `keras_bert.models`."""
+"""The heads of raw-text SavedModels, which answer strings; one class for each head of `keras_bert.models`."""
 
 import dataclasses
 import math
@@ -12,14 +12,14 @@ from keras_bert.text.graph_tokenizer import GraphTokenizer
 
 
 class Reader:
-    """A model that reads the pieces of texts.
+    """A model, with the tokenizer and the packing of its inputs.
 
     Args:
         run: the model, a function of int32 word ids, mask and segment ids [batch, seq].
-        tokenizer: its `BertTokenizer`.
-        max_length: longest input in tokens.
-        lengths: the lengths to pad inputs to, increasing ints that end with `max_length`; if None, inputs are padded
-            to the longest of their batch.
+        tokenizer: the `BertTokenizer` of the model.
+        max_length: maximum length of an input, in tokens.
+        lengths: the lengths to pad inputs to, increasing ints that end with `max_length`. If None, inputs are padded to
+            the longest of their batch.
     """
 
     def __init__(self, run, tokenizer, max_length, lengths=None):
@@ -30,12 +30,12 @@ class Reader:
         self._specials = tokenizer
 
     def pack(self, *segments, truncator="round_robin"):
-        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP]; padded to the longest of the batch or, from there, to the next of
-        `lengths`, and cut to `max_length`.
+        """Returns inputs of the form [CLS] a [SEP] or [CLS] a [SEP] b [SEP], cut to `max_length` and padded to the
+        longest of the batch or, if there are `lengths`, to the next of them.
 
         Args:
             segments: one or two ragged int32 [batch, (tokens)].
-            truncator: how longer ones are cut, see `graph_packing`.
+            truncator: how segments that are too long are cut, see `graph_packing`.
 
         Returns:
             list of int32 [batch, seq]: word ids, mask, segment ids.
@@ -49,14 +49,16 @@ class Reader:
 
 
 class Head:
-    """What a SavedModel takes and answers; its fields are the options of `export_text_model` for one kind of model.
+    """Base class of the heads: the inputs and the answers of a SavedModel. The fields of a subclass are the options of
+    `export_text_model` for one kind of model.
 
     Attributes:
-        labels: names of the classes, None where there are none.
-        shortest: the least `max_length`.
-        texts: `tf.TensorSpec` of each argument of `answer`.
-        ids: shape of the arguments of `encode`.
-        explains: whether a row of texts is a row of the encoder's input, or begins with one, as `explain` needs it.
+        labels: names of the classes, or None.
+        shortest: minimum `max_length`.
+        texts: list of the `tf.TensorSpec` of each argument of `answer`.
+        ids: shape of the arguments of the signature `encode`.
+        explains: True if a row of texts is a row of the encoder's input or begins with one, as the signature `explain`
+            requires.
         truncator: how texts that are too long together are cut, see `graph_packing`.
     """
 
@@ -67,21 +69,21 @@ class Head:
     truncator = "round_robin"
 
     def read(self, reader, *texts):
-        """The pieces of each text that the encoder's first input is cut from: (ids, starts, limits) as of
-        `GraphTokenizer.tokenize_with_offsets`, ragged [batch, (pieces)]."""
+        """Returns the tokens of each text from which the encoder's first input is cut: (ids, starts, limits) as
+        returned by `GraphTokenizer.tokenize_with_offsets`, but ragged [batch, (tokens)]."""
         return [[flatten(part) for part in reader.tokenizer.tokenize_with_offsets(text)] for text in texts]
 
     def encode(self, outputs, mask):
-        """What to answer to token ids: a dict of tensors.
+        """Returns the answers to token ids: a dict of tensors.
 
         Args:
-            outputs: what the model returned for them.
+            outputs: the outputs of the model for the token ids.
             mask: int32 [batch, seq], 1 for real tokens.
         """
         raise NotImplementedError
 
     def answer(self, reader, *texts):
-        """What to answer to texts: a dict of dense tensors.
+        """Returns the answers to texts: a dict of dense tensors.
 
         Args:
             reader: a `Reader`.
@@ -92,10 +94,10 @@ class Head:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _WholeTexts(Head):
-    """Reads each text, cut to `max_length`.
+    """Base class of the heads that read a text, or a pair of texts, as one input, cut to `max_length`.
 
     Args:
-        pairs: whether it takes pairs of texts.
+        pairs: If True, reads pairs of texts.
     """
 
     pairs: bool = False
@@ -112,7 +114,7 @@ class _WholeTexts(Head):
 
 
 class Embedder(_WholeTexts):
-    """Of a `BertLayer`."""
+    """The head of a `BertLayer`."""
 
     def encode(self, outputs, mask):
         pooled, sequence = (tf.cast(output, tf.float32) for output in outputs)
@@ -123,11 +125,11 @@ class Embedder(_WholeTexts):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Classifier(_WholeTexts):
-    """Of a `BertClassifier`.
+    """The head of a `BertClassifier`.
 
     Args:
         labels: names of the classes.
-        threshold: a lower score is out of scope; or None.
+        threshold: texts with a lower score are out of scope. None for no threshold.
     """
 
     labels: list
@@ -142,18 +144,18 @@ class Classifier(_WholeTexts):
 
 
 class Regressor(_WholeTexts):
-    """Of a `BertRegressor`."""
+    """The head of a `BertRegressor`."""
 
     def encode(self, outputs, mask):
         return {"value": outputs[:, 0]}
 
 
 class Chooser(Head):
-    """Of a `BertMultipleChoice`."""
+    """The head of a `BertMultipleChoice`."""
 
     texts = [tf.TensorSpec([None], tf.string, "prompt"), tf.TensorSpec([None, None], tf.string, "choices")]
     ids = (None, None, None)
-    explains = False  # a row is several inputs
+    explains = False  # a row is multiple inputs
 
     def encode(self, outputs, mask):
         return {"choice": tf.argmax(outputs, axis=1, output_type=tf.int32), "probabilities": tf.nn.softmax(outputs)}
@@ -168,35 +170,36 @@ class Chooser(Head):
 
 
 def next_of(sizes, size):
-    """The first of some sizes that is not less than an int32 scalar; an int32 scalar.
+    """Returns the first of `sizes` that is at least `size`, as an int32 scalar.
 
     Args:
         sizes: list of int, increasing.
-        size: at most the last.
+        size: int32 scalar, at most the last of `sizes`.
     """
     return tf.gather(sizes, tf.searchsorted(sizes, [size])[0])
 
 
 def strings(*names):
-    """The `tf.TensorSpec` of string [batch] arguments."""
+    """Returns a list of the `tf.TensorSpec` of string [batch] arguments with these names."""
     return [tf.TensorSpec([None], tf.string, name) for name in names]
 
 
 def check_equally_many(**texts):
-    """Adds an operation that fails if two arguments are not of one batch."""
+    """Adds an operation that fails if two arguments have different batch sizes."""
     tf.debugging.assert_equal(*(tf.shape(part)[0] for part in texts.values()), f"{' and '.join(texts)} must be as many")
 
 
 def characters(texts, row, byte):
-    """Places in bytes to places in characters (code points): the bytes before it that begin a character of UTF-8.
+    """Converts positions in bytes to positions in characters (code points): counts the bytes before a position that
+    begin a UTF-8 character.
 
     Args:
         texts: string [batch].
-        row: int [places], the text of each place.
-        byte: int64 [places].
+        row: int [positions], the index of the text of each position.
+        byte: int64 [positions].
 
     Returns:
-        int32 [places].
+        int32 [positions].
     """
     begins = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8) & 0xC0 != 0x80
     before = tf.concat([[0], tf.cumsum(tf.cast(begins, tf.int32))], 0)
@@ -209,11 +212,11 @@ _PADDING = {"start": -1, "end": -1, "label": "", "text": "", "score": 0.0}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tagger(Head):
-    """A word's label is predicted at its first piece (Devlin et al., 2018, section 5.3). A longer text is cut into
-    consecutive inputs.
+    """The head of a token classifier, which predicts the label of a word at its first WordPiece token (Devlin et al.,
+    2018, section 5.3). Texts longer than an input are split into consecutive inputs.
 
     Args:
-        labels: names of the classes: O, and B-X and I-X for each type of entity X (BIO).
+        labels: names of the classes in BIO notation: O, and B-X and I-X for each entity type X.
     """
 
     labels: list
@@ -230,7 +233,7 @@ class Tagger(Head):
 
     def answer(self, reader, texts):
         ids, starts, limits = reader.tokenizer.tokenize_with_offsets(texts)
-        words, text = ids.values, ids.value_rowids()  # ragged [words, (pieces)]; [words], the text of each
+        words, text = ids.values, ids.value_rowids()  # ragged [words, (tokens)]; [words], the text of each
         probabilities = tf.gather(_probabilities(reader, ids.merge_dims(1, 2)), words.row_starts())
         label, score = tf.argmax(probabilities, axis=1), tf.reduce_max(probabilities, axis=1)
         begin = tf.gather(starts.flat_values, words.row_starts())
@@ -248,16 +251,16 @@ class Tagger(Head):
         return _padded("word", words, text, ids.nrows()) | _padded("entity", entities, entity_text, ids.nrows())
 
     def _entities(self, label, text):
-        """The entities of labelled words; an I-X behind no X begins one.
+        """Returns the entities of labelled words; an I-X that does not follow an X begins an entity.
 
         Args:
-            label: int64 [words].
-            text: int64 [words], the text that each stands in.
+            label: int64 [words], the index of each word's label.
+            text: int64 [words], the index of the text that contains each word.
 
         Returns:
-            the type of each entity, string [entities]; its first and last word, int64 [entities].
+            the type of each entity, string [entities]; its first and last word, each int64 [entities].
         """
-        kind = tf.gather(tf.constant([label[2:] for label in self.labels]), label)  # "" of O
+        kind = tf.gather(tf.constant([label[2:] for label in self.labels]), label)  # "" for O
         is_i = tf.gather(tf.constant([label[0] == "I" for label in self.labels]), label)
         is_alike = (kind == tf.concat([[""], kind], 0)[:-1]) & (text == tf.concat([[-1], text], 0)[:-1])
         goes_on = is_i & is_alike
@@ -267,15 +270,16 @@ class Tagger(Head):
 
 
 def _probabilities(reader, pieces):
-    """The probabilities of the labels of all pieces of ragged int32 [batch, (pieces)]: float32 [pieces, labels]."""
+    """Returns the label probabilities of all tokens in ragged int32 [batch, (tokens)]: float32 [tokens, labels]."""
     starts = tf.ragged.range(pieces.row_starts(), pieces.row_limits(), reader.max_length - 2).flat_values
     inputs = reader.pack(tf.RaggedTensor.from_row_starts(pieces.values, starts))
     logits = reader.run(*inputs)
-    return tf.nn.softmax(tf.boolean_mask(logits[:, 1:-1], inputs[1][:, 2:] > 0))  # without [CLS] and the last, [SEP]
+    return tf.nn.softmax(tf.boolean_mask(logits[:, 1:-1], inputs[1][:, 2:] > 0))  # without [CLS] and the final [SEP]
 
 
 def _padded(part, columns, text, batch):
-    """Columns of words or entities, with the text that each stands in, as a row a text: dict of [batch, most]."""
+    """Pads the values of words or entities to one row per text, the index of which is `text`: dict of
+    [batch, longest]."""
     return {f"{part}_{name}": tf.RaggedTensor.from_value_rowids(values, text, batch).to_tensor(_PADDING[name])
             for name, values in columns.items()}
 
@@ -285,15 +289,16 @@ _N_BEST = 20  # as in google-research/bert `run_squad.py`
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanFinder(Head):
-    """The best span over the windows of a context (Devlin et al., 2018, sections 4.2 and 4.3; google-research/bert
-    `run_squad.py`).
+    """The head of a `BertSpanLabeler`, which finds the best span over the windows of a context (Devlin et al., 2018,
+    sections 4.2 and 4.3; google-research/bert `run_squad.py`).
 
     Args:
-        doc_stride: pieces from the start of one window to that of the next, at most a window's.
-        max_query_length: longest question in pieces; longer ones are cut.
-        max_answer_length: longest answer in pieces.
-        null_threshold: by how much the score of no answer must exceed the best span's; where None, there is no answer
-            only to a context without words.
+        doc_stride: number of tokens from the start of one window to the start of the next; limited to the length of a
+            window.
+        max_query_length: maximum length of a question in tokens; longer questions are cut.
+        max_answer_length: maximum length of an answer in tokens.
+        null_threshold: there is no answer if the score of no answer exceeds that of the best span by more than this. If
+            None, only a context without words has no answer.
     """
 
     doc_stride: int = 128
@@ -330,7 +335,7 @@ class SpanFinder(Head):
         logits = tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=2)
 
         segments = inputs[2]
-        of_windows = tf.boolean_mask(logits[:, :-1], segments[:, :-1] * segments[:, 1:] > 0)  # without the last, [SEP]
+        of_windows = tf.boolean_mask(logits[:, :-1], segments[:, :-1] * segments[:, 1:] > 0)  # without the final [SEP]
         scores, best = _best(context.with_values(self._scores(of_windows, windows, context)))
         null = tf.math.unsorted_segment_min(tf.reduce_sum(logits[:, 0], axis=1), row, context.nrows())
         if self.null_threshold is None:
@@ -348,15 +353,15 @@ class SpanFinder(Head):
                 "score": tf.where(is_null, probabilities[:, -1], probabilities[:, 0])}
 
     def _windows(self, context, size):
-        """The windows of all contexts.
+        """Returns the windows of all contexts.
 
         Args:
-            context: ragged [batch, (pieces)].
-            size: int64 [batch], the most pieces of a window.
+            context: ragged [batch, (tokens)].
+            size: int64 [batch], the maximum number of tokens in a window.
 
         Returns:
-            (the context that each window is of, int64 [windows]; its pieces, as places in `context.values`, ragged
-            int64 [windows, (pieces)]).
+            (the index of each window's context, int64 [windows]; the window's tokens, as positions in `context.values`,
+            ragged int64 [windows, (tokens)]).
         """
         begin, stride = context.row_starts(), tf.minimum(tf.constant(self.doc_stride, tf.int64), size)
         begins = tf.ragged.range(begin, begin + tf.maximum(context.row_lengths() - size, 0) + stride, stride)
@@ -365,15 +370,16 @@ class SpanFinder(Head):
         return row, tf.ragged.range(begins.values, ends)
 
     def _scores(self, logits, windows, context):
-        """The score of each span in the window where it is highest, -inf where no window holds it.
+        """Returns the highest score of each span over the windows that contain it, -inf if no window does.
 
         Args:
-            logits: float32 [pieces of all windows, 2], of starts and ends.
-            windows: ragged int64 [windows, (pieces)], which pieces these are.
-            context: ragged [batch, (pieces)].
+            logits: float32 [tokens of all windows, 2], of starts and ends.
+            windows: ragged int64 [windows, (tokens)], the positions of these tokens in `context.values`.
+            context: ragged [batch, (tokens)].
 
         Returns:
-            float32 [pieces of all contexts, max_answer_length], by the first piece and how many more there are.
+            float32 [tokens of all contexts, max_answer_length], by the first token of the span and the number of tokens
+            after it.
         """
         last = tf.range(tf.size(windows.values, tf.int64))[:, None] + tf.range(self.max_answer_length, dtype=tf.int64)
         limit = tf.gather(windows.row_limits(), windows.value_rowids())[:, None]
@@ -383,10 +389,12 @@ class SpanFinder(Head):
 
 
 def _best(scores):
-    """The n best of each row of ragged float32 [batch, (pieces), lengths], the earlier first where they are equal.
+    """Returns the n best scores of each row of ragged float32 [batch, (tokens), lengths]; of equal ones, the earlier
+    first.
 
     Returns:
-        (scores, float32 [batch, n], -inf where there are no more; int64 [batch], the place of the best one in its row).
+        (scores, float32 [batch, n], -inf if a row has fewer; int64 [batch], the position of the best one in its
+        flattened row).
     """
     dense = scores.to_tensor(-math.inf)
     batch, pieces, lengths = tf.unstack(tf.shape(dense))
@@ -397,6 +405,6 @@ def _best(scores):
 
 
 def _unless(is_null, bytes, pieces):
-    """The bytes at some pieces of ragged [batch, (pieces)], 0 where `is_null`: int64 [batch]."""
+    """Returns the byte positions of some tokens of ragged [batch, (tokens)], 0 where `is_null`: int64 [batch]."""
     values = tf.concat([bytes.values, [0]], 0)
     return tf.gather(values, tf.where(is_null, tf.size(values, tf.int64) - 1, pieces))

@@ -1,35 +1,36 @@
-"""The raw-text SavedModel: strings to answers, by TensorFlow's core operations alone.
+"""The raw-text SavedModel: answers strings, with only TensorFlow's core operations.
 
-    signature serving_default  strings by name, see below: string [batch]
+    signature serving_default  the strings, by the names below: string [batch]
     signature encode           input_word_ids, input_mask, input_type_ids: int32 [batch, seq]
-    signature explain          the strings, and layers: int32 [n], blocks from 0; all where it is empty
+    signature explain          the strings, and layers: int32 [n], numbers of blocks from 0; empty for all blocks
     root                       the strings, as positional arguments
 
-Each returns a dict of dense tensors, `encode` the same as the others where nothing else is said:
+Each returns a dict of dense tensors. The signature `encode` returns the same as `serving_default` and the root, unless
+stated otherwise. For each model, its strings and what it returns:
 
-`BertLayer`, of text, and text_pair for pairs: `pooled_output`; `mean_output`, the mean of `sequence_output` over the
-    real tokens; float32 [batch, hidden].
-`BertClassifier`, of text, and text_pair for pairs: `label`, string [batch]; `score`, its probability, float32 [batch];
-    `probabilities`, float32 [batch, labels], in the order of the asset `label_file` (JSON); `in_scope`, bool [batch],
-    if it has a threshold.
-`BertRegressor`, of text, and text_pair for pairs: `value`, float32 [batch].
-`BertTokenClassifier`, of text: `word_start`, `word_end`, int32 [batch, words], padded with -1; `word_label`, string,
-    padded with ""; `word_score`, its probability, float32, padded with 0; and in the same way, of entities,
-    `entity_start`, `entity_end`, `entity_label`, `entity_text`, `entity_score`, the mean of its words'. `encode`:
-    `probabilities`, float32 [batch, seq, labels].
-`BertSpanLabeler`, of question and context: `answer`, string [batch], "" for none; `start`, `end`, int32 [batch], -1 for
-    none; `score`, its probability among the 20 best, float32 [batch]. `encode`: `start_logits`, `end_logits`, float32
-    [batch, seq].
-`BertMultipleChoice`, of prompt and choices, string [batch, n]: `choice`, int32 [batch]; `probabilities`, float32
-    [batch, n]. `encode` takes int32 [batch, n, seq].
+`BertLayer`: text, and text_pair for pairs. Returns `pooled_output` and `mean_output`, the mean of `sequence_output`
+    over the real tokens; both float32 [batch, hidden].
+`BertClassifier`: text, and text_pair for pairs. Returns `label`, string [batch]; `score`, its probability, float32
+    [batch]; `probabilities`, float32 [batch, labels], in the order of the asset `label_file` (JSON); and, if there is a
+    threshold, `in_scope`, bool [batch].
+`BertRegressor`: text, and text_pair for pairs. Returns `value`, float32 [batch].
+`BertTokenClassifier`: text. Returns `word_start`, `word_end`, int32 [batch, words], padded with -1; `word_label`,
+    string, padded with ""; `word_score`, the probability of the label, float32, padded with 0. Returns in the same
+    form, for entities, `entity_start`, `entity_end`, `entity_label`, `entity_text` and `entity_score`, the mean score
+    of the entity's words. `encode` returns `probabilities`, float32 [batch, seq, labels].
+`BertSpanLabeler`: question and context. Returns `answer`, string [batch], "" for no answer; `start`, `end`, int32
+    [batch], -1 for no answer; `score`, the probability of the answer among the 20 best spans, float32 [batch]. `encode`
+    returns `start_logits`, `end_logits`, float32 [batch, seq].
+`BertMultipleChoice`: prompt, and choices, string [batch, n]. Returns `choice`, int32 [batch]; `probabilities`, float32
+    [batch, n]. The inputs of `encode` are int32 [batch, n, seq].
 
-`explain`: `tokens`, string [batch, seq], the pieces, "" for padding; `starts`, `ends`, int32 [batch, seq], where the
-    piece stands in its text, -1 for [CLS], [SEP] and padding; `segment`, int32 [batch, seq], 0 for the first text, 1
-    for the second; `attention`, float32 [batch, n, heads, seq, seq], the probabilities that each token (first seq)
-    attends to the others with. Of texts that are read in several inputs the first one. A `BertMultipleChoice` has no
-    `explain`, as a row of it is n inputs.
+`explain` returns `tokens`, string [batch, seq], the WordPiece tokens, "" for padding; `starts`, `ends`, int32
+[batch, seq], the position of the token in its text, -1 for [CLS], [SEP] and padding; `segment`, int32 [batch, seq], 0
+for the first text, 1 for the second; `attention`, float32 [batch, n, heads, seq, seq], the probabilities with which
+each token (first seq) attends to the others. If a text is split into multiple inputs, `explain` reads only the first
+one. A `BertMultipleChoice` has no `explain`, as each of its rows consists of n inputs.
 
-Starts and ends count characters (code points) of the text, the end exclusive.
+Starts and ends count characters (code points) of the text; ends are exclusive.
 
 Attributes: `vocab_file`, `bert_config`, `label_file` (assets), `do_lower_case`.
 """
@@ -84,20 +85,21 @@ _HEADS = {
 
 
 class TextModel(Callable):
-    """The root object.
+    """The root object of the SavedModel.
 
     Args:
-        model: a key of `_HEADS`; its variables are copied.
-        head: its `Head`.
-        tokenizer: its `BertTokenizer`.
-        max_length: longest input in tokens.
-        dtype: of the encoder, see `EncoderModule`.
+        model: an instance of a key of `_HEADS`; its variables are copied.
+        head: the `Head` of the model.
+        tokenizer: the `BertTokenizer` of the model.
+        max_length: maximum length of an input, in tokens.
+        dtype: dtype of the encoder, see `EncoderModule`.
         jit_compile: see `export_text_model`.
     """
 
     def __init__(self, model, head, tokenizer, max_length, dtype, jit_compile=False):
         super().__init__()
-        # A twin runs over copies of the weights and stays out of sight: a SavedModel would save its own once more.
+        # `twin` is a copy that runs with `self.weights`. It is not an attribute, as the SavedModel would then contain
+        # the weights of `twin`, too.
         twin = plain_copy(model, dtype, layout="padded" if jit_compile else "unpadded")
         bert = getattr(twin, "bert", twin)
         self.weights = [
@@ -131,12 +133,12 @@ class TextModel(Callable):
 
 
 def lengths_up_to(max_length):
-    """16, 32, 64 and so on below `max_length`, and `max_length`: what a compiled model pads its inputs to."""
+    """Returns the lengths to which a compiled model pads its inputs: 16, 32, 64, …, and finally `max_length`."""
     return [*itertools.takewhile(lambda length: length < max_length, (2**i for i in itertools.count(4))), max_length]
 
 
 def _compiled(run):
-    """The same function, compiled by XLA; once for each shape, so rows are added up to a power of two."""
+    """Returns `run` compiled by XLA. As each shape is compiled once, rows are padded to a power of two."""
     compiled = tf.function(run, jit_compile=True, autograph=False)
 
     def call(*inputs):
@@ -150,25 +152,25 @@ def _compiled(run):
 
 def export_text_model(
         model, tokenizer, path, *, max_length=128, dtype="float32", jit_compile=False, overwrite=False, **options):
-    """Writes a raw-text SavedModel; it stands at `path` whole or not at all.
+    """Writes a raw-text SavedModel. Output is written atomically.
 
     Args:
-        model: a `BertLayer`, for embeddings, or a head on one, see this module.
-        tokenizer: its `BertTokenizer`.
+        model: a `BertLayer`, for embeddings, or a model with a head, see this module.
+        tokenizer: the `BertTokenizer` of the model.
         path: folder to write.
-        max_length: longest input in tokens. Longer texts are cut, of a pair the longer one first; those of a
-            `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are read in several inputs.
-        dtype: of the encoder: float32, or bfloat16, half the size.
-        jit_compile: for GPUs: compile the model with XLA, and pad its inputs to a few lengths, 16, 32, 64 and so on up
-            to `max_length`, and to powers of two of rows, as each shape takes a compilation. The texts are read outside
-            of what is compiled. Without it, padding is left out of the work, which is faster on CPUs.
-        overwrite: whether to replace what stands at `path`.
-        options: of a `BertClassifier` `labels`, `threshold` and `pairs`; of a `BertLayer` and a `BertRegressor`
-            `pairs`; of a `BertTokenClassifier` `labels`; of a `BertSpanLabeler` `doc_stride`, `max_query_length`,
-            `max_answer_length` and `null_threshold`: see `Classifier`, `Tagger` and `SpanFinder`.
+        max_length: maximum length of an input, in tokens. Longer texts are cut, in pairs the longer text first; but the
+            texts of a `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are split into multiple inputs.
+        dtype: dtype of the encoder: float32, or bfloat16, which takes half the size.
+        jit_compile: If True (for GPUs), XLA compiles the model, but not the tokenization. Inputs are padded to a few
+            lengths (16, 32, 64, … up to `max_length`), and the number of rows to a power of two, as each shape is
+            compiled separately. If False, padding is skipped, which is faster on CPUs.
+        overwrite: If True, replaces an existing `path`.
+        options: `labels`, `threshold` and `pairs` for a `BertClassifier`; `pairs` for a `BertLayer` and a
+            `BertRegressor`; `labels` for a `BertTokenClassifier`; `doc_stride`, `max_query_length`, `max_answer_length`
+            and `null_threshold` for a `BertSpanLabeler`: see `Classifier`, `Tagger` and `SpanFinder`.
 
     Raises:
-        InputError: `path` is taken or cannot be written, an argument is out of its range, or Keras does not run on
+        InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on
             TensorFlow.
     """
     needs_tensorflow()
@@ -182,7 +184,7 @@ def export_text_model(
         raise InputError(f"labels must be the names of {model.num_classes} classes; got {len(head.labels)}")
     check_free(path, overwrite)
     module = TextModel(exportable(model), head, tokenizer, max_length, dtype, jit_compile)
-    # Functions, not yet concrete ones: those would be traced, and stand in the graph, once more.
+    # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
     signatures = {"serving_default": module.__call__, "encode": module.encode}
     if head.explains:
         signatures["explain"] = module.explain
@@ -193,7 +195,7 @@ def export_text_model(
 
 
 def make_head(model, options):
-    """The `Head` of a model, with those options of `export_text_model` that are its own."""
+    """Returns the `Head` of a model, with the `options` that `export_text_model` accepts for this kind of model."""
     make = next((head for kind, head in _HEADS.items() if isinstance(model, kind)), None)
     if make is None:
         raise InputError(f"a raw-text model must be one of {', '.join(kind.__name__ for kind in _HEADS)}; "
@@ -215,17 +217,17 @@ _NO_PIECE = types.SimpleNamespace(cls_id=0, sep_id=0, pad_id=0)
 
 
 class Explainer:
-    """The signature `explain`.
+    """The function of the signature `explain`.
 
     Args:
-        head: a `Head` that `explains`.
-        reader: its `Reader`.
-        attend: a function of int32 word ids, mask and segment ids [batch, seq]; returns the attention probabilities, a
-            list of one [batch, heads, seq, seq] a block.
-        vocabulary: list of the pieces.
+        head: a `Head` whose `explains` is True.
+        reader: the `Reader` of the model.
+        attend: a function of int32 word ids, mask and segment ids [batch, seq] that returns the attention
+            probabilities, a list of one [batch, heads, seq, seq] per block.
+        vocabulary: list of the vocabulary's tokens.
 
     Attributes:
-        arguments: `tf.TensorSpec` of each argument of a call.
+        arguments: list of the `tf.TensorSpec` of each argument of a call.
     """
 
     def __init__(self, head, reader, attend, vocabulary):
@@ -241,21 +243,22 @@ class Explainer:
         inputs = self._reader.pack(*(ids for ids, _, _ in pieces), truncator=self._head.truncator)
         ids, mask, segments = inputs
         starts, ends = self._places(texts, pieces, tf.shape(ids)[1])
-        # To load a model, TensorFlow reads every function through again and again, but for the branches in it.
+        # In a branch, because TensorFlow repeatedly goes through each function while it loads a model, but not through
+        # the branches.
         attention = tf.cond(tf.size(ids) > 0, lambda: self._attention(inputs, layers), lambda: tf.zeros(5 * [0]))
         return {"tokens": tf.where(mask > 0, tf.gather(self._vocabulary, ids), ""), "starts": starts, "ends": ends,
                 "segment": segments, "attention": attention}
 
     def _attention(self, inputs, layers):
-        """Of some blocks: float32 [batch, n, heads, seq, seq]."""
+        """Computes the attention probabilities of the blocks `layers`: float32 [batch, n, heads, seq, seq]."""
         attention = tf.stack(self._attend(*inputs), axis=1)
         layers = tf.cond(tf.size(layers) > 0, lambda: layers, lambda: tf.range(tf.shape(attention)[1]))
         return tf.cast(tf.gather(attention, layers, axis=1), tf.float32)
 
     def _places(self, texts, pieces, length):
-        """The first character of each packed piece and the one behind its last, -1 where there is none: int32
+        """Returns the first character of each packed token and the one after its last, -1 if it has none: two int32
         [batch, seq]."""
-        count, numbers, starts, ends = 1, [], [[-1]], [[-1]]  # 0 is the number of no piece
+        count, numbers, starts, ends = 1, [], [[-1]], [[-1]]  # tokens are numbered from 1; 0 is for no token
         for text, (ids, start, limit) in zip(texts, pieces):
             numbers.append(ids.with_values(tf.range(tf.size(ids.values)) + count))
             count += tf.size(ids.values)

@@ -1,4 +1,4 @@
-"""Checks a SavedModel, whoever wrote it, against the contract of a Hub-style encoder or preprocessor
+"""Checks a SavedModel of any exporter against the contract of a Hub-style encoder or preprocessor
 (docs/hub_contract.md)."""
 
 import importlib.util
@@ -13,8 +13,8 @@ from .checking import one_line, run_check
 
 
 def verify(path):
-    """Runs every check of the contract on a SavedModel: that of a preprocessor where it has `tokenize`, of an encoder
-    where it has not.
+    """Runs every check of the contract on a SavedModel: the contract of a preprocessor if it has `tokenize`, else that
+    of an encoder.
 
     Args:
         path: folder of the SavedModel.
@@ -23,7 +23,7 @@ def verify(path):
         a list of `Result`s, in the contract's order.
 
     Raises:
-        InputError: there is no SavedModel at `path`, it is a raw-text model, or needs a library that is not installed.
+        InputError: there is no SavedModel at `path`, it is a raw-text model, or it needs a library that is missing.
     """
     path = os.fspath(path)
     if not tf.saved_model.contains_saved_model(path):
@@ -48,5 +48,5 @@ def _load(path):
         if importlib.util.find_spec("tensorflow_text") is None:
             raise InputError(f"{path}: {one_line(error)}; it may need tensorflow-text: "
                              "pip install keras-bert-hub[text]") from None
-        importlib.import_module("tensorflow_text")  # registers its operations
+        importlib.import_module("tensorflow_text")  # its import registers its operations
         return tf.saved_model.load(path)

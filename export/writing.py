@@ -1,4 +1,4 @@
-"""What all writers of SavedModels share."""
+"""The functions that all writers of SavedModels share."""
 
 import os
 import tempfile
@@ -15,14 +15,14 @@ DTYPES = ("float32", "bfloat16")
 
 
 class Callable(tf.Module):
-    """A part of a SavedModel that is called: by the `tf.function` that an instance has as its `__call__`."""
+    """A callable part of a SavedModel. A call runs the `tf.function` that is the instance's attribute `__call__`."""
 
     def __call__(self, *arguments, **named):
         return self.__dict__["__call__"](*arguments, **named)
 
 
 def needs_tensorflow():
-    """Refuses to write the variables of a layer that runs on another backend."""
+    """Raises an `InputError` if Keras runs on another backend, whose variables cannot be written."""
     if keras.backend.backend() != "tensorflow":
         raise InputError("export writes a TensorFlow SavedModel: run it with KERAS_BACKEND=tensorflow; "
                          f"got {keras.backend.backend()}")
@@ -34,15 +34,15 @@ def check_dtype(dtype):
 
 
 def check_vocabulary(tokenizer, config):
-    """Refuses a tokenizer with pieces that an encoder has no embedding of."""
+    """Raises an `InputError` if the vocabulary has tokens for which the encoder has no embedding."""
     if len(tokenizer.vocabulary) > config.vocab_size:
         raise InputError(f"the vocabulary must have at most vocab_size ({config.vocab_size}) pieces; "
                          f"it has {len(tokenizer.vocabulary)}; take the tokenizer of these weights")
 
 
 def checked(inputs, config):
-    """Word ids, mask and segment ids, behind operations that fail where an encoder has no embedding for them. What XLA
-    compiles would take the nearest one."""
+    """Returns word ids, mask and segment ids after operations that fail if the encoder has no embedding for an id or a
+    position. A function compiled by XLA would use the nearest embedding instead."""
     word_ids, _, segment_ids = inputs
     rules = [
         (word_ids, config.vocab_size, "input_word_ids must be at least 0 and below vocab_size"),
@@ -55,12 +55,12 @@ def checked(inputs, config):
 
 
 def variable_name(variable, part="bert"):
-    """A variable's path below its layer, which is called `part`: `bert/block_0/attention/query/kernel`."""
+    """Returns a variable's path, with `part` as the name of its layer: `bert/block_0/attention/query/kernel`."""
     return f"{part}/{variable.path.split('/', 1)[1]}"
 
 
 def plain_copy(model, dtype, layout="padded"):
-    """A new model like this one, without LoRA and with an encoder of that dtype. Its weights are initial values."""
+    """Returns a new model like `model`, without LoRA and with an encoder of this dtype. Its weights are not copied."""
     is_encoder = isinstance(model, BertLayer)
     bert = BertLayer((model if is_encoder else model.bert).config, dtype=dtype, layout=layout)
     if is_encoder:
@@ -69,8 +69,7 @@ def plain_copy(model, dtype, layout="padded"):
 
 
 def exportable(model):
-    """The model itself, or if its encoder has LoRA a copy whose kernels are the sums of the model's and their low-rank
-    additions.
+    """Returns the model; or, if its encoder has LoRA, a copy with the low-rank additions merged into the kernels.
 
     Raises:
         InputError: the model is quantized.
@@ -81,16 +80,16 @@ def exportable(model):
 
 
 def save(module, path, signatures, tokenizer, assets, overwrite):
-    """Writes a SavedModel with the vocabulary and the casing of its tokenizer; it stands at `path` whole or not at all.
+    """Writes a SavedModel atomically, with the vocabulary and the casing of its tokenizer.
 
     Args:
-        module: the root, a `tf.Module`. It gets the attributes `vocab_file` (an asset), `do_lower_case` (a
-            non-trainable variable), and those that `assets` names.
+        module: the root, a `tf.Module`. The attributes `vocab_file` (an asset), `do_lower_case` (a non-trainable
+            variable) and those named in `assets` are added to it.
         path: folder to write.
         signatures: dict of concrete functions.
         tokenizer: a `BertTokenizer`.
-        assets: dict of attribute to the name of a file and a function that writes it to a path.
-        overwrite: whether to replace what stands at `path`.
+        assets: dict from an attribute to a tuple of a file name and a function that writes the file to a path.
+        overwrite: If True, replaces an existing `path`.
     """
     module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
     vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
@@ -100,5 +99,5 @@ def save(module, path, signatures, tokenizer, assets, overwrite):
             setattr(module, attribute, tf.saved_model.Asset(os.path.join(sources, name)))
         try:
             tf.saved_model.save(module, folder, signatures)
-        except tf.errors.OpError as error:  # a full disk, say
+        except tf.errors.OpError as error:  # e.g. a full disk
             raise InputError(f"{path}: cannot be written: {error.message.rpartition('; ')[2]}") from None

@@ -1,7 +1,7 @@
 """BERT for TensorFlow and Keras: from raw text to a served SavedModel.
 
-Names are imported when first used, so that `import keras_bert` and the command line start at once. The import sets
-TF_ENABLE_ONEDNN_OPTS=1 on x86-64 processors, unless the variable is set or TensorFlow has been imported before.
+Names are imported when they are first used, so that `import keras_bert` and the command line start at once. The import
+sets TF_ENABLE_ONEDNN_OPTS=1 on x86-64 processors, unless the variable is set or TensorFlow is already imported.
 """
 
 import importlib.metadata
@@ -12,7 +12,7 @@ from keras_bert.lazy import importer
 
 __version__ = "0.2.0.dev0"
 
-# A wheel holds `keras_bert.export` inside the package; in a checkout it is the top-level folder export/.
+# In a wheel, `keras_bert.export` is inside the package; in a checkout, it is the top-level folder export/.
 if not pathlib.Path(__file__).with_name("export").exists():
     __path__.append(str(pathlib.Path(__file__).parents[1]))
 
@@ -50,7 +50,8 @@ def __dir__():
 
 
 def _refuse_other_keras_bert():
-    """The index has another project `keras-bert` with this import name: installed together, their files mix."""
+    """Raises ImportError if PyPI's other project `keras-bert` is installed: it has the same import name, and the files
+    would mix."""
     try:
         version = importlib.metadata.version("keras-bert")
     except importlib.metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""Options, declared once: by the annotations, the defaults and the docstring of a function.
+"""Options that are declared once: by the annotations, defaults and docstring of a function.
 
-`check` applies the annotations to the values that a function got. `read` and `read_source` give the command line their
-names, types, defaults and help.
+`check` checks the values of a function's arguments against the annotations. `read` and `read_source` give the command
+line the arguments' names, types, defaults and help.
 """
 
 import ast
@@ -22,7 +22,12 @@ from keras_bert.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What a value must be: `text` goes on "epochs must be"."""
+    """A condition on a value.
+
+    Args:
+        text: the condition in words, to follow a name and "must be".
+        holds: function that returns True if a value meets the condition.
+    """
 
     text: str
     holds: Callable
@@ -44,14 +49,14 @@ _NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: 
 
 
 def check(function, values):
-    """Checks values by the annotations of a function's arguments.
+    """Checks values against the annotations of a function's arguments.
 
     Args:
         function: the function.
-        values: dict of the names of its arguments to values; others are ignored.
+        values: dict of argument names to values; names that are not arguments are ignored.
 
     Raises:
-        InputError: the first value that does not fit, and what it must be.
+        InputError: a value does not fit; the message names the first one and what it must be.
     """
     for name, parameter in inspect.signature(function).parameters.items():
         if name in values and parameter.annotation is not parameter.empty:
@@ -61,13 +66,13 @@ def check(function, values):
 
 
 def check_rules(*rules):
-    """Checks what annotations cannot say.
+    """Checks conditions that annotations cannot express.
 
     Args:
-        rules: tuples of a name, the value given, what it must be, and whether it is.
+        rules: tuples of the name, the given value, what it must be, and True if it is.
 
     Raises:
-        InputError: the first value that breaks its rule.
+        InputError: a value breaks its rule; the message names the first one.
     """
     for name, value, rule, holds in rules:
         if not holds:
@@ -75,7 +80,7 @@ def check_rules(*rules):
 
 
 def as_list(value):
-    """A list of one value, or of those in a list or tuple."""
+    """Returns a list of one value, or of the items of a list or tuple."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
@@ -85,14 +90,14 @@ class Argument:
 
     Args:
         name: its name.
-        default: `inspect.Parameter.empty` if it is required.
-        help: its lines of the docstring as one.
+        default: its default; `inspect.Parameter.empty` if it is required.
+        help: its text in the docstring, as one line.
         kind: bool, int, float or str.
-        choices: the values that are allowed; None for any.
-        is_list: whether there may be several values.
-        is_repeated: whether its flag is given once for each value.
-        is_single: whether one value is given as it is, without a list.
-        is_positional: whether it is `*name`.
+        choices: the allowed values; None if any value is allowed.
+        is_list: True if there may be multiple values.
+        is_repeated: True if its flag is given once for each value.
+        is_single: True if a single value is passed as it is, not as a list.
+        is_positional: True if it is `*name`.
     """
 
     name: str
@@ -107,7 +112,7 @@ class Argument:
 
 
 def read(function):
-    """The `Argument`s of a function but for `**name`."""
+    """Returns the `Argument`s of a function, except `**name`."""
     helps = _helps(inspect.getdoc(function) or "")
     return [_argument(parameter.name, parameter.annotation, parameter.default, helps,
                       parameter.kind is parameter.VAR_POSITIONAL)
@@ -116,8 +121,8 @@ def read(function):
 
 
 def read_source(path, name):
-    """The `Argument`s of a function in a file that is not imported, as TensorFlow's import takes seconds. Defaults must
-    be literals. A class of another module stands for any object in an annotation."""
+    """Returns the `Argument`s of a function in a file, without importing the file, because TensorFlow's import takes
+    seconds. Defaults must be literals. In an annotation, a class of another module means any object."""
     with open(path, encoding="utf-8") as file:
         tree = ast.parse(file.read())
     (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
@@ -137,7 +142,7 @@ def _alternatives(annotation):
 
 
 def _problem(value, annotation):
-    """What a value must be to fit an annotation; None if it does."""
+    """Returns what a value must be to fit an annotation; None if it fits."""
     kinds = _alternatives(annotation)
     if value is None and types.NoneType in kinds:
         return None
@@ -161,12 +166,12 @@ def _problem_of_one(value, kind):
         if not isinstance(value, (list, tuple)):
             return "a list"
         return next(filter(None, (_problem(part, typing.get_args(kind)[0]) for part in value)), None)
-    is_no_number = kind in (int, float) and isinstance(value, bool)  # True is an int to Python
+    is_no_number = kind in (int, float) and isinstance(value, bool)  # in Python, True is an int
     return _NAMES.get(kind, kind.__name__) if is_no_number or not isinstance(value, _CLASSES.get(kind, kind)) else None
 
 
 def _split(kinds):
-    """Alternatives of an annotation: those that are lists, and the others but None."""
+    """Returns the alternatives of an annotation that are lists, and the others except None."""
     lists = [kind for kind in kinds if typing.get_origin(kind) is list or kind == Repeated]
     return lists, [kind for kind in kinds if kind not in lists and kind is not types.NoneType]
 
@@ -182,7 +187,7 @@ def _argument(name, annotation, default, helps, is_positional):
 
 
 def _helps(docstring):
-    """The help of each argument in the section "Args:" of a docstring."""
+    """Returns the help of each argument from the section "Args:" of a docstring."""
     section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", docstring, re.M)
     entries = re.findall(r"^    (\w+): (.*\n?(?:^ {8}.*\n?)*)", section[1] if section else "", re.M)
     return {name: " ".join(text.replace("`", "").split()) for name, text in entries}

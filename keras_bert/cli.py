@@ -1,4 +1,4 @@
-"""`keras-bert COMMAND --flag=value`: parses the flags of a command and runs it."""
+"""The command line, `keras-bert COMMAND --flag=value`: parses the flags of a command and runs it."""
 
 import importlib
 import inspect
@@ -13,8 +13,8 @@ from keras_bert import __version__, startup
 from keras_bert.arguments import as_list, check, read, read_source
 from keras_bert.errors import InputError, InputWarning, Stopped
 
-# Each command is the function `run` of a module. Its arguments are the flags, those of `*name` the texts or paths after
-# them; `**name` stands for the arguments of the function that `API` names.
+# Each command is the function `run` of a module. Its arguments are the flags. `*name` gets the texts or paths after the
+# flags; `**name` stands for the arguments of the function that the module's `API` names.
 COMMANDS = {
     "finetune": "finetune", "evaluate": "evaluate", "predict": "predict", "export": "export",
     "export preprocessor": "export_preprocessor", "export text-model": "export_text_model", "features": "features",
@@ -25,8 +25,7 @@ COMMANDS = {
 
 
 def main(arguments=None):
-    """The console script. Exits with 0, with 1 for bad input, 2 for bad usage, 130 for Ctrl-C,
-    143 for SIGTERM."""
+    """Runs the console script. Exits with 0, 1 for bad input, 2 for bad usage, 130 for Ctrl-C or 143 for SIGTERM."""
     warnings.showwarning = _show_warning
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
@@ -55,7 +54,7 @@ def run(arguments):
 
 
 def arguments_of(name):
-    """The `Argument`s of a command."""
+    """Returns the `Argument`s of a command."""
     command = _module(name)
     given = read(command.run)
     if api := getattr(command, "API", None):
@@ -65,7 +64,7 @@ def arguments_of(name):
 
 
 def help_of(name):
-    """The help of a command: usage, summary, an example and its flags."""
+    """Returns the help of a command: usage, summary, an example and its flags."""
     command, given = _module(name), arguments_of(name)
     words = [f"{argument.name.upper()} ..." for argument in given if argument.is_positional]
     required = [argument for argument in given
@@ -80,7 +79,7 @@ def help_of(name):
 
 
 def make_flags(given):
-    """absl's flags for some `Argument`s."""
+    """Returns absl's flags for a list of `Argument`s."""
     values = flags.FlagValues()
     for argument in given:
         if not argument.is_positional:
@@ -93,7 +92,7 @@ def _module(name):
 
 
 def _parse(name, rest):
-    """The texts after the flags, and a dict of the flags' values."""
+    """Returns the texts after the flags, and a dict of the flags' values."""
     given = arguments_of(name)
     values = make_flags(given)
     positional = values([name, *rest])[1:]
@@ -154,7 +153,7 @@ def _run(command, positional, options):
         command(*positional, **options)
         sys.stdout.flush()
         return 0
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Stopped as stopped:
@@ -168,7 +167,7 @@ def _run(command, positional, options):
 
 
 def _show_warning(message, category, *_):
-    """Ours as one line; other libraries' are not the user's business."""
+    """Prints this package's warnings as one line. Hides those of other libraries, which the user can ignore."""
     if category is InputWarning:
         print(f"keras-bert: warning: {message}", file=sys.stderr)
 

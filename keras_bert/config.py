@@ -1,4 +1,4 @@
-"""`BertConfig`: the hyperparameters of an encoder, as `bert_config.json` names them."""
+"""`BertConfig`: the hyperparameters of an encoder, with the names of `bert_config.json`."""
 
 import dataclasses
 import os
@@ -6,13 +6,13 @@ import os
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 
-# Activation names and the function each one means. Google's and Hugging Face's `gelu` is the erf form.
+# Activation names. `gelu` is the erf form, as in Google's and Hugging Face's configs.
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_tanh", "relu", "silu")
 
-# What a token sees.
+# Which tokens each token attends to: all; itself and those before it; itself and those after it.
 DIRECTIONALITIES = ("bidi", "ltr", "rtl")
 
-# Other spellings found in config files, by the name used here.
+# Other spellings in config files, mapped to the names used here.
 _ACTIVATION_ALIASES = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_approximate": "gelu_tanh", "swish": "silu"}
 
 _UNCASED_ENGLISH, _CASED_ENGLISH, _CHINESE, _MULTILINGUAL = 30522, 28996, 21128, 119547
@@ -28,8 +28,8 @@ def _size(layers, hidden, heads=None, vocab=_UNCASED_ENGLISH):
     }
 
 
-# Google's 24 miniatures (Turc et al., 2019, https://arxiv.org/abs/1908.08962) by "L<layers>-H<hidden>", their
-# five names, BERT-large and the released multilingual and Chinese models (Devlin et al., 2018).
+# Google's 24 miniatures (Turc et al., 2019, https://arxiv.org/abs/1908.08962) as "L<layers>-H<hidden>", five of them by
+# name, too; BERT-large; the cased, multilingual and Chinese models (Devlin et al., 2018).
 SIZES = {
     f"L{layers}-H{hidden}": _size(layers, hidden) for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)
 }
@@ -46,7 +46,7 @@ SIZES |= {
     "chinese": _size(12, 768, vocab=_CHINESE),
 }
 
-# Architectures that differ from BERT although their files look alike.
+# The only supported values of these fields. Others mean a different architecture, though the files look similar.
 _REFUSED_VALUES = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
@@ -59,25 +59,25 @@ class BertConfig:
     """Hyperparameters of a BERT encoder; the defaults are BERT-base, uncased English.
 
     Args:
-        vocab_size: number of word pieces.
+        vocab_size: number of WordPiece tokens in the vocabulary.
         hidden_size: width H of the encoder.
         num_hidden_layers: number of encoder blocks.
-        num_attention_heads: attention heads a block; divides `hidden_size`.
+        num_attention_heads: attention heads per block; must divide `hidden_size`.
         intermediate_size: width of the feed-forward layer.
         hidden_act: one of `gelu` (erf), `gelu_new` and `gelu_tanh` (tanh), `relu`, `silu`.
-        hidden_dropout_prob: dropout of embeddings and of both sub-layers' outputs, in [0, 1).
-        attention_probs_dropout_prob: dropout of the attention probabilities, in [0, 1).
-        max_position_embeddings: the longest sequence.
+        hidden_dropout_prob: dropout rate of the embeddings and of both sub-layers' outputs, in [0, 1).
+        attention_probs_dropout_prob: dropout rate of the attention probabilities, in [0, 1).
+        max_position_embeddings: maximum sequence length.
         type_vocab_size: number of segment types.
-        initializer_range: standard deviation of the normal distribution that kernels and tables start from; that of the
-            encoder is truncated at two deviations, that of the heads is not.
-        layer_norm_eps: epsilon of every layer normalisation.
+        initializer_range: standard deviation of the normal distribution that initializes kernels and embedding tables;
+            it is truncated at two standard deviations for the encoder, but not for the heads.
+        layer_norm_eps: epsilon of every layer normalization.
         pad_token_id: id of [PAD].
-        directionality: `bidi`; `ltr` and `rtl` hide from each token what comes after it or before it, for the paper's
-            ablations.
+        directionality: `bidi`; or, for the paper's ablations, `ltr`, which hides the tokens after each token, or `rtl`,
+            which hides those before it.
 
     Raises:
-        InputError: a value is impossible; the message names the field, the rule and the value.
+        InputError: a value is invalid; the message names the field, the rule and the value.
     """
 
     vocab_size: int = _UNCASED_ENGLISH
@@ -121,14 +121,14 @@ class BertConfig:
 
     @classmethod
     def from_size(cls, name, **changes):
-        """The configuration of a named size (`SIZES`), e.g. `"base"` or `"L4-H256"`, with fields changed by keyword."""
+        """Returns the config of a named size (`SIZES`), e.g. `"base"` or `"L4-H256"`; `changes` override its fields."""
         _check(name in SIZES, f"a size must be one of {', '.join(SIZES)}", name)
         return cls(**SIZES[name] | changes)
 
     @classmethod
     def from_dict(cls, values):
-        """Reads the dict of a `bert_config.json` or of a Hugging Face `config.json`; keys that say nothing about the
-        encoder are ignored.
+        """Reads the dict of a `bert_config.json` or of a Hugging Face `config.json`; ignores keys that do not describe
+        the encoder.
 
         Raises:
             InputError: a required key is missing, or values contradict one another or BERT's architecture.
@@ -151,7 +151,7 @@ class BertConfig:
 
     @classmethod
     def from_json(cls, path):
-        """Reads Google's `bert_config.json` or Hugging Face's `config.json`; errors name the file."""
+        """Reads Google's `bert_config.json` or Hugging Face's `config.json`; error messages name the file."""
         values = read_json(path)
         try:
             _check(isinstance(values, dict), "a config file must hold one JSON object", type(values).__name__)
@@ -160,7 +160,7 @@ class BertConfig:
             raise InputError(f"{os.fspath(path)}: {error}") from None
 
     def to_dict(self):
-        """Field names and values, as Google and Hugging Face write them (`model_type` included)."""
+        """Returns the field names and values, as Google and Hugging Face write them, `model_type` included."""
         return {"model_type": "bert"} | dataclasses.asdict(self)
 
     def to_json(self, path):

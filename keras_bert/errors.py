@@ -1,17 +1,18 @@
-"""What means "the input is wrong, not the program", and "told to stop"."""
+"""Exceptions for invalid input and for work that a signal has stopped."""
 
 
 class InputError(ValueError):
-    """Bad input. The message is one line that names the place (file, row, key), the rule and the value; the command
-    line prints it without a traceback."""
+    """An error for invalid input. The message is one line that names the location (file, row, key), the rule and the
+    value; the command line prints it without a traceback."""
 
 
 class InputWarning(UserWarning):
-    """The input can be worked with, but is hardly what was meant. One line, as of `InputError`."""
+    """A warning about input that can be used but is probably not what was meant. The message is one line, as for
+    `InputError`."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ended the work in good order. The message says how to go on.
+    """An orderly stop after a signal. The message says how to continue.
 
     Args:
         signal: number of the signal.

@@ -1,12 +1,13 @@
-"""Files and folders that are written whole or not at all.
+"""Atomic writing of files and folders: output is written completely or not at all.
 
-Unfinished output is written in a workspace, a folder `.keras_bert.NAME.XXXXXXXX` in the same folder as the output NAME,
-and moved to its name once it is complete and on the disk. To replace a folder takes two renames: the old output moves
-into the workspace, the new one to its name. A failure between them moves the old output back. A process killed between
-them leaves both in its workspace, and the next call of this module for the same path moves the old one back.
+Unfinished output is written to a workspace, a folder `.keras_bert.NAME.XXXXXXXX` in the same folder as the output NAME,
+and moved to its name once it is complete and on disk. Replacing a folder takes two renames: the old output moves into
+the workspace, then the new output moves to its name. If something fails between the two, the old output is moved back.
+If the process is killed between them, both outputs are in its workspace, and the next call of this module for the same
+path moves the old one back.
 
-Each process locks its workspace, so that others can tell those of killed processes, which they remove. Where the file
-system has no locks, workspaces of killed processes stay until somebody removes them.
+Each process locks its workspace, so that other processes can recognise and remove the workspaces of killed processes.
+On file systems without locks, workspaces of killed processes stay until somebody removes them.
 """
 
 import contextlib
@@ -21,11 +22,11 @@ from keras_bert.errors import InputError
 
 
 def check_free(path, overwrite=False):
-    """Checks that `path` can be written, after moving back what a killed process had moved away.
+    """Checks that `path` can be written. First moves back what a killed process had moved away.
 
     Args:
         path: file or folder to write.
-        overwrite: whether `path` may exist; an empty folder always may.
+        overwrite: If True, `path` may exist. An empty folder may always exist.
 
     Raises:
         InputError: `path` exists, or its folder cannot be written to.
@@ -50,15 +51,15 @@ def _check_not_taken(path, overwrite):
 
 @contextlib.contextmanager
 def written_beside(path, overwrite=False):
-    """Context manager that gives a new folder to write into. At the end of the block the folder is moved to `path`; if
-    the block fails, it is removed and `path` is as before.
+    """Context manager that yields a new folder to write to. When the block ends, the folder is moved to `path`. If the
+    block fails, the folder is removed and `path` is unchanged.
 
     Args:
         path: folder to write.
-        overwrite: whether to replace what is at `path`.
+        overwrite: If True, replaces what is at `path`.
 
     Raises:
-        InputError: `path` exists or cannot be written, a full disk included.
+        InputError: `path` exists or cannot be written, for example because the disk is full.
     """
     check_free(path, overwrite)
     path = os.path.abspath(path)
@@ -70,7 +71,7 @@ def written_beside(path, overwrite=False):
             yield new
             _sync_tree(new)
             with _locked(os.path.dirname(path)):
-                _check_not_taken(path, overwrite)  # another process may have written it meanwhile
+                _check_not_taken(path, overwrite)  # another process may have written it in the meantime
                 try:
                     if os.path.lexists(path):
                         os.rename(path, os.path.join(workspace, _OLD))
@@ -83,7 +84,8 @@ def written_beside(path, overwrite=False):
 
 @contextlib.contextmanager
 def reading(path):
-    """Turns a failure of the system, a missing file say, into an InputError that names `path`."""
+    """Context manager that turns an error of the system, for example a missing file, into an InputError that names
+    `path`."""
     try:
         yield
     except OSError as error:
@@ -92,7 +94,8 @@ def reading(path):
 
 @contextlib.contextmanager
 def writing(path):
-    """Turns a failure of the system, a full disk say, into an InputError that names `path`."""
+    """Context manager that turns an error of the system, for example a full disk, into an InputError that names
+    `path`."""
     try:
         yield
     except OSError as error:
@@ -102,11 +105,11 @@ def writing(path):
 
 @contextlib.contextmanager
 def replacing(path):
-    """Context manager that gives the path of a new file to write. At the end of the block the file replaces `path`; if
-    the block fails, it is removed and `path` is as before.
+    """Context manager that yields the path of a new file to write. When the block ends, the file replaces `path`. If
+    the block fails, the file is removed and `path` is unchanged.
 
     Raises:
-        InputError: the file cannot be written, a full disk included.
+        InputError: the file cannot be written, for example because the disk is full.
     """
     target = os.path.abspath(path)
     with writing(path), _workspace(target) as workspace:
@@ -118,17 +121,17 @@ def replacing(path):
 
 
 def write_json(path, value):
-    """Writes a JSON file that a person can read, whole or not at all: a list of numbers takes one line."""
+    """Writes a human-readable JSON file atomically. A list of numbers takes one line."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     with replacing(path) as new, open(new, "w", encoding="utf-8") as file:
         file.write(re.sub(r"\[[-+.,\d\seE]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n")
 
 
 def read_json(path):
-    """The value in a JSON file.
+    """Returns the value in a JSON file.
 
     Raises:
-        InputError: names the file, and the line where it stops being JSON.
+        InputError: the file is not JSON; the message names the file and the line of the error.
     """
     with open(path, encoding="utf-8") as file:
         try:
@@ -137,16 +140,17 @@ def read_json(path):
             raise InputError(f"{os.fspath(path)}: not a JSON file: {error}") from None
 
 
-# What a workspace holds.
+# The names inside a workspace.
 _NEW, _OLD, _LOCK = "new", "old", "lock"
 
 
 @contextlib.contextmanager
 def _workspace(path):
-    """A new, locked workspace for `path`; those of killed processes are removed first."""
+    """Context manager that yields a new, locked workspace for `path`. First removes the workspaces of killed
+    processes."""
     parent, name = os.path.split(path)
     with contextlib.ExitStack() as stack:
-        with _locked(parent):  # or another process could take the workspace for abandoned before it is locked
+        with _locked(parent):  # otherwise another process could remove the workspace before it is locked
             _clean_up(path)
             workspace = tempfile.mkdtemp(prefix=f".keras_bert.{name}.", dir=parent)
             try:
@@ -163,7 +167,7 @@ def _clean_up(path):
     for entry in os.listdir(parent):
         if pattern.fullmatch(entry):
             workspace = os.path.join(parent, entry)
-            # A process at work holds the lock, one that has just ended removes the workspace; a file is not ours.
+            # A running process holds the lock; one that has just ended removes its workspace; a file is no workspace.
             with contextlib.suppress(BlockingIOError, FileNotFoundError, NotADirectoryError):
                 with _locked(os.path.join(workspace, _LOCK), wait=False):
                     _move_back(workspace, path)
@@ -184,24 +188,25 @@ def _remove(workspace):
 
 
 def _holds_both(workspace):
-    """Whether the process stopped between the two renames."""
+    """Returns True if the process stopped between the two renames."""
     return all(os.path.lexists(os.path.join(workspace, name)) for name in (_NEW, _OLD))
 
 
 @contextlib.contextmanager
 def _locked(path, wait=True):
-    """Holds the lock of a folder, or of a file that is created if need be. It ends with the process at the latest.
+    """Context manager that holds the lock of a folder, or of a file, which is created if necessary. The lock ends with
+    the process at the latest.
 
     Args:
         path: the file or folder.
-        wait: whether to wait for the lock; on a file system without locks the block then runs without it.
+        wait: If True, waits for the lock; on a file system without locks, the block then runs without it.
 
     Raises:
-        BlockingIOError: without `wait`, another process holds the lock, or the file system has no locks.
+        BlockingIOError: `wait` is False, and another process holds the lock or the file system has no locks.
     """
     try:
         import fcntl
-    except ImportError:  # Windows, whose locks are others
+    except ImportError:  # Windows, which has different locks
         if not wait:
             raise BlockingIOError(errno.ENOTSUP, "no locks on this system") from None
         yield
@@ -221,7 +226,7 @@ def _locked(path, wait=True):
 
 
 def _sync_tree(folder):
-    """Waits until the files and folders in `folder` are on the disk."""
+    """Waits until the files and folders in `folder` are on disk."""
     for parent, _, files in os.walk(folder):
         for file in files:
             _sync_file(os.path.join(parent, file))
@@ -237,7 +242,7 @@ def _sync_file(path):
 
 
 def _sync_folder(path):
-    """Waits until the names in a folder are on the disk, where the file system can."""
+    """Waits until the names in a folder are on disk, if the file system supports that."""
     try:
         _sync_file(path)
     except OSError as error:

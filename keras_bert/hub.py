@@ -1,4 +1,4 @@
-"""`HubLayer`: a Hub-style SavedModel as a Keras 3 layer, the counterpart of `hub.KerasLayer`."""
+"""`HubLayer`, which runs a Hub-style SavedModel as a Keras 3 layer; the counterpart of `hub.KerasLayer`."""
 
 import inspect
 import os
@@ -12,21 +12,22 @@ from keras_bert.errors import InputError
 
 @keras.saving.register_keras_serializable("keras_bert")
 class HubLayer(keras.layers.Layer):
-    """A reusable SavedModel (https://www.tensorflow.org/hub/reusable_saved_models), ours or any other exporter's, as a
-    layer of Keras 3 on the TensorFlow backend. It trains, saves in `.keras` files and checkpoints, and exports.
+    """A reusable SavedModel (https://www.tensorflow.org/hub/reusable_saved_models), from this package or any other
+    exporter, as a Keras 3 layer on the TensorFlow backend. It can be trained, saved in `.keras` files and checkpoints,
+    and exported.
 
-    A `.keras` file holds the layer's weights and the absolute path of the SavedModel, whose graph it runs when it is
-    loaded. As this graph can do anything, Keras loads the file only with `safe_mode=False`, or after
-    `keras.config.enable_unsafe_deserialization()`; so does `keras.models.clone_model`.
+    A `.keras` file holds the layer's weights and the absolute path of the SavedModel, whose graph the loaded layer
+    runs. As this graph can do anything, Keras loads the file only with `safe_mode=False`, or after
+    `keras.config.enable_unsafe_deserialization()`; the same holds for `keras.models.clone_model`.
 
     Args:
-        path: folder of the SavedModel, or a URL that TensorFlow can read, of `gs://` say.
-        trainable: whether its `trainable_variables` train, and its dropout runs in training.
+        path: folder of the SavedModel, or a URL that TensorFlow can read, e.g. of `gs://`.
+        trainable: If True, the SavedModel's `trainable_variables` are trained, and dropout is applied in training.
 
     Call arguments:
-        inputs: what the SavedModel takes; for encoders the dict or the list of three of `BertLayer`.
-        training: whether to drop out; only a trainable layer does. With our exports, the same seed of Keras
-            (`keras.utils.set_random_seed`) and the same calls give the same dropout.
+        inputs: what the SavedModel accepts; for encoders, the dict or the list of three tensors of `BertLayer`.
+        training: If True, applies dropout, but only if the layer is trainable. With exports of this package, the same
+            Keras seed (`keras.utils.set_random_seed`) and the same calls give the same dropout.
 
     Returns:
         what the SavedModel returns, e.g. [pooled_output, sequence_output] for a list.
@@ -43,7 +44,7 @@ class HubLayer(keras.layers.Layer):
         self._loaded = tf.saved_model.load(self.saved_model_path)
         if not callable(self._loaded):
             raise InputError(f"{path}: a reusable SavedModel has a callable root object; this one has none")
-        if hasattr(self._loaded, "calls_in_training"):  # ours: seeds its dropout, see docs/hub_contract.md
+        if hasattr(self._loaded, "calls_in_training"):  # this package's: seeds its dropout, see docs/hub_contract.md
             seed = int(keras.ops.convert_to_numpy(keras.random.SeedGenerator().state)[0])
             self._loaded.calls_in_training.assign(seed << 32)
         trainable_refs = {variable.ref() for variable in getattr(self._loaded, "trainable_variables", ())}
@@ -69,10 +70,10 @@ class HubLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """The layer of a config.
+        """Creates the layer from its config.
 
         Raises:
-            InputError: Keras is in safe mode, as it is by default, or the SavedModel is not at its path.
+            InputError: Keras is in safe mode, which is the default, or there is no SavedModel at the config's path.
         """
         path = _absolute(config["path"])
         if in_safe_mode() is not False:
@@ -87,7 +88,7 @@ class HubLayer(keras.layers.Layer):
 
 
 def _absolute(path):
-    """The path from any working directory; a URL as it is."""
+    """Returns the absolute path; a URL is returned unchanged."""
     path = os.fspath(path)
     return path if "://" in path else os.path.abspath(path)
 

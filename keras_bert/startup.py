@@ -1,4 +1,4 @@
-"""Settings of the process that TensorFlow reads while it is imported."""
+"""Process settings that TensorFlow reads while it is imported."""
 
 import contextlib
 import glob
@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 
-# Copies standard input to standard error without TensorFlow's notes and absl's lines of the levels in its argument.
+# Copies standard input to standard error, without TensorFlow's notes and absl's lines at the levels in the argument.
 _FILTER = r"""
 import re, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that is filtered
@@ -22,9 +22,10 @@ for line in sys.stdin.buffer:
 
 
 def enable_onednn():
-    """Turns oneDNN's kernels on for x86-64 processors, unless TF_ENABLE_ONEDNN_OPTS is set or TensorFlow imported.
+    """Turns on oneDNN's kernels on x86-64 processors, unless TF_ENABLE_ONEDNN_OPTS is set or TensorFlow is already
+    imported.
 
-    TensorFlow turns them on by itself only where it finds AVX-512 VNNI or newer instructions. On other processors
+    TensorFlow itself turns them on only if the processor has AVX-512 VNNI or newer instructions. On other processors,
     fine-tuning takes 1.8 times as long without them. Results differ by rounding.
     """
     if platform.machine() in ("x86_64", "AMD64") and "tensorflow" not in sys.modules:
@@ -32,13 +33,13 @@ def enable_onednn():
 
 
 def quiet_tensorflow():
-    """Hides the notes and warnings that TensorFlow logs, by TF_CPP_MIN_LOG_LEVEL, unless that is set.
+    """Hides TensorFlow's log notes and warnings by setting TF_CPP_MIN_LOG_LEVEL, unless it is already set.
 
-    TensorFlow 2.21 writes some before it reads that variable; they are filtered out of standard error. Call it before
-    anything imports TensorFlow. Errors stay where there is an NVIDIA device. Elsewhere they are hidden, since each
-    program would log one that says that there is no device.
+    TensorFlow 2.21 writes some of them before it reads that variable; these are filtered out of standard error. Call
+    this function before anything imports TensorFlow. Errors are shown if there is an NVIDIA device. Otherwise errors
+    are hidden too, because every program would log one about the missing device.
     """
-    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"))  # the second in Windows's Linux
+    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"))  # the second is for WSL
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or ("2" if has_gpu else "3")
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = level
     if level != "0" and "tensorflow" not in sys.modules:
@@ -46,10 +47,10 @@ def quiet_tensorflow():
 
 
 class _QuietImport:
-    """A finder of modules that filters standard error during the import of TensorFlow.
+    """A module finder that filters standard error during the import of TensorFlow.
 
     Args:
-        levels: the levels that are left out, by their letters.
+        levels: letters of the log levels to hide.
     """
 
     def __init__(self, levels):
@@ -76,7 +77,8 @@ class _QuietImport:
 
 @contextlib.contextmanager
 def _filtered_stderr(levels):
-    """Sends standard error through a filter; a process of its own, so that the last words of a crash get through."""
+    """Context manager that sends standard error through a filter. The filter is a separate process, so that the last
+    output before a crash gets through."""
     try:
         original = os.dup(2)
         if not os.path.basename(sys.executable or "").startswith("python"):
@@ -92,5 +94,5 @@ def _filtered_stderr(levels):
         os.dup2(original, 2)
         os.close(original)
         process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # processes that the import began still write to it
+        with contextlib.suppress(subprocess.TimeoutExpired):  # processes that the import started may still write to it
             process.wait(timeout=2)

@@ -1,14 +1,14 @@
-"""What a command shows while it works."""
+"""Progress output of the commands."""
 
 import sys
 import time
 
 
 class StatusLine:
-    """A line that is redrawn on a terminal, five times a second at most; elsewhere one every ten seconds.
+    """A status line, which is redrawn up to five times a second on a terminal; elsewhere, one line every ten seconds.
 
     Args:
-        stream: where to write; standard error where None.
+        stream: where to write. Defaults to standard error.
     """
 
     def __init__(self, stream=None):
@@ -17,17 +17,17 @@ class StatusLine:
         self._shown = time.monotonic()
 
     def is_due(self):
-        """Whether it is time for the next one."""
+        """Returns True if it is time to show the next line."""
         return time.monotonic() - self._shown >= (0.2 if self.interactive else 10)
 
     def show(self, line, stays=False):
-        """Writes a line, in place of the last one that does not stay."""
+        """Writes a line. On a terminal, it replaces the last line, unless that was shown with `stays=True`."""
         self._shown = time.monotonic()
         end = "\r" if self.interactive and not stays else "\n"
         self.stream.write(f"\x1b[K{line}{end}" if self.interactive else line + end)
         self.stream.flush()
 
     def clear(self):
-        """Takes the line away, on a terminal."""
+        """Removes the line, on a terminal."""
         if self.interactive:
             self.stream.write("\x1b[K")

@@ -1,4 +1,4 @@
-"""Weights from elsewhere and to elsewhere."""
+"""Loading and conversion of pretrained weights in all supported formats."""
 
 import inspect
 import warnings
@@ -9,23 +9,26 @@ from keras_bert.convert.weights import Source
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
 
-# Arguments of `BertLayer` that `load_pretrained` passes on; its `trainable` would be the head's.
+# Arguments that `load_pretrained` passes to `BertLayer`. `trainable` goes to the model with the head.
 ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "recompute")
 
 __all__ = ["FORMATS", "convert", "load_pretrained", "open_source"]
 
 
 def load_pretrained(name, model=BertLayer, config=None, **kwargs):
-    """A model with pretrained weights, from whatever format.
+    """Returns a model with pretrained weights of any format.
+
+    `load_pretrained("path/to/folder", BertClassifier, num_classes=3, dtype="mixed_bfloat16")`
 
     Args:
-        name, config: see `open_source`; or what that returned.
-        model: `BertLayer`, or the class of a head on one. A head that the source does not hold, or holds for another
-            number of classes, starts from random values, with a warning.
-        **kwargs: arguments of `BertLayer`, e.g. `dtype` and `layout`, and of the head's class.
+        name, config: see `open_source`. `name` may also be a `Source`, the result of `open_source`.
+        model: `BertLayer`, or the class of a model with a head. If the source has no such head, or one for another
+            number of classes, the head is randomly initialised, with a warning.
+        **kwargs: arguments of `BertLayer`, e.g. `dtype` and `layout`, and of the model's class.
 
     Raises:
-        InputError: see `open_source` and `Source.take`; or the head needs `num_classes`, which nothing says.
+        InputError: see `open_source` and `Source.take`; or the model needs `num_classes`, and neither the source nor
+            the arguments have it.
     """
     source = name if isinstance(name, Source) else open_source(name, config)
     if model is BertLayer:

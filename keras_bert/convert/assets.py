@@ -1,4 +1,4 @@
-"""The files that stand beside the weights in most folders: config, vocabulary, labels."""
+"""Readers and writers of the files next to the weights in most folders: config, vocabulary and labels."""
 
 import os
 
@@ -10,7 +10,11 @@ _LABELS = "labels.json"
 
 
 def find_config(prefix, config=None):
-    """The path of the config: `config` where given, else `bert_config.json` beside the checkpoint."""
+    """Returns the path of the config: `config`, or if that is None, `bert_config.json` in the checkpoint's folder.
+
+    Raises:
+        InputError: the file does not exist.
+    """
     config = config or os.path.join(os.path.dirname(prefix), "bert_config.json")
     if not os.path.exists(config):
         raise InputError(f"{config}: there is none, and the weights do not say what BERT they are of: name its config "
@@ -19,7 +23,11 @@ def find_config(prefix, config=None):
 
 
 def read_tokenizer(folder, lower_case=None):
-    """The tokenizer of a folder with `vocab.txt`, or None; `lower_case` where its files do not say it."""
+    """Returns the tokenizer of a folder, or None if there is no `vocab.txt`.
+
+    Args:
+        lower_case: if True, the tokenizer lower-cases texts. If None, the files of the folder decide.
+    """
     vocabulary = os.path.join(folder, "vocab.txt")
     if not os.path.exists(vocabulary):
         return None
@@ -27,26 +35,26 @@ def read_tokenizer(folder, lower_case=None):
 
 
 def read_labels(folder):
-    """The list in `labels.json`, or None."""
+    """Returns the list in `labels.json`, or None if there is no such file."""
     path = os.path.join(folder, _LABELS)
     return read_json(path) if os.path.exists(path) else None
 
 
 def write_tokenizer(tokenizer, folder):
-    """Writes `vocab.txt` and the casing, where there is a tokenizer."""
+    """Writes `vocab.txt` and `tokenizer_config.json`, unless the tokenizer is None."""
     if tokenizer is not None:
         save_vocabulary(tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
         tokenizer.save_settings(folder)
 
 
 def write_labels(labels, folder):
-    """Writes `labels.json`, where there are labels."""
+    """Writes `labels.json`, unless the labels are None."""
     if labels is not None:
         write_json(os.path.join(folder, _LABELS), labels)
 
 
 def write_beside(weights, folder):
-    """Writes all of them, as Google names them."""
+    """Writes config, vocabulary and labels; the first two have the names that Google uses."""
     weights.config.to_json(os.path.join(folder, "bert_config.json"))
     write_tokenizer(weights.tokenizer, folder)
     write_labels(weights.labels, folder)

@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints: `PREFIX.index` with names and shapes, `PREFIX.data-…` with the arrays."""
+"""TensorFlow checkpoints: `PREFIX.index` with the names and shapes, `PREFIX.data-…` with the arrays."""
 
 import os
 import re
@@ -7,17 +7,18 @@ from keras_bert.errors import InputError
 
 
 class Bundle:
-    """A checkpoint opened.
+    """An open TensorFlow checkpoint.
 
     Args:
         prefix: path without `.index`.
 
     Raises:
-        InputError: it is not whole; the message names the file, of a broken array its name too.
+        InputError: the checkpoint is incomplete or corrupt; the message names the file, and the array if one cannot be
+            read.
     """
 
     def __init__(self, prefix):
-        import tensorflow as tf  # only the formats that are TensorFlow's need it
+        import tensorflow as tf  # only TensorFlow's formats need it
 
         self.prefix = prefix
         self._errors = (tf.errors.OpError, ValueError, RuntimeError, LookupError)
@@ -34,12 +35,12 @@ class Bundle:
             raise InputError(f"{self.prefix}: {name} cannot be read: {_reason(error)}") from None
 
     def is_of_objects(self):
-        """Whether `tf.train.Checkpoint` wrote it, and not TensorFlow 1."""
+        """Returns True if `tf.train.Checkpoint` wrote the checkpoint, False if TensorFlow 1 did."""
         return _GRAPH in self.shapes
 
     def variables(self):
-        """Of a checkpoint of objects: dict of each model variable's full name to its key, and dict of the keys of an
-        optimizer's variables to that reason."""
+        """Returns the variables of a checkpoint of objects: a dict of each model variable's full name to its key, and a
+        dict of the keys of optimizer variables to the reason why they are skipped."""
         from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
         nodes = TrackableObjectGraph.FromString(self.get(_GRAPH)).nodes
@@ -64,10 +65,10 @@ _OPTIMIZER = re.compile(r"(.*/)?(optimizer|global_step|step)/")
 
 
 def find_checkpoint(path):
-    """The prefix of the checkpoint at `path`: a prefix, or a folder that holds one; None where there is none.
+    """Returns the prefix of the checkpoint at `path`, which is a prefix or a folder; None if there is no checkpoint.
 
     Raises:
-        InputError: a folder holds several and its file `checkpoint` does not say which.
+        InputError: the folder has multiple checkpoints, and its file `checkpoint` does not say which one to use.
     """
     path = os.fspath(path)
     if os.path.exists(f"{path}.index"):
@@ -91,16 +92,16 @@ def _reason(error):
 
 
 def write_bundle(prefix, arrays):
-    """Writes a checkpoint of names, as TensorFlow 1 does.
+    """Writes a checkpoint of named arrays, as TensorFlow 1 does.
 
     Args:
         prefix: path without `.index`.
-        arrays: pairs of a name and an array.
+        arrays: iterable of (name, array).
     """
     import tensorflow as tf
 
     tensors = {name: tf.constant(array) for name, array in arrays}
-    names = sorted(tensors)  # the index wants them so
+    names = sorted(tensors)  # the index requires sorted names
     tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names),
                       tensors=[tensors[name] for name in names])
 
@@ -111,8 +112,9 @@ def write_objects(prefix, arrays, paths, aliases):
     Args:
         prefix: path without `.index`.
         arrays: dict of full names to arrays.
-        paths: dict of full names to attributes from the root, separated by slashes; digits are places in a list.
-        aliases: dict of further paths to the paths of objects.
+        paths: dict of full names to paths of attributes from the root, separated by slashes. Digits are indices of a
+            list.
+        aliases: dict of additional paths to the existing paths of the same objects.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Weights from any format to any other, with proof."""
+"""Conversion of weights between formats, with a check of the written model's outputs."""
 
 import os
 from typing import Literal
@@ -27,15 +27,15 @@ _TEXTS = [
 
 
 def differences(weights, target, folder):
-    """The largest absolute difference of each output, on real texts.
+    """Computes the largest absolute difference of each output after reloading, on real texts.
 
     Args:
         weights: `Weights` that were written.
-        target: the `Format` that they were written in.
-        folder: where they stand.
+        target: the `Format` in which they were written.
+        folder: folder to which they were written.
 
     Returns:
-        dict of the outputs' names to floats.
+        dict of output names to floats.
     """
     inputs = _inputs(weights)
     wanted = _outputs(weights.build(), weights.kind, inputs)
@@ -47,7 +47,7 @@ def differences(weights, target, folder):
 
 
 def _inputs(weights):
-    """Real texts; random ids where there is no vocabulary."""
+    """Returns inputs made from real texts, or from random ids if there is no vocabulary."""
     length = min(64, weights.config.max_position_embeddings)
     if weights.tokenizer is None:
         shape = (len(_TEXTS), length)
@@ -74,23 +74,23 @@ def _outputs(model, kind, inputs):
     return {name: ops.convert_to_numpy(output) for name, output in outputs.items()}
 
 
-# In the order in which a folder is tried: Hugging Face's reader takes every folder with a config.json.
+# In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json.
 FORMATS = {module.FORMAT.name: module.FORMAT for module in (saved_model, native, kerashub, garden, tf1, huggingface)}
-# What float32 sums in another order may differ by.
+# Allowed difference: float32 sums differ this much if they are computed in another order.
 _EXACT = 2e-5
 
 
 def open_source(name, config=None, next_sentence_pooler=False):
-    """The `Source` at a path, in whatever format.
+    """Opens weights of any format as a `Source`.
 
     Args:
         name: path of a folder or of a TensorFlow checkpoint, a name that `keras-bert presets` lists, or a Hugging Face
             id `org/name`.
-        config: path of a `bert_config.json`, for weights that do not say what BERT they are of.
+        config: path of a `bert_config.json`, for weights that come without a config.
         next_sentence_pooler: see `garden.read`.
 
     Raises:
-        InputError: it is of no format, or what its files hold is not whole.
+        InputError: the format is unknown, or files are incomplete or invalid.
     """
     path = os.fspath(name)
     if not os.path.isdir(path) and not os.path.exists(f"{path}.index"):
@@ -157,13 +157,13 @@ def convert(model: Path, output: Path,
         found = differences(weights, target, new)
         largest = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
         report(f"largest difference after reloading: {largest}")
-        if not allow_inexact and not all(value <= _EXACT for value in found.values()):  # NaN is not either
+        if not allow_inexact and not all(value <= _EXACT for value in found.values()):  # NaN fails too
             raise InputError(f"{output}: what was written must give the same outputs within {_EXACT}; got {found}")
     return found
 
 
 def _of_a_kind_it_holds(weights, target, allow_inexact, tell):
-    """The weights, without the head where the format has none for it."""
+    """Returns the weights as a kind of model that the format has: without the head if it has no such head."""
     if losses := target.losses(weights):
         if not allow_inexact:
             raise InputError(f"{target.name} cannot hold these weights exactly: {'; '.join(losses)}; --allow_inexact "

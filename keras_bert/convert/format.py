@@ -1,4 +1,4 @@
-"""`Format`: what the files of one library can hold, their names of the weights, their reader and their writer."""
+"""`Format`, the description of one library's files: the names of the weights, reader, writer and restrictions."""
 
 import dataclasses
 import re
@@ -8,15 +8,16 @@ import numpy as np
 
 from keras_bert.convert.kinds import KINDS
 
-# How another library stores a weight: as we do; a dense kernel as [out, in]; with the axis that counts heads x width,
-# its last or its first, as two.
+# How another library stores a weight: in the same form; a dense kernel as [out, in]; or with the last or first axis, of
+# size heads x width, split into two axes.
 SAME, TRANSPOSED, SPLIT_LAST, SPLIT_FIRST = "same", "transposed", "split last", "split first"
 
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """One weight: `ours` as in `kinds`, `theirs` as the other library calls it, `form` as it stores it. In `theirs`
-    `{i}` stands for the block too, and `{_i}` for nothing in block 0, `_1` in block 1."""
+    """The names of one weight: `ours` is the name in `kinds`, `theirs` is the name in the other library, and `form` is
+    how that library stores it. `{i}` in both names is the number of the block; `{_i}` in `theirs` is empty for block 0,
+    `_1` for block 1, and so on."""
 
     ours: str
     theirs: str
@@ -26,7 +27,7 @@ class Name:
         return Name(self.ours.format(i=index), self.theirs.format(i=index, _i=f"_{index}" if index else ""), self.form)
 
     def to_theirs(self, array, config):
-        """Our array in the other library's form."""
+        """Converts this package's array to the other library's form."""
         if self.form == TRANSPOSED:
             return np.transpose(array)
         heads = (config.num_attention_heads, config.head_size)
@@ -35,11 +36,11 @@ class Name:
         return np.reshape(array, (*heads, *array.shape[1:])) if self.form == SPLIT_FIRST else array
 
     def their_shape(self, shape, config):
-        """The other library's shape of a weight that has `shape` here."""
+        """Returns the other library's shape of a weight that has `shape` in this package."""
         return self.to_theirs(np.broadcast_to(np.float32(0), shape), config).shape
 
     def to_ours(self, array, shape):
-        """The other library's array in our form, float32."""
+        """Converts the other library's array to this package's form, float32."""
         array = np.transpose(array) if self.form == TRANSPOSED else np.reshape(array, shape)
         return np.asarray(array, np.float32)
 
@@ -48,7 +49,7 @@ class Table:
     """The names of all weights in one format.
 
     Args:
-        *names: `Name`s, those of one block with `{i}`.
+        *names: `Name`s. Those of the blocks' weights contain `{i}`.
     """
 
     def __init__(self, *names):
@@ -58,7 +59,7 @@ class Table:
         return _template(ours) in self._names
 
     def __getitem__(self, ours):
-        """The `Name` of one of our weights."""
+        """Returns the `Name` of a weight from this package's name for it."""
         block = re.search(r"blocks\.(\d+)\.", ours)
         name = self._names[_template(ours)]
         return name.for_block(int(block[1])) if block else name
@@ -69,13 +70,13 @@ def _template(ours):
 
 
 def dense(ours, theirs, form=SAME):
-    """Kernel and bias under Keras's names. Where the kernel's outputs are split, the bias is too."""
+    """Returns the `Name`s of a dense layer with Keras's names. If the kernel's output axis is split, so is the bias."""
     bias = SPLIT_LAST if form == SPLIT_LAST else SAME
     return Name(f"{ours}.kernel", f"{theirs}/kernel", form), Name(f"{ours}.bias", f"{theirs}/bias", bias)
 
 
 def norm(ours, theirs):
-    """Scale and shift of a layer normalisation under Keras's names."""
+    """Returns the `Name`s of scale and shift of a layer normalisation with Keras's names."""
     return Name(f"{ours}.gamma", f"{theirs}/gamma"), Name(f"{ours}.beta", f"{theirs}/beta")
 
 
@@ -87,16 +88,16 @@ class Format:
     """One library's format.
 
     Args:
-        name: for `--format`.
-        recognise: function of a path that says whether it is of this format.
+        name: name for `--format`.
+        recognise: function of a path that returns True if the path has this format.
         read: function of a path, and of the path of a config or None, that returns a `Source`.
         write: function of `Weights` and a folder.
-        kinds: the kinds of model that it holds.
-        fixed: dict of a field of `BertConfig` to the values that it can express, or the name of the field whose value
-            it shares; all where not named.
-        head: the same for the masked LM head; where None, the head has what the encoder has.
-        run: function of a folder and inputs that gives the outputs by the library's own means; None where the weights
-            are read instead.
+        kinds: the kinds of models that the format can store.
+        fixed: dict of fields of `BertConfig` to the values that the format can express, or to the name of another field
+            with the same value. Fields that are not in it may have any value.
+        head: the same for the fields of the masked LM head. If None, they have the encoder's values.
+        run: function of a folder and inputs that computes the outputs with the library's own code. If None, the written
+            weights are read and run in this package instead.
     """
 
     name: str
@@ -109,7 +110,7 @@ class Format:
     run: Callable | None = None
 
     def losses(self, weights):
-        """What this format cannot hold of some weights: a list of reasons."""
+        """Returns the list of reasons why this format cannot store the weights exactly."""
         config, options = weights.config, weights.options
         reasons = [] if weights.kind in self.kinds else [f"it holds {', '.join(self.kinds)}, not {weights.kind}"]
         reasons += _differences("", vars(config), self._allowed(config))
@@ -121,13 +122,14 @@ class Format:
         return reasons
 
     def fit(self, weights):
-        """The weights with the first value that this format can express for every one that it cannot."""
+        """Returns the weights with a config that this format can express: each field with another value gets the first
+        one that is allowed for it."""
         changes = {name: allowed[0] for name, allowed in self._allowed(weights.config).items()
                    if getattr(weights.config, name) not in allowed}
         return dataclasses.replace(weights, config=dataclasses.replace(weights.config, **changes))
 
     def _allowed(self, config):
-        """`fixed`, with the values of the fields that it names."""
+        """Returns `fixed` with the values of `config` in place of the names of fields."""
         return {name: [vars(config).get(value, value) for value in allowed] for name, allowed in self.fixed.items()}
 
 

@@ -1,7 +1,7 @@
 """The TensorFlow Model Garden's checkpoints (https://github.com/tensorflow/models, official/nlp): `BertEncoder` V1 and
-V2 and `BertPretrainerV2`, saved by `tf.train.Checkpoint`; `bert_config.json` and `vocab.txt` beside them.
+V2 and `BertPretrainerV2`, saved by `tf.train.Checkpoint`, with `bert_config.json` and `vocab.txt` in the same folder.
 
-Weights are known by the full names of their variables, which are the same whatever object they were saved from.
+Weights are identified by the full names of their variables, which do not depend on the object that was saved.
 """
 
 import dataclasses
@@ -37,8 +37,8 @@ TABLE = Table(
     Name("mlm.bias", "cls/predictions/output_bias/bias"),
     *dense("next_sentence", "next_sentence/logits"),
 )
-# The attributes under which `BertPretrainerV2.checkpoint_items`, and `tf.train.Checkpoint(model=…)` of encoder or
-# pretrainer, look for the variables of a name.
+# The paths of attributes at which `BertPretrainerV2.checkpoint_items`, and `tf.train.Checkpoint(model=…)` of an encoder
+# or a pretrainer, expect the variables with these names.
 _PATHS = (
     (r"word_embeddings/", r"encoder/_embedding_layer/"),
     (r"position_embedding/", r"encoder/_position_embedding_layer/"),
@@ -70,11 +70,11 @@ def recognise(path):
 
 
 def read(path, config=None, next_sentence_pooler=False):
-    """The `Source` of a checkpoint.
+    """Returns the `Source` of a checkpoint.
 
     Args:
-        next_sentence_pooler: take the dense layer of the next-sentence head as the encoder's pooler: the Garden
-            trains that one and leaves the pooler as it was made.
+        next_sentence_pooler: if True, uses the dense layer of the next-sentence head as the encoder's pooler, because
+            the Model Garden trains that layer and not the pooler.
     """
     bundle = Bundle(find_checkpoint(path))
     config = BertConfig.from_json(find_config(bundle.prefix, config))
@@ -84,7 +84,7 @@ def read(path, config=None, next_sentence_pooler=False):
 
 
 def read_bundle(bundle, path, form, config, next_sentence_pooler=False, tokenizer=None, labels=None):
-    """The `Source` of variables with the Garden's full names, as a SavedModel of its exporter has them too."""
+    """Returns the `Source` of variables with the Garden's full names, which SavedModels of its exporter have too."""
     if config.hidden_act == "gelu":  # official/modeling/activations/gelu.py
         config = dataclasses.replace(config, hidden_act="gelu_tanh")
     variables, aside = bundle.variables()

@@ -1,4 +1,4 @@
-"""Hugging Face folders: `config.json`, `model.safetensors` in one file or in shards, `vocab.txt`."""
+"""Hugging Face folders: `config.json`, `model.safetensors` as one file or as shards, and `vocab.txt`."""
 
 import functools
 import os
@@ -33,7 +33,7 @@ def _norm(ours, theirs):
     return Name(f"{ours}.gamma", f"{theirs}.weight"), Name(f"{ours}.beta", f"{theirs}.bias")
 
 
-# Names of the encoder are those of `BertModel`; the models with heads put `bert.` before them.
+# The encoder's names are those of `BertModel`; in models with heads they have the prefix `bert.`.
 TABLE = Table(
     Name("bert.embeddings.word_embeddings.embeddings", "embeddings.word_embeddings.weight"),
     Name("bert.embeddings.position_embeddings.embeddings", "embeddings.position_embeddings.weight"),
@@ -67,21 +67,23 @@ _ARCHITECTURES = {
     "multiple_choice": "BertForMultipleChoice",
 }
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
-# The output layer of masked LM, which is the word embeddings and `cls.predictions.bias` once more.
+# The output layer of the masked LM head, a copy of the word embeddings and of `cls.predictions.bias`.
 _TIED = {"cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
          "cls.predictions.decoder.bias": "cls.predictions.bias"}
 
 
 def recognise(path):
-    """Whether a path is this format's: it takes every folder with a config that no other format claims."""
+    """Returns True for every folder with a `config.json`; so this format is tried last."""
     return os.path.isfile(os.path.join(path, "config.json"))
 
 
 def read(path, config=None):
-    """The `Source` in a folder; see `Source` for what is read when.
+    """Returns the `Source` of a folder.
+
+    Only tied weights that are stored twice are read here, and compared; see `Source` for the others.
 
     Raises:
-        InputError: a file is missing, is not what its name says, or is a pickle.
+        InputError: a file is missing, is not of the type that its name says, or is a pickle.
     """
     values = read_json(config or os.path.join(path, "config.json"))
     config = BertConfig.from_json(config or os.path.join(path, "config.json"))
@@ -122,14 +124,17 @@ def write(weights, folder):
 
 
 def _is_untrained_pooler(name, weights):
-    """Whether a weight is of a pooler that the model does not need, as it was initialised: theirs then have none."""
+    """Returns True if a weight belongs to a pooler that the model does not use, and still has its initial value.
+
+    It is not written, because the models of transformers have no pooler then.
+    """
     if KINDS[weights.kind].is_pooled or not name.startswith("bert.pooler."):
         return False
     return np.array_equal(weights.read[name](), initial(name, weights.shapes[name], weights.config))
 
 
 def _find_tensors(folder):
-    """Dict of each tensor's name to (path of its file, name, shape)."""
+    """Returns a dict of each tensor's name to (path of its file, name, shape)."""
     index = os.path.join(folder, _INDEX)
     if os.path.lexists(os.path.join(folder, _WEIGHTS)):
         return _list(os.path.join(folder, _WEIGHTS))
@@ -166,24 +171,25 @@ def _opened(path):
 
 
 def _plain_name(key):
-    """Without the prefix of models with heads, and with today's names for old ones."""
+    """Removes the prefix that models with heads add, and replaces old names by the current ones."""
     key = key.removeprefix("bert.")
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{_OLD_NAMES[match[1]]}", key)
 
 
 def _kind(values, shapes):
-    """By `architectures`; where there is none, by the weights. One label is a number, as transformers has it."""
+    """Returns the kind of model by `architectures`, or by the weights if no architecture is known. A classifier with
+    one label is a regression model, as in transformers."""
     for architecture in values.get("architectures") or ():
         for kind, name in _ARCHITECTURES.items():
             if name == architecture:
-                if kind == "masked_lm" and "cls.seq_relationship.bias" in shapes:  # bert-base-uncased is published so
+                if kind == "masked_lm" and "cls.seq_relationship.bias" in shapes:  # as in bert-base-uncased
                     return "pretraining"
                 return "regression" if kind == "classification" and shapes.get("classifier.bias") == (1,) else kind
     return detect(TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
 
 
 def _head(values, kind, shapes):
-    """(arguments of the head's model, labels)."""
+    """Returns (arguments of the model with the head, labels)."""
     if kind == "masked_lm":
         return {"next_sentence": False}, None
     if kind not in ("classification", "regression", "token_classification", "multiple_choice"):

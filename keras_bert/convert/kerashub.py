@@ -1,5 +1,5 @@
-"""KerasHub presets (https://keras.io/keras_hub): `config.json`, `model.weights.h5`; of a task `task.json` and
-`task.weights.h5`; of the tokenizer `tokenizer.json` and `assets/tokenizer/vocabulary.txt`."""
+"""KerasHub presets (https://keras.io/keras_hub): `config.json` and `model.weights.h5`; for a task `task.json` and
+`task.weights.h5`; for the tokenizer `tokenizer.json` and `assets/tokenizer/vocabulary.txt`."""
 
 import os
 import re
@@ -20,7 +20,7 @@ _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 
 
 def _pair(first, second, theirs, forms=(SAME, SAME)):
-    """The two variables of a layer, which their files number."""
+    """Returns the `Name`s of the two variables of a layer, which are numbered in KerasHub's files."""
     return Name(first, f"{theirs}/vars/0", forms[0]), Name(second, f"{theirs}/vars/1", forms[1])
 
 
@@ -53,10 +53,10 @@ TABLE = Table(
     *_dense("classifier", f"{_TASK}/layers/dense"),
 )
 _KINDS = {"BertMaskedLM": "masked_lm", "BertTextClassifier": "classification"}
-# What KerasHub's classes fix: the encoder's activation, every epsilon of it, and both of the masked LM head.
+# Constants in KerasHub's classes: activation and layer norm epsilons of the encoder, then those of the masked LM head.
 _ACTIVATION, _EPSILON = "gelu_tanh", 1e-12
 _HEAD = {"mlm_activation": "gelu", "mlm_layer_norm_eps": 1e-5}
-# Of the libraries whose files these are like.
+# The versions of the libraries whose file format is written.
 _VERSIONS = {"keras_version": "3.15.1", "keras_hub_version": "0.32.0"}
 _FIELDS = {
     "vocabulary_size": "vocab_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
@@ -70,7 +70,7 @@ def recognise(path):
 
 
 def read(path, config=None):
-    """The `Source` of a preset, which says itself what BERT it is; `config` is not needed."""
+    """Returns the `Source` of a preset. `config` is ignored, because the preset contains the config."""
     tokenizer = _read_tokenizer(path)
     config = _read_config(os.path.join(path, "config.json"), tokenizer)
     places = _list(path, _MODEL)
@@ -84,7 +84,7 @@ def read(path, config=None):
 
 
 def _described(file, *names):
-    """(class name, its arguments) of the object that a file describes, one of the classes `names`."""
+    """Returns (class name, its arguments) of the object in a JSON file, whose class must be one of `names`."""
     values = read_json(file)
     if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
         raise InputError(f"{file}: must describe an object of KerasHub by class_name and config; got {values!r:.100}")
@@ -105,7 +105,7 @@ def _read_config(file, tokenizer):
 
 
 def _task(file):
-    """(kind, options) of the model that a `task.json` describes."""
+    """Returns (kind, options) of the model that a `task.json` describes."""
     name, values = _described(file, *_KINDS)
     if _KINDS[name] == "masked_lm":
         return "masked_lm", {"next_sentence": False, **_HEAD}
@@ -121,8 +121,8 @@ def _read_tokenizer(path):
     if not os.path.exists(file):
         return None
     _, values = _described(os.path.join(path, "tokenizer.json"), "BertTokenizer")
-    # Their `strip_accents` is false unless somebody asks, also for checkpoints that were trained without accents:
-    # Google's rule stands, accents go with the capitals.
+    # KerasHub's `strip_accents` is False by default, even for checkpoints that were trained without accents. So False
+    # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
     return BertTokenizer(file, values.get("lowercase", False), values.get("strip_accents") or None,
                          values.get("split_on_cjk", True))
 
@@ -145,7 +145,7 @@ def _get(path, name):
     with _open(file) as opened:
         try:
             array = opened[key][()]
-            return array.view(ml_dtypes.bfloat16) if array.dtype.kind == "V" else array  # HDF5 has no name for bfloat16
+            return array.view(ml_dtypes.bfloat16) if array.dtype.kind == "V" else array  # HDF5 has no bfloat16 type
         except (OSError, RuntimeError) as error:
             raise InputError(f"{file}: {key} cannot be read: {error}") from None
 
@@ -158,7 +158,7 @@ def _open(path):
 
 
 def write(weights, folder):
-    """Writes a preset that `from_preset` reads: of the backbone, and of its masked LM or classifier."""
+    """Writes a preset that `from_preset` reads, with the backbone and, if there is one, its masked LM or classifier."""
     config = weights.config
     backbone = _object("BertBackbone", {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()})
     write_json(os.path.join(folder, "config.json"), backbone)
@@ -183,7 +183,7 @@ def write(weights, folder):
 
 
 def _write_tokenizer(tokenizer, folder):
-    """Writes a tokenizer's files; returns its description, or None where there is none."""
+    """Writes a tokenizer's files and returns its JSON object; returns None if there is no tokenizer."""
     if tokenizer is None:
         return None
     if tokenizer.mask_id is None or len(set(tokenizer.vocabulary)) < len(tokenizer.vocabulary):
@@ -193,14 +193,14 @@ def _write_tokenizer(tokenizer, folder):
     save_vocabulary(tokenizer.vocabulary, os.path.join(folder, _VOCABULARY))
     described = _object("BertTokenizer", {
         "config_file": "tokenizer.json", "vocabulary": None, "lowercase": rules.lower_case,
-        # Accents go by decomposition, and nothing there composes Hangul syllables again.
+        # KerasHub strips accents by decomposition and does not recompose Hangul syllables.
         "strip_accents": rules.strip_accents and rules.normalization == "none", "split_on_cjk": rules.split_cjk})
     write_json(os.path.join(folder, "tokenizer.json"), described)
     return described
 
 
 def _object(name, config):
-    """An object as Keras describes it in JSON."""
+    """Returns the JSON object with which Keras describes an object of KerasHub."""
     module = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
     return {"module": f"keras_hub.src.models.bert.{module.replace('masked_lmpre', 'masked_lm_pre')}",
             "class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}

@@ -1,4 +1,4 @@
-"""The models that formats hold, and the weights of each by name and shape."""
+"""The kinds of models that formats can store, with the names and shapes of their weights."""
 
 import dataclasses
 import functools
@@ -15,8 +15,8 @@ from keras_bert.models import (
     BertTokenClassifier,
 )
 
-# A name is the path of attributes from a model to a variable, `{i}` the block; a dimension is a number, a field of
-# `BertConfig`, or `num_classes`.
+# A name is the path of attributes from a model to a variable, where `{i}` is the number of the block. A dimension is a
+# number, a field of `BertConfig`, or `num_classes`.
 
 
 def _dense(name, inputs, outputs):
@@ -53,9 +53,9 @@ class Kind:
     """A kind of model.
 
     Args:
-        model: its class.
-        head: names and shapes of the weights beside the encoder's.
-        is_pooled: whether it uses the pooled output; other libraries leave the pooler out where not.
+        model: class of the model.
+        head: dict of the names and shapes of the weights that are not the encoder's.
+        is_pooled: True if the model uses the pooled output. Other libraries omit the pooler if it does not.
     """
 
     model: type
@@ -76,19 +76,20 @@ KINDS = {
 }
 
 
-# Every name that there is.
+# All names, those of the blocks with `{i}`.
 NAMES = tuple({**_EMBEDDINGS, **_BLOCK, **_POOLER, **{name: None for kind in KINDS.values() for name in kind.head}})
 
 
 def kind_of(model):
-    """The kind of a `BertLayer` or of a model on one."""
+    """Returns the kind of a `BertLayer` or of a model on one."""
     if isinstance(model, BertPretrainer):
         return "pretraining" if model.next_sentence is not None else "masked_lm"
     return next(name for name, kind in KINDS.items() if isinstance(model, kind.model))
 
 
 def shapes(config, kind=ENCODER, num_classes=None):
-    """The weights of a model, in order: a dict of name to shape, 5 + 16 a block + 2 and those of the head."""
+    """Returns the weights of a model, in order, as a dict of names to shapes: 5 of the embeddings, 16 per block, 2 of
+    the pooler, and those of the head."""
     blocks = {name.format(i=i): shape for i in range(config.num_hidden_layers) for name, shape in _BLOCK.items()}
     sizes = dataclasses.asdict(config) | {"num_classes": num_classes}
     return {name: tuple(sizes.get(dimension, dimension) for dimension in shape)
@@ -96,8 +97,11 @@ def shapes(config, kind=ENCODER, num_classes=None):
 
 
 def initial(name, shape, config):
-    """What a weight holds that no source has: scales 1, shifts and biases 0, the rest normal, cut at two deviations.
-    They are drawn from a seed of the name, so that each weight has values of its own, the same each time."""
+    """Returns initial values for a weight that a source does not have: 1 for scales, 0 for shifts and biases, and for
+    all others a normal distribution truncated at two standard deviations.
+
+    The seed is the name, so that each weight has different values, which are the same each time.
+    """
     if len(shape) == 1:
         return np.full(shape, float(name.endswith("gamma")), np.float32)
     rng = np.random.default_rng(list(name.encode()))
@@ -108,7 +112,7 @@ def initial(name, shape, config):
 
 
 def variable(model, name):
-    """The `keras.Variable` of that name in a `BertLayer` or a model on one."""
+    """Returns the `keras.Variable` with that name in a `BertLayer` or a model on one."""
     if isinstance(model, BertLayer):
         name = name.removeprefix("bert.")
     return functools.reduce(_step, name.split("."), model)

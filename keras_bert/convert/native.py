@@ -1,5 +1,5 @@
-"""Our own folders: `model.keras`, `bert_config.json`, `vocab.txt`, `tokenizer_config.json`, `labels.json`; of a
-classifier `settings.json`, as `finetune` writes it."""
+"""This package's folders: `model.keras`, `bert_config.json`, `vocab.txt`, `tokenizer_config.json`, `labels.json`; for a
+classifier also `settings.json`, as `finetune` writes it."""
 
 import os
 
@@ -23,7 +23,7 @@ def recognise(path):
 
 
 def read(path, config=None):
-    """The `Source` of a folder, which says itself what BERT it is; `config` is not needed."""
+    """Returns the `Source` of a folder. `config` is ignored, because `model.keras` contains the config."""
     model = load_model(path)
     if isinstance(model, BertFeatureTagger):
         model = model.bert  # no other format has the LSTMs
@@ -37,7 +37,7 @@ def read(path, config=None):
 
 
 def write(weights, folder):
-    """Writes a folder that `from_pretrained` reads, and of a classifier `predict` too."""
+    """Writes a folder that `from_pretrained` reads; if the model is a classifier, `predict` reads it too."""
     write_beside(weights, folder)
     if weights.kind == "classification":
         length = min(128, weights.config.max_position_embeddings)

@@ -1,4 +1,4 @@
-"""A model under another vocabulary, or with fewer positions."""
+"""Conversion of weights to another vocabulary or to fewer positions."""
 
 import dataclasses
 
@@ -14,15 +14,20 @@ _POSITIONS = "bert.embeddings.position_embeddings.embeddings"
 
 
 def with_vocabulary(weights, path):
-    """The weights with the rows of another vocabulary's pieces. A piece of both keeps its row; any other gets the mean
-    of the rows that spell it in the old vocabulary, or of all rows where that cannot spell it.
+    """Returns the weights with one row per token of another vocabulary.
+
+    A token that is in both vocabularies keeps its row. Another one gets the mean of the rows of the old tokens that
+    spell it, or the mean of all rows if the old vocabulary cannot spell it.
 
     Args:
         weights: `Weights` with a tokenizer.
-        path: of the new `vocab.txt`.
+        path: path of the new `vocab.txt`.
 
     Returns:
-        (`Weights`, number of pieces carried, number of pieces spelt).
+        (`Weights`, number of tokens that keep their row, number of tokens spelt with old tokens).
+
+    Raises:
+        InputError: the weights have no tokenizer.
     """
     if weights.tokenizer is None:
         raise InputError(f"{path}: rows can only be mapped from a known vocabulary: put the vocab.txt of the weights "
@@ -47,7 +52,7 @@ def with_vocabulary(weights, path):
 
 
 def with_positions(weights: Weights, number):
-    """The weights with the first `number` positions alone."""
+    """Returns the weights with only the first `number` position embeddings."""
     most = weights.config.max_position_embeddings
     if not 1 <= number <= most:
         raise InputError(f"max_position_embeddings must be 1 to {most}, what the weights have; got {number}")
@@ -57,8 +62,8 @@ def with_positions(weights: Weights, number):
 
 
 def _tokenizer(path, old):
-    """By the rules that the pieces of the new vocabulary suggest; where those of the old suggest the same, the old
-    tokenizer's own stand."""
+    """Returns the tokenizer of the new vocabulary, with the rules that its tokens suggest. If the old vocabulary
+    suggests the same rules, it gets the rules of the old tokenizer instead."""
     new = BertTokenizer(path, lower_case=None)
     if new.rules != BertTokenizer(old.vocabulary, lower_case=None).rules:
         return new
@@ -66,8 +71,8 @@ def _tokenizer(path, old):
 
 
 def _spell(piece, ids):
-    """The ids of the longest pieces, one after the other, that make up `piece`; empty where they cannot. Special tokens
-    are not spelt."""
+    """Returns the ids of the old tokens that spell the token `piece`, by longest match first; an empty list if that
+    fails, and for special tokens."""
     if piece.startswith("[") and piece.endswith("]"):
         return []
     prefix = CONTINUES if piece.startswith(CONTINUES) else ""

@@ -1,4 +1,4 @@
-"""Hub-style SavedModels: ours, and those that the Model Garden's exporter wrote. Nothing is run to read them."""
+"""Hub-style SavedModels of this package and of the Model Garden's exporter, which are read without running them."""
 
 import os
 
@@ -11,7 +11,7 @@ from keras_bert.convert.kinds import NAMES
 from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 
-# Ours have the names that `export.writing.variable_name` gives: bert/block_0/attention/query/kernel.
+# This package's SavedModels have the names of `export.writing.variable_name`: bert/block_0/attention/query/kernel.
 TABLE = Table(*(Name(name, name.replace("blocks.", "block_").replace(".", "/")) for name in NAMES))
 
 
@@ -20,7 +20,7 @@ def recognise(path):
 
 
 def read(path, config=None):
-    """The `Source` of a SavedModel; ours says what BERT it is, of others `config` must."""
+    """Returns the `Source` of a SavedModel. This package's SavedModels contain the config, others need `config`."""
     bundle = Bundle(os.path.join(path, "variables", "variables"))
     assets = os.path.join(path, "assets")
     config = BertConfig.from_json(find_config(os.path.join(assets, "vocab.txt"), config))
@@ -40,7 +40,7 @@ _CASING = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
 
 def write(weights, folder):
     """Writes the SavedModel of `export_encoder`."""
-    from keras_bert.export import export_encoder  # only this format needs TensorFlow to be Keras's backend
+    from keras_bert.export import export_encoder  # only this format needs TensorFlow as Keras's backend
 
     if weights.tokenizer is None:
         raise InputError("a Hub-style SavedModel holds its vocabulary; there is none beside the weights")
@@ -48,7 +48,7 @@ def write(weights, folder):
 
 
 def run(path, inputs):
-    """The outputs of the SavedModel itself for the inputs of `BertLayer` or `BertPretrainer`."""
+    """Runs the SavedModel on inputs of `BertLayer` or `BertPretrainer` and returns its outputs."""
     import tensorflow as tf
 
     loaded = tf.saved_model.load(path)

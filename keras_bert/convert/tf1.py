@@ -38,7 +38,7 @@ TABLE = Table(
     Name("span.bias", "cls/squad/output_bias"),
 )
 _HEADS = ("pretraining", "masked_lm", "classification", "span")
-# Adam's and LAMB's moments, the powers and scales that optimizers count.
+# The moments of Adam and LAMB, and the beta powers, loss scales and step counters of optimizers.
 _OPTIMIZER = re.compile(r".*/(adam_[mv]|Adam(_1)?|lamb_[mv])(_\d+)?$|beta[12]_power$|loss_scale|good_steps$")
 
 
@@ -47,7 +47,7 @@ def recognise(path):
 
 
 def read(path, config=None):
-    """The `Source` of a checkpoint; `bert_config.json` and `vocab.txt` stand in its folder."""
+    """Returns the `Source` of a checkpoint, with `bert_config.json` and `vocab.txt` from the same folder."""
     bundle = Bundle(find_checkpoint(path))
     config = BertConfig.from_json(find_config(bundle.prefix, config))
     aside = {name: "an optimizer's" for name in bundle.shapes if _OPTIMIZER.match(name)} | {"global_step": "a counter"}
@@ -61,7 +61,7 @@ def read(path, config=None):
 
 
 def write(weights, folder):
-    """Writes the files that google-research/bert's programs start from."""
+    """Writes the files that google-research/bert's programs need to initialise a model."""
     write_bundle(os.path.join(folder, "bert_model.ckpt"),
                  ((name.theirs, array) for name, array in weights.arrays(TABLE)))
     write_beside(weights, folder)

@@ -1,4 +1,4 @@
-"""`Weights`: a model on its way from one format to another."""
+"""`Weights`, a model that is independent of formats, and `Source`, a model in the format of its files."""
 
 import dataclasses
 import fnmatch
@@ -18,14 +18,14 @@ from keras_bert.text import BertTokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """A model in no library's hands. Its arrays are read when they are asked for, one at a time.
+    """The weights of a model under this package's names. The arrays are read on demand, one at a time.
 
     Args:
         config: the encoder's `BertConfig`.
         kind: one of `KINDS`.
-        read: dict of each of our names (`kinds.shapes`) to a function that returns the array, float32.
-        options: arguments of the head's model, `num_classes` for one.
-        tokenizer: its `BertTokenizer`, or None.
+        read: dict of each of this package's names (`kinds.shapes`) to a function that returns the array, float32.
+        options: arguments of the model with the head, e.g. `num_classes`.
+        tokenizer: the model's `BertTokenizer`, or None.
         labels: names of the classes, or None.
     """
 
@@ -38,7 +38,7 @@ class Weights:
 
     @classmethod
     def of(cls, model, tokenizer=None, labels=None):
-        """Those of a `BertLayer` or of a model on one."""
+        """Returns the weights of a `BertLayer` or of a model on one."""
         kind = kind_of(model)
         config = model.config if kind == ENCODER else model.bert.config
         options = {} if kind == ENCODER else {
@@ -49,25 +49,25 @@ class Weights:
 
     @property
     def shapes(self):
-        """Dict of our names to shapes."""
+        """Dict of this package's names to shapes."""
         return shapes(self.config, self.kind, self.options.get("num_classes"))
 
     def arrays(self, table):
-        """Yields (`Name`, array as the table's format stores it) for every weight that the format has."""
+        """Yields (`Name`, array in the form of the table's format) for every weight that the format has."""
         for ours, read in self.read.items():
             if ours in table:
                 name = table[ours]
                 yield name, np.ascontiguousarray(name.to_theirs(read(), self.config))
 
     def as_kind(self, kind):
-        """A part of them: those of a kind whose weights are all among these."""
+        """Returns only the weights of a model of `kind`; all of them must be among these."""
         names = shapes(self.config, kind)
         options = self.options | {"next_sentence": False} if kind == "masked_lm" else {}
         return dataclasses.replace(self, kind=kind, read={name: self.read[name] for name in names}, options=options,
                                    labels=None)
 
     def build(self, lora_rank=None, **kwargs):
-        """The model: a `BertLayer` or a head on one.
+        """Returns the model, a `BertLayer` or a model on one, with these weights.
 
         Args:
             lora_rank, **kwargs: arguments of `BertLayer`, e.g. `dtype`.
@@ -76,16 +76,16 @@ class Weights:
         model = bert if self.kind == ENCODER else KINDS[self.kind].model(bert, **self.options)
         self.assign(model)
         if lora_rank:
-            bert.enable_lora(lora_rank)  # after which a kernel is a sum, to which nothing can be assigned
+            bert.enable_lora(lora_rank)  # afterwards a kernel is a sum, which cannot be assigned to
         return model
 
     def assign(self, model):
-        """Gives each variable of a model that has a weight here its value."""
+        """Assigns the weights to the variables of a model; its other variables do not change."""
         for name, read in self.read.items():
             variable(model, name).assign(read())
 
 
-# Arguments of the heads' models that travel.
+# Arguments of models with heads that are kept together with the weights.
 OPTIONS = ("num_classes", "dropout", "next_sentence", "mlm_activation", "mlm_layer_norm_eps")
 
 
@@ -95,17 +95,17 @@ def _value(source):
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a reader finds at a path; nothing but names and shapes has been read.
+    """The weights at a path, under the names of their format. The arrays are read later, by the result of `take`.
 
     Args:
-        path: of the file or folder that messages name.
-        format: its name.
+        path: path of the file or folder, for messages.
+        format: name of the format.
         config: the encoder's `BertConfig`.
         kind: one of `KINDS`.
-        table: the format's names.
-        shapes: dict of their names to shapes.
-        get: function of a name of theirs that returns the array.
-        aside: dict of their names that are no weights of ours to the reason.
+        table: `Table` of the format's names.
+        shapes: dict of the format's names to shapes.
+        get: function of one of the format's names that returns the array.
+        aside: dict of the names that are not weights of this package's models to the reason why they are skipped.
         options, tokenizer, labels: see `Weights`.
     """
 
@@ -122,28 +122,30 @@ class Source:
     labels: list[str] | None = None
 
     def needed_tokenizer(self):
-        """The tokenizer.
+        """Returns the tokenizer.
 
         Raises:
-            InputError: there is no vocabulary beside the weights.
+            InputError: there is no vocabulary next to the weights.
         """
         if self.tokenizer is None:
             raise InputError(f"{self.path}: there must be a vocabulary, vocab.txt, beside the weights; there is none")
         return self.tokenizer
 
     def take(self, kind=None, allow_missing=(), ignore=()):
-        """The weights, all of them or none.
+        """Returns the weights under this package's names, after checking that they are complete.
 
         Args:
-            kind: the kind of model wanted, `encoder` or another part of the source's own; None for its own.
-            allow_missing: patterns of their names that may be missing; such weights are initialised, from one seed.
-            ignore: patterns of their names to leave.
+            kind: kind of the model, `encoder` or another kind that is a part of the source's kind. If None, the
+                source's kind.
+            allow_missing: patterns of the format's names that may be missing. Such weights are initialised, always
+                with the same values.
+            ignore: patterns of the format's names to skip.
 
         Returns:
-            (`Weights`, dict of their names that were left to the reason, list of names that were missing).
+            (`Weights`, dict of the skipped names to the reason, list of the missing names); all in the format's names.
 
         Raises:
-            InputError: weights are missing, left over or of another shape; all of them are listed at once.
+            InputError: weights are missing, unexpected or have another shape. The message lists all of them.
         """
         kind = kind or self.kind
         wanted = shapes(self.config, kind, self.options.get("num_classes"))
@@ -170,7 +172,7 @@ class Source:
         return weights if kind == self.kind else weights.as_kind(kind), left, missing
 
     def _leave(self, wanted, ignore):
-        """Dict of their names that are not to be taken to the reason."""
+        """Returns a dict of the format's names to skip to the reason."""
         head = {self.table[ours].theirs: "the head, not asked for" for ours in KINDS[self.kind].head.keys() - wanted}
         ignored = {name: "ignored" for name in self.shapes if _matches(name, ignore)}
         return {name: reason for name, reason in (head | ignored | self.aside).items() if name in self.shapes}
@@ -180,7 +182,10 @@ class Source:
 
 
 def detect(table, names, kinds):
-    """The first of `kinds` that has a weight of every part of its head among the names of a source, else `encoder`."""
+    """Returns the first of `kinds` with a complete head, or `encoder` if there is none.
+
+    A head is complete if at least one weight of each of its parts is among `names`, the names in a source.
+    """
     for kind in kinds:
         parts = {ours.split(".")[0] for ours in KINDS[kind].head}
         found = {ours.split(".")[0] for ours in KINDS[kind].head if ours in table and table[ours].theirs in names}

@@ -1,4 +1,7 @@
-"""Files to batches. Names are imported when first used: workers that make examples do not need TensorFlow."""
+"""Readers of data files, and batches of their examples.
+
+Names are imported on first use, because the workers that make examples do not need TensorFlow.
+"""
 
 from keras_bert.lazy import importer
 

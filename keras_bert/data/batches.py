@@ -1,4 +1,4 @@
-"""Batches of texts of like length, and of several texts a row."""
+"""Batches of texts of similar length, and batches with multiple texts per row."""
 
 import itertools
 import math
@@ -8,20 +8,21 @@ import tensorflow as tf
 
 from keras_bert.text import pad
 
-# Texts are sorted by length within pools of this many batches, so that order stays random and padding small.
+# Texts are sorted by length within pools of this many batches, which keeps the order random and the padding small.
 _POOL = 50
-UNLABELLED = -1  # the target of a token that has no label
+UNLABELLED = -1  # the target of a token without a label
 
 
 def plan_batches(lengths, batch_size, rng):
-    """Random batches of like length: every index once, each batch's lengths close together.
+    """Makes random batches of texts of similar length; every index occurs once.
 
     Args:
         lengths: list of int.
-        rng: `numpy.random.Generator`; the same state gives the same plan.
+        batch_size: number of texts per batch.
+        rng: `numpy.random.Generator`. The same state gives the same plan.
 
     Returns:
-        a list of index arrays.
+        list of index arrays, one per batch.
     """
     lengths = np.asarray(lengths)
     order = rng.permutation(len(lengths))
@@ -32,17 +33,20 @@ def plan_batches(lengths, batch_size, rng):
 
 
 def sorted_batches(lengths, batch_size):
-    """Batches in order of length, for inference: a list of index arrays."""
+    """Makes batches in order of length, for inference: a list of index arrays."""
     order = np.argsort(np.asarray(lengths), kind="stable")
     return [order[i:i + batch_size] for i in range(0, len(order), batch_size)]
 
 
 def token_batches(lengths, tokens=2048):
-    """Batches in order of length with about as many tokens each, for inference without padding: a list of index arrays.
+    """Makes batches in order of length with about the same number of tokens, for inference without padding.
 
     Args:
         lengths: list of int.
-        tokens: of a batch, its last text aside.
+        tokens: number of tokens per batch, which the batch's last text may exceed.
+
+    Returns:
+        list of index arrays, one per batch.
     """
     order = np.argsort(np.asarray(lengths), kind="stable")
     batch = np.cumsum(np.asarray(lengths)[order]) // tokens
@@ -50,16 +54,16 @@ def token_batches(lengths, tokens=2048):
 
 
 class TextBatches:
-    """Packed texts, batched and padded to their batch's longest.
+    """Batches of tokenized texts, each padded to its longest text.
 
     Args:
-        packed: what `BertTokenizer.pack` returned.
+        packed: result of `BertTokenizer.pack`.
         pad_id: id of [PAD].
-        targets: array [texts, ...], or a dict of them; None for texts without.
-        length_multiple: padded lengths are multiples of this; more than 1 saves
-            compilations where each shape costs one.
-        whole: whether an epoch leaves out its last batch where that is a short one,
-            which devices could not share out evenly.
+        targets: array [texts, ...] or dict of such arrays. None if the texts have no targets.
+        length_multiple: the padded lengths are multiples of this. More than 1 saves compilations if each shape is
+            compiled separately.
+        whole: if True, an epoch skips its last batch if that is short, because it could not be divided evenly among
+            the devices.
     """
 
     def __init__(self, packed, pad_id, targets=None, length_multiple=1, whole=False):
@@ -71,16 +75,19 @@ class TextBatches:
         self.lengths = [self._length(row) for row in packed]
 
     def inputs(self, indices):
-        """The input dict of the texts at `indices`."""
+        """Returns the input dict of the texts at `indices`."""
         return pad([self.packed[i] for i in indices], self.pad_id, self._padded_length(indices))
 
     def steps(self, batch_size):
-        """Training batches an epoch."""
+        """Returns the number of training batches per epoch."""
         return len(self.packed) // batch_size + bool(len(self.packed) % batch_size and not self.whole)
 
     def training_dataset(self, batch_size, seed, epoch, skip=0):
-        """One epoch as a `tf.data.Dataset` of (inputs, targets), without its first `skip` batches. Each batch brings
-        its `dropout_seed` (seed, step), a row a text: order and dropout depend on `seed` and the step alone."""
+        """Returns one epoch as a `tf.data.Dataset` of (inputs, targets), without its first `skip` batches.
+
+        The inputs contain `dropout_seed`, int32 [batch, 2], with (seed, step) in each row, so order and dropout depend
+        only on `seed` and the step.
+        """
         plan = self._plan(batch_size, np.random.default_rng((seed, epoch)))
         if self.whole:
             plan = [indices for indices in plan if len(indices) == batch_size]
@@ -88,7 +95,7 @@ class TextBatches:
         return self._dataset([(indices, (seed, first + step)) for step, indices in enumerate(plan)][skip:])
 
     def validation_dataset(self, batch_size):
-        """A `tf.data.Dataset` of (inputs, targets), each text once, in order of length."""
+        """Returns a `tf.data.Dataset` of (inputs, targets), with each text once, in order of length."""
         return self._dataset([(indices, None) for indices in sorted_batches(self.lengths, batch_size)])
 
     def _plan(self, batch_size, rng):
@@ -118,7 +125,7 @@ class TextBatches:
 
 
 class TokenBatches(TextBatches):
-    """Texts with a target for each token: `targets` is a list of int32 arrays [tokens]; `UNLABELLED` stands behind."""
+    """Batches with a target per token: `targets` is a list of int32 arrays [tokens], padded with `UNLABELLED`."""
 
     def _targets_of(self, indices):
         padded = np.full((len(indices), self._padded_length(indices)), UNLABELLED, np.int32)
@@ -128,8 +135,8 @@ class TokenBatches(TextBatches):
 
 
 class ChoiceBatches(TextBatches):
-    """Texts with several endings: a row of `packed` is a list of what `BertTokenizer.pack` returned, as many in each
-    row. The inputs have the shape [batch, choices, seq]."""
+    """Batches of texts with multiple choices: each entry of `packed` is a list of results of `BertTokenizer.pack`, of
+    the same length in all entries. The inputs have the shape [batch, choices, seq]."""
 
     def inputs(self, indices):
         rows = [choice for i in indices for choice in self.packed[i]]
@@ -141,12 +148,13 @@ class ChoiceBatches(TextBatches):
 
 
 class PackedBatches(TextBatches):
-    """Texts with a target each, in random batches, each laid into as many rows as all batches have (see
-    `layers.PackedLayout`). A rare batch does not fit, and gets twice as many.
+    """Random batches of texts with one target each, packed with multiple texts per row (see `layers.PackedLayout`).
+
+    All batches of one size have the same number of rows. A rare batch that does not fit gets twice as many.
 
     Args:
         packed, pad_id, targets: see `TextBatches`.
-        length: of a row, at least the longest text's.
+        length: length of a row, at least that of the longest text.
     """
 
     def __init__(self, packed, pad_id, targets, length):
@@ -154,8 +162,8 @@ class PackedBatches(TextBatches):
         self._length_of_row = length
 
     def inputs(self, indices):
-        """The input dict of the texts at `indices`, see `BertLayer`: int32 [rows, length], with `sequence_ids`, and
-        `pooled_positions`, int32 [texts]."""
+        """Returns the input dict of the texts at `indices`, see `BertLayer`: int32 [rows, length], also
+        `sequence_ids`; and `pooled_positions`, int32 [texts]."""
         length = self._length_of_row
         rows = pack([self.lengths[i] for i in indices], length)
         usual = math.ceil(1.1 * len(indices) * np.mean(self.lengths) / length) + 1
@@ -181,14 +189,14 @@ class PackedBatches(TextBatches):
 
 
 def pack(lengths, width):
-    """Lays texts into rows, each into the first that has room, the longest first (first-fit decreasing).
+    """Packs texts into rows, the longest text first, each into the first row with enough space (first-fit decreasing).
 
     Args:
         lengths: list of int.
-        width: of a row, at least the longest.
+        width: length of a row, at least that of the longest text.
 
     Returns:
-        a list of rows, each a list of indices.
+        list of rows, each a list of indices.
     """
     rows, free = [], []
     for index in np.argsort(lengths, kind="stable")[::-1]:

@@ -1,4 +1,4 @@
-"""Examples made by an Apache Beam pipeline: on this machine, or by Flink, Spark or Dataflow."""
+"""Makes examples in an Apache Beam pipeline, on this machine or with Flink, Spark or Dataflow."""
 
 import collections
 import os
@@ -15,14 +15,16 @@ from keras_bert.errors import InputError
 
 
 def write_shards(maker, read, paths, folder, shards, arguments):
-    """`workers.write_shards` as a pipeline: the same examples, in another order. Every worker must see the paths.
+    """Runs `workers.write_shards` as a pipeline, which writes the same examples in another order.
+
+    All workers need access to the paths.
 
     Args:
-        maker, read, paths, folder, shards: see there.
-        arguments: list of the pipeline's flags, `--runner=FlinkRunner` for one.
+        maker, read, paths, folder, shards: see `workers.write_shards`.
+        arguments: list of the pipeline's flags, e.g. `--runner=FlinkRunner`.
 
     Returns:
-        `Counter`, see there.
+        `Counter`, see `workers.write_shards`.
     """
     try:
         pipeline = beam.Pipeline(options=PipelineOptions(arguments))
@@ -33,13 +35,13 @@ def write_shards(maker, read, paths, folder, shards, arguments):
          | "Blocks" >> beam.FlatMapTuple(read)
          | "Share out" >> beam.Reshuffle()
          | "Records" >> beam.FlatMap(_records, maker)
-         # Of bytes as they are. WriteToTFRecord needs one more package, for the checksums that the records have.
+         # Writes the bytes unchanged. WriteToTFRecord needs another package for checksums, which the records have.
          | "Shards" >> WriteToText(os.path.join(folder, "pretraining"), ".tfrecord", append_trailing_newlines=False,
                                    num_shards=shards, coder=BytesCoder()))
     try:
         result = pipeline.run()
         result.wait_until_finish()
-    except (InputError, RuntimeError) as error:  # of another process it is a text within a RuntimeError
+    except (InputError, RuntimeError) as error:  # from another process it is text in a RuntimeError
         text = str(error) if isinstance(error, InputError) else str(error).partition("InputError: ")[2]
         if text:
             raise InputError(re.split(r"\n| \[while running", text)[0]) from None

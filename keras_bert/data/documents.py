@@ -1,4 +1,4 @@
-"""Documents from text, JSON Lines and Parquet files, read a block at a time, and the token ids of a block."""
+"""Documents of text, JSON Lines and Parquet files, read one block at a time, and the token ids of a block."""
 
 import dataclasses
 import itertools
@@ -9,20 +9,21 @@ import numpy as np
 
 from keras_bert.data.tables import check_columns, json_lines, lines, parquet_rows, text_of
 
-BLOCK = 1_000_000  # characters that close a block
-# The end of a sentence: Latin stops before white space, full-width ones wherever they stand; closing quotes stay.
+BLOCK = 1_000_000  # characters after which a block ends
+# The end of a sentence: Latin punctuation before white space, full-width punctuation anywhere, each with the closing
+# quotes and brackets after it.
 _END = re.compile(r"""([.!?…]["'”’»」』)\]]*)\s+|([。！？]["'”’»」』)\]）]*)""")
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Consecutive documents of one file; examples are made of one block at a time.
+    """Consecutive documents of one file, from which examples are made.
 
     Args:
         file: number of the file.
         number: number of the block in its file.
-        documents: list of list of str, the sentences of each document; no document and no sentence is empty.
-        share: how much of the file has been read when this block ends, up to 1.
+        documents: list of list of str, the sentences of each document. No document and no sentence is empty.
+        share: fraction of the file that has been read at the end of this block, at most 1.
     """
 
     file: int
@@ -32,23 +33,27 @@ class Block:
 
 
 def read_blocks(path, file=0, text="text", split_sentences=False):
-    """The blocks of a file, which is read as a stream: a block ends where it holds a million characters and two
-    documents, the last one at the end of the file. So none is larger than that and two documents.
+    """Yields the blocks of a file, which is read as a stream.
 
-    In text files a line is a sentence, and a blank line ends a document. In `.jsonl` and `.parquet` files a row is a
-    document, and the lines of its text are the sentences.
+    A block ends once it has at least a million characters and at least two documents; the last one ends with the file.
+    So no block is larger than a million characters plus two documents.
+
+    In text files, each line is a sentence, and a blank line ends a document. In `.jsonl` and `.parquet` files, each row
+    is a document, and the lines of its text are the sentences.
 
     Args:
-        path: the file, UTF-8.
-        file: its number, for the blocks.
-        text: key or column of the text, in `.jsonl` and `.parquet` files.
-        split_sentences: split lines after `. ! ? …` and closing quotes before white space, and after `。 ！ ？`.
+        path: path of the file, UTF-8.
+        file: number of the file, stored in the blocks.
+        text: key or column of the text in `.jsonl` and `.parquet` files.
+        split_sentences: if True, also splits lines after `. ! ? …` (and closing quotes) followed by white space, and
+            after `。 ！ ？`.
 
     Yields:
         `Block`s.
 
     Raises:
-        InputError: names the file and the row, or says how to install pyarrow, which Parquet needs.
+        InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
+            not installed.
     """
     reader = _READERS.get(os.path.splitext(path)[1].lower(), _read_text)
     documents, characters, number = [], 0, 0
@@ -92,10 +97,12 @@ _READERS = {".jsonl": _read_json_lines, ".parquet": _read_parquet}
 
 
 class WordIds:
-    """Texts to token ids, in a third of the tokenizer's time: most words of a text came before.
+    """A converter of texts to token ids that keeps the ids of each word that it has tokenized.
+
+    It takes a third of the tokenizer's time, because most words of a text have occurred before.
 
     Args:
-        tokenizer: `BertTokenizer`; what it makes of a text is what it makes of the parts between spaces.
+        tokenizer: `BertTokenizer`. The ids of a text must be those of its parts between spaces, joined.
     """
 
     def __init__(self, tokenizer):
@@ -103,7 +110,7 @@ class WordIds:
         self._forget()
 
     def __call__(self, texts):
-        """The ids of texts, end to end, int32, and how many each has, int64 [texts]."""
+        """Returns the ids of all texts, concatenated, int32 [ids], and the number of ids per text, int64 [texts]."""
         if len(self._ids) > BLOCK:  # bounds the memory
             self._forget()
         words = " ".join(texts).split(" ")
@@ -117,7 +124,7 @@ class WordIds:
 
     def _forget(self):
         self._numbers = _Numbers()
-        self._ids, self._counts = np.empty(0, np.int32), np.empty(0, int)  # of all words, by their numbers
+        self._ids, self._counts = np.empty(0, np.int32), np.empty(0, int)  # of all words, in the order of their numbers
 
     def _learn(self, words):
         ids, counts = self.tokenizer.flat_ids(words)
@@ -125,7 +132,7 @@ class WordIds:
 
 
 class _Numbers(dict):
-    """Numbers of words in the order in which they are met."""
+    """A dict that numbers words from 0 in the order in which they are first looked up."""
 
     def __missing__(self, word):
         return self.setdefault(word, len(self))
@@ -133,12 +140,12 @@ class _Numbers(dict):
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-    """The token ids of some documents, end to end; sentences and documents without tokens are left out.
+    """The concatenated token ids of documents, without the sentences and documents that have no tokens.
 
     Args:
         ids: int32 [tokens].
-        sentences: list of int, where in `ids` each sentence begins, and where the last one ends.
-        documents: list of int, the first sentence of each document, and the number of sentences.
+        sentences: list of int, the index in `ids` at which each sentence begins, then the end of the last one.
+        documents: list of int, the number of each document's first sentence, then the number of sentences.
     """
 
     ids: np.ndarray
@@ -147,7 +154,7 @@ class Tokens:
 
     @classmethod
     def of(cls, documents, words):
-        """Tokenizes documents, lists of str, by `WordIds`, a million characters at a time, which bounds the memory."""
+        """Tokenizes documents, lists of str, with a `WordIds`, a million characters at a time to bound the memory."""
         sentences = [sentence for document in documents for sentence in document]
         ends = np.cumsum([len(sentence) for sentence in sentences]) // BLOCK
         ids, lengths = zip(*(words([sentences[i] for i in group])

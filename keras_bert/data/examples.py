@@ -1,4 +1,4 @@
-"""Labelled texts from tables, and the layouts of published ones."""
+"""Readers of labelled texts from tables, and the columns of published datasets."""
 
 import dataclasses
 import math
@@ -9,12 +9,12 @@ from keras_bert.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Where a table has its texts and labels.
+    """The columns of a table that hold its texts and labels.
 
     Args:
-        text, text_pair, label: names of columns; those that are None are not read.
-        kind: suffix that says how to read the file, see `read_table`; the file's own where None.
-        header: names of the columns of a file that has no header.
+        text, text_pair, label: names of columns. Those that are None are not read.
+        kind: suffix that selects the reader of the file, see `read_table`. If None, the file's own suffix.
+        header: names of all columns, for a file without a header.
     """
 
     text: str
@@ -25,7 +25,7 @@ class Columns:
 
 
 FORMATS = {
-    # GLUE (Wang et al., 2018), its train and dev files. Of test files only CoLA's differ: they have a header.
+    # GLUE (Wang et al., 2018), the train and dev files. Among the test files, only CoLA's differ: they have a header.
     "cola": Columns("sentence", header=("source", "label", "mark", "sentence")),
     "sst2": Columns("sentence"),
     "mrpc": Columns("#1 String", "#2 String", "Quality"),
@@ -40,7 +40,7 @@ FORMATS = {
     # KorNLU (Ham et al., 2020).
     "kornli": Columns("sentence1", "sentence2", "gold_label"),
     "korsts": Columns("sentence1", "sentence2", "score"),
-    # KLUE (Park et al., 2021), arrays of objects.
+    # KLUE (Park et al., 2021), JSON arrays of objects.
     "klue-tc": Columns("title", kind=".json"),
     "klue-nli": Columns("premise", "hypothesis", "gold_label", kind=".json"),
     "klue-sts": Columns("sentence1", "sentence2", "labels.label", kind=".json"),
@@ -48,10 +48,10 @@ FORMATS = {
 
 
 def choose(path, format, formats):
-    """What a format's name stands for in a table of formats.
+    """Returns the entry of a format's name in `formats`.
 
     Raises:
-        InputError: names the file and lists the formats.
+        InputError: the name is unknown; the message names the file and lists the formats.
     """
     if format not in formats:
         raise InputError(f"{path}: format must be one of {', '.join(formats)}; got {format!r}")
@@ -60,8 +60,8 @@ def choose(path, format, formats):
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One text or pair of texts; `text_pair` and `label` are None where the file has none. `row` is the file's line or
-    record, counted from 1, the header included."""
+    """One text or pair of texts. `text_pair` and `label` are None if the file has none. `row` is the number of the line
+    or record in the file, from 1, the header included."""
 
     text: str
     text_pair: str | None
@@ -70,7 +70,7 @@ class Example:
 
 
 def read_examples(path, text="text", text_pair=None, label="label", format=None):
-    """The examples of `iterate_examples` as a list."""
+    """Returns the examples of `iterate_examples` as a list."""
     return list(iterate_examples(path, text, text_pair, label, format))
 
 
@@ -78,18 +78,18 @@ def iterate_examples(path, text="text", text_pair=None, label="label", format=No
     """Reads a table by its column names, see `read_table`: `.tsv`, `.csv`, `.jsonl`, `.json`, `.parquet`.
 
     Args:
-        path: the file, UTF-8.
+        path: path of the file, UTF-8.
         text: column of the text.
-        text_pair: column of the second text; where None, `text_pair` if the file has it.
-        label: column of the label, or None to read texts alone.
-        format: name of a published layout in `FORMATS`, which gives the columns and says how to read the file, whatever
-            its suffix; of the arguments above only `label=None` counts then.
+        text_pair: column of the second text. If None, `text_pair` if the file has that column.
+        label: column of the label. If None, only texts are read.
+        format: name of a published dataset's layout in `FORMATS`. It sets the columns and the reader, whatever the
+            file's suffix; of the arguments above, only `label=None` still has an effect.
 
     Yields:
         `Example`s.
 
     Raises:
-        InputError: names the file, the row and the column.
+        InputError: the file is invalid; the message names the file, the row and the column.
     """
     layout = choose(path, format, FORMATS) if format else Columns(text, text_pair, label, kind=None)
     text, text_pair, label = layout.text, layout.text_pair, label and layout.label
@@ -102,10 +102,10 @@ def iterate_examples(path, text="text", text_pair=None, label="label", format=No
 
 
 def number(path, example):
-    """The label of an `Example` of the file `path` as a float.
+    """Returns the label of an `Example` of the file `path` as a float.
 
     Raises:
-        InputError: it is no finite number; names the file and the row.
+        InputError: the label is not a finite number; the message names the file and the row.
     """
     try:
         value = float(example.label)

@@ -1,4 +1,4 @@
-"""Masked tokens to guess (Devlin et al., 2018, section 3.1)."""
+"""Masking of tokens for masked language modelling (Devlin et al., 2018, section 3.1)."""
 
 import numpy as np
 
@@ -9,20 +9,22 @@ SHARE, MASKED, RANDOM = 0.15, 0.8, 0.1
 
 
 class Masking:
-    """Chooses 15% of the tokens of each text; of these, 80% become [MASK], 10% a random piece, 10% stay as they are.
+    """A masker that chooses 15% of the tokens of each text: 80% of them become [MASK], 10% a random token, and 10% stay
+    unchanged.
 
-    The share is kept on the average: where 15% of a text is no whole number, chance decides between the two beside it.
-    A text has one chosen token at least and `max_predictions` at most. Pieces in brackets, [CLS], [UNK] and
-    [unused1] say, are neither chosen nor put in at random.
+    15% is the average: if 15% of a text's tokens is not a whole number, it is randomly rounded up or down. At least 1
+    and at most `max_predictions` tokens of a text are chosen. Tokens in brackets, e.g. [CLS], [UNK] and [unused1], are
+    neither chosen nor used as random tokens.
 
-    All chance is an argument, so that examples are the same however they are shared out. The same class masks when
-    examples are made and when they are read. (tensorflow-text's RandomItemSelector and MaskValuesChooser draw from
-    TensorFlow's global generator, round each text's 15% up, and put in special pieces too.)
+    All random numbers are an argument, so the examples are the same however they are distributed. The same class masks
+    when examples are made and when they are read. (tensorflow-text's RandomItemSelector and MaskValuesChooser use
+    TensorFlow's global generator, round each text's 15% up, and use special tokens as random tokens too.)
 
     Args:
         tokenizer: `BertTokenizer`.
-        max_predictions: chosen tokens of a text at most.
-        whole_word: choose all pieces of a word or none; of words with more than `max_predictions` pieces, none.
+        max_predictions: maximum chosen tokens per text.
+        whole_word: if True, chooses all tokens of a word or none, and never a word of more than `max_predictions`
+            tokens.
     """
 
     def __init__(self, tokenizer, max_predictions, whole_word=False):
@@ -39,22 +41,23 @@ class Masking:
 
     @staticmethod
     def noise(rng, batch, length):
-        """The chance that masks [batch, length] ids: float32 [batch, 3, length], a row a text."""
+        """Draws the random numbers for masking ids [batch, length]: float32 [batch, 3, length]."""
         return rng.random((batch, 3, length), np.float32)
 
     def __call__(self, ids, noise):
         """Masks texts.
 
         Args:
-            ids: int32 [batch, length], each text begins with [CLS].
-            noise: what `noise` returned for this shape.
+            ids: int32 [batch, length]. Each text begins with [CLS].
+            noise: result of `noise` for this shape, float32 [batch, 3, length].
 
         Returns:
-            dict of `input_word_ids`, int32 [batch, length]; `masked_lm_positions` in order and `masked_lm_ids`, int32
-            [batch, max_predictions], and `masked_lm_weights`, float32, 1 for a chosen token; 0 is behind them.
+            dict of `input_word_ids`, int32 [batch, length], the masked texts; `masked_lm_positions`, in ascending
+            order, and `masked_lm_ids`, the original tokens, int32 [batch, max_predictions]; and `masked_lm_weights`,
+            float32 [batch, max_predictions], 1 for a chosen token. The last three are padded with 0.
         """
         choose = self._choose_words if self._whole_word else self._choose_tokens
-        chosen = choose(ids, order=noise[:, 0], chance=noise[:, 1, 0])  # [CLS] has no use for its own
+        chosen = choose(ids, order=noise[:, 0], chance=noise[:, 1, 0])  # position 0 has [CLS], which is never masked
         rows, places = np.nonzero(chosen)
         targets, action = ids[rows, places], noise[rows, 1, places]
         random = self._pieces[(noise[rows, 2, places] * np.float64(len(self._pieces))).astype(int)]
@@ -68,7 +71,7 @@ class Masking:
         return {"input_word_ids": masked} | features
 
     def _choose_tokens(self, ids, order, chance):
-        """Tokens in random order, as many as 15% are: bool [batch, length]."""
+        """Chooses tokens in random order up to 15% of each text: bool [batch, length]."""
         plain = ~self._is_special.take(ids)
         count = plain.sum(axis=1)
         room = np.minimum(np.floor(SHARE * count + chance).clip(1, self.max_predictions), count)
@@ -78,7 +81,7 @@ class Masking:
         return chosen
 
     def _choose_words(self, ids, order, chance):
-        """Words in random order, each that still fits into 15%: bool [batch, length]."""
+        """Chooses words in random order, each one that still fits into 15% of its text: bool [batch, length]."""
         plain = ~self._is_special.take(ids)
         first, size = self._words(ids)
         begins = plain & (first == np.arange(ids.shape[1])) & (size <= self.max_predictions)
@@ -94,7 +97,7 @@ class Masking:
         return np.take_along_axis(chosen, first, axis=1)
 
     def _words(self, ids):
-        """The place where each token's word begins, and how many tokens the word has: int64 [batch, length]."""
+        """Returns the position where each token's word begins, and its number of tokens: both int64 [batch, length]."""
         batch, length = ids.shape
         joins = self._continues[ids]
         joins[:, 1:] &= ~self._is_special[ids[:, :-1]]
@@ -108,13 +111,13 @@ _TARGETS = {"masked_lm_positions": np.int32, "masked_lm_ids": np.int32, "masked_
 
 
 class NextTokens:
-    """What a left-to-right or right-to-left language model guesses: the neighbour of every token, where that is no
-    special piece. To be used in place of a `Masking`.
+    """The targets of a left-to-right or right-to-left language model, with the interface of `Masking`: each token
+    predicts its neighbour, unless that is a special token.
 
     Args:
         tokenizer: `BertTokenizer`.
-        length: tokens of a text.
-        directionality: `ltr`, to guess what comes next, or `rtl`, what came before.
+        length: number of tokens per text.
+        directionality: `ltr` predicts the next token, `rtl` the previous one.
     """
 
     def __init__(self, tokenizer, length, directionality):
@@ -124,11 +127,11 @@ class NextTokens:
 
     @staticmethod
     def noise(rng, batch, length):
-        """Nothing is left to chance."""
+        """Returns an empty array, because there is no randomness: float32 [batch, 0]."""
         return np.empty((batch, 0), np.float32)
 
     def __call__(self, ids, noise):
-        """See `Masking`; the ids stay as they are."""
+        """Returns the features of `Masking.__call__`, with `ids` unchanged."""
         places = np.arange(self.max_predictions, dtype=np.int32) + (self._step < 0)
         targets = ids[:, places + self._step]
         return {"input_word_ids": ids, "masked_lm_positions": np.broadcast_to(places, targets.shape),

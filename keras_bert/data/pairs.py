@@ -1,33 +1,34 @@
-"""The sentences of a block to pairs of texts, as spans of its token ids."""
+"""Pairing, cutting and packing of the sentences of a block, as spans of its token ids."""
 
 import bisect
 import itertools
 
 import numpy as np
 
-SHORT = 0.1  # share of the pairs that are made shorter than fits
+SHORT = 0.1  # fraction of the pairs that are made shorter than the limit
 
 
 def pair_sentences(tokens, limit, rng):
-    """Pairs of texts A and B for the prediction of next sentences (Devlin et al., 2018, appendix A.2;
+    """Makes pairs of texts A and B for next-sentence prediction (Devlin et al., 2018, appendix A.2;
     google-research/bert `create_pretraining_data.py`).
 
-    Consecutive sentences of a document are gathered until they reach `limit` tokens, or in one case of ten fewer, a
-    random number of them; a random cut makes them A and B. In half of the cases B is given back and comes from a random
-    place of another document, or of the same where there is no other.
+    Consecutive sentences of a document are collected until they reach `limit` tokens, or in one of ten cases a smaller,
+    random number of tokens. They are divided into A and B after a random sentence. In half of the cases, the sentences
+    of B are used for the next pair instead, and B comes from a random position of another document, or of the same one
+    if there is no other.
 
-    As there, but for two things. The fewer tokens are drawn for each pair, not for each document, which may be a whole
-    book. And a lone sentence, at the end of a document say, can only have a random B: another pair makes up for it, so
-    that half of the pairs stay random.
+    This differs from Google's code in two ways. The smaller number is drawn for each pair, not for each document, which
+    may be a whole book. And a single sentence, e.g. at the end of a document, can only have a random B; a later pair
+    gets its real next sentences instead of a random B, so that half of the pairs stay random.
 
     Args:
         tokens: `Tokens`.
-        limit: tokens of A and B together; they may have more, see `truncate`.
+        limit: target number of tokens of A and B together. They may have more, see `truncate`.
         rng: `numpy.random.Generator`.
 
     Returns:
-        (spans, labels): int64 [pairs, 4], begin and end of A and of B in `tokens.ids`; int32 [pairs], 1 where B is
-        random.
+        (spans, labels): int64 [pairs, 4], begin and end of A and of B in `tokens.ids`; int32 [pairs], 1 if B is random,
+        else 0.
     """
     sentences, spans, labels, owed = tokens.sentences, [], [], 0
     count, chance = len(tokens.documents) - 1, _chances(rng).__next__
@@ -54,30 +55,30 @@ def pair_sentences(tokens, limit, rng):
 
 
 def _chances(rng):
-    """Random floats from 0 to 1, without end: in a fifth of the time that `rng.random()` takes for each."""
+    """Yields random floats from 0 to 1 without end, in a fifth of the time of calling `rng.random()` for each."""
     while True:
         yield from rng.random(1024).tolist()
 
 
 def _below(chance, limit):
-    """A random int under `limit`, 0 if there is none."""
+    """Turns a random float from 0 to 1 into an int from 0 to `limit` - 1, or 0 if `limit` is 0."""
     return int(chance * limit)
 
 
 def truncate(spans, limit, rng):
-    """Cuts tokens off the longer of A and B, one after the other, each from its front or its end at random, until both
-    have `limit` at most.
+    """Removes tokens one by one from the longer of A and B, at random from its front or its end, until A and B together
+    have at most `limit` tokens.
 
     Args:
         spans: int64 [pairs, 4], begin and end of A and of B.
 
     Returns:
-        spans, as `spans`.
+        the shortened spans, int64 [pairs, 4].
     """
     begin_a, end_a, begin_b, end_b = spans.T
     longer = (end_a - begin_a) - (end_b - begin_b)
     excess = np.maximum(end_a - begin_a + end_b - begin_b - limit, 0)
-    shared = np.maximum(excess - np.abs(longer), 0)  # cut in turn once both are equally long, first off B
+    shared = np.maximum(excess - np.abs(longer), 0)  # once A and B are equally long: in turn, first from B
     alone = excess - shared
     cut_a = np.where(longer > 0, alone, 0) + shared // 2
     cut_b = np.where(longer > 0, 0, alone) + shared - shared // 2
@@ -86,15 +87,17 @@ def truncate(spans, limit, rng):
 
 
 def pack_sentences(tokens, limit, sep_id):
-    """Whole sentences for training without next sentences, as many in a row as fit, also of several documents with
-    [SEP] between them (FULL-SENTENCES of Liu et al., 2019, section 4.2). A sentence longer than `limit` is cut.
+    """Packs whole sentences into texts for training without next-sentence prediction.
+
+    A text has as many consecutive sentences as fit. It may continue in the next document, with [SEP] in between
+    (FULL-SENTENCES of Liu et al., 2019, section 4.2). A sentence longer than `limit` is divided.
 
     Args:
         tokens: `Tokens`.
-        limit: tokens of a text.
+        limit: maximum tokens per text.
 
     Returns:
-        (ids, spans): int32 [tokens and separators]; int64 [texts, 4] as of `pair_sentences`, each B empty.
+        (ids, spans): int32 [tokens and separators]; int64 [texts, 4] as from `pair_sentences`, with empty B.
     """
     documents = np.array(tokens.documents[1:])
     sentences = np.array(tokens.sentences)
@@ -103,7 +106,7 @@ def pack_sentences(tokens, limit, sep_id):
     parts = [part for begin, end in itertools.pairwise(sentences.tolist()) for part in range(begin, end, limit)]
     parts.append(len(ids))
     ends = np.array(parts[1:], int)
-    stops = (ends - (ids[ends - 1] == sep_id)).tolist()  # [SEP] is between texts
+    stops = (ends - (ids[ends - 1] == sep_id)).tolist()  # a [SEP] at the end of a text is dropped
     cuts = [0]
     while cuts[-1] < len(stops):
         cuts.append(bisect.bisect_right(stops, parts[cuts[-1]] + limit))
@@ -113,7 +116,7 @@ def pack_sentences(tokens, limit, sep_id):
 
 
 def join(ids, spans, tokenizer, length):
-    """[CLS] A [SEP] B [SEP], or [CLS] A [SEP] where B is empty.
+    """Joins spans into inputs: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if B is empty.
 
     Args:
         ids: int32 [tokens].
@@ -125,7 +128,7 @@ def join(ids, spans, tokenizer, length):
     """
     begin_a, end_a, begin_b, end_b = (column[:, None] for column in spans.T)
     place = np.arange(length)
-    middle = end_a - begin_a + 1  # the place of the first [SEP]
+    middle = end_a - begin_a + 1  # the position of the first [SEP]
     last = middle + np.where(end_b > begin_b, end_b - begin_b + 1, 0)
     source = np.where(place < middle, begin_a + place - 1, begin_b + place - middle - 1)
     joined = ids.take(source, mode="clip")

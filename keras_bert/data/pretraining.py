@@ -1,4 +1,4 @@
-"""`make_pretraining_data`: text files to TFRecords of masked, paired examples."""
+"""`make_pretraining_data`, which turns text files into TFRecord files of masked, paired examples."""
 
 import collections
 import dataclasses
@@ -19,22 +19,23 @@ from keras_bert.text import save_vocabulary
 
 SETTINGS = "pretraining_data.json"
 MAX_LENGTH = 8192
-_AT_ONCE = 2**19  # tokens; bounds the memory that a large document takes
+_AT_ONCE = 2**19  # tokens per array of examples; bounds the memory that a large document needs
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingSettings:
-    """What examples are made.
+    """The settings for making examples.
 
     Args:
-        max_seq_length: tokens of an example, [CLS] and [SEP] included.
-        max_predictions_per_seq: masked tokens of an example at most; 15% of `max_seq_length`, rounded up, where None.
-        next_sentence: make pairs, half of them with a random second text; else pack whole sentences to full length.
-        masking: `static`, or `dynamic` to leave it to who reads the examples.
-        whole_word_mask: mask all pieces of a word or none.
-        dupe_factor: how often the texts are used, each time paired and masked anew; where None, 10, or 1 with
-            `dynamic`.
-        seed: the same seed, settings and files give the same examples.
+        max_seq_length: tokens per example, [CLS] and [SEP] included.
+        max_predictions_per_seq: maximum masked tokens per example. If None, 15% of `max_seq_length`, rounded up.
+        next_sentence: if True, makes pairs, half of them with a random second text. If False, packs whole sentences to
+            full length.
+        masking: `static` masks when the examples are written, `dynamic` each time they are read.
+        whole_word_mask: if True, masks all tokens of a word or none.
+        dupe_factor: number of times that the texts are used, each time with new pairs and masks. If None, 10, or 1 if
+            `masking` is `dynamic`.
+        seed: seed of the random numbers. The same seed, settings and files give the same examples.
     """
 
     max_seq_length: int = 128
@@ -60,7 +61,7 @@ class PretrainingSettings:
 
 
 class ExampleMaker:
-    """Makes the examples of a block of documents, the same ones in whatever process.
+    """The maker of the examples of a block of documents, which are the same in every process.
 
     Args:
         settings: `PretrainingSettings`.
@@ -74,7 +75,8 @@ class ExampleMaker:
         self.masking = Masking(tokenizer, settings.max_predictions_per_seq, settings.whole_word_mask)
 
     def examples(self, block):
-        """Yields (uint8 [examples, size], `Counter` of what they hold), see `serialize`, some thousand at a time."""
+        """Yields (serialized examples, counts), a few thousand examples at a time: uint8 [examples, size], see
+        `serialize`, and a `Counter` of examples, tokens, masked and random_next."""
         for features in self.features(block):
             masked = features.get("masked_lm_weights", np.zeros(1)).sum()
             yield serialize(features), collections.Counter(
@@ -82,8 +84,8 @@ class ExampleMaker:
                 random_next=int(features["next_sentence_labels"].sum()))
 
     def features(self, block):
-        """Yields the Model Garden's features of some thousand examples at a time: dict of int32 arrays [examples, n],
-        float32 `masked_lm_weights`."""
+        """Yields the Model Garden's features, a few thousand examples at a time: a dict of int32 arrays [examples, n];
+        `masked_lm_weights` is float32."""
         tokens = Tokens.of(block.documents, self.words)
         for duplicate in range(self.settings.dupe_factor):
             rng = np.random.default_rng((self.settings.seed, block.file, block.number, duplicate))
@@ -108,29 +110,32 @@ class ExampleMaker:
 
 def make_pretraining_data(paths, tokenizer, output, settings=None, *, text="text", split_sentences=False, shards=10,
                           processes=None, beam_args=None, overwrite=False, progress=None):
-    """Writes a folder with `pretraining-00000-of-00010.tfrecord` and so on, examples with the Model Garden's features;
-    `pretraining_data.json` with settings and counts; `vocab.txt` and `tokenizer_config.json`.
+    """Writes a folder of pretraining examples: `pretraining-00000-of-00010.tfrecord` and so on with the Model Garden's
+    features, `pretraining_data.json` with the settings and counts, `vocab.txt` and `tokenizer_config.json`.
 
-    A block of documents (`read_blocks`) is the unit of work. Its chance follows from the seed and its place alone, so
-    the examples are the same for any number of processes, with Apache Beam too. Without Beam the files are the same.
+    The unit of work is a block of documents (`read_blocks`). Its random numbers depend only on the seed, the file's
+    number and the block's number, so the examples are the same for any number of processes, and with Apache Beam.
+    Without Beam, the files are the same too.
 
     Args:
         paths: list of text, JSON Lines and Parquet files.
         tokenizer: `BertTokenizer` with [MASK].
-        output: folder to write, whole or not at all.
+        output: folder to write. It is written atomically.
         settings: `PretrainingSettings`.
-        text, split_sentences: as of `read_blocks`.
+        text, split_sentences: see `read_blocks`.
         shards: number of TFRecord files.
-        processes: worker processes; one a core where None.
-        beam_args: list of flags of a Beam pipeline, `--runner=…` and so on, to run there; None for this machine.
-        overwrite: replace `output`.
-        progress: called now and then with the share of the texts that is done and the examples made so far.
+        processes: number of worker processes. If None, one per core.
+        beam_args: list of flags of a Beam pipeline, e.g. `--runner=…`, to run it there. If None, runs on this machine.
+        overwrite: if True, replaces `output`.
+        progress: function called repeatedly with the fraction of the texts that is done and the number of examples
+            made so far.
 
     Returns:
-        what `pretraining_data.json` holds, a dict.
+        dict, the content of `pretraining_data.json`.
 
     Raises:
-        InputError: names file and row of bad input; the texts hold nothing; a worker was killed.
+        InputError: the input is invalid (the message names the file and the row), the texts are empty, or a worker
+            was killed.
     """
     maker = ExampleMaker(settings or PretrainingSettings(), tokenizer)
     processes = processes or os.cpu_count()

@@ -1,4 +1,4 @@
-"""Examples for pretraining, from a folder of `make_pretraining_data` or from files of the Model Garden, to batches."""
+"""Batches of pretraining examples, from a folder of `make_pretraining_data` or from files of the Model Garden."""
 
 import contextlib
 import dataclasses
@@ -24,23 +24,23 @@ _MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 
 class PretrainingRecords:
-    """The examples in some TFRecord files, each within reach: a run that was stopped goes on at its step, at once.
+    """The examples in TFRecord files, read by number, so that a resumed run continues at its step without delay.
 
-    They are `tf.train.Example`s as `make_pretraining_data`, the Model Garden or Google's BERT write them.
+    They are `tf.train.Example`s in the form that `make_pretraining_data`, the Model Garden or Google's BERT write.
 
     Args:
-        paths: list of files, uncompressed; their order counts.
-        skip_corrupt: take the next whole example of the plan for a broken one, and leave out the rest of a file that
-            cannot be cut into records, instead of raising an error.
+        paths: list of files, uncompressed. Their order affects the order of the examples.
+        skip_corrupt: if True, replaces a corrupt example by the next intact one of the plan, and skips the rest of a
+            file after corrupt bounds of a record. If False, raises an error for both.
 
     Attributes:
         paths: list of str, the files.
-        seq_length: tokens of an example.
-        has_labels: whether they have `next_sentence_labels`.
+        seq_length: number of tokens per example.
+        has_labels: True if the examples have `next_sentence_labels`.
 
     Raises:
-        InputError: a file cannot be read, holds no such examples or others than the first, is cut off or broken; names
-            the file, and the byte where something is broken.
+        InputError: a file cannot be read, has no such examples or other features than the first file, or is truncated
+            or corrupt; the message names the file, and the byte if the file is corrupt.
     """
 
     def __init__(self, paths, skip_corrupt=False):
@@ -65,24 +65,27 @@ class PretrainingRecords:
 
     @property
     def corrupt(self):
-        """How many broken places were met so far; batches are read ahead."""
+        """Number of corrupt places found so far, also in batches that were read ahead."""
         return len(self._files.broken)
 
     def plan(self, seed, epoch):
-        """The order of the examples in an epoch: int64 [examples], each once."""
+        """Returns the order of the examples in an epoch: int64 [examples], each number once."""
         return _plan(len(self), seed, epoch)
 
     def dataset(self, batch_size, seed, step=0, *, shard=0, shards=1, masking=None):
-        """Batches without end, from a step on. The examples come in the order of `plan`, epoch after epoch, and a batch
-        may hold the end of one and the beginning of the next. A batch is a function of `seed` and its step alone.
+        """Returns an endless dataset of batches that starts at `step`.
+
+        The examples are in the order of `plan`, epoch after epoch. A batch may contain the end of one epoch and the
+        beginning of the next. It depends only on `seed` and its step.
 
         Args:
-            batch_size: examples of a batch, of all shards together.
-            seed: int from 0.
-            step: the first batch, counted from 0 over all epochs.
-            shard, shards: which part of each batch to give, of how many; all together they are the batch of one.
-            masking: `Masking` with the vocabulary that the examples were made with, to mask them anew at each step,
-                masked or not; None to take the masks that they have.
+            batch_size: number of examples per batch, of all shards together.
+            seed: int, 0 or more.
+            step: number of the first batch, from 0 over all epochs.
+            shard, shards: number of the part of each batch to return, from 0, and number of parts. All parts together
+                are the batch of a single shard.
+            masking: `Masking` with the vocabulary that the examples were made with. It masks the examples again at each
+                step, whether they are masked or not. If None, uses the masks of the examples.
 
         Returns:
             `tf.data.Dataset` of dicts of int32 tensors: `input_word_ids`, `input_mask`, `input_type_ids` [batch, seq];
@@ -90,8 +93,8 @@ class PretrainingRecords:
             [batch], if the examples have them; `dropout_seed` [batch, 2], the seed and the step in each row.
 
         Raises:
-            InputError: the batch cannot be shared out, or the examples are not masked and `masking` is None. To have it
-                raised for a broken example too, iterate within `naming_errors`.
+            InputError: the batch cannot be divided among the shards, or the examples are not masked and `masking` is
+                None. Iterate within `naming_errors` to raise it for a corrupt example too.
         """
         if batch_size < 1 or batch_size % shards or not 0 <= shard < shards:
             raise InputError(f"shard {shard} of {shards} must be a part of a batch, and all alike; got a batch of "
@@ -128,8 +131,8 @@ class PretrainingRecords:
 
     @contextlib.contextmanager
     def naming_errors(self):
-        """Within it a broken example ends the iteration of a dataset with the InputError that names file and byte;
-        TensorFlow would raise an error of its own."""
+        """Context manager in which a corrupt example ends the iteration of a dataset with the InputError that names the
+        file and the byte, instead of TensorFlow's own error."""
         try:
             yield
         except tf.errors.OpError:
@@ -138,7 +141,7 @@ class PretrainingRecords:
             raise
 
     def _read(self, seed, positions):
-        """The records at some places of all epochs' plans: list of bytes."""
+        """Reads the records at `positions`, which count on over the plans of all epochs: list of bytes."""
         try:
             records = self._files.read(self._numbers(seed, positions))
             for row, position in enumerate(positions):
@@ -158,7 +161,8 @@ class PretrainingRecords:
         return np.concatenate([self.plan(seed, int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
 
     def _spec(self, file):
-        """The features of a file's first whole example, None if it has none: {our name: (name, size, is float)}."""
+        """Returns the features of a file's first intact example: {this package's name: (name in the file, size)}; None
+        if there is no intact example."""
         for number in range(*self._files.firsts[file:file + 2]):
             record, = self._files.read([number])
             if record is not None:
@@ -178,7 +182,7 @@ class PretrainingRecords:
         return {name: spec[name] for name in (*_INPUTS, *_MASKS, "next_sentence_labels") if name in spec}
 
     def _parse(self, records, count):
-        """Examples to a dict of tensors [count, n], int32 or float32; the labels [count]."""
+        """Parses examples to a dict of tensors [count, n], int32 or float32; `next_sentence_labels` is [count]."""
         features = tf.io.parse_example(tf.ensure_shape(records, [count]), {
             name: tf.io.FixedLenFeature([size], tf.float32 if name == "masked_lm_weights" else tf.int64)
             for name, size in self._features.values()})
@@ -197,7 +201,7 @@ def _plan(count, seed, epoch):
 
 
 def _unmask(word_ids, positions, ids, weights):
-    """The texts with the masked tokens put back."""
+    """Returns the texts with the original tokens at the masked positions."""
     rows, slots = np.nonzero(weights)
     word_ids = word_ids.copy()
     word_ids[rows, positions[rows, slots]] = ids[rows, slots]
@@ -210,13 +214,14 @@ def _list(spec):
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingInput:
-    """Examples and what is known of them.
+    """Pretraining examples with their settings and tokenizer.
 
     Args:
-        path: the folder, or a glob of TFRecord files.
+        path: path of the folder, or a glob pattern of TFRecord files.
         records: `PretrainingRecords`.
-        settings: dict, the settings they were made with; of files without a folder those that can be seen.
-        tokenizer: `BertTokenizer` of the folder, None of files alone.
+        settings: dict of the settings that the examples were made with. For a glob pattern, those that can be
+            inferred from the files.
+        tokenizer: `BertTokenizer` of the folder. None for a glob pattern.
     """
 
     path: str
@@ -226,14 +231,14 @@ class PretrainingInput:
 
     @classmethod
     def open(cls, path, skip_corrupt=False):
-        """Finds the examples.
+        """Finds and opens the examples.
 
         Args:
-            path: see above.
+            path: path of the folder, or a glob pattern of TFRecord files.
             skip_corrupt: see `PretrainingRecords`.
 
         Raises:
-            InputError: nothing is there, or not examples.
+            InputError: there are no files, or they are not examples for pretraining.
         """
         path = os.fspath(path)
         if not os.path.isdir(path):
@@ -248,16 +253,16 @@ class PretrainingInput:
                    BertTokenizer.from_folder(path))
 
     def batches(self, tokenizer, batch_size, seed, directionality="bidi", masking=None):
-        """How to get batches.
+        """Returns a function that makes datasets of batches.
 
         Args:
             tokenizer: `BertTokenizer` of the model.
-            batch_size, seed: as of `PretrainingRecords.dataset`.
-            directionality: of the model; `ltr` and `rtl` guess each token's neighbour.
-            masking: `static` or `dynamic`; None as the examples were made.
+            batch_size, seed: see `PretrainingRecords.dataset`.
+            directionality: directionality of the model. For `ltr` and `rtl`, each token predicts its neighbour.
+            masking: `static` or `dynamic`. If None, as in `settings`.
 
         Returns:
-            function of `step`, `shard` and `shards` that returns a dataset, see there.
+            function of `step`, `shard` and `shards` that returns a dataset, see `PretrainingRecords.dataset`.
 
         Raises:
             InputError: the examples were made with another vocabulary.

@@ -1,4 +1,4 @@
-"""Tables in TSV, CSV, JSON and Parquet files, read as streams."""
+"""Readers of tables in TSV, CSV, JSON and Parquet files, as streams."""
 
 import csv
 import itertools
@@ -9,29 +9,30 @@ import re
 from keras_bert.errors import InputError
 from keras_bert.files import reading
 
-csv.field_size_limit(2**31 - 1)  # the default refuses texts of 131,072 characters
+csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072 characters
 
 
 def read_table(path, required=(), kind=None, header=None):
     """Opens a table.
 
-    `.tsv` has a header line and no quoting, `.csv` has a header and RFC 4180 quoting, `.jsonl` has one object a line,
-    `.json`, which is read whole, an array of objects or one object after the other; what its nested objects
-    hold are columns too, `outer.inner`. Blank lines are passed over.
+    A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. A `.jsonl` file has
+    one object per line. A `.json` file has an array of objects or one object after the other, and is not streamed but
+    read as a whole; the values of its nested objects become columns `outer.inner`. Blank lines are skipped.
 
     Args:
-        path: the file, UTF-8.
-        required: names of columns that the table must have; None among them are passed over.
-        kind: suffix that says how to read the file; its own where None.
-        header: names of the columns of a `.tsv` or `.csv` file that has no header.
+        path: path of the file, UTF-8.
+        required: names of columns that the table must have. Those that are None are ignored.
+        kind: suffix that selects the reader. If None, the file's own suffix.
+        header: names of the columns, for a `.tsv` or `.csv` file without a header.
 
     Returns:
-        (columns, rows): list of str, of JSON the keys of the first row; iterator of (row, dict of the row's values).
-        Every row has all columns, of JSON those that it lacks are None. `row` is the line or record, counted from 1,
-        the header included.
+        (columns, rows): list of str, for JSON the keys of the first row; iterator of (row, dict of the row's values).
+        Every row has all columns; values that a JSON row lacks are None. `row` is the number of the line or record,
+        from 1, the header included.
 
     Raises:
-        InputError: names the file and the row, or says how to install pyarrow, which Parquet needs.
+        InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
+            not installed.
     """
     kind = kind or os.path.splitext(path)[1].lower()
     if kind not in _READERS:
@@ -52,7 +53,11 @@ def _read(path, required, table):
 
 
 def check_columns(path, columns, required):
-    """Refuses a table in which two columns have one name, or which has not those of `required` that are not None."""
+    """Checks that no two columns have the same name and that the table has all `required` columns that are not None.
+
+    Raises:
+        InputError: a name is repeated or missing.
+    """
     names = " ".join(", ".join(columns).split()) or "none"  # on one line
     if len(set(columns)) < len(columns):
         raise InputError(f"{path}: row 1: column names must differ; got {names}")
@@ -62,7 +67,7 @@ def check_columns(path, columns, required):
 
 
 def text_of(path, row, values, column):
-    """The text in a column of a row, or an InputError."""
+    """Returns the text in a column of a row; raises an InputError if it is not a str."""
     text = values.get(column)
     if not isinstance(text, str):
         raise InputError(f"{path}: row {row}: {column!r} must be a text; got {text!r:.40}")
@@ -70,7 +75,7 @@ def text_of(path, row, values, column):
 
 
 def texts_of(path, row, values, column):
-    """The list of texts in a column of a row, or an InputError."""
+    """Returns the list of texts in a column of a row; raises an InputError if it is not a list of str."""
     texts = values.get(column)
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"{path}: row {row}: {column!r} must be a list of texts; got {texts!r:.40}")
@@ -78,7 +83,7 @@ def texts_of(path, row, values, column):
 
 
 def lines(path):
-    """Yields (row, share of the file read, line) for each line of UTF-8 text."""
+    """Yields (row, fraction of the file read so far, line) for each line of a UTF-8 text file."""
     with reading(path), open(path, "rb") as file:
         read, size = 0, os.path.getsize(path)
         for row, line in enumerate(file, 1):
@@ -91,7 +96,7 @@ def lines(path):
 
 
 def json_lines(path):
-    """Yields (row, share of the file read, object) for each line that is not blank."""
+    """Yields (row, fraction of the file read so far, object) for each line of a JSON Lines file that is not blank."""
     for row, share, line in lines(path):
         if line.strip():
             try:
@@ -102,7 +107,7 @@ def json_lines(path):
 
 
 def json_values(path):
-    """The values of a JSON file, one after the other: a list."""
+    """Returns the list of the values in a JSON file, which follow one another."""
     values, place, decoder = [], 0, json.JSONDecoder()
     with reading(path), open(path, encoding="utf-8-sig") as file:
         try:
@@ -117,16 +122,16 @@ def json_values(path):
 
 
 def _refuse_surrogates(text, values):
-    """Raises a ValueError if a text of a JSON value has half a character, which no UTF-8 text can hold."""
+    """Raises a ValueError if a JSON value has a lone surrogate, which cannot be encoded as UTF-8."""
     if "\\ud" in text.lower():
         json.dumps(values, ensure_ascii=False).encode()
 
 
 def parquet_rows(path, columns=None):
-    """Yields the names of a Parquet file's columns, then (row, share of the rows read, values) for each row.
+    """Yields the column names of a Parquet file, then (row, fraction of the rows read so far, values) for each row.
 
     Args:
-        columns: list of those to read, all where None.
+        columns: list of the columns to read. If None, all.
     """
     try:
         import pyarrow
@@ -140,7 +145,7 @@ def parquet_rows(path, columns=None):
         with file, parquet.ParquetFile(file) as table:
             names, rows = table.schema_arrow.names, table.metadata.num_rows
             yield names
-            for batch in table.iter_batches(1024, columns=columns):  # of one row group
+            for batch in table.iter_batches(1024, columns=columns):  # each batch is from one row group
                 for values in zip(*batch.columns):
                     row += 1
                     yield row, row / rows, dict(zip(batch.schema.names, (value.as_py() for value in values)))
@@ -151,7 +156,7 @@ def parquet_rows(path, columns=None):
         raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
 
 
-# Readers of a table yield its columns, then (row, values).
+# Each reader below yields the columns of a table, then (row, values).
 
 def _read_tsv(path, header):
     stripped = ((row, line.rstrip("\r\n")) for row, _, line in lines(path))
@@ -206,7 +211,7 @@ def _read_parquet(path, _):
 
 
 def _flat(values):
-    """Adds what nested objects hold, under `key.inner`."""
+    """Adds the values of nested objects under the keys `outer.inner`."""
     return values | {f"{key}.{name}": value for key, inner in values.items() if isinstance(inner, dict)
                      for name, value in inner.items()}
 

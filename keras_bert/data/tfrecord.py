@@ -1,4 +1,4 @@
-"""`tf.train.Example`s and TFRecords as bytes, written and read many at a time, without TensorFlow."""
+"""Writers of `tf.train.Example`s and readers and writers of TFRecords, many at a time, without TensorFlow."""
 
 import functools
 import mmap
@@ -9,19 +9,22 @@ import numpy as np
 from keras_bert.errors import InputError
 from keras_bert.files import reading
 
-HEAD, FRAME = 12, 16  # bytes before a record, its length and a checksum; and with the checksum behind it
-_POLYNOMIAL = 0x82F63B78  # CRC-32C, the lowest bit first
-_ONES = bytes.fromhex("54641f64")  # a checksum that begins with zeros has ones after these bytes
+HEAD, FRAME = 12, 16  # bytes before a record: its length and a checksum; and with the checksum after the record
+_POLYNOMIAL = 0x82F63B78  # of CRC-32C, lowest bit first
+# These bytes turn a CRC register of zeros into one of ones, the start value of CRC-32C. So a record with these bytes in
+# front can be padded with zeros at the front.
+_ONES = bytes.fromhex("54641f64")
 _INT64_LIST, _FLOAT_LIST = b"\x1a", b"\x12"  # tags of `tf.train.Feature`
 
 
 def serialize(features):
-    """Examples in the wire format of protocol buffers, all of the same layout: a feature's varints have as many bytes
-    as its largest needs. So they are a fifth longer than need be, and are made in a fiftieth of the time that
-    `tf.train.Example`s take.
+    """Serializes examples in the wire format of protocol buffers.
+
+    All examples have the same layout: each varint of a feature has as many bytes as the feature's largest value needs.
+    This makes them a fifth longer than necessary, but takes a fiftieth of the time that `tf.train.Example`s take.
 
     Args:
-        features: dict of arrays [examples, n], integers from 0, or float32.
+        features: dict of arrays [examples, n], non-negative integers or float32.
 
     Returns:
         uint8 [examples, size].
@@ -36,7 +39,7 @@ def serialize(features):
 
 
 def _side_by_side(columns):
-    """uint8 [rows, n] or [n], the same in each row, to uint8 [rows, sum of n]."""
+    """Concatenates uint8 [rows, n] or [n], which is repeated in each row, to uint8 [rows, sum of n]."""
     rows = max(len(column) for column in columns if column.ndim == 2)
     columns = [np.broadcast_to(column, (rows, column.shape[-1])) for column in columns]
     whole = np.empty((rows, sum(column.shape[1] for column in columns)), np.uint8)
@@ -44,8 +47,8 @@ def _side_by_side(columns):
 
 
 def _header(name, kind, size):
-    """What stands before the `size` bytes of a feature's values: the wrappers of its list, from the inmost one, then
-    its name and the entry of the map."""
+    """Returns the bytes before the `size` bytes of a feature's values, built from the innermost message outwards: the
+    tag and length of the map entry, the feature's name, and the tags and lengths of the messages around the values."""
     header = b""
     for tag in (b"\x0a", kind, b"\x12"):
         header = tag + _varint(len(header) + size) + header
@@ -54,7 +57,7 @@ def _header(name, kind, size):
 
 
 def _varints(values):
-    """Base 128 varints: uint8 [rows, n * bytes of the largest]."""
+    """Encodes integers [rows, n] as base 128 varints of one length: uint8 [rows, n * bytes of the largest]."""
     length = max(-(-int(values.max(initial=1)).bit_length() // 7), 1)
     data = np.empty((*values.shape, length), np.uint8)
     for place in range(length):
@@ -71,7 +74,7 @@ def _bytes(value):
 
 
 def frame(records):
-    """Records as a TFRecord file holds them, each with its length and the two checksums.
+    """Adds to each record its length and the two checksums, as in a TFRecord file.
 
     Args:
         records: uint8 [records, size].
@@ -86,7 +89,7 @@ def frame(records):
 
 
 def checksums(records):
-    """The checksum of each record as TFRecord files have it, CRC-32C masked: a list of 4 bytes.
+    """Computes the checksum of each record, the masked CRC-32C of TFRecord files: a list of bytes of length 4.
 
     Args:
         records: list of bytes.
@@ -99,7 +102,7 @@ def checksums(records):
 
 
 def _checksums(padded):
-    """Masked CRCs that begin with zeros, of uint8 [records, a multiple of 4]: uint8 [records, 4]."""
+    """Computes masked CRCs with a start value of 0, of uint8 [records, a multiple of 4]: uint8 [records, 4]."""
     low, high = _tables()
     crc = np.zeros(len(padded), np.uint32)
     for word in padded.view("<u4").T:
@@ -111,7 +114,8 @@ def _checksums(padded):
 
 @functools.cache
 def _tables():
-    """Two uint32 [65536]: what the lower and the upper half of a CRC become when four bytes have passed."""
+    """Returns two tables, uint32 [65536], that map the lower and the upper half of a CRC to their state four bytes
+    later."""
     crc = np.arange(2**16, dtype=np.uint32)
     tables = []
     for _ in range(2):
@@ -121,22 +125,22 @@ def _tables():
     return tables[1], tables[0]
 
 
-MAX_RECORD = 2**17  # bytes; some hundred such examples are held in memory at once
+MAX_RECORD = 2**17  # bytes; a few hundred such examples are held in memory at once
 
 
 class RecordFiles:
-    """The records of some files by number. Only where they begin is kept in memory.
+    """The records of TFRecord files, read by number. Only their offsets and lengths are kept in memory.
 
     Args:
         paths: list of TFRecord files, uncompressed.
-        skip_corrupt: note what is broken in `broken` instead of raising an error.
+        skip_corrupt: if True, adds corrupt places to `broken` instead of raising an error.
 
     Attributes:
-        broken: set of (path, byte), the broken places met so far.
-        firsts: int64 [files + 1], the number of each file's first record, and of all records.
+        broken: set of (path, byte), the corrupt places found so far.
+        firsts: int64 [files + 1], the number of each file's first record, then the number of all records.
 
     Raises:
-        InputError: a file cannot be read, or its records cannot be told apart: names the byte where.
+        InputError: a file cannot be read, or the bounds of a record are corrupt; the message names the byte.
     """
 
     def __init__(self, paths, skip_corrupt=False):
@@ -152,7 +156,7 @@ class RecordFiles:
         return len(self._begins)
 
     def read(self, numbers):
-        """The records of these numbers: list of bytes, None where one is broken and that is no error."""
+        """Reads the records with these numbers: list of bytes, with `skip_corrupt` None for each corrupt record."""
         numbers, records = np.asarray(numbers), [None] * len(numbers)
         files = np.searchsorted(self.firsts, numbers, side="right") - 1
         for file in np.unique(files):
@@ -168,7 +172,7 @@ class RecordFiles:
         return contents
 
     def _find(self, path):
-        """Where each record begins and the last whole one ends: a list of int."""
+        """Returns the offset of each complete record, then the end of the last one: a list of int."""
         bounds, heads, size = [0], [], 0
         with reading(path), open(path, "rb") as file:
             if size := os.fstat(file.fileno()).st_size:

@@ -1,4 +1,4 @@
-"""Examples made by several processes of one machine."""
+"""Makes examples in multiple processes on one machine."""
 
 import collections
 import contextlib
@@ -18,23 +18,23 @@ from keras_bert.errors import InputError
 
 
 def shard_path(folder, shard, shards):
-    """The path of a file of examples, as TensorFlow and Beam number them."""
+    """Returns the path of a file of examples, numbered as TensorFlow and Beam do."""
     return os.path.join(folder, f"pretraining-{shard:05}-of-{shards:05}.tfrecord")
 
 
 def write_shards(maker, read, paths, folder, shards, processes, progress=None):
-    """Deals the examples out to TFRecord files in the order of the texts, whoever made them.
+    """Writes examples to TFRecord files in turn, in the order of the texts, whichever process made them.
 
-    A worker gets a block and leaves its records in a file, so that no more than a block a process and some thousand
-    examples are held in memory.
+    A worker gets a block and writes its records to a temporary file, so that memory holds no more than one block per
+    process and a few thousand examples.
 
     Args:
-        maker: has `examples` as `ExampleMaker` does; workers get a copy.
+        maker: an object with the method `examples` of `ExampleMaker`. Each worker gets a copy.
         read: function of a path and its number that yields `Block`s.
-        paths: list of files.
-        folder: where to write.
-        shards: number of files.
-        processes: number of workers; with 1 this process does the work.
+        paths: list of input files.
+        folder: output folder.
+        shards: number of TFRecord files.
+        processes: number of workers. If 1, this process does the work.
         progress: see `make_pretraining_data`.
 
     Returns:
@@ -61,7 +61,7 @@ def write_shards(maker, read, paths, folder, shards, processes, progress=None):
 
 
 def _parts(maker, blocks, folder, processes):
-    """Yields (block, what `_make` returned for it), in order."""
+    """Yields (block, result of `_make`) for each block, in order."""
     if processes == 1:
         for block in blocks:
             yield block, _make(block, maker, folder)
@@ -78,7 +78,7 @@ def _parts(maker, blocks, folder, processes):
 
 
 def _make(block, maker, folder):
-    """Writes the records of a block into a new file, as arrays: (its path, the shapes of the arrays, `Counter`)."""
+    """Writes the records of a block as arrays to a new file; returns (its path, shapes of the arrays, `Counter`)."""
     part, shapes = os.path.join(folder, f"{block.file}-{block.number}.part"), []
     counts = collections.Counter(documents=len(block.documents))
     with open(part, "wb") as file:
@@ -92,8 +92,8 @@ def _make(block, maker, folder):
 
 @contextlib.contextmanager
 def _pool(processes, maker, folder):
-    """Processes that end with this one, or with the block if that fails, whatever they are at: none writes on while
-    the folder is removed."""
+    """Context manager that gives a pool of worker processes. They end at once when this process ends or when the body
+    of the `with` statement fails, so that none still writes while the folder is removed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once
     held, lifeline = context.Pipe(duplex=False)
@@ -111,11 +111,11 @@ def _pool(processes, maker, folder):
 
 
 def _begin(held, *arguments):
-    """Begins a worker."""
+    """Initialises a worker."""
     global _arguments
     _arguments = arguments
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has a core
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches them all; the first process sees to it
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has one core
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one handles it
     threading.Thread(target=_end_with, args=(held,), daemon=True).start()
 
 
@@ -125,5 +125,5 @@ def _work(block):
 
 def _end_with(held):
     with contextlib.suppress(EOFError, OSError):
-        held.recv_bytes()  # nothing comes; the other end closes
+        held.recv_bytes()  # nothing is ever sent; this ends when the other end closes
     os._exit(1)

@@ -1,7 +1,7 @@
-"""The operations whose best form depends on the backend; everything else is `keras.ops`.
+"""The operations whose best implementation depends on the backend; all others come from `keras.ops`.
 
-Randomness: a *seed* is an int32 tensor [2]. Every random operation takes one and keeps no state, so that the same
-seed gives the same result: after a resume, in a recomputation, on any device. `None` means "no dropout".
+Randomness: a *seed* is an int32 tensor [2]. Every random operation takes a seed and keeps no state, so the same seed
+gives the same result: after resuming, in a recomputation, on any device. A seed of `None` means "no dropout".
 """
 
 import keras
@@ -20,59 +20,59 @@ if BACKEND == "tensorflow":
     from keras_bert.kernels.unpadded import UnpaddedLayout as UnpaddedLayout
 
     class SeedSource:
-        """Draws the seed of a call that was given none; holds no variable."""
+        """The source of seeds for calls without a seed; has no variables."""
 
         def next(self):
             return per_replica(tf.random.uniform([2], minval=tf.int32.min, maxval=tf.int32.max, dtype=tf.int32))
 
     def per_replica(seed):
-        """A seed of its own for each replica of a `tf.distribute` strategy."""
+        """Returns a different seed for each replica of a `tf.distribute` strategy."""
         replica = tf.distribute.get_replica_context()
         if replica is not None and replica.num_replicas_in_sync > 1:
             seed = fold_in(seed, replica.replica_id_in_sync_group)
         return seed
 
     def adam_step(variable, momentum, velocity, gradient, step, learning_rate, beta_1, beta_2, epsilon):
-        """One step of Adam, float32, in one pass over memory, where operations one by one take several."""
+        """Applies one step of Adam, float32, in one pass over memory; separate operations need multiple passes."""
         step = tf.cast(step, tf.float32)
         left_1, left_2 = tf.pow(beta_1, step), tf.pow(beta_2, step)
-        tf.raw_ops.ResourceApplyAdam(  # which adds its epsilon to the moment before the bias is corrected
+        tf.raw_ops.ResourceApplyAdam(  # adds epsilon before the bias correction, so epsilon is scaled here
             var=variable.handle, m=momentum.handle, v=velocity.handle, beta1_power=left_1, beta2_power=left_2,
             lr=learning_rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon * tf.sqrt(1 - left_2), grad=gradient)
 
     def clip_by_global_norm(gradients, norm):
-        """Gradients scaled down to a norm of `norm` together, if theirs is above it."""
+        """Returns the gradients, scaled down to a global norm of `norm` if it is larger."""
         return tf.clip_by_global_norm(gradients, norm)[0]
 
     def sum_over_replicas(tensors):
-        """A nest of tensors summed over the replicas of a `tf.distribute` strategy, if it is called in one of them."""
+        """Sums a nest of tensors over the replicas of a `tf.distribute` strategy, if it is called in a replica."""
         replica = tf.distribute.get_replica_context()
         if replica is None or replica.num_replicas_in_sync == 1:
             return tensors
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
     def update_each(update, rows):
-        """Calls `update(*row)` for each row of a `keras.Variable` and more arguments, once for each replica's copy of
-        the variable; `update` gets `tf.Variable`s and the replica's own copies of the arguments."""
+        """Calls `update(*row)` for each row, a `keras.Variable` followed by other arguments, once for each replica's
+        copy of the variable; `update` gets `tf.Variable`s and the replica's own copies of the arguments."""
         def on_each_replica(strategy, rows):
             for variable, *arguments in rows:
                 strategy.extended.update(variable, update, arguments, group=False)
 
         rows = [[value.value if isinstance(value, keras.Variable) else value for value in row] for row in rows]
-        # Keras's optimizers update their variables by the same function; no public one works under XLA too.
+        # Keras's optimizers use this private function for their updates, too; no public one also works under XLA.
         tf.__internal__.distribute.interim.maybe_merge_call(on_each_replica, tf.distribute.get_strategy(), rows)
 
-    recompute = tf.recompute_grad  # of a function: keeps its arguments alone, and computes the rest again
+    recompute = tf.recompute_grad  # wraps a function: stores only its arguments, recomputes the rest
 
     def gather(x, positions):
-        """The rows of x [batch, seq, width] at int32 positions [batch, n]: [batch, n, width]. Without a copy of x as
-        wide as n, which `take_along_axis` makes."""
+        """Returns the rows of x [batch, seq, width] at int32 positions [batch, n]: [batch, n, width]. Unlike
+        `take_along_axis`, neither copies x nor expands the positions to the shape of the output."""
         return tf.gather(x, positions, batch_dims=1)
 
-    dense = tf.convert_to_tensor  # of a gradient that is a list of rows: adds up those of one place
+    dense = tf.convert_to_tensor  # turns sparse gradients (`tf.IndexedSlices`) dense: sums rows of one index
 
     def matmul_transposed(x, y):
-        """x yᵀ over the last two dimensions, without a transposed copy of y."""
+        """Computes x yᵀ over the last two dimensions without a transposed copy of y."""
         return tf.matmul(x, y, transpose_b=True)
 
     def _fold_in(seed, number):
@@ -82,11 +82,11 @@ if BACKEND == "tensorflow":
         return tf.random.stateless_uniform(shape, seed)
 
 else:
-    adam_step = None  # XLA fuses the operations
+    adam_step = None  # not needed: XLA fuses the operations
     recompute = jax.checkpoint
 
     class SeedSource(keras.random.SeedGenerator):
-        """Draws the seed of a call that was given none. JAX needs a state for that; it is never saved."""
+        """The source of seeds for calls without a seed. JAX needs a state for this, which is never saved."""
 
         def next(self):
             return ops.cast(super().next(), "int32")
@@ -135,13 +135,14 @@ else:
 
 
 def fold_in(seed, number):
-    """A seed that depends on `seed` and `number` (int); None stays None."""
+    """Returns a seed derived from `seed` and `number` (int); None if `seed` is None."""
     return None if seed is None else _fold_in(seed, number)
 
 
 def dropout(x, rate, seed):
-    """Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate); a `seed` of None or a rate
-    of zero returns `x`. The draw is float32 whatever x's dtype: bfloat16 has too few digits for a rate of 0.1."""
+    """Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate); returns `x` if `seed` is
+    None or the rate is zero. The random numbers are float32 whatever x's dtype: bfloat16 has too few digits for a rate
+    of 0.1."""
     if seed is None or rate == 0:
         return x
     kept = ops.greater_equal(_uniform(ops.shape(x), seed), rate)

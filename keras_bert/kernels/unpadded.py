@@ -1,27 +1,28 @@
-"""The real tokens of a batch alone, one after the other: no work on padding. TensorFlow only, as the shapes depend on
-the values; XLA cannot compile it."""
+"""`UnpaddedLayout`, which skips padding: only the real tokens of a batch, one after the other. TensorFlow only, as the
+shapes depend on the values; XLA cannot compile it."""
 
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from keras_bert.kernels.layout import Layout, attention_bias
 
-# Rows that attention is computed in are at least this long: of several short texts, one after the other.
+# Minimum length of the rows that attention is computed in, if the batch has so many tokens; short texts share a row.
 _SHORTEST_ROW = 64
 
 
 class UnpaddedLayout(Layout):
-    """The real tokens of all texts, one after the other: hidden states are [tokens, H].
+    """The layout without padding: the real tokens of all texts, one after the other. Hidden states are [tokens, H].
 
-    Dense layers and norms see nothing but real tokens, as in Nvidia's FasterTransformer. For attention the texts are
-    packed into rows, several short ones in one, each of which sees itself alone (Krell et al., 2021,
+    Dense layers and norms process only real tokens, as in Nvidia's FasterTransformer. For attention the texts are
+    packed into rows; multiple short texts share a row, and each text attends only to itself (Krell et al., 2021,
     https://arxiv.org/abs/2107.02027).
 
     Args:
         mask: int32 [B, S], 1 for real tokens.
         heads: number of attention heads.
         directionality, dtype: see `attention_bias`.
-        training: whether gradients are wanted, and fast; a SavedModel that held such would warn whoever loads it.
+        training: If True, uses custom gradients, which are faster. They are off otherwise because a SavedModel that
+            contains custom gradients prints a warning when it is loaded.
     """
 
     def __init__(self, mask, heads, directionality, dtype, training):
@@ -30,7 +31,8 @@ class UnpaddedLayout(Layout):
                              "use layout='padded' or 'packed'")
         self._heads = heads
         self._shape = tf.shape(mask)
-        # The first token stands for its text even if it is none, and a text without any has that one to look at.
+        # The first token of each text is kept even if it is padding, so that every text has a pooled token. In a text
+        # without real tokens it is also the token that is attended to.
         is_first = tf.range(self._shape[1]) == 0
         seen = (mask > 0) | ((tf.reduce_sum(mask, axis=1, keepdims=True) == 0) & is_first)
         kept = seen | is_first
@@ -45,10 +47,13 @@ class UnpaddedLayout(Layout):
         self._split, self._merge = map(with_gradient, (self._split_heads, self._merge_heads))
 
     def _pack_rows(self, lengths, starts, directionality, dtype):
-        """Packs the texts into rows of one length. Sets `bias`; for each slot of a row and each head `_to_rows`, int32
-        [R, N, L], the index of its token and head among those of all tokens, and `_is_token`, bool [R, 1, L, 1], false
-        for empty slots; for each token and head `_from_rows`, int32 [tokens, N], its index among the slots of all
-        rows."""
+        """Packs the texts into rows of one length, made of L slots for one token each, and sets these attributes:
+
+        `bias`: see `Layout`.
+        `_to_rows`: int32 [R, N, L], for each slot and head the index of its token and head among those of all tokens.
+        `_is_token`: bool [R, 1, L, 1], False for empty slots.
+        `_from_rows`: int32 [tokens, N], for each token and head its index among the slots and heads of all rows.
+        """
         tokens = tf.size(self._text)
         length = tf.maximum(tf.reduce_max(lengths), tf.minimum(tokens, _SHORTEST_ROW))
         row, begin, rows = pack(lengths, length)
@@ -84,8 +89,8 @@ class UnpaddedLayout(Layout):
         return self._merge(x)
 
     def normalize(self, x, norm):
-        """The one form that TensorFlow's graph optimizer turns into oneDNN's layer normalization: with scales that it
-        cannot fold, of a first dimension it does not know."""
+        """Applies `norm` in the only form that TensorFlow's graph optimizer replaces by oneDNN's layer normalization:
+        the scales have an unknown first dimension, so that the optimizer cannot fold them into constants."""
         tokens, width = tf.shape(x)[0], x.shape[1]
         normalized, *_ = tf.raw_ops.FusedBatchNormV3(
             x=tf.reshape(x, [1, tokens, width, 1]), scale=tf.fill([tokens], 1.0), offset=tf.fill([tokens], 0.0),
@@ -93,7 +98,7 @@ class UnpaddedLayout(Layout):
         return tf.reshape(normalized, [tokens, width]) * tf.cast(norm.gamma, x.dtype) + tf.cast(norm.beta, x.dtype)
 
     def attend_pooled(self, query, key, value, dropout):
-        """The tokens of each text against its one query; probabilities are [tokens, N]."""
+        """Attends from the one query of each text to the tokens of the text; the probabilities are [tokens, N]."""
         by_head = [-1, self._heads, query.shape[1] // self._heads]
         scores = tf.reduce_sum(tf.reshape(tf.gather(query, self._text) * key, by_head), axis=2)  # [tokens, N]
         scores = tf.where(self._seen[:, None], tf.cast(scores, tf.float32), -1e9)
@@ -102,8 +107,8 @@ class UnpaddedLayout(Layout):
         values = tf.reshape(value, by_head) * tf.cast(dropout(weights), value.dtype)[:, :, None]
         return tf.math.segment_sum(tf.reshape(values, tf.shape(value)), self._text), weights
 
-    # From [tokens, H] to [R, N, L, D] and back. The gradient of each is the other: a token that fills empty slots as
-    # well gets a gradient of 0 from there. TensorFlow's own gradient would add up all slots.
+    # These two functions convert [tokens, H] to [R, N, L, D] and back, and each is the gradient of the other. Empty
+    # slots hold copies of a token, whose gradient from there is 0. TensorFlow's own gradient would sum over all slots.
     def _split_heads(self, x):
         return tf.gather(tf.reshape(x, [-1, x.shape[1] // self._heads]), self._to_rows), self._merge
 
@@ -116,19 +121,19 @@ class UnpaddedLayout(Layout):
 
 
 def pack(lengths, width):
-    """Packs texts into rows: in each the longest that is left, and behind it as many of the shortest as fit.
+    """Packs texts into rows: each row gets the longest remaining text, and after it as many of the shortest as fit.
 
     Args:
         lengths: int32 [texts].
-        width: of a row, int32, at least the longest text's.
+        width: length of a row, int32; at least that of the longest text.
 
     Returns:
-        (row of each text, int32 [texts]; where it begins in it, int32 [texts]; number of rows, int32).
+        (row of each text, int32 [texts]; start of each text in its row, int32 [texts]; number of rows, int32).
     """
     texts = tf.size(lengths)
     order = tf.argsort(lengths, direction="DESCENDING")
     longest = tf.gather(lengths, order)
-    before = tf.concat([[0], tf.cumsum(longest[::-1])], 0)  # tokens of the n shortest
+    before = tf.concat([[0], tf.cumsum(longest[::-1])], 0)  # number of tokens in the n shortest texts
 
     def fill(rows, taken, ends):
         last = tf.searchsorted(before, [before[taken] + width - longest[rows]], side="right")[0] - 1
@@ -138,8 +143,9 @@ def pack(lengths, width):
     rows, taken, ends = tf.while_loop(
         lambda rows, taken, _: rows + taken < texts, fill,
         (0, 0, tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[])))
-    # By length, texts are the first of each row, the longest before; and the others, the shortest last.
-    first = tf.concat([[0], ends.stack()], 0)  # of the others, those in the rows before
+    # In order of decreasing length, the first texts of all rows come first, then all other texts. The other texts fill
+    # the rows from the shortest on.
+    first = tf.concat([[0], ends.stack()], 0)  # number of other texts in the rows before
     row_of_other = tf.repeat(tf.range(rows), first[1:] - first[:-1])
     shift = longest[:rows] - tf.gather(before, first[:-1])
     row = tf.concat([tf.range(rows), row_of_other[::-1]], 0)

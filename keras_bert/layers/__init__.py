@@ -1,4 +1,4 @@
-"""Keras layers: tensors in, tensors out."""
+"""The Keras layers of the encoder and the masked language model head."""
 
 from keras_bert.layers.attention import EncoderBlock, SelfAttention
 from keras_bert.layers.bert import BertEmbeddings, BertLayer, BertOutput, first_parts, standardize_inputs

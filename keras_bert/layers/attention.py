@@ -1,4 +1,4 @@
-"""Multi-head self-attention, and the encoder block around it."""
+"""Multi-head self-attention and the encoder block that contains it."""
 
 import functools
 
@@ -10,13 +10,13 @@ from keras_bert.layers.base import ConfiguredLayer
 
 
 def attend(query, key, value, bias, dropout):
-    """softmax(Q Kᵀ + bias) V (Vaswani et al., 2017, equation 1).
+    """Computes softmax(Q Kᵀ + bias) V (Vaswani et al., 2017, equation 1).
 
     Args:
-        query: [R, N, n, D], scaled by D**-0.5.
+        query: [R, N, n, D], scaled by D**-0.5; n queries per row; for the other dimensions see `kernels.layout`.
         key, value: [R, N, L, D].
-        bias: broadcasts to [R, N, n, L].
-        dropout: function of the probabilities.
+        bias: a tensor that broadcasts to [R, N, n, L].
+        dropout: a function that applies dropout to the probabilities.
 
     Returns:
         (context [R, N, n, D], probabilities [R, N, n, L] before dropout).
@@ -34,14 +34,14 @@ class SelfAttention(ConfiguredLayer):
         config: a `BertConfig`.
 
     Call arguments:
-        x: hidden states […, H] as the layout arranges them, compute dtype.
+        x: hidden states […, H] in the layout's arrangement, compute dtype.
         layout: a `Layout`.
         seed: int32 [2], or None for no dropout.
-        queries: what `layout.queries` returned, or None for all tokens: the tokens that attend.
+        queries: the tokens to compute outputs for, as returned by `layout.queries`; None for all tokens.
 
     Returns:
-        (output, x's shape, or that of `layout.select(x, queries)`; probabilities [R, N, n, L] before dropout), compute
-        dtype.
+        (output, in the shape of x, or of `layout.select(x, queries)` if there are `queries`; probabilities [R, N, n, L]
+        before dropout), both in the compute dtype.
     """
 
     def __init__(self, config, **kwargs):
@@ -68,9 +68,10 @@ class SelfAttention(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable("keras_bert")
 class EncoderBlock(ConfiguredLayer):
-    """Attention, add and norm, feed-forward, add and norm (Vaswani et al., 2017, figure 1, left).
+    """A transformer encoder block: attention, add and norm, feed-forward, add and norm (Vaswani et al., 2017, figure 1,
+    left).
 
-    Args, call arguments and returns: see `SelfAttention`.
+    For arguments, call arguments and return values see `SelfAttention`.
     """
 
     def __init__(self, config, **kwargs):

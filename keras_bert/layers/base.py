@@ -1,4 +1,4 @@
-"""What the layers share: a configuration, parts made from it, and dtype policies that survive quantization."""
+"""Base classes and helper functions of the layers: configuration, weights, freezing and quantized dtype policies."""
 
 import itertools
 import re
@@ -19,26 +19,29 @@ _ACTIVATIONS = {
 
 
 class Dense(keras.layers.Dense):
-    """Keras's dense layer, whose LoRA still learns after a reload."""
+    """A Keras `Dense` layer whose LoRA additions can still be trained after a reload."""
 
     def load_own_variables(self, store):
         super().load_own_variables(store)
-        if self.lora_enabled:  # Keras sets both factors to zero, and then neither has a gradient
+        if self.lora_enabled:  # Keras sets both factors to zero, so neither would get a gradient
             self.lora_kernel_a.assign(keras.initializers.HeUniform()(self.lora_kernel_a.shape, "float32"))
 
     def quantize(self, mode=None, type_check=True, config=None):
-        return super().quantize(mode, type_check=False, config=config)  # the check refuses subclasses
+        return super().quantize(mode, type_check=False, config=config)  # the type check rejects subclasses
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer made from a `BertConfig`; gives it to its parts together with its dtype (Keras does not pass that on)."""
+    """Base class of the layers that are made from a `BertConfig`.
+
+    Passes the config and its own dtype policy to its sublayers, because Keras does not pass the dtype policy on.
+    """
 
     def __init__(self, config, **kwargs):
         super().__init__(**kwargs)
         self.config = BertConfig.from_dict(config) if isinstance(config, dict) else config
 
     def build(self, *_):
-        """Makes the variables of all parts, which read hidden states unless they are built already."""
+        """Builds the sublayers for inputs of width `hidden_size`; one with another width must be built before."""
         for part in _parts(self):
             if not part.built:
                 part.build((None, None, self.config.hidden_size))
@@ -58,7 +61,7 @@ class ConfiguredLayer(keras.layers.Layer):
             epsilon=self.config.layer_norm_eps, dtype=self.dtype_policy, name=name)
 
     def activate(self, x):
-        """The config's `hidden_act`."""
+        """Applies the config's `hidden_act`."""
         return _ACTIVATIONS[self.config.hidden_act](x)
 
     def _initializer(self):
@@ -69,19 +72,19 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 def quantized_dtype(owner, layers):
-    """The `dtype` that a config needs so that `owner` is made with the same quantized parts again.
+    """Returns the `dtype` that the config of `owner` needs to recreate the same quantized sublayers.
 
     Args:
         owner: a layer.
-        layers: the layers to look for quantized ones in.
+        layers: the layers to search for quantized ones, including their sublayers.
 
     Returns:
-        a dict for `get_config`: of `dtype`, a serialized `DTypePolicyMap`; empty if nothing is quantized.
+        a dict to merge into `get_config`: `dtype`, a serialized `DTypePolicyMap`; empty if nothing is quantized.
     """
     policies = {}
     for layer in itertools.chain.from_iterable(layer._flatten_layers() for layer in layers):
         if layer.quantization_mode:
-            # The pattern leaves out the owner's name, which may be another next time.
+            # The pattern omits the owner's name, which may be different when the layer is recreated.
             pattern = f"(.*/)?{re.escape(layer.path.removeprefix(f'{owner.path}/'))}"
             policy = layer.dtype_policy
             policies[pattern] = policy[layer.path] if isinstance(policy, DTypePolicyMap) else policy
@@ -89,13 +92,13 @@ def quantized_dtype(owner, layers):
 
 
 def merge_policies(default, policies):
-    """A `DTypePolicyMap` of the policies in a dict or another map; `default` for all other layers."""
+    """Returns a `DTypePolicyMap` with the policies of a dict or another map, and `default` for all other layers."""
     default = getattr(default, "default_policy", default)
     return DTypePolicyMap(default.name, dict(policies))
 
 
 def copy_weights(source, target):
-    """Gives a layer the weights of another one of the same class; LoRA's additions are added to the kernels."""
+    """Copies the weights of a layer to another layer of the same class, with LoRA additions merged into the kernels."""
     for theirs, ours in zip(source._flatten_layers(), target._flatten_layers(), strict=True):
         store = {}
         theirs.save_own_variables(store)
@@ -103,7 +106,7 @@ def copy_weights(source, target):
 
 
 def frozen_paths(layers):
-    """The paths of the layers that are frozen, among some and below them: `embeddings`, `block_0/attention/query`."""
+    """Returns the paths of the frozen layers and sublayers, e.g. `embeddings` or `block_0/attention/query`."""
     paths = []
     for layer in layers:
         if layer.trainable:
@@ -114,10 +117,10 @@ def frozen_paths(layers):
 
 
 def freeze(layers, paths):
-    """Freezes layers by their paths, see `frozen_paths`.
+    """Freezes the layers and sublayers with the given paths, see `frozen_paths`.
 
     Raises:
-        ValueError: there is no layer at a path.
+        ValueError: no layer has one of the paths.
     """
     for path in paths:
         name, _, below = path.partition("/")

@@ -1,4 +1,4 @@
-"""`BertLayer`: embeddings, encoder blocks, pooler."""
+"""`BertLayer`, the BERT encoder, with its embeddings and outputs."""
 
 import functools
 import typing
@@ -13,7 +13,7 @@ from keras_bert.layers.row_layouts import PackedLayout, PaddedLayout
 
 
 def standardize_inputs(inputs):
-    """The three int32 tensors of an encoder call, (word_ids, mask, segment_ids), from a dict or a list of three.
+    """Returns the inputs of an encoder call, a dict or a list of three, as int32 tensors (word_ids, mask, segment_ids).
 
     A dict needs `input_word_ids`, `input_mask`, and `segment_ids` or `input_type_ids`; other keys are ignored.
     """
@@ -33,28 +33,30 @@ LAYOUTS = ("padded", "packed", "unpadded")
 
 
 class BertOutput(typing.NamedTuple):
-    """Every output of the encoder, compute dtype.
+    """All outputs of the encoder, in the compute dtype.
 
-    `seq` is n if `positions` [batch, n] were given; then the last attention is [batch, heads, 1 + n, seq], of the
-    pooled token and those.
+    If `positions` [batch, n] were given, the last block computes only these and the pooled token: `sequence_output` and
+    the last of `encoder_outputs` are [batch, n, hidden], and the last of `attention_probabilities` is
+    [batch, heads, 1 + n, seq], first the pooled token.
     """
 
     pooled_output: typing.Any  # [batch, hidden]
     sequence_output: typing.Any  # [batch, seq, hidden]
     embedding_output: typing.Any  # [batch, seq, hidden]
-    encoder_outputs: list  # of one [batch, seq, hidden] per block
-    attention_probabilities: list  # of one [batch, heads, seq, seq] per block; empty unless asked for
+    encoder_outputs: list  # one [batch, seq, hidden] per block
+    attention_probabilities: list  # one [batch, heads, seq, seq] per block; empty unless requested
 
 
 @keras.saving.register_keras_serializable("keras_bert")
 class BertEmbeddings(ConfiguredLayer):
-    """The sum of word, position and segment embeddings, normalized and dropped out (Devlin et al., 2018, section 3).
+    """The sum of word, position and segment embeddings, then layer normalization and dropout (Devlin et al., 2018,
+    section 3).
 
     Args:
         config: a `BertConfig`.
 
     Call arguments:
-        word_ids, segment_ids: int32, as the layout arranges them.
+        word_ids, segment_ids: int32, in the layout's arrangement.
         layout: a `Layout`.
         seed: int32 [2], or None for no dropout.
 
@@ -75,8 +77,8 @@ class BertEmbeddings(ConfiguredLayer):
         return kernels.dropout(x, self.config.hidden_dropout_prob, seed)
 
     def word_table(self):
-        """The word embeddings, [vocab, H]."""
-        if self.word_embeddings.quantization_mode:  # the variable holds integers without their scales
+        """Returns the word embeddings, [vocab, H]."""
+        if self.word_embeddings.quantization_mode:  # the variable holds quantized integers without their scales
             return self.word_embeddings(ops.arange(self.config.vocab_size))
         return ops.convert_to_tensor(self.word_embeddings.embeddings)
 
@@ -87,40 +89,42 @@ class BertLayer(ConfiguredLayer):
 
     `pooled_output, sequence_output = BertLayer(config)([input_word_ids, input_mask, segment_ids])`
 
-    Padding (a mask of 0) never changes the output of a real token. The variables exist once the layer is made.
+    Padding (a mask of 0) never changes the output of a real token. The constructor creates the variables.
 
     Args:
-        config: a `BertConfig`, or the dict of one.
-        layout: how the tokens of a batch are arranged, see `Layout`. `padded`: as in the inputs. `unpadded`: padding is
-            left out of the computation, and the outputs there are 0; on the TensorFlow backend without XLA. `packed`:
-            each row of the inputs holds several texts, see `inputs`.
-        frozen: paths of the layers that training leaves as they are: `embeddings`, `block_0`, …, `pooler`, and what
-            is in them, `embeddings/word_embeddings`.
-        lora_rank: rank of the low-rank additions that are trained in place of the rest, see `enable_lora`; or None.
-        recompute: training keeps only the input of each block and computes the rest again for the gradients (Chen et
-            al., 2016, https://arxiv.org/abs/1604.06174).
-        trainable: False freezes the whole encoder. Back at True, `frozen` and `lora_rank` apply again.
+        config: a `BertConfig`, or its dict.
+        layout: how the tokens of a batch are arranged inside the encoder, see `Layout`. `padded`: as in the inputs.
+            `unpadded`: padding tokens are skipped, and their outputs are 0; only on the TensorFlow backend without XLA.
+            `packed`: each row of the inputs holds multiple texts, see `inputs`.
+        frozen: paths of the layers that are not trained: `embeddings`, `block_0`, …, `pooler`, or sublayers of these,
+            e.g. `embeddings/word_embeddings`.
+        lora_rank: rank of the low-rank additions that are trained instead of the weights, see `enable_lora`. None
+            (default) for no LoRA.
+        recompute: If True, training stores only the input of each block and recomputes the rest for the gradients
+            (gradient checkpointing: Chen et al., 2016, https://arxiv.org/abs/1604.06174).
+        trainable: If False, the whole encoder is frozen. When set to True again, `frozen` and `lora_rank` apply again.
         dtype: float32 (default), bfloat16, float16, mixed_bfloat16, mixed_float16 or a `keras.DTypePolicy`.
 
     Call arguments:
         inputs: int32 tensors [batch, seq], seq at most `max_position_embeddings`: the list above, or a dict with
             `input_word_ids`, `input_mask` (1 for real tokens), and `segment_ids` or `input_type_ids`. A dict may also
-            hold `dropout_seed`, int32 [batch, 2], the same seed in every row, so that the batch can be sharded. For
-            the layout `packed` it also holds `sequence_ids`, int32 [batch, seq], the number of the text that each token
-            belongs to, from 1 (0 for padding), and `pooled_positions`, int32 [texts], the index of each text's [CLS]
-            among all batch * seq tokens; pooled outputs are [texts, hidden] then.
-        training: whether to apply dropout.
-        seed: int32 [2]; the same seed gives the same dropout. Drawn at each call if None.
-        layout: overrides the layer's own.
-        outputs: `pair`; `pooled`, see `pool`; `all` or `attention`, see `encode`.
+            hold `dropout_seed`, int32 [batch, 2], the same seed in every row, so that the batch can be sharded. With
+            the layout `packed`, the dict must also hold `sequence_ids`, int32 [batch, seq], the number of the text that
+            each token belongs to, from 1 (0 for padding), and `pooled_positions`, int32 [texts], the index of each
+            text's [CLS] among all batch * seq tokens; the pooled output is then [texts, hidden].
+        training: If True, applies dropout.
+        seed: int32 [2]; the same seed gives the same dropout. If None, a new seed is drawn at each call.
+        layout: overrides the layer's `layout` for this call.
+        outputs: `pair` (default); `pooled`, see `pool`; `all` or `attention`, see `encode`.
         positions: see `encode`.
 
     Returns:
-        (pooled_output [batch, hidden], sequence_output [batch, seq, hidden]) in the compute dtype. The pooled output
-        is that of [CLS], or of the last real token if a token sees only those before it (`directionality` of `ltr`).
+        (pooled_output [batch, hidden], sequence_output [batch, seq, hidden]) in the compute dtype. The pooled output is
+        computed from [CLS]; or, if `directionality` is `ltr`, where no token attends to later ones, from the last real
+        token.
 
     Raises:
-        ValueError: an argument or an input is impossible; the message has the rule and the value.
+        ValueError: an argument or an input is invalid; the message gives the rule and the value.
     """
 
     def __init__(self, config, layout="padded", frozen=(), lora_rank=None, recompute=False, **kwargs):
@@ -143,8 +147,8 @@ class BertLayer(ConfiguredLayer):
 
     @classmethod
     def from_pretrained(cls, folder, **kwargs):
-        """The encoder in `folder`, as `keras_bert.convert.load_pretrained` finds it."""
-        from keras_bert.convert import load_pretrained  # convert imports layers
+        """Loads the encoder in `folder`, see `keras_bert.convert.load_pretrained`."""
+        from keras_bert.convert import load_pretrained  # imported here, as convert imports layers
 
         return load_pretrained(folder, **kwargs)
 
@@ -177,20 +181,20 @@ class BertLayer(ConfiguredLayer):
         return BertOutput(pooled, encoded[-1], embedding, encoded, attention if outputs == "attention" else [])
 
     def pool(self, inputs, **options):
-        """The pooled output alone, [batch, hidden]; arguments as in a call. The last block computes no other token,
-        unless the layout is `packed`."""
+        """Computes only the pooled output, [batch, hidden]; arguments as in a call. The last block computes no other
+        tokens, unless the layout is `packed`."""
         return self(inputs, outputs="pooled", **options)
 
     def encode(self, inputs, return_attention=False, positions=None, **options):
-        """Every output, as a `BertOutput`.
+        """Computes all outputs and returns them as a `BertOutput`.
 
-        Attention probabilities and chosen positions are those of rows with their padding, whatever the layout.
+        Attention probabilities and `positions` refer to the rows of the inputs, padding included, whatever the layout.
 
         Args:
             inputs, options: as in a call.
-            return_attention: also return the attention probabilities.
-            positions: int32 [batch, n], the tokens whose last output is wanted; the last block computes only those and
-                the pooled one. Not for the layout `packed`.
+            return_attention: If True, also returns the attention probabilities.
+            positions: int32 [batch, n], the positions to return the last hidden states of; the last block computes only
+                these and the pooled token. Not available for the layout `packed`.
         """
         options |= {} if positions is None else {"positions": positions}
         return self(inputs, outputs="attention" if return_attention else "all", **options)
@@ -217,11 +221,12 @@ class BertLayer(ConfiguredLayer):
 
     @property
     def output(self):
-        """The symbolic outputs of the call with the most of them, by whose number Keras checks the graphs of models."""
+        """The symbolic outputs of the call that returned the most tensors. When Keras checks the graph of a model, it
+        assumes this number of outputs for every call."""
         return max((node.output_tensors for node in self._inbound_nodes), key=len, default=None) or super().output
 
     def _arrange(self, mask, inputs, layout, is_whole, training):
-        """The `Layout` of a call; with `is_whole`, one that keeps the rows of the inputs."""
+        """Returns the `Layout` of a call; if `is_whole`, one that keeps the rows of the inputs."""
         settings = mask, self.config.num_attention_heads, self.config.directionality, self.compute_dtype
         given = [isinstance(inputs, dict) and name in inputs for name in ("sequence_ids", "pooled_positions")]
         if any(given) != (layout == "packed") or any(given) != all(given):
@@ -239,11 +244,11 @@ class BertLayer(ConfiguredLayer):
                              f"({self.config.max_position_embeddings}) long; got {length}")
 
     def dropout_seed(self, inputs, training, seed=None):
-        """The seed of one call: None outside training, else `seed`, the inputs' own, or a new one."""
+        """Returns the seed of one call: None outside training; otherwise `seed`, that of the inputs, or a new one."""
         if not training:
             return None
         if seed is None and isinstance(inputs, dict) and "dropout_seed" in inputs:
-            # The maximum of equal rows; a device that got none of the batch has one too.
+            # All rows are equal. Their maximum is defined even on a device that got no rows of the batch.
             seed = kernels.per_replica(ops.max(inputs["dropout_seed"], axis=0))
         return self.seeds.next() if seed is None else seed
 
@@ -253,7 +258,7 @@ class BertLayer(ConfiguredLayer):
     @property
     def frozen(self):
         """Paths of the frozen layers, as set by the constructor, `freeze`, or a layer's own `trainable`."""
-        if self.trainable:  # else all parts are frozen, and these are the ones that stay so
+        if self.trainable:  # otherwise all parts are frozen; the stored paths apply when it is True again
             self._frozen = frozen_paths(self._parts())
         return self._frozen
 
@@ -267,7 +272,7 @@ class BertLayer(ConfiguredLayer):
 
     def _set_trainable(self, value, frozen):
         self._frozen = frozen
-        keras.layers.Layer.trainable.fset(self, value)  # of all parts
+        keras.layers.Layer.trainable.fset(self, value)  # also sets `trainable` of all sublayers
         if value and self.lora_rank:
             for variable in self.variables:
                 variable.trainable = variable.name.startswith("lora")
@@ -280,18 +285,19 @@ class BertLayer(ConfiguredLayer):
         freeze(self._parts(), first_parts(num_blocks))
 
     def enable_lora(self, rank):
-        """Trains low-rank additions to the query and value projections, and nothing else of the encoder (LoRA: Hu et
-        al., 2021, https://arxiv.org/abs/2106.09685). A `.keras` file holds the sums of kernels and additions; a
-        reloaded layer, or one made by `rebuild`, starts new additions at zero."""
+        """Adds low-rank matrices to the query and value projections; only these are trained then (LoRA: Hu et al.,
+        2021, https://arxiv.org/abs/2106.09685). A `.keras` file holds the sums of kernels and additions; in a layer
+        that is reloaded or made by `rebuild`, new additions start at zero."""
         for block in self.blocks:
             block.attention.query.enable_lora(rank)
             block.attention.value.enable_lora(rank)
         self.lora_rank = rank
-        self._set_trainable(self.trainable, self.frozen)  # Keras ignores `self.trainable = self.trainable`
+        self._set_trainable(self.trainable, self.frozen)  # `self.trainable = self.trainable` has no effect in Keras
 
     def rebuild(self, **changes):
-        """A new `BertLayer` with copies of the weights and other arguments: `bert.rebuild(layout="padded")`. Without
-        LoRA (`lora_rank=None`) its additions are added to the kernels."""
+        """Returns a new `BertLayer` with copies of the weights and some arguments changed, e.g.
+        `bert.rebuild(layout="padded")`. LoRA additions are merged into the kernels; with `lora_rank=None` the new layer
+        has no LoRA."""
         copy = type(self).from_config(self.get_config() | changes)
         copy_weights(self, copy)
         return copy
@@ -302,7 +308,7 @@ class BertLayer(ConfiguredLayer):
 
 
 def first_parts(num_blocks):
-    """The names of the embeddings and the first blocks, for `frozen`; none for 0."""
+    """Returns the names of the embeddings and the first `num_blocks` blocks, for `frozen`; an empty tuple for 0."""
     return ("embeddings", *(f"block_{i}" for i in range(num_blocks))) if num_blocks else ()
 
 

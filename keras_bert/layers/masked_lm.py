@@ -1,4 +1,4 @@
-"""The head that guesses masked tokens."""
+"""The masked language model head."""
 
 import dataclasses
 
@@ -10,26 +10,26 @@ from keras_bert.layers.base import ConfiguredLayer
 
 @keras.saving.register_keras_serializable("keras_bert")
 class MaskedLMHead(ConfiguredLayer):
-    """A dense layer and a normalisation, then the product with every word embedding (Devlin et al., 2018, section 3.1;
-    google-research/bert `run_pretraining.py`, `get_masked_lm_output`). Its variables exist once it is made.
+    """A dense layer and a layer normalization, then the product with every word embedding (Devlin et al., 2018, section
+    3.1; google-research/bert `run_pretraining.py`, `get_masked_lm_output`). The constructor creates the variables.
 
     Args:
-        config: a `BertConfig`, or the dict of one.
-        activation: activation of the dense layer, one of `hidden_act`'s; the config's where None.
-        layer_norm_eps: epsilon of the normalisation; the config's where None.
+        config: a `BertConfig`, or its dict.
+        activation: activation of the dense layer, one of the values of `hidden_act`. Defaults to the config's.
+        layer_norm_eps: epsilon of the layer normalization. Defaults to the config's.
 
     Call arguments:
-        x: [..., hidden], the encoder's outputs at the masked places.
+        x: [..., hidden], the encoder's outputs at the masked positions.
         embeddings: [vocab, hidden], the word embeddings.
 
     Returns:
-        logits [..., vocab], float32; the product is taken in the compute dtype.
+        logits [..., vocab], float32; the product is computed in the compute dtype.
     """
 
     def __init__(self, config, activation=None, layer_norm_eps=None, **kwargs):
         super().__init__(config, **kwargs)
-        # KerasHub's head has the erf GELU and 1e-5 whatever its encoder has. The head's own config holds what differs,
-        # so that it checks the values and saves them.
+        # KerasHub's head uses the erf GELU and an epsilon of 1e-5, whatever its encoder uses. The changed values go
+        # into the head's own config, which validates and saves them.
         changes = {"hidden_act": activation, "layer_norm_eps": layer_norm_eps}
         self.config = dataclasses.replace(
             self.config, **{field: value for field, value in changes.items() if value is not None})

@@ -1,4 +1,5 @@
-"""The layouts whose shapes do not depend on the values, on any backend; `kernels.UnpaddedLayout` is the third."""
+"""`PaddedLayout` and `PackedLayout`, for all backends, as their shapes do not depend on the values; the third layout is
+`kernels.UnpaddedLayout`."""
 
 from keras import ops
 
@@ -7,7 +8,7 @@ from keras_bert.kernels.layout import Layout, attention_bias, is_later
 
 
 class PaddedLayout(Layout):
-    """The rows of the inputs, one text each, with their padding: hidden states are [B, S, H].
+    """The layout with one text per row and with padding, as in the inputs: hidden states are [B, S, H].
 
     Args:
         mask: int32 [B, S], 1 for real tokens.
@@ -33,7 +34,7 @@ class PaddedLayout(Layout):
 
     def queries(self, positions=None):
         pooled = ops.zeros_like(self._mask[:, :1])
-        if self._is_ltr:  # only the last real token sees all others
+        if self._is_ltr:  # only the last real token attends to all others
             places = ops.arange(ops.shape(self._mask)[1], dtype="int32")
             pooled = ops.max(ops.where(ops.greater(self._mask, 0), places, 0), axis=1, keepdims=True)
         return pooled if positions is None else ops.concatenate([pooled, positions], axis=1)
@@ -58,8 +59,9 @@ class PaddedLayout(Layout):
 
 
 class PackedLayout(PaddedLayout):
-    """Rows of several texts each, one after the other, each of which sees itself alone (Krell et al., 2021,
-    https://arxiv.org/abs/2107.02027): shapes that XLA compiles once, with little padding. Hidden states are [B, S, H].
+    """The layout with multiple texts per row, one after the other; each text attends only to itself (Krell et al.,
+    2021, https://arxiv.org/abs/2107.02027). XLA compiles the shapes once, and there is little padding. Hidden states
+    are [B, S, H].
 
     Args:
         mask, heads, directionality, dtype: see `PaddedLayout`.
@@ -80,7 +82,7 @@ class PackedLayout(PaddedLayout):
     def queries(self, positions=None):
         if positions is not None:
             raise ValueError("positions are of rows with one text each; got layout='packed'")
-        return None  # a query for each text would need the keys and values of its whole row once more
+        return None  # one query per text would need a copy of its whole row's keys and values
 
     def pooled(self, x, queries=None):
         return ops.take(ops.reshape(x, (-1, x.shape[2])), self._pooled_positions, axis=0)

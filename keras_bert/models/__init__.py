@@ -1,4 +1,4 @@
-"""Heads: Keras models on a `BertLayer` passed in."""
+"""The heads: Keras models on top of a given `BertLayer`."""
 
 from keras_bert.models.base import load_model
 from keras_bert.models.feature_tagger import BertFeatures, BertFeatureTagger

@@ -1,4 +1,4 @@
-"""What the heads share: an encoder passed in, and how they are made, saved and loaded."""
+"""The base classes of the heads, and `load_model`."""
 
 import json
 import os
@@ -12,11 +12,12 @@ from keras_bert.layers.base import copy_weights, freeze, frozen_paths, merge_pol
 
 
 class BertTask(keras.Model):
-    """A head on an encoder. Its variables exist once it is made: a subclass makes its layers, then calls `build`.
+    """Base class of the heads: models on top of an encoder. The constructor of a subclass makes its layers, then calls
+    `build`, so that all variables exist afterwards.
 
     Args:
         bert: a `BertLayer`.
-        frozen: names of the head's own layers that training leaves as they are, see `BertLayer.frozen`.
+        frozen: names of the head's own layers that are not trained, see `BertLayer.frozen`.
     """
 
     def __init__(self, bert, frozen=(), **kwargs):
@@ -26,20 +27,21 @@ class BertTask(keras.Model):
 
     @classmethod
     def from_pretrained(cls, name, **kwargs):
-        """The head on the encoder that `keras_bert.convert.load_pretrained` finds under `name`."""
-        from keras_bert.convert import load_pretrained  # convert imports models
+        """Loads a pretrained encoder with this head, see `keras_bert.convert.load_pretrained`."""
+        from keras_bert.convert import load_pretrained  # imported here, as convert imports models
 
         return load_pretrained(name, cls, **kwargs)
 
     def make_dense(self, name, width):
-        """A dense layer for logits: float32, whatever the encoder computes in. Its kernel is drawn from a whole normal
-        distribution, as transformers' heads: those of a truncated one are 12% smaller, and learn slower."""
+        """Returns a dense layer for logits, in float32 whatever the encoder's dtype. Its kernel is initialized from an
+        untruncated normal distribution, as in transformers: a truncated one gives kernels that are 12% smaller and
+        learn more slowly."""
         return keras.layers.Dense(
             width, dtype=self.part_dtype(keras.DTypePolicy("float32")), name=name,
             kernel_initializer=keras.initializers.RandomNormal(stddev=self.bert.config.initializer_range))
 
     def part_dtype(self, policy):
-        """The dtype policy of a part of the head: `policy`, unless the head is made with one that quantizes it."""
+        """Returns the dtype policy of a sublayer: `policy`, unless the head's own policy map quantizes the sublayer."""
         is_map = isinstance(self.dtype_policy, keras.dtype_policies.DTypePolicyMap)
         return merge_policies(policy, self.dtype_policy) if is_map else policy
 
@@ -50,7 +52,7 @@ class BertTask(keras.Model):
         self.freeze_layers()
 
     def freeze_layers(self):
-        """The end of `build`: freezes the layers that the constructor names."""
+        """Freezes the layers named in the constructor's `frozen`; the last step of `build`."""
         self.built = True
         freeze(self._own_layers(), self._frozen)
 
@@ -58,7 +60,7 @@ class BertTask(keras.Model):
         return [layer for layer in self.layers if self.bert not in layer._flatten_layers()]
 
     def compile(self, optimizer="rmsprop", *args, auto_scale_loss=True, **kwargs):
-        """As Keras's, which scales the loss of a model in mixed_float16; here that is the encoder."""
+        """Compiles the model as Keras does, but scales the loss if the encoder, not the model, is in mixed_float16."""
         optimizer = keras.optimizers.get(optimizer)
         is_ready = optimizer is None or isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if auto_scale_loss and not is_ready and self.bert.dtype_policy.name == "mixed_float16":
@@ -66,13 +68,13 @@ class BertTask(keras.Model):
         super().compile(optimizer, *args, auto_scale_loss=auto_scale_loss, **kwargs)
 
     def compile_from_config(self, config):
-        """As Keras's, which leaves models with a `compile` of their own uncompiled."""
+        """Compiles the model from its config, which Keras does not do for models that override `compile`."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
     def get_config(self):
-        if self.trainable:  # else all are frozen, and these are the ones that stay so
+        if self.trainable:  # otherwise all layers are frozen; the stored names apply when it is True again
             self._frozen = frozen_paths(self._own_layers())
         return super().get_config() | {
             "bert": keras.saving.serialize_keras_object(self.bert),
@@ -84,7 +86,8 @@ class BertTask(keras.Model):
         return cls(**config | {"bert": bert})
 
     def rebuild(self, **changes):
-        """A new model with copies of the weights and an encoder with other arguments, see `BertLayer.rebuild`."""
+        """Returns a new model with copies of the weights and some arguments of the encoder changed, see
+        `BertLayer.rebuild`."""
         copy = type(self).from_config(self.get_config() | {
             "bert": keras.saving.serialize_keras_object(self.bert.rebuild(**changes))})
         copy_weights(self, copy)
@@ -92,7 +95,7 @@ class BertTask(keras.Model):
 
 
 class DropoutTask(BertTask):
-    """A head that reads the encoder's output through dropout.
+    """Base class of the heads that apply dropout to the encoder's output.
 
     Args:
         bert: a `BertLayer`.
@@ -104,8 +107,8 @@ class DropoutTask(BertTask):
         self.dropout = dropout
 
     def drop(self, x, seed):
-        """`x` dropped out; `seed` is the one the encoder got."""
-        head = self.bert.config.num_hidden_layers + 1  # the place after the last block's
+        """Applies dropout to `x`; `seed` is the one that the encoder got."""
+        head = self.bert.config.num_hidden_layers + 1  # the next number after the last block's
         return kernels.dropout(x, self.dropout, kernels.fold_in(seed, head))
 
     def get_config(self):
@@ -113,10 +116,10 @@ class DropoutTask(BertTask):
 
 
 def load_model(folder, **changes):
-    """The model in `folder`/model.keras, its encoder made with other arguments of `BertLayer`, e.g. `layout`.
+    """Loads the model in `folder`/model.keras; `changes` are arguments of the `BertLayer` to replace, e.g. `layout`.
 
     Raises:
-        InputError: there is none, or it is not whole.
+        InputError: there is no such file, or it is incomplete.
     """
     path = os.path.join(folder, "model.keras")
     if not os.path.exists(path):
@@ -128,7 +131,7 @@ def load_model(folder, **changes):
             raise InputError(f"{path}: not a whole .keras file: config.json is missing")
         try:
             config = json.loads(file.read("config.json"))
-            encoder = config["config"].get("bert", config)  # without a head, the file is of the encoder itself
+            encoder = config["config"].get("bert", config)  # without a head, the file holds the encoder itself
             encoder["config"] |= changes
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: config.json is not that of a model: {error!r}") from None

@@ -1,4 +1,4 @@
-"""`BertFeatureTagger`: one label a token, from an encoder that stays as it is."""
+"""`BertFeatures` and `BertFeatureTagger`: vectors and labels of tokens from a frozen encoder."""
 
 import operator
 
@@ -10,7 +10,7 @@ from keras_bert.layers import standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
 
 CONCATENATED, LEARNED = "concat-last-4", "weighted-all"
-# For each name how many blocks it needs, and what it makes of the outputs of the embeddings and of all blocks.
+# By name: the minimum number of blocks, and a function of the list of outputs of the embeddings and of each block.
 FEATURES = {
     "embeddings": (0, operator.itemgetter(0)),
     "last": (1, operator.itemgetter(-1)),
@@ -24,8 +24,9 @@ FEATURES = {
 
 @keras.saving.register_keras_serializable("keras_bert")
 class ScalarMix(keras.layers.Layer):
-    """A weighted sum of tensors times a number. The weights are a softmax; both are learned, from equal weights and
-    from 1 (ELMo: Peters et al., 2018, equation 1, https://arxiv.org/abs/1802.05365).
+    """A weighted sum of tensors, multiplied by a scalar. The weights are a softmax of trained values and start equal;
+    the scalar is trained, too, and starts at 1 (ELMo: Peters et al., 2018, equation 1,
+    https://arxiv.org/abs/1802.05365).
 
     Args:
         count: number of tensors.
@@ -55,29 +56,30 @@ class ScalarMix(keras.layers.Layer):
 
 
 def frozen(bert):
-    """An encoder that does not train: `bert`, or a frozen copy of it."""
+    """Returns `bert`, or a frozen copy of it if it has trainable variables."""
     return bert.rebuild(trainable=False) if bert.trainable_variables else bert
 
 
 @keras.saving.register_keras_serializable("keras_bert")
 class BertFeatures(BertTask):
-    """Vectors of tokens for a model that leaves BERT as it is (Devlin et al., 2018, section 5.3, table 7).
+    """Vectors of tokens for a model that does not train BERT (Devlin et al., 2018, section 5.3, table 7).
 
     Args:
-        bert: a `BertLayer`; of one that is trainable the model has a frozen copy.
-        features: `embeddings`, `last`, `second-to-last`, `sum-last-4`, `concat-last-4`, `sum-all`: the output of the
-            embeddings, or those of the blocks named; `weighted-all`: the `ScalarMix` of all blocks, which is trainable;
-            `layer-N`: the output of block N, counted from 1, or of the embeddings, 0.
+        bert: a `BertLayer`; if it is trainable, the model uses a frozen copy.
+        features: `embeddings`, `last`, `second-to-last`, `sum-last-4`, `concat-last-4` (default), `sum-all`: the output
+            of the embeddings, or the output, the sum or the concatenation of the outputs of these blocks;
+            `weighted-all`: the `ScalarMix` of all blocks, which is trainable; `layer-N`: the output of block N, counted
+            from 1, or of the embeddings for 0.
 
     Call arguments:
         inputs: as for `BertLayer`.
-        training: does nothing, as nothing drops out.
+        training: has no effect, as there is no dropout.
 
     Returns:
-        [batch, seq, width], float32; those of padding mean nothing.
+        [batch, seq, width], float32; the vectors of padding are meaningless.
 
     Raises:
-        InputError: there are no such features, or of no encoder with so few blocks.
+        InputError: `features` is unknown, or the encoder has too few blocks for it.
     """
 
     def __init__(self, bert, features=CONCATENATED, **kwargs):
@@ -97,7 +99,7 @@ class BertFeatures(BertTask):
 
     def call(self, inputs, training=False):
         encoded = self.bert.encode(inputs, training=False)
-        # TensorFlow would trace a backward pass through the encoder, too, for no variable.
+        # Otherwise TensorFlow would also trace a backward pass through the encoder, where no variable is trained.
         outputs = [ops.stop_gradient(ops.cast(output, "float32"))
                    for output in (encoded.embedding_output, *encoded.encoder_outputs)]
         return self.combine(outputs) if self.mix is None else self.mix(outputs[1:])
@@ -111,19 +113,19 @@ class BertFeatureTagger(DropoutTask):
     """Two bidirectional LSTMs, dropout and a dense layer on `BertFeatures` (Devlin et al., 2018, section 5.3).
 
     Args:
-        bert: a `BertLayer`; of one that is trainable the model has a frozen copy.
+        bert: a `BertLayer`; if it is trainable, the model uses a frozen copy.
         num_classes: number of labels.
         features: see `BertFeatures`.
-        units: width of an LSTM; two of the default one, one a direction, have the 768 of the paper.
+        units: width of an LSTM in one direction; the default gives 768 for both directions, as in the paper.
         dropout: dropout rate of the LSTMs' output.
 
     Call arguments:
-        inputs: as for `BertLayer`; the real tokens of a text stand before its padding.
-        training: whether to drop out; nothing in the encoder does.
+        inputs: as for `BertLayer`; padding must come after the real tokens of a text.
+        training: If True, applies dropout, but not in the encoder.
         seed: int32 [2], see `BertLayer`.
 
     Returns:
-        logits [batch, seq, num_classes], float32; those of padding mean nothing.
+        logits [batch, seq, num_classes], float32; those of padding are meaningless.
     """
 
     def __init__(self, bert, num_classes, features=CONCATENATED, units=384, dropout=0.1, **kwargs):
@@ -136,7 +138,7 @@ class BertFeatureTagger(DropoutTask):
         self.build()
 
     def _make_lstm(self, name):
-        # cuDNN's operation would bind an export to GPUs, and XLA has none.
+        # With cuDNN's operation, an export would run only on GPUs, and XLA does not have this operation.
         lstm = keras.layers.LSTM(self.units, return_sequences=True, dtype="float32", use_cudnn=False)
         return keras.layers.Bidirectional(lstm, dtype="float32", name=name)
 

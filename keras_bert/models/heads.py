@@ -18,7 +18,7 @@ class BertClassifier(DropoutTask):
 
     Call arguments:
         inputs: as for `BertLayer`.
-        training: whether to drop out.
+        training: If True, applies dropout.
         seed: int32 [2], see `BertLayer`.
 
     Returns:
@@ -50,11 +50,11 @@ class BertRegressor(DropoutTask):
 
     Call arguments:
         inputs: as for `BertLayer`.
-        training: whether to drop out.
+        training: If True, applies dropout.
         seed: int32 [2], see `BertLayer`.
 
     Returns:
-        numbers [batch, 1], float32.
+        values [batch, 1], float32.
     """
 
     def __init__(self, bert, dropout=0.1, **kwargs):
@@ -79,11 +79,11 @@ class BertTokenClassifier(DropoutTask):
 
     Call arguments:
         inputs: as for `BertLayer`.
-        training: whether to drop out.
+        training: If True, applies dropout.
         seed: int32 [2], see `BertLayer`.
 
     Returns:
-        logits [batch, seq, num_classes], float32; those of padding mean nothing.
+        logits [batch, seq, num_classes], float32; those of padding are meaningless.
     """
 
     def __init__(self, bert, num_classes, dropout=0.1, **kwargs):
@@ -103,19 +103,19 @@ class BertTokenClassifier(DropoutTask):
 
 @keras.saving.register_keras_serializable("keras_bert")
 class BertSpanLabeler(BertTask):
-    """A start and an end vector, multiplied with the sequence output (Devlin et al., 2018, section 4.2); no dropout
-    between them, as in google-research/bert `run_squad.py`.
+    """A dense layer of width 2 on the sequence output, for the start and the end of a span (Devlin et al., 2018,
+    section 4.2); without dropout before it, as in google-research/bert `run_squad.py`.
 
     Args:
         bert: a `BertLayer`.
 
     Call arguments:
         inputs: as for `BertLayer`.
-        training: whether to drop out.
+        training: If True, applies dropout.
         seed: int32 [2], see `BertLayer`.
 
     Returns:
-        dict of `start_logits` and `end_logits`, each [batch, seq], float32; -1e9 for padding, where no answer is.
+        dict of `start_logits` and `end_logits`, each [batch, seq], float32; -1e9 for padding, which no answer contains.
     """
 
     def __init__(self, bert, **kwargs):
@@ -132,7 +132,7 @@ class BertSpanLabeler(BertTask):
 
 @keras.saving.register_keras_serializable("keras_bert")
 class BertMultipleChoice(DropoutTask):
-    """The product of one vector with the pooled output of each choice (Devlin et al., 2018, section 4.4).
+    """Dropout and a dense layer of width 1 on the pooled output of each choice (Devlin et al., 2018, section 4.4).
 
     Args:
         bert: a `BertLayer`.
@@ -140,7 +140,7 @@ class BertMultipleChoice(DropoutTask):
 
     Call arguments:
         inputs: as for `BertLayer`, but int32 [batch, choices, seq].
-        training: whether to drop out.
+        training: If True, applies dropout.
         seed: int32 [2], see `BertLayer`.
 
     Returns:
@@ -163,22 +163,23 @@ class BertMultipleChoice(DropoutTask):
 
 @keras.saving.register_keras_serializable("keras_bert")
 class BertPretrainer(BertTask):
-    """The two heads of pretraining, without dropout (Devlin et al., 2018, section 3.1).
+    """The masked language model and next-sentence heads, without dropout (Devlin et al., 2018, section 3.1).
 
     Args:
         bert: a `BertLayer`.
-        next_sentence: whether there is a next-sentence head; `next_sentence` is None without it.
+        next_sentence: If True (default), adds a next-sentence head; otherwise the attribute `next_sentence` is None.
         mlm_activation: see `MaskedLMHead`.
         mlm_layer_norm_eps: see `MaskedLMHead`.
 
     Call arguments:
         inputs: as for `BertLayer`; a dict may also hold `masked_lm_positions`, int32 [batch, n].
-        training: whether to drop out.
+        training: If True, applies dropout.
         seed: int32 [2], see `BertLayer`.
 
     Returns:
-        dict of `mlm_logits` [batch, n, vocab], at every position where none were given, and with its head
-        `next_sentence_logits` [batch, 2], where 0 says that the second text follows the first; float32.
+        dict of `mlm_logits` [batch, n, vocab], for every position if no positions are given; and, if there is a
+        next-sentence head, `next_sentence_logits` [batch, 2], where class 0 means that the second text follows the
+        first; both float32.
     """
 
     def __init__(self, bert, next_sentence=True, mlm_activation=None, mlm_layer_norm_eps=None, **kwargs):

@@ -1,4 +1,4 @@
-"""A server of exported SavedModels, with TensorFlow Serving's REST and gRPC interfaces.
+"""A server of exported SavedModels with TensorFlow Serving's REST and gRPC interfaces.
 
-It reads SavedModels alone: no layer, model or tokenizer of this package is imported.
+It reads only SavedModels and imports no layer, model or tokenizer of this package.
 """

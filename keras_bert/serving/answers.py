@@ -1,23 +1,24 @@
-"""What the outputs of a raw-text SavedModel say (export/text_model.py), text by text, as JSON can hold it."""
+"""Conversion of a raw-text SavedModel's outputs (export/text_model.py) to JSON-compatible answers, one per text."""
 
 
 def kind_of(columns):
-    """The task of the model that has these outputs, by the name of `keras_bert.tasks`; None of an embedder, and where
-    it is no raw-text model."""
+    """Returns the task of the model with these outputs, as named in `keras_bert.tasks`; None if it is an embedder or
+    not a raw-text model."""
     return next((kind for kind, (column, _) in _KINDS.items() if column in columns), None)
 
 
 def read_answers(outputs, labels=None):
-    """The answer to each row of the inputs.
+    """Returns a list with the answer to each row of the inputs.
 
     Args:
-        outputs: what the signature `serving_default` returned: dict of arrays, strings as bytes.
-        labels: of a classifier, the names of its classes in their order, to have all of them; the best one where None.
+        outputs: what the signature `serving_default` returned: dict of names to arrays, strings as bytes.
+        labels: names of a classifier's classes in their order. If given, answers have all classes; if None, the best
+            one.
 
     Returns:
-        a list: of a classifier {labels, scores, in_scope}, the best first, in_scope None where there is no threshold;
-        of a regression a float; of a tagger a list of {label, text, start, end, score}; of spans {text, start, end,
-        score}; of choices {index, probabilities}.
+        a list, whose items depend on the task. Classifier: {labels, scores, in_scope}, best class first; in_scope is
+        None if there is no threshold. Regression: a float. Tagger: a list of {label, text, start, end, score}. Spans:
+        {text, start, end, score}. Choices: {index, probabilities}.
     """
     _, read = _KINDS[kind_of(outputs)]
     rows = zip(*(_plain(array) for array in outputs.values()))
@@ -50,13 +51,13 @@ def _choice(choice, probabilities, **_):
 
 
 def _plain(array):
-    """An array as nested lists of Python's own values."""
+    """Returns an array as nested lists of Python values."""
     def text(value):
         return [text(item) for item in value] if isinstance(value, list) else value.decode(errors="replace")
 
     return text(array.tolist()) if array.dtype == object else array.tolist()
 
 
-# By task, an output that no other one has, and what reads a row of all.
+# For each task: an output that no other task has, and the function that reads one row of all outputs.
 _KINDS = {"classify": ("label", _labels), "regress": ("value", _value), "tag": ("entity_label", _entities),
           "span": ("answer", _span), "choice": ("choice", _choice)}

@@ -1,4 +1,4 @@
-"""A SavedModel that is loaded: its signatures as plain specs, called with arrays."""
+"""A loaded SavedModel, which is called with arrays and describes its signatures as plain specs."""
 
 import contextlib
 import ctypes
@@ -13,25 +13,25 @@ from keras_bert.errors import InputError
 from keras_bert.serving.refusal import Refused
 from keras_bert.serving.tensors import DEFAULT, STRING, Signature, Spec
 
-tf.get_logger().setLevel("ERROR")  # the loader below is called deprecated
+tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
 
 
 class Artifact:
-    """A SavedModel in a session of its own, as TensorFlow Serving runs it: half the time of `tf.saved_model.load` to
-    load, a fifth less for a call, and `close` gives the memory back.
+    """A SavedModel in its own session, as TensorFlow Serving runs it. Compared with `tf.saved_model.load`, it loads in
+    half the time and a call takes a fifth less; `close` frees the memory.
 
     Args:
-        path: its folder.
-        threads: of TensorFlow. The first model of a process decides for all.
+        path: folder of the SavedModel.
+        threads: number of TensorFlow's threads. The first model of a process sets it for all models.
 
     Attributes:
         signatures: dict of names to `Signature`s.
         signature_defs: the same as TensorFlow's protocol buffers.
-        longest: most tokens of a text; 512 where the artifact does not hold a `bert_config.json`.
-        labels: names of the classes, in the order of `probabilities`; empty where the artifact does not hold them.
+        longest: maximum number of tokens of a text; 512 if the artifact does not have a `bert_config.json`.
+        labels: names of the classes, in the order of `probabilities`; empty if the artifact does not have them.
 
     Raises:
-        InputError: it cannot be loaded.
+        InputError: the SavedModel cannot be loaded.
     """
 
     def __init__(self, path, threads):
@@ -50,24 +50,24 @@ class Artifact:
             self.labels = _asset(path, "labels.json", [])
         except Exception as error:
             self.close()
-            if isinstance(error, (tf.errors.OpError, RuntimeError)):  # missing, damaged, no SavedModel
+            if isinstance(error, (tf.errors.OpError, RuntimeError)):  # missing, damaged or not a SavedModel
                 raise InputError(f"{path}: cannot be loaded: {str(error):.200}") from None
             raise
 
     def close(self):
-        """Gives the memory back, to the system too: what glibc keeps for later has holes that the next model does not
-        fit into."""
+        """Frees the memory and returns it to the system. Otherwise glibc keeps it for later, too fragmented for the
+        next model."""
         self._session.close()
         self._session, self._calls = None, {}
-        gc.collect()  # a graph refers to itself
+        gc.collect()  # a graph has reference cycles
         if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
             trim(0)
 
     def warm_up(self):
-        """Makes the first call, which is slow: it optimises the graph. TensorFlow Serving's records of requests are
-        sent, where the artifact has any."""
+        """Makes the first call, which is slow because it optimises the graph. If the artifact has TensorFlow Serving's
+        warm-up requests, sends these."""
         if os.path.exists(self._records):
-            from tensorflow_serving.apis import prediction_log_pb2  # of the extra `serve`; to answer takes none
+            from tensorflow_serving.apis import prediction_log_pb2  # of the extra `serve`; answering does not need it
 
             for record in tf.compat.v1.io.tf_record_iterator(self._records):
                 request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
@@ -76,21 +76,21 @@ class Artifact:
         elif all(spec.dtype == STRING and spec.shape for spec in self.signatures[DEFAULT].inputs.values()):
             texts = {column: np.full([size or 1 for size in spec.shape], b"warm up", object)
                      for column, spec in self.signatures[DEFAULT].inputs.items()}
-            with contextlib.suppress(Refused):  # strings that are no texts
+            with contextlib.suppress(Refused):  # the strings of this model are not texts
                 self._call(DEFAULT, texts)
 
     def run(self, name, requests):
         """Answers requests in one call.
 
         Args:
-            name: of the signature.
-            requests: list of dicts of names to arrays, of equal `key`s.
+            name: name of the signature.
+            requests: list of dicts of names to arrays, all with the same `key`.
 
         Returns:
-            A list of dicts of names to arrays, each as if its request had been alone.
+            A list of dicts of names to arrays, each as if its request had been sent alone.
 
         Raises:
-            Refused: the model refuses one of them.
+            Refused: the model rejects one of the requests.
         """
         if len(requests) == 1:
             return [self._call(name, requests[0])]
@@ -101,9 +101,12 @@ class Artifact:
                 for start, end in zip([0, *ends], ends)]
 
     def key(self, name, inputs):
-        """Requests of equal keys may be joined: the same signature, the same sizes but for the rows. A signature of
-        which it is not certain that each output has a row for each row of the inputs, and nothing that depends on
-        the others, is never joined."""
+        """Returns the batching key of a request. Requests with equal keys may be joined: they have the same signature
+        and the same sizes apart from the number of rows.
+
+        A request gets a unique key, and so is never joined, unless it is certain that each output of its signature has
+        one row for each row of the inputs and nothing that depends on the other rows.
+        """
         signature = self.signatures[name]
         sizes = [array.shape[1:] for array in inputs.values()]
         has_rows = all(spec.shape and spec.shape[0] is None
@@ -115,16 +118,16 @@ class Artifact:
         return object()
 
     def count_tokens(self, inputs):
-        """About how many tokens a request has, and the special ones: a token of English is four bytes, one of Korean
-        (less than two syllables) as many. Ids are tokens."""
+        """Estimates the number of tokens of a request, special tokens included. Counts one token for four bytes, which
+        fits English and Korean (less than two syllables). If the inputs are ids, each id is a token."""
         texts = [array for array in inputs.values() if array.dtype == STRING]
         if not texts:
             return max(array.size for array in inputs.values())
         return sum(min(len(text) // 4 + 2, self.longest) for array in texts for text in array.flat)
 
     def _callable(self, name):
-        """The signature as a function of arrays that returns arrays. `Session.run` would spend most of a second on
-        the message of an error."""
+        """Returns the signature as a function from arrays to arrays. `Session.run` would spend most of a second on the
+        message of an error."""
         signature, infos = self.signatures[name], self.signature_defs[name]
         return self._session.make_callable([infos.outputs[column].name for column in signature.outputs],
                                            [infos.inputs[column].name for column in signature.inputs])
@@ -142,7 +145,7 @@ class Artifact:
 
 
 def count_rows(inputs):
-    """The first size of the inputs, or 1."""
+    """Returns the first dimension of the inputs; 1 if they have none."""
     return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
 
 
@@ -164,13 +167,13 @@ def _asset(path, name, otherwise):
 
 
 def _is_padded(column, columns):
-    """Whether an output is padded along its second axis, by the names that export/text_model.py gives: of the
-    outputs word_start, word_end, word_label and word_score, the first is -1 where there is no word."""
+    """Returns True if an output is padded along its second axis. Uses the names that export/text_model.py gives: of the
+    outputs word_start, word_end, word_label and word_score, word_start is -1 where there is no word."""
     return f"{column.rpartition('_')[0]}_start" in columns
 
 
 def _cut_padding(outputs):
-    """The outputs without the padding that only other requests needed."""
+    """Returns the outputs without the padding that only other requests needed."""
     return {column: array[:, :_width(outputs[f"{column.rpartition('_')[0]}_start"])]
             if _is_padded(column, outputs) and array.ndim == 2 else array for column, array in outputs.items()}
 

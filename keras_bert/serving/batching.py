@@ -1,24 +1,24 @@
-"""Requests that wait are run together. Pure asyncio: what runs is passed in."""
+"""Batching of waiting requests. Uses only asyncio; the function that runs a batch is passed in."""
 
 import asyncio
 import contextlib
 import dataclasses
-from time import perf_counter  # asyncio's own clock may tick in milliseconds
+from time import perf_counter  # asyncio's own clock may have a resolution of milliseconds
 
 
 class QueueFull(Exception):
-    """As many requests wait as may."""
+    """The maximum number of requests is waiting."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a request gets.
+    """The result of a request, with its times.
 
     Args:
-        result: its own.
-        queued: seconds that it waited.
+        result: result of this request alone.
+        queued: seconds that the request waited.
         computed: seconds that its batch ran.
-        batch: number of requests in it.
+        batch: number of requests in the batch.
     """
 
     result: object
@@ -37,17 +37,18 @@ class _Item:
 
 
 class Batcher:
-    """Joins requests into batches and runs one batch at a time.
+    """A queue that joins requests into batches and runs one batch at a time.
 
-    What waits when a batch has ended is the next batch, so that nothing waits where nothing runs. Only where the last
-    batch had more requests than now wait, they are given `delay` seconds from its end: clients that were answered
-    together ask again together, and without the pause the first of them would run alone.
+    The requests that wait when a batch ends form the next batch, so none waits while nothing runs. There is one
+    exception: if fewer requests wait than the last batch had, the next batch starts as soon as that many wait, but at
+    most `delay` seconds after the end of the last batch. Clients that got their answers together send their next
+    requests together, and without this pause the first of these requests would run alone.
 
     Args:
-        run: coroutine function of a list of requests; returns the list of their results.
-        budget: most tokens of a batch; a request with more is a batch of its own.
-        delay: seconds.
-        limit: most requests that may wait.
+        run: coroutine function from a list of requests to the list of their results.
+        budget: maximum tokens per batch; a request with more is a batch of its own.
+        delay: maximum length of the pause, in seconds.
+        limit: maximum number of waiting requests.
     """
 
     def __init__(self, run, budget, delay, limit):
@@ -56,19 +57,20 @@ class Batcher:
         self._ended, self._size = 0.0, 0  # of the last batch
 
     def __len__(self):
-        """How many requests wait."""
+        """Returns the number of waiting requests."""
         return len(self._waiting)
 
     async def submit(self, request, key, tokens):
-        """Returns the `Answer`. Whoever cancels this takes the request out, if it does not run already.
+        """Queues a request and returns its `Answer`. Cancelling this call removes the request, unless it is already
+        running.
 
         Args:
-            request: for `run`.
-            key: requests of equal keys may be in one batch.
-            tokens: what it counts in the budget.
+            request: a request for `run`.
+            key: requests with equal keys may be in one batch.
+            tokens: number of tokens that the request counts towards the budget.
 
         Raises:
-            QueueFull: it was not taken.
+            QueueFull: the request was not queued.
             Exception: whatever `run` raised for this request alone.
         """
         if len(self) >= self._limit:
@@ -83,7 +85,7 @@ class Batcher:
                 self._waiting.remove(item)
 
     async def work(self):
-        """Runs batches for ever."""
+        """Runs batches forever."""
         while True:
             await self._gather()
             if batch := self._take():
@@ -103,7 +105,8 @@ class Batcher:
         await self._arrived.wait()
 
     def _take(self):
-        """The oldest request and those like it behind it, in their order, up to the budget."""
+        """Removes the oldest request and the later ones with the same key from the queue, up to the budget; returns
+        them in order."""
         batch, tokens = [], 0
         for item in self._waiting:
             if item.key == self._waiting[0].key:
@@ -119,7 +122,7 @@ class Batcher:
         try:
             results = await self._run([item.request for item in batch])
         except Exception as error:
-            if len(batch) > 1:  # one of them is at fault: the others shall not know
+            if len(batch) > 1:  # one request is at fault: run each alone, so that the others succeed
                 for item in batch:
                     if not item.future.done():
                         await self._answer([item])

@@ -1,5 +1,5 @@
-"""uvicorn, with what it lacks: a limit for clients that send their headers slowly or not at all, errors in JSON, and
-signals that somebody else handles."""
+"""A uvicorn server with a timeout for clients that send headers slowly or not at all, JSON errors, and no signal
+handling."""
 
 import contextlib
 import json
@@ -7,11 +7,12 @@ import json
 from uvicorn import Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-HEADERS_S = 10  # seconds for the headers of a request, and before the first one of a connection
+HEADERS_S = 10  # seconds to receive a request's headers; for the first request, counted from connecting
 
 
 class Protocol(HttpToolsProtocol):
-    """A connection. uvicorn limits only the time between a response and the next request."""
+    """An HTTP connection with a timeout for headers. uvicorn limits only the time between a response and the next
+    request."""
 
     def connection_made(self, transport):
         super().connection_made(transport)
@@ -34,7 +35,8 @@ class Protocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(HEADERS_S, self._look_again)
 
     def _look_again(self):
-        """Reads what has come meanwhile, before it closes: it may be this process that was held up."""
+        """Closes the connection after another 0.2 s, unless headers that have already arrived are read by then: this
+        process itself may have been delayed."""
         self._timer = self.loop.call_later(0.2, self.transport.close)
 
     def send_400_response(self, msg):
@@ -45,7 +47,7 @@ class Protocol(HttpToolsProtocol):
 
 
 class Quiet(Server):
-    """A uvicorn server that leaves signals alone: the worker stops it by `should_exit`."""
+    """A uvicorn server without signal handlers; the worker stops it by setting `should_exit`."""
 
     def capture_signals(self):
         return contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's gRPC interface: `PredictionService` and `ModelService`, of `tensorflow-serving-api`."""
+"""TensorFlow Serving's gRPC interface: `PredictionService` and `ModelService` from `tensorflow-serving-api`."""
 
 import asyncio
 import math
@@ -24,7 +24,7 @@ _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTI
 
 
 def make_server(service):
-    """A `grpc.aio.Server` of a `Service`; any method that is not listed here is UNIMPLEMENTED."""
+    """Returns a `grpc.aio.Server` for a `Service`. Methods that are not listed here are UNIMPLEMENTED."""
     methods = {
         "PredictionService": {"Predict": (predict_pb2.PredictRequest, _predict),
                               "GetModelMetadata": (get_model_metadata_pb2.GetModelMetadataRequest, _metadata)},
@@ -46,7 +46,7 @@ def _to_bytes(message):
 
 
 def _observed(service, method, function):
-    """The function with its log, its limit of time and the status codes; the token is asked for first."""
+    """Wraps a method's function: checks the token first, limits the time, sets the status code and writes the log."""
     async def call(request, context):
         client = context.peer()
         with logs.observed(method, method, f"/grpc/{method}", client) as entry:
@@ -128,7 +128,8 @@ def _fill(spec, request, number, signature):
 
 
 def _to_array(name, tensor, spec):
-    """Checks before it reads: a TensorProto of a few bytes can claim any size."""
+    """Converts a tensor to an array. Checks the shape before reading, because a TensorProto of a few bytes can claim
+    any size."""
     dtype = tf.as_dtype(tensor.dtype) if tensor.dtype else None
     if dtype is None or np.dtype(dtype.as_numpy_dtype) != spec.dtype:
         raise Refused(400, f"{name}: must be {spec}; got {dtype and dtype.name}")

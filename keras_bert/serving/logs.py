@@ -1,4 +1,4 @@
-"""The log: JSON, a line for each request and each event, on standard error. No text of a request is ever in it."""
+"""The log on standard error: JSON, one line per request and per event. It never contains text from a request."""
 
 import contextlib
 import dataclasses
@@ -13,7 +13,7 @@ from keras_bert.serving import metrics
 
 @dataclasses.dataclass
 class Entry:
-    """The line of a request; who answers it fills it in. See docs/serving.md."""
+    """The log line of a request; the code that answers the request fills it in. See docs/serving.md for the fields."""
 
     method: str
     path: str
@@ -28,18 +28,18 @@ class Entry:
 
 
 def tell(**fields):
-    """Writes one line."""
+    """Writes one log line with these fields."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     sys.stderr.write(json.dumps({"time": now, **fields}) + "\n")
 
 
 @contextlib.contextmanager
 def observed(call, method, path, client):
-    """Gives the `Entry` of a request; logs and counts it when the block ends.
+    """Context manager that yields the `Entry` of a request; logs and counts the request when the block ends.
 
     Args:
-        call: what it is called in the metrics.
-        method, path, client: for the log; the path is cut.
+        call: name of the call in the metrics.
+        method, path, client: fields of the log line; the path is truncated.
     """
     entry, start = Entry(method, path[:200], client), time.perf_counter()
     try:
@@ -52,6 +52,6 @@ def observed(call, method, path, client):
 
 
 def tell_bug(error):
-    """Writes where an unforeseen error arose, without its message, which may hold a text."""
+    """Logs where an unexpected error was raised. Omits its message, which may contain a text."""
     frames = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-5:]]
     tell(event="error", error=type(error).__name__, at=frames)

@@ -1,5 +1,8 @@
-"""What Prometheus reads, over all workers. The environment must name a folder for their files before this is imported:
-PROMETHEUS_MULTIPROC_DIR."""
+"""The Prometheus metrics, collected over all workers.
+
+The environment variable PROMETHEUS_MULTIPROC_DIR must name a folder for the metrics' files before this module is
+imported.
+"""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -20,7 +23,7 @@ FAILED = Counter("keras_bert_load_failures", "Versions that could not be loaded.
 
 
 def exposition():
-    """The metrics of all workers, bytes in Prometheus's text format."""
+    """Returns the metrics of all workers as bytes in Prometheus's text format."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry)
     return generate_latest(registry)

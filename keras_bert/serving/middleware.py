@@ -1,5 +1,5 @@
-"""What comes before and after each HTTP request: the token, the limits of its body and its time, its line in the log.
-Pure ASGI."""
+"""Pure ASGI middleware around each HTTP request: checks the token, limits the body and the time, and logs the
+request."""
 
 import asyncio
 import hmac
@@ -9,20 +9,21 @@ from keras_bert.serving.refusal import Refused
 from keras_bert.serving.rest import refusal
 from keras_bert.serving.web import FILES
 
-OPEN = ("/healthz", "/readyz", *FILES)  # need no token, and are answered while the server stops
+OPEN = ("/healthz", "/readyz", *FILES)  # paths that need no token and are answered even while the server stops
 
 
 def has_token(header, token):
-    """Whether the value of an authorization header, bytes, holds the token. Takes the same time for all wrong ones."""
+    """Returns True if the value of an authorization header, bytes, has the token. Takes the same time for all wrong
+    values."""
     return not token or hmac.compare_digest(header, f"Bearer {token}".encode())
 
 
 class Middleware:
-    """ASGI middleware; puts the `Entry` of the request into the scope, as "entry".
+    """ASGI middleware that adds the `Entry` of the request to the scope as "entry".
 
     Args:
-        app: the application.
-        service: its `Service`.
+        app: the ASGI application.
+        service: the application's `Service`.
     """
 
     def __init__(self, app, service):
@@ -46,8 +47,8 @@ class Middleware:
             except Refused as error:
                 await refusal(error)(scope, receive, noted)
             except _Gone:
-                entry.status = 499  # nginx's number for a client that has gone
-            except Exception as error:  # it has been answered
+                entry.status = 499  # nginx's status for a client that has disconnected
+            except Exception as error:  # FastAPI has already sent the response
                 logs.tell_bug(error)
 
     def _admit(self, scope):
@@ -81,7 +82,7 @@ class Middleware:
         return bytes(body)
 
     async def _run(self, scope, body, receive, send):
-        """Runs the application until it has answered, the client has gone, or its time is over."""
+        """Runs the application until it has answered, the client has disconnected, or the timeout is reached."""
         async def replay():
             return {"type": "http.request", "body": body, "more_body": False}
 

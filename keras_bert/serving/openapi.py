@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beyond the paths."""
+"""The parts of the OpenAPI document beyond the paths."""
 
 from fastapi.openapi.utils import get_openapi
 
@@ -54,7 +54,7 @@ EXTRA = {"predict": _extra(_RESPONSE, {"$ref": "#/components/schemas/Request"}),
 
 
 def describe(app, names):
-    """The OpenAPI document of the application, for models of these names."""
+    """Returns the OpenAPI document of the application, for models with these names."""
     if not app.openapi_schema:
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
         document["components"] = {
@@ -63,7 +63,7 @@ def describe(app, names):
         document["security"] = [{"token": []}, {}]
         for path in document["paths"].values():
             for operation in path.values():
-                operation["responses"].pop("422", None)  # FastAPI's own, which here is 400
+                operation["responses"].pop("422", None)  # FastAPI's default; this server answers 400
                 for parameter in operation.get("parameters", []):
                     if parameter["name"] == "name":
                         parameter["schema"]["enum"] = names

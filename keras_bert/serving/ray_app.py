@@ -1,4 +1,4 @@
-"""The same answers by Ray Serve, which has the replicas, scales them, and batches; for clusters.
+"""The same answers with Ray Serve, which manages replicas, scaling and batching; for clusters.
 
     serve run keras_bert.serving.ray_app:build intents=models/intents
 """
@@ -27,7 +27,7 @@ async def _refuse(_, error):
 @serve.deployment(max_ongoing_requests=64, ray_actor_options={"num_cpus": 1},
                   autoscaling_config={"min_replicas": 1, "max_replicas": 8, "target_ongoing_requests": 16})
 class Model:
-    """A replica of a model: its largest version at the time.
+    """A replica of a model. It serves the largest version that exists when the replica starts.
 
     Args:
         path: see `find_versions`.
@@ -38,11 +38,11 @@ class Model:
         self._artifact = Artifact(find_versions(path)[self._version], threads=1)
 
     async def predict(self, body, version):
-        """Answers a request; a `Refused` is returned, for Ray wraps what is raised.
+        """Answers a request. A `Refused` is returned, not raised, because Ray wraps exceptions.
 
         Args:
-            body: bytes, JSON.
-            version: that is wanted, or None.
+            body: JSON as bytes.
+            version: number of the requested version, or None.
 
         Returns:
             JSON as bytes, or a `Refused`.
@@ -58,8 +58,8 @@ class Model:
 
     @serve.batch(max_batch_size=64, batch_wait_timeout_s=0.002)
     async def _batched(self, requests):
-        """Outputs, or a `Refused`, for each request."""
-        alike = {}  # may be joined
+        """Returns the outputs, or a `Refused`, for each request."""
+        alike = {}  # by key: positions of requests that may be joined
         for place, (signature, inputs) in enumerate(requests):
             alike.setdefault(self._artifact.key(signature, inputs), []).append(place)
         answers = {}
@@ -80,7 +80,7 @@ class Model:
 @serve.deployment(max_ongoing_requests=1000)
 @serve.ingress(app)
 class Gate:
-    """Takes the requests.
+    """The HTTP interface, which passes requests to the models.
 
     Args:
         models: dict of names to handles.
@@ -96,7 +96,7 @@ class Gate:
             raise Refused(404, f"there is no model of this name; there are {', '.join(self._models)}")
         try:
             answer = await self._models[name].predict.remote(await request.body(), version)
-        except RayActorError:  # the replica has died with it
+        except RayActorError:  # the replica died while it had the request
             raise Refused(503, f"{name} lost this request: ask again", {"Retry-After": "1"}) from None
         if isinstance(answer, Refused):
             raise answer
@@ -104,7 +104,7 @@ class Gate:
 
 
 def build(models):
-    """The application.
+    """Returns the Ray Serve application.
 
     Args:
         models: dict of names to paths.

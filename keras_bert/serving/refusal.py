@@ -1,18 +1,18 @@
-"""What a client is told when a request cannot be answered."""
+"""The exception for requests that cannot be answered."""
 
 
 class Refused(Exception):
-    """A request is not answered.
+    """The reason why a request cannot be answered, for the client.
 
     Args:
-        status: of HTTP; gRPC's follows from it.
+        status: HTTP status; the gRPC status is derived from it.
         message: one sentence.
-        headers: of the response, dict.
+        headers: dict of the response's headers.
     """
 
     def __init__(self, status, message, headers=None):
         super().__init__(message)
         self.status, self.message, self.headers = status, message, headers or {}
 
-    def __reduce__(self):  # Ray sends it from process to process
+    def __reduce__(self):  # Ray sends it between processes
         return Refused, (self.status, self.message, self.headers)

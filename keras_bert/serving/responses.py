@@ -1,4 +1,4 @@
-"""Arrays to responses in TensorFlow Serving's JSON (tensorflow/serving, g3doc/api_rest.md)."""
+"""Conversion of arrays to responses in TensorFlow Serving's JSON (tensorflow/serving, g3doc/api_rest.md)."""
 
 import base64
 import json
@@ -10,19 +10,19 @@ from keras_bert.serving.tensors import STRING
 
 
 def write_response(outputs, is_rows):
-    """The body of the response.
+    """Returns the body of the response.
 
     Args:
         outputs: dict of names to arrays; strings as bytes.
-        is_rows: whether the request came as rows.
+        is_rows: True if the request had rows ("instances"), so that the response must have rows too.
 
     Returns:
-        JSON as bytes. A float is the shortest decimal that gives it back; NaN and infinities are the tokens NaN,
-        Infinity and -Infinity, which TensorFlow Serving writes too. A string that is not UTF-8 has U+FFFD for what
-        is not, but outputs whose name ends in `_bytes` are base64.
+        JSON as bytes. A float is the shortest decimal that reads back as the same value; NaN and infinities are the
+        tokens NaN, Infinity and -Infinity, as in TensorFlow Serving. In strings, bytes that are not UTF-8 become
+        U+FFFD, but outputs whose name ends in `_bytes` are base64.
 
     Raises:
-        Refused: the outputs have no rows, or unequal ones, and rows were asked for.
+        Refused: `is_rows` is True, and the outputs have no rows or different numbers of rows.
     """
     columns = {name: _to_lists(name, array) for name, array in outputs.items()}
     if not is_rows:

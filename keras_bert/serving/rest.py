@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST interface, and what operators ask."""
+"""TensorFlow Serving's REST interface, and the endpoints for operators."""
 
 import asyncio
 from typing import Annotated
@@ -22,7 +22,8 @@ Version = Annotated[int, Path(description="Its version.", ge=0, le=2**63 - 1)]
 
 
 def make_app(service):
-    """The FastAPI application of a `Service`. Its middleware puts the `Entry` of a request into the scope."""
+    """Returns the FastAPI application of a `Service`. It expects that its middleware adds the `Entry` of each request
+    to the scope."""
     app = FastAPI(title="keras-bert serve", version=__version__, docs_url=None, redoc_url=None)
     app.openapi = lambda: openapi.describe(app, list(service.models))
     app.add_exception_handler(Refused, lambda _, error: refusal(error))
@@ -42,7 +43,7 @@ def make_app(service):
         return Response(write_response(outputs, request.state.is_rows), headers=times, media_type="application/json")
 
     async def status(request: Request, name: Name, version: Version | None = None):
-        if ":" in name:  # GET at a path that takes POST
+        if ":" in name:  # GET for a path that needs POST
             raise HTTPException(405, headers={"Allow": "POST"})
         return {"model_version_status": [
             {"version": str(number), "state": state,
@@ -54,7 +55,7 @@ def make_app(service):
         signatures = {key: MessageToDict(signature, preserving_proto_field_name=True,
                                          always_print_fields_with_no_presence=True)
                       for key, signature in artifact.signature_defs.items()}
-        labels = {"labels": artifact.labels} if artifact.labels else {}  # TensorFlow Serving has no place for them
+        labels = {"labels": artifact.labels} if artifact.labels else {}  # TensorFlow Serving has no field for them
         return {"model_spec": {"name": name, "signature_name": "", "version": str(number)},
                 "metadata": {"signature_def": {"signature_def": signatures}, **labels}}
 
@@ -97,7 +98,7 @@ def make_app(service):
 
 
 def refusal(error):
-    """The response to a `Refused`."""
+    """Returns the response for a `Refused`."""
     return JSONResponse({"error": error.message}, error.status, error.headers)
 
 

@@ -1,4 +1,4 @@
-"""What REST and gRPC both do: find the model, keep the limits, wait for the batch."""
+"""The steps that REST and gRPC share: finding the model, checking the limits, waiting for the batch."""
 
 import asyncio
 import concurrent.futures
@@ -12,14 +12,14 @@ from keras_bert.serving.versions import Model
 
 
 class Service:
-    """The models and the limits.
+    """The models of a server and its limits.
 
     Args:
         settings: `Settings`.
 
     Attributes:
         models: dict of names to `Model`s.
-        stopping: whether no request is taken any more.
+        stopping: True once the server accepts no more requests.
     """
 
     def __init__(self, settings):
@@ -41,14 +41,18 @@ class Service:
         return Model(name, path, load, tell)
 
     def is_ready(self):
-        """Whether each model has a version to answer with."""
+        """Returns True if each model has a version to answer with and the server is not stopping."""
         return not self.stopping and all(model.current is not None for model in self.models.values())
 
     def find(self, name, entry):
-        """The model of that name; notes it.
+        """Returns the model of that name, and records the name in the log entry.
+
+        Args:
+            name: name of the model.
+            entry: the `Entry` of the request.
 
         Raises:
-            Refused: there is none.
+            Refused: there is no such model.
         """
         if name not in self.models:
             raise Refused(404, f"there is no model of this name; there are {', '.join(self.models)}")
@@ -56,7 +60,7 @@ class Service:
         return self.models[name]
 
     def states(self, name, number, entry):
-        """List of (number, state, message) of one version or, where `number` is None, of all."""
+        """Returns a list of (number, state, message) for one version or, if `number` is None, for all versions."""
         states = self.find(name, entry).states
         if number is None:
             return [(version, *states[version]) for version in sorted(states, reverse=True)]
@@ -66,7 +70,7 @@ class Service:
         return [(number, *states[number])]
 
     def metadata(self, name, number, entry):
-        """The number of a version and its `Artifact`."""
+        """Returns the number of a version and its `Artifact`."""
         with self.find(name, entry).lease(number) as (entry.version, loaded):
             return entry.version, loaded.artifact
 
@@ -74,16 +78,17 @@ class Service:
         """Answers a request.
 
         Args:
-            name: of the model.
-            number: of the version, or None.
-            read: function of the model's signatures; returns the name of one and the inputs, dict of names to arrays.
+            name: name of the model.
+            number: number of the version, or None for the one that is served.
+            read: function from the model's signatures to the name of one of them and the inputs, a dict of names to
+                arrays.
             entry: the `Entry` of the request.
 
         Returns:
-            The number of the version and the outputs, dict of names to arrays.
+            The number of the version and the outputs, a dict of names to arrays.
 
         Raises:
-            Refused: for any fault that can be foreseen.
+            Refused: the request cannot be answered, for a reason that can be foreseen.
         """
         with self.find(name, entry).lease(number) as (entry.version, loaded):
             signature, inputs = read(loaded.artifact.signatures)
@@ -116,7 +121,7 @@ def _load(folder, threads):
 
 
 class _Loaded:
-    """A loaded version at work: its thread, and its batches."""
+    """A loaded version with its thread and its batches."""
 
     def __init__(self, name, artifact, settings):
         self.artifact, self._name = artifact, name

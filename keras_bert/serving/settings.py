@@ -1,16 +1,16 @@
-"""What `keras-bert serve` is told, for the supervisor and, as JSON, for the workers."""
+"""The settings of `keras-bert serve`, for the supervisor and, as JSON, for the workers."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The flags of `keras-bert serve`, see there.
+    """The values of the flags of `keras-bert serve`, whose help describes them.
 
     Args:
         models: dict of names to paths.
-        token: the bearer token that requests need, or "".
-        threads: of TensorFlow, a worker; the supervisor sets it.
+        token: bearer token that requests must send; "" for none.
+        threads: number of TensorFlow's threads per worker; set by the supervisor.
     """
 
     models: dict
@@ -32,5 +32,5 @@ class Settings:
 
     @property
     def max_body(self):
-        """Bytes."""
+        """The maximum size of a request, in bytes."""
         return int(self.max_body_mb * 2**20)

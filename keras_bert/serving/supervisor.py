@@ -1,4 +1,4 @@
-"""The parent of the workers. It loads no model, so that it lives when they die."""
+"""The parent process of the workers. It loads no model, so that it survives when a worker dies."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from keras_bert.serving.versions import check_model
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 _LONGEST_PAUSE = 30  # seconds
-_ARENAS = {"MALLOC_ARENA_MAX": "1"}  # of glibc; several fill with holes that stay, as batches differ in size
+_ARENAS = {"MALLOC_ARENA_MAX": "1"}  # of glibc; batches of different sizes permanently fragment multiple arenas
 
 
 def supervise(settings):
@@ -27,19 +27,19 @@ def supervise(settings):
         settings: `Settings`.
 
     Raises:
-        InputError: a path holds no model, or a port is taken.
+        InputError: there is no model at a path, or a port is in use.
     """
     versions = {name: check_model(path) for name, path in settings.models.items()}
     with _bind(settings.host, settings.port) as listener, _bind(settings.host, settings.grpc_port) as reserved, \
             tempfile.TemporaryDirectory(prefix="keras-bert-metrics-") as folder:
-        # The workers bind the port of gRPC themselves; this socket keeps it, and never listens.
+        # The workers bind the gRPC port themselves; this socket reserves it and never listens.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.listen(2048)
         settings = dataclasses.replace(
             settings, port=listener.getsockname()[1], grpc_port=reserved.getsockname()[1],
             threads=max(1, len(os.sched_getaffinity(0)) // settings.workers))
         _announce(settings, versions)
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # they are waited for, not handled
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
         slots = [_Slot(settings, listener, folder) for _ in range(settings.workers)]
         try:
             while True:
@@ -55,8 +55,11 @@ def supervise(settings):
 
 
 class _Slot:
-    """A place for a worker, which is filled again when its worker dies: at once, but if the worker has not lived for
-    longer than the longest pause, after a pause that doubles."""
+    """A slot for one worker, which starts a new worker when its worker dies.
+
+    The new worker starts after 0.5 s. If the old one has not run for at least `_LONGEST_PAUSE` seconds, the pause
+    doubles each time, up to `_LONGEST_PAUSE`.
+    """
 
     def __init__(self, settings, listener, folder):
         self.process, self._due, self._pause = None, 0.0, 0.5
@@ -64,7 +67,7 @@ class _Slot:
         self._descriptor, self._folder = listener.fileno(), folder
 
     def tend(self):
-        """Notices a dead worker; starts one when it is time."""
+        """Checks whether the worker has died; starts a new one when it is due."""
         now = time.monotonic()
         if self.process and self.process.poll() is not None:
             quick = now - self._started < _LONGEST_PAUSE
@@ -72,19 +75,19 @@ class _Slot:
             self._due = now + self._pause
             _say(f"worker {self.process.pid} ended with status {self.process.returncode}; another starts in "
                  f"{self._pause:g} s")
-            mark_process_dead(self.process.pid, self._folder)  # its gauges; what it has counted stays
+            mark_process_dead(self.process.pid, self._folder)  # removes its gauges; its counters stay
             self.process = None
         if not self.process and now >= self._due:
             self._started = now
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "keras_bert.serving.worker", str(self._descriptor)], stdin=subprocess.PIPE,
                 pass_fds=[self._descriptor], env=_ARENAS | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder})
-            self.process.stdin.write(self._settings.encode())  # not an argument: others could read the token
-            self.process.stdin.flush()  # and it stays open, see the worker
+            self.process.stdin.write(self._settings.encode())  # not as an argument, where others could read the token
+            self.process.stdin.flush()  # not closed: the worker stops when its standard input ends
 
 
 def _stop(processes, grace):
-    """Lets the workers end what they do; kills those that do not."""
+    """Lets the workers finish what they are doing; kills those that do not end in time."""
     for process in processes:
         process.terminate()
     end = time.monotonic() + grace + 5

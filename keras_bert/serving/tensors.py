@@ -1,4 +1,4 @@
-"""Requests in TensorFlow Serving's JSON to arrays (tensorflow/serving, g3doc/api_rest.md).
+"""Conversion of requests in TensorFlow Serving's JSON to arrays (tensorflow/serving, g3doc/api_rest.md).
 
 Strings are object arrays of bytes. Rows are counted from 1.
 """
@@ -19,18 +19,18 @@ STRING = np.dtype(object)
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What a tensor must be.
+    """The dtype and shape that a tensor must have.
 
     Args:
-        dtype: NumPy's; object for strings.
-        shape: tuple with None for any size, or None for any shape.
+        dtype: NumPy dtype; object for strings.
+        shape: tuple with None for dimensions of any size, or None for any shape.
     """
 
     dtype: np.dtype
     shape: tuple | None
 
     def fits(self, shape):
-        """Whether a tensor of this shape will do."""
+        """Returns True if a tensor may have this shape."""
         return self.shape is None or (len(shape) == len(self.shape)
                                       and all(want in (None, size) for want, size in zip(self.shape, shape)))
 
@@ -41,17 +41,17 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """A function of a SavedModel: dicts of names to `Spec`s."""
+    """The inputs and outputs of a function of a SavedModel: dicts of names to `Spec`s."""
 
     inputs: dict
     outputs: dict
 
 
 def find_signature(signatures, name):
-    """The signature of that name.
+    """Returns the signature of that name.
 
     Raises:
-        Refused: there is none.
+        Refused: there is no such signature.
     """
     if name not in signatures:
         raise Refused(400, f"signature_name: must be one of {', '.join(sorted(signatures))}; got {_shown(name)}")
@@ -62,15 +62,15 @@ def read_request(body, signatures):
     """Reads the body of a predict request.
 
     Args:
-        body: bytes, JSON.
+        body: JSON as bytes.
         signatures: dict of names to `Signature`s.
 
     Returns:
-        The name of the signature, the inputs as a dict of names to arrays, and whether they came as rows
-        ("instances"), as the answer then has to.
+        The name of the signature, the inputs as a dict of names to arrays, and True if the request has rows
+        ("instances"), in which case the response must have rows too.
 
     Raises:
-        Refused: names the key and the row, and what was expected.
+        Refused: the request is wrong; the message names the key and the row, and what was expected.
     """
     request = _parse(body)
     name = request.get("signature_name", DEFAULT)
@@ -95,7 +95,7 @@ def _parse(body):
         raise Refused(400, "the body is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise Refused(400, f"the body must be JSON: {error}") from None
-    except ValueError:  # of Python itself, which refuses numbers of thousands of digits
+    except ValueError:  # Python rejects numbers with thousands of digits
         raise Refused(400, "the body must be JSON: a number is too long") from None
     if not isinstance(request, dict):
         raise Refused(400, f"the body must be a JSON object; got {_shown(request)}")
@@ -103,7 +103,7 @@ def _parse(body):
 
 
 def _columns_of_rows(rows, specs):
-    """The rows as one list for each input. Of a single input they may be plain values."""
+    """Returns the rows as one list per input. If there is a single input, the rows may be plain values."""
     if not isinstance(rows, list) or not rows:
         raise Refused(400, f"instances: must be a list of at least one row; got {_shown(rows)}")
     if len(specs) == 1 and not _is_object(rows[0]):
@@ -124,17 +124,17 @@ def _columns(columns, specs):
 
 
 def _is_object(value):
-    """Whether it is an object of named tensors, not one that stands for a binary string."""
+    """Returns True if a value is an object of named tensors, and not one that represents a binary string."""
     return isinstance(value, dict) and value.keys() != {"b64"}
 
 
 def to_array(value, spec, place):
-    """A tensor from nested lists.
+    """Converts nested lists to an array.
 
     Args:
-        value: a list, of lists where the tensor has more axes, or one value where it has none.
-        spec: its `Spec`.
-        place: for messages.
+        value: nested lists, one level per axis, or a single value for a tensor without axes.
+        spec: the tensor's `Spec`.
+        place: position in the request, for messages.
     """
     shape, leaves = [], [value]
     while leaves and isinstance(leaves[0], list):
@@ -158,12 +158,12 @@ def to_array(value, spec, place):
 
 
 def _row(shape, i):
-    """Where the i-th value of a tensor stands; nothing for a tensor without rows."""
+    """Returns the row of a tensor's i-th value, for messages; an empty string for a tensor without rows."""
     return f": row {i // math.prod(shape[1:]) + 1}" if shape else ""
 
 
 def _reader(dtype):
-    """What a value of that type is called, and the function that reads it or raises."""
+    """Returns what messages call a value of that dtype, and the function that reads such a value or raises an error."""
     if dtype == STRING:
         return 'a string of valid Unicode, or {"b64": base64}', _read_string
     if dtype.kind == "b":
@@ -183,7 +183,7 @@ def _read_string(value):
 
 def _only(kind):
     def read(value):
-        if type(value) is not kind:  # to Python, True is an int
+        if type(value) is not kind:  # in Python, True is an int
             raise TypeError
         return value
 
@@ -191,7 +191,8 @@ def _only(kind):
 
 
 def _float(info):
-    largest = float(info.max) * (1 + float(info.eps) / 4)  # 3.4028235e+38, which means float32's, is above it
+    # Slightly more than the maximum, because 3.4028235e+38, the usual decimal for float32's maximum, exceeds it.
+    largest = float(info.max) * (1 + float(info.eps) / 4)
 
     def read(value):
         if type(value) not in (int, float) or largest < abs(value) < math.inf:
@@ -202,7 +203,7 @@ def _float(info):
 
 
 def _shown(value):
-    """A value for a message, cut; JSON of ASCII, so that any text can be sent."""
+    """Returns a value for a message, truncated and as ASCII JSON, so that any text can be sent."""
     if isinstance(value, (dict, list)) and len(value) > 3:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     text = json.dumps(value)

@@ -1,4 +1,4 @@
-"""The versions of a model in its folder, and the hand-over from one to the next without a request lost."""
+"""The versions of a model in its folder, and the switch from one to the next without losing a request."""
 
 import asyncio
 import contextlib
@@ -11,8 +11,8 @@ from keras_bert.serving.refusal import Refused
 
 
 def find_versions(path):
-    """The versions under `path`, as TensorFlow Serving has them: a dict of numbers to folders. `path` may be a
-    SavedModel itself, which is version 1.
+    """Returns a dict of numbers to folders: the versions under `path`, in TensorFlow Serving's folder structure. If
+    `path` is a SavedModel itself, it is version 1.
 
     Raises:
         InputError: `path` cannot be read.
@@ -28,7 +28,7 @@ def check_model(path):
     """Returns the number of the version that is served first.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no version, or this one is not a SavedModel.
     """
     versions = find_versions(path)
     if not versions:
@@ -47,17 +47,17 @@ class _Served:
 
 
 class Model:
-    """The versions of one model; the largest that can be loaded is served.
+    """The versions of one model. The largest version that can be loaded is served.
 
     Args:
-        name: of the model.
+        name: name of the model.
         path: see `find_versions`.
-        load: coroutine function of a folder; returns a loaded version, with a coroutine method `close`.
-        tell: function of keywords, told of what happens.
+        load: coroutine function from a folder to a loaded version, which has a coroutine method `close`.
+        tell: function that is called with the fields of each event as keywords.
 
     Attributes:
-        states: dict of numbers to (state, message), the state as `ModelVersionStatus` names it, the message of an
-            error or "".
+        states: dict of numbers to (state, message). The state is a name of `ModelVersionStatus`; the message is that of
+            an error, or "".
     """
 
     def __init__(self, name, path, load, tell):
@@ -72,13 +72,13 @@ class Model:
 
     @contextlib.contextmanager
     def lease(self, number=None):
-        """Gives the number and the loaded version, which stays loaded within the block.
+        """Context manager that yields the number and the loaded version, which stays loaded until the block ends.
 
         Args:
-            number: of the version that is wanted; None for the one that is served.
+            number: number of the requested version; None for the one that is served.
 
         Raises:
-            Refused: it is not served.
+            Refused: the version is not served.
         """
         served = self._served
         if number is not None and number not in self.states:
@@ -94,15 +94,16 @@ class Model:
             served.users -= 1
 
     async def watch(self, seconds=1):
-        """Looks at the folder for ever. One that is away for a moment, of a network say, takes nothing down."""
+        """Checks the folder forever. If it is not available for a moment, for example on a network, the served version
+        stays."""
         while True:
             with contextlib.suppress(InputError, OSError):
                 await self.look()
             await asyncio.sleep(seconds)
 
     async def look(self):
-        """Serves the largest version of the folder. One that cannot be loaded is left until its folder changes; what
-        is served stays until there is something else, or the folder is empty."""
+        """Serves the largest version in the folder that can be loaded. One that cannot be loaded is skipped until its
+        folder changes. The served version stays until another one is loaded or the folder is empty."""
         found = await asyncio.to_thread(find_versions, self.path)
         for number in sorted(found, reverse=True):
             if number == self.current or await self._take_over(number, found[number]):
@@ -111,7 +112,7 @@ class Model:
             self._serve(None)
 
     async def _take_over(self, number, folder):
-        """Whether a version could be loaded, and is served now."""
+        """Loads a version and serves it; returns True if it could be loaded."""
         looks = await asyncio.to_thread(_fingerprint, folder)
         if self._failed.get(number) == looks:
             return False
@@ -133,11 +134,11 @@ class Model:
         old, self._served = self._served, served
         if old:
             task = asyncio.create_task(self._retire(old))
-            self._retiring.add(task)  # asyncio itself keeps no reference
+            self._retiring.add(task)  # asyncio itself keeps no reference to a task
             task.add_done_callback(self._retiring.discard)
 
     async def _retire(self, served):
-        """Lets what runs on a version end, then closes it."""
+        """Waits until the requests on a version have ended, then closes it."""
         self.states[served.number] = "UNLOADING", ""
         while served.users:
             await asyncio.sleep(0.05)
@@ -148,6 +149,6 @@ class Model:
 
 
 def _fingerprint(folder):
-    """What changes when a folder does."""
+    """Returns a value that changes when the folder does."""
     return sorted((entry.path, entry.stat().st_mtime_ns, entry.stat().st_size)
                   for where, _, _ in os.walk(folder) for entry in os.scandir(where))

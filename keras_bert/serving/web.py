@@ -1,4 +1,4 @@
-"""The page at `/`, which asks the REST interface from a browser: plain files, of which nothing leads elsewhere."""
+"""The page at `/`, which calls the REST interface from a browser: plain files that refer to no other site."""
 
 import importlib.resources
 import os
@@ -20,9 +20,10 @@ _HEADERS = {
 
 
 def add_page(app):
-    """Adds the files to a FastAPI application. They hold no secret and need no token; the page asks for one."""
+    """Adds the files to a FastAPI application. They contain no secret and need no token; the page asks for the
+    token."""
     folder = importlib.resources.files("keras_bert.serving") / "page"
     for path, name in FILES.items():
         response = Response((folder / name).read_bytes(), headers=_HEADERS,
                             media_type=_TYPES[os.path.splitext(name)[1]])
-        app.routes.append(Route(path, response, methods=["GET"], include_in_schema=False))  # it is an ASGI application
+        app.routes.append(Route(path, response, methods=["GET"], include_in_schema=False))  # a Response is an ASGI app

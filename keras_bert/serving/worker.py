@@ -1,4 +1,4 @@
-"""A worker of `keras-bert serve`: a process with the models and both interfaces. The supervisor starts it."""
+"""A worker of `keras-bert serve`: a process with the models and both interfaces, which the supervisor starts."""
 
 import asyncio
 import json
@@ -22,19 +22,19 @@ from keras_bert.serving.rest import make_app
 from keras_bert.serving.service import Service
 from keras_bert.serving.settings import Settings
 
-KEEP_ALIVE_S = 75  # longer than load balancers keep a connection that asks nothing, commonly 60 s
+KEEP_ALIVE_S = 75  # longer than load balancers keep an idle connection, commonly 60 s
 
 
 def main(descriptor):
-    """Serves until the supervisor says stop, or is gone.
+    """Serves until the supervisor stops it or has ended.
 
     Args:
-        descriptor: of the socket that the supervisor listens with. Standard input has the `Settings`, a line of
-            JSON, and ends with the supervisor.
+        descriptor: file descriptor of the socket that the supervisor listens on. Standard input has the `Settings`, one
+            line of JSON, and ends when the supervisor ends.
     """
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # a connection is a file
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
     settings = Settings(**json.loads(sys.stdin.readline()))
     service = Service(settings)
     config = Config(Middleware(make_app(service), service), http=Protocol, ws="none", lifespan="off", log_config=None,
@@ -61,7 +61,7 @@ async def _serve(service, http, listener):
         task.cancel()
     await asyncio.gather(serving, rpc.stop(settings.grace_s))
     logs.tell(event="stopped", worker=os.getpid())
-    os._exit(0)  # gRPC, uvloop and TensorFlow at times lock each other when Python takes itself down
+    os._exit(0)  # gRPC, uvloop and TensorFlow sometimes deadlock when Python shuts down
 
 
 if __name__ == "__main__":

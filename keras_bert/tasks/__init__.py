@@ -1,4 +1,4 @@
-"""Downstream tasks: what a file holds, what the encoder gets and learns, how answers are read off and scored."""
+"""Downstream tasks: reading data files, encoding inputs and targets, decoding answers, and scoring."""
 
 from keras_bert.tasks.base import Encoded, Task, run
 from keras_bert.tasks.choice import Choice, MultipleChoice

@@ -1,4 +1,4 @@
-"""What a downstream task is made of."""
+"""The base class of downstream tasks, and functions that all tasks share."""
 
 import dataclasses
 import importlib
@@ -14,14 +14,15 @@ from keras_bert.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """The inputs of a task as the encoder gets them.
+    """The encoded inputs of a task.
 
     Args:
         examples: list of inputs.
-        rows: list of rows of the encoder's input, as `TextBatches` takes them; an example may have several.
-        targets: what to learn, as `TextBatches` takes it; None where the examples say nothing of it.
+        rows: list of rows of the encoder's input, in the form that `TextBatches` accepts; one example may have multiple
+            rows.
+        targets: training targets, in the form that `TextBatches` accepts; None if the examples have no labels.
         batches: the class that makes batches of the rows.
-        places: what more the task needs to read its answers off, its own affair.
+        places: any other data that the task needs to decode its answers; only the task itself reads it.
     """
 
     examples: list
@@ -31,26 +32,28 @@ class Encoded:
     places: object = None
 
     def batched(self, tokenizer, length_multiple=1, whole=False):
-        """The rows as `TextBatches`, whose arguments see."""
+        """Returns the rows as an instance of `batches`. The arguments are those of `TextBatches`."""
         return self.batches(self.rows, tokenizer.pad_id, self.targets, length_multiple, whole)
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """How the files of a task are read, what the encoder gets and learns, how answers are read off and scored. An
-    instance holds what answers need besides weights and vocabulary; the file `settings.json` keeps its fields.
+    """A downstream task: reads data files, encodes inputs and targets, decodes answers, and scores them.
+
+    An instance holds everything that answering needs apart from the weights and the vocabulary. Its fields are stored
+    in `settings.json`.
 
     Args:
-        max_length: longest input in tokens, [CLS] and [SEP] included.
+        max_length: maximum length of an input in tokens, [CLS] and [SEP] included.
 
     Class attributes:
-        name: of the task.
-        main: the score that tells which epoch is best; more is better.
-        columns: names of the texts that an input consists of.
-        length: the default of `max_length`.
-        dropout: the default dropout rate of what the head gets.
-        unused: names of the encoder's parts that have no effect on the outputs, and are not trained.
-        several: whether `answers` takes `top_k`, how many answers to give of each, the best first.
+        name: name of the task.
+        main: name of the score that selects the best epoch; higher is better.
+        columns: names of the texts that make up an input.
+        length: default of `max_length`.
+        dropout: default dropout rate of the input of the head.
+        unused: names of the parts of the encoder that have no effect on the outputs and are not trained.
+        several: if True, `answers` accepts `top_k`, the number of answers per input, best first.
     """
 
     max_length: int
@@ -63,7 +66,7 @@ class Task:
     unused: ClassVar[tuple] = ()
     several: ClassVar[bool] = False
 
-    # What a task defines. `read` and `learn` are class methods, the rest are of an instance.
+    # Methods that each task defines. `read` and `learn` are class methods, the others are instance methods.
 
     @classmethod
     def read(cls, path, **columns):
@@ -71,106 +74,112 @@ class Task:
 
         Args:
             path: the file.
-            columns: `text`, `text_pair`, `label` and `format`, see the readers; without a label where that is None.
+            columns: `text`, `text_pair`, `label` and `format`, see the functions that read the files, for example
+                `read_examples`. If `label` is None, the file needs no labels.
 
         Returns:
-            a list of examples, each with `row`.
+            a list of examples, each with an attribute `row`.
         """
         raise NotImplementedError
 
     @classmethod
     def learn(cls, path, examples, **settings):
-        """The task that a training file describes.
+        """Returns the task with the fields that a training file determines, for example its labels.
 
         Args:
             path: the file.
-            examples: what `read` returned.
-            settings: `max_length`, and what else a task has as fields of its own.
+            examples: the examples that `read` returned.
+            settings: `max_length` and any other fields of the task.
         """
         return cls(**settings)
 
     def check(self, path, examples, out_of_scope=None):
-        """Raises an InputError for labelled examples that this task cannot score; `out_of_scope` is a label that
-        stands for none of the task's."""
+        """Raises an InputError if this task cannot score the labelled examples. `out_of_scope` is the label of texts
+        that belong to none of the task's classes."""
 
     def head(self, bert, dropout):
-        """A new model on an encoder."""
+        """Returns a new model on an encoder."""
         raise NotImplementedError
 
     def loss(self):
-        """What `compile` takes: `loss` and perhaps `metrics` and `loss_weights`, a dict."""
+        """Returns arguments for `compile`: a dict of `loss` and optionally `metrics` and `loss_weights`."""
         return {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
 
     def example(self, *texts):
-        """An input without a label, of as many texts as there are `columns`."""
+        """Returns an input without a label, made of one text for each of `columns`."""
         raise NotImplementedError
 
     def encode(self, examples, tokenizer):
-        """`Encoded` examples."""
+        """Returns the examples as `Encoded`."""
         raise NotImplementedError
 
     def answers(self, encoded, outputs, **options):
-        """The answer to each example, from the model's output for each row: a list."""
+        """Returns a list with the answer to each example, decoded from the model's output for each row."""
         raise NotImplementedError
 
     def tuned(self, encoded, outputs):
-        """The task with its threshold, where it has one, as is best for labelled examples."""
+        """Returns the task with the threshold that is best for labelled examples; a task without a threshold returns
+        itself."""
         return self
 
     def score(self, encoded, outputs):
-        """Scores of labelled examples: a dict that JSON can hold, with `loss` and `main`."""
+        """Returns the scores of labelled examples: a dict that JSON can represent, with `loss` and the score that
+        `main` names."""
         raise NotImplementedError
 
     def record(self, example, answer):
-        """An answer as a dict that JSON can hold."""
+        """Returns an answer as a dict that JSON can represent."""
         raise NotImplementedError
 
     def line(self, example, answer):
-        """An answer as a line of text, its parts separated by tabs."""
+        """Returns an answer as a line of text, with its parts separated by tabs."""
         raise NotImplementedError
 
-    # What all have.
+    # Methods that all tasks share.
 
     def arguments(self, *columns):
-        """Examples of lists of texts, one list a column of `columns`; the last may be left out where that is None."""
+        """Returns examples made from lists of texts, one list for each column of `self.columns`. Skips lists that are
+        None, so the last one can be None if the task does not use it."""
         columns = [column for column in columns if column is not None]
         if len(columns) != len(self.columns):
             raise InputError(f"this model takes {self.takes()}; got {len(columns)} texts")
         return [self.example(*texts) for texts in zip(*columns, strict=True)]
 
     def takes(self):
-        """What an input consists of, in words."""
+        """Describes in words what an input consists of."""
         return f"a {' and a '.join(self.columns)} each"
 
     def split(self, line):
-        """The texts of an input in a line, separated by tabs; a lone text is the whole line. None if there are not as
-        many as it takes."""
+        """Splits a line at tabs into the texts of an input; if an input is a single text, it is the whole line. Returns
+        None if the number of texts is wrong."""
         parts = [line] if len(self.columns) == 1 else line.split("\t")
         return parts if len(parts) == len(self.columns) else None
 
     def check_inputs(self, path, examples):
-        """Raises an InputError for examples of another kind than this task answers."""
+        """Raises an InputError if the examples are not of the kind that this task answers."""
 
     def text(self, example):
-        """The first text of an example."""
+        """Returns the first text of an example."""
         return getattr(example, self.columns[0])
 
     def answering(self):
-        """What `export_text_model` must know to answer as the task does: a dict."""
+        """Returns a dict of the settings that `export_text_model` needs to give the same answers as the task."""
         return dataclasses.asdict(self)
 
     def settings(self):
-        """The fields as JSON holds them."""
+        """Returns the task's name and fields as a dict that JSON can represent."""
         return {"task": self.name} | dataclasses.asdict(self)
 
 
 def run(model, batches, batch_size=None, after_batch=None):
-    """The output of a model for each row of some `TextBatches`: a list of arrays or of dicts of arrays, with what the
-    padding gave behind them.
+    """Runs a model on each row of a `TextBatches`.
 
     Args:
-        batch_size: rows a batch; where None, as many as have 2,048 tokens.
-        after_batch: called with the outputs of each batch.
+        batch_size: rows per batch. If None, batches have about 2,048 tokens.
+        after_batch: function that is called with the outputs of each batch.
+
+    Returns:
+        a list of arrays, or of dicts of arrays, one per row. The outputs of padding are not removed; they come last.
     """
     rows = [None] * len(batches.packed)
     plan = sorted_batches(batches.lengths, batch_size) if batch_size else token_batches(batches.lengths)
@@ -184,14 +193,14 @@ def run(model, batches, batch_size=None, after_batch=None):
 
 
 def log_softmax(logits):
-    """Over the last axis, in float64."""
+    """Computes the logarithm of the softmax over the last axis, in float64."""
     logits = np.asarray(logits, np.float64)
     logits = logits - logits.max(axis=-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
 
 def needs(module):
-    """A module of the extra `tasks`, imported."""
+    """Imports and returns a module that the extra `tasks` installs."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -1,4 +1,4 @@
-"""Multiple choice: a prompt with several endings, of which one is right."""
+"""Multiple choice: a prompt with multiple endings, one of which is right."""
 
 import dataclasses
 import re
@@ -15,8 +15,8 @@ from keras_bert.tasks.base import Encoded, Task, log_softmax
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceExample:
-    """A prompt and its choices; `label` is the number of the right one, from 0, None where the file does not say. `row`
-    is the file's line or record, counted from 1, the header included."""
+    """A prompt and its choices. `label` is the index of the right choice, counted from 0, or None if the file does not
+    contain it. `row` is the line or record of the file, counted from 1, the header included."""
 
     prompt: str
     choices: list[str]
@@ -26,11 +26,11 @@ class ChoiceExample:
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceColumns:
-    """Where a table has them.
+    """The columns of a table that contain the prompts and choices.
 
     Args:
         prompt: column of the prompt.
-        choice: columns of the choices without their numbers, which begin with 0.
+        choice: columns of the choices, without the number at the end of their names, which is counted from 0.
         start: column of the words that all choices begin with.
         kind, header: see `read_table`.
     """
@@ -43,7 +43,7 @@ class ChoiceColumns:
 
 
 FORMATS = {
-    # Zellers et al., 2018: the .csv files, and rows of the same names as JSON.
+    # Zellers et al., 2018: the .csv files, and JSON rows with the same names.
     "swag": ChoiceColumns("sent1", "ending", start="sent2"),
     # Chen et al., 2019.
     "codah": ChoiceColumns(kind=".tsv", header=("category", "prompt", *(f"choice{i}" for i in range(4)), "label")),
@@ -51,15 +51,15 @@ FORMATS = {
 
 
 def read_choices(path, format=None):
-    """Reads a table of `prompt`, `choice0`, `choice1`, …, or in `.jsonl`, `.json` and `.parquet` also a list `choices`,
-    and `label`, the number of the right choice.
+    """Reads a table of `prompt`, `choice0`, `choice1`, … and `label`, the index of the right choice. In `.jsonl`,
+    `.json` and `.parquet`, the choices can also be a list `choices`.
 
     Args:
         path: the file, UTF-8, see `read_table`.
         format: name of a published layout in `FORMATS`.
 
     Yields:
-        `ChoiceExample`s, all with as many choices.
+        `ChoiceExample`s, all with the same number of choices.
 
     Raises:
         InputError: names the file and the row.
@@ -93,7 +93,7 @@ def _label(path, row, value, count):
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The number of the best ending, counted from 0, and the probability of each."""
+    """The index of the best ending, counted from 0, and the probability of each ending."""
 
     index: int
     probabilities: list[float]
@@ -101,7 +101,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class MultipleChoice(Task):
-    """Multiple choice, as of SWAG (Devlin et al., 2018, section 4.4)."""
+    """Multiple choice, as in SWAG (Devlin et al., 2018, section 4.4)."""
 
     name, main, columns = "choice", "accuracy", ("prompt", "choices")
 
@@ -138,7 +138,7 @@ class MultipleChoice(Task):
         return [Choice(int(row.argmax()), row.tolist()) for row in probabilities]
 
     def score(self, encoded, outputs):
-        """`accuracy`; `loss`, the mean cross-entropy."""
+        """Returns `accuracy` and `loss`, the mean cross-entropy."""
         pairs = list(zip(self.answers(encoded, outputs), encoded.targets))
         right = [answer.probabilities[target] for answer, target in pairs]
         return {"accuracy": float(np.mean([answer.index == target for answer, target in pairs])),

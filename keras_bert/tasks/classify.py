@@ -1,4 +1,4 @@
-"""One label a text or pair of texts."""
+"""Classification tasks: one label per text or pair of texts."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ _CALIBRATION_BINS = 15
 
 
 def score(labels, probabilities, targets):
-    """Scores answers against the right ones.
+    """Computes classification scores.
 
     Args:
         labels: names of the classes.
@@ -23,11 +23,12 @@ def score(labels, probabilities, targets):
         targets: int [texts], the right classes.
 
     Returns:
-        a dict that JSON can hold: `accuracy`; `macro_f1`, over the classes that occur or were answered; `matthews`, the
-        correlation coefficient (Gorodkin, 2004), CoLA's score; of two classes `f1`, that of the last one, MRPC's and
-        QQP's; `loss`, the mean cross-entropy; `calibration_error`, the expected one over 15 bins (Guo et al., 2017),
-        and `calibration`, for each bin that holds texts (mean score, accuracy, texts); `classes`, for each label
-        `precision`, `recall`, `f1`, `texts`; `confusions`, (right, answered, texts), most frequent first.
+        a dict that JSON can represent: `accuracy`; `macro_f1`, over the classes that occur or were predicted;
+        `matthews`, the correlation coefficient (Gorodkin, 2004), the score of CoLA; for two classes also `f1` of the
+        second class, the score of MRPC and QQP; `loss`, the mean cross-entropy; `calibration_error`, the expected
+        calibration error over 15 bins (Guo et al., 2017), and `calibration`, which is (mean score, accuracy, number of
+        texts) for each bin that is not empty; `classes`, which maps each label to its `precision`, `recall`, `f1` and
+        number of `texts`; `confusions`, a list of (right label, predicted label, number of texts), most frequent first.
     """
     targets = np.asarray(targets)
     answers = probabilities.argmax(1)
@@ -62,17 +63,18 @@ def _calibration(scores, right):
 
 
 def choose_threshold(scores, reject):
-    """The threshold below which answers are refused with the best F1.
+    """Returns the threshold with the best F1 for rejecting texts: a text is rejected if its score is below the
+    threshold.
 
     Args:
         scores: float [texts], the highest probability of each text.
-        reject: bool [texts], whether a text should be refused.
+        reject: bool [texts], True for texts that should be rejected.
 
     Returns:
-        a float; of several, the one that refuses the fewest.
+        a float; among equally good thresholds, the one that rejects the fewest texts.
     """
     order = np.argsort(scores, kind="stable")
-    # Refusing the first n of the order; between equal scores there is no threshold.
+    # F1 of rejecting the first n texts of the order. No threshold can separate equal scores.
     refused = np.arange(1, len(scores) + 1)
     f1 = 2 * np.cumsum(reject[order]) / (refused + reject.sum())
     sorted_scores = scores[order]
@@ -82,8 +84,17 @@ def choose_threshold(scores, reject):
 
 
 def score_threshold(threshold, scores, reject, stand_in):
-    """What a threshold does: a dict of `threshold`, the `precision` and `recall` of its refusals, the number of `texts`
-    to refuse, and `stand_in`, whether wrongly answered texts stood in for texts out of scope, as there were none."""
+    """Computes the scores of a threshold.
+
+    Args:
+        threshold: texts with a lower score are rejected.
+        scores, reject: as for `choose_threshold`.
+        stand_in: True if there were no texts out of scope, and `reject` marks the wrongly classified texts instead.
+
+    Returns:
+        a dict of `threshold`, the `precision` and `recall` of the rejections, the number of `texts` that should be
+        rejected, and `stand_in`.
+    """
     refused = scores < threshold
     return {"threshold": threshold, "precision": float((refused & reject).sum() / max(refused.sum(), 1)),
             "recall": float((refused & reject).sum() / max(reject.sum(), 1)), "texts": int(reject.sum()),
@@ -92,8 +103,8 @@ def score_threshold(threshold, scores, reject, stand_in):
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """The labels of one text with the highest scores (softmax probabilities), best first; `in_scope` says whether the
-    best score reaches the model's threshold, None where it has none."""
+    """The labels of one text with the highest scores (softmax probabilities), best first. `in_scope` is True if the
+    best score reaches the model's threshold, and None if the model has no threshold."""
 
     labels: list[str]
     scores: list[float]
@@ -109,7 +120,7 @@ class Prediction:
 
 
 class Texts(Task):
-    """A task whose inputs are texts, or pairs of them."""
+    """A task whose inputs are single texts or pairs of texts."""
 
     @classmethod
     def read(cls, path, **columns):
@@ -146,8 +157,8 @@ class Classify(Texts):
 
     Args:
         labels: names of the classes, in the order of the logits.
-        pairs: whether it takes pairs of texts.
-        threshold: a lower score means that a text is out of scope; None for tasks without one.
+        pairs: if True, the inputs are pairs of texts.
+        threshold: a text whose score is lower is out of scope; None for tasks without a threshold.
     """
 
     labels: list
@@ -184,12 +195,12 @@ class Classify(Texts):
         return super().loss() | {"metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
 
     def targets(self, examples):
-        """The class of each example, -1 for those out of scope: int32 [examples]."""
+        """Returns the class of each example, -1 for examples out of scope: int32 [examples]."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         return np.array([numbers.get(example.label, -1) for example in examples], np.int32)
 
     def probabilities(self, outputs):
-        """float32 [texts, labels]."""
+        """Computes the softmax of the outputs: float32 [texts, labels]."""
         return np.exp(log_softmax(np.reshape(outputs, (-1, len(self.labels))))).astype(np.float32)
 
     def answers(self, encoded, outputs, top_k=1):
@@ -202,8 +213,8 @@ class Classify(Texts):
         ]
 
     def score(self, encoded, outputs):
-        """See `classification_scores.score`; and `out_of_scope`, that of `score_threshold`, or None where there is no
-        threshold."""
+        """Returns the scores of the function `score` in this module, and `out_of_scope`: the scores of
+        `score_threshold`, or None if there is no threshold."""
         in_scope, probabilities = encoded.targets >= 0, self.probabilities(outputs)
         threshold = None
         if self.threshold is not None:
@@ -212,7 +223,8 @@ class Classify(Texts):
         return score(self.labels, probabilities[in_scope], encoded.targets[in_scope]) | {"out_of_scope": threshold}
 
     def _to_refuse(self, encoded, probabilities):
-        """The texts that a threshold should refuse, bool [texts], and whether wrongly answered ones stand in."""
+        """Returns the texts that a threshold should reject, bool [texts], and True if these are the wrongly classified
+        texts because there are no texts out of scope."""
         stand_in = bool((encoded.targets >= 0).all())
         return (probabilities.argmax(1) != encoded.targets if stand_in else encoded.targets < 0), stand_in
 
@@ -232,12 +244,13 @@ class Classify(Texts):
 
 @dataclasses.dataclass(frozen=True)
 class Intent(Classify):
-    """The same with a threshold below which an answer counts as out of scope."""
+    """Intent classification: single-label classification with a threshold below which a text counts as out of scope."""
 
     name = "intent"
 
     def tuned(self, encoded, outputs):
-        """The task with the threshold that is best on these examples; as it is where nothing should be refused."""
+        """Returns the task with the threshold that is best for these examples, or the task itself if no text should be
+        rejected."""
         probabilities = self.probabilities(outputs)
         reject, _ = self._to_refuse(encoded, probabilities)
         if not reject.any():

@@ -1,4 +1,4 @@
-"""The word pieces of texts, and which characters each came from."""
+"""The WordPiece tokens of texts, and the characters that each token came from."""
 
 import dataclasses
 import functools
@@ -8,18 +8,19 @@ import tensorflow as tf
 
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 
-_AT_ONCE = 256  # texts; more take memory and no less time
+_AT_ONCE = 256  # texts; more would use more memory and save no time
 
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """The pieces of one text.
+    """The WordPiece tokens of one text.
 
     Args:
-        ids: int32 [pieces].
-        starts, ends: int64 [pieces], the characters of the text (code points) that each piece came from, the end
-            exclusive; of a character that makes several pieces, the same.
-        firsts: int64 [words], the first piece of each word as BERT cuts them, at white space and punctuation.
+        ids: int32 [tokens].
+        starts, ends: int64 [tokens], the range of characters (code points) of the text that each token came from; the
+            end is exclusive. If one character becomes multiple tokens, they all have the same range.
+        firsts: int64 [words], the index of the first token of each word. As in BERT, words are split at white space and
+            punctuation.
     """
 
     ids: np.ndarray
@@ -29,7 +30,7 @@ class Pieces:
 
 
 def pieces_of(texts, tokenizer):
-    """The `Pieces` of each text, by the tokenizer that exported models hold: a list."""
+    """Returns a list with the `Pieces` of each text, computed by the tokenizer that exported models contain."""
     texts = [text.encode("utf-8", "ignore") for text in texts]
     found = []
     for begin in range(0, len(texts), _AT_ONCE):
@@ -52,6 +53,7 @@ def _function(tokenizer):
 
 
 def _characters(text):
-    """The character that each byte of a UTF-8 text belongs to, and the number of characters: int64 [bytes + 1]."""
+    """Returns the index of the character that each byte of a UTF-8 text belongs to, followed by the number of
+    characters: int64 [bytes + 1]."""
     begins = np.frombuffer(text, np.uint8) & 0xC0 != 0x80
     return np.append(np.cumsum(begins) - 1, begins.sum())

@@ -1,4 +1,4 @@
-"""A number for each text or pair of texts."""
+"""Regression: one number per text or pair of texts."""
 
 import dataclasses
 
@@ -13,10 +13,10 @@ from keras_bert.tasks.classify import Texts
 
 @dataclasses.dataclass(frozen=True)
 class Regress(Texts):
-    """Regression, as of STS-B (Devlin et al., 2018, section 4.1; GLUE: Wang et al., 2018).
+    """Regression, as in STS-B (Devlin et al., 2018, section 4.1; GLUE: Wang et al., 2018).
 
     Args:
-        pairs: whether it takes pairs of texts.
+        pairs: if True, the inputs are pairs of texts.
     """
 
     pairs: bool = False
@@ -25,7 +25,7 @@ class Regress(Texts):
 
     @classmethod
     def read(cls, path, **columns):
-        """Labels are floats."""
+        """Reads a data file whose labels are floats."""
         return [example if example.label is None else dataclasses.replace(example, label=number(path, example))
                 for example in iterate_examples(path, **columns)]
 
@@ -34,7 +34,7 @@ class Regress(Texts):
         return cls(pairs=examples[0].text_pair is not None, **settings)
 
     def check(self, path, examples, out_of_scope=None):
-        needs("scipy.stats")  # before any work is done
+        needs("scipy.stats")  # fails here, before any work is done
         super().check(path, examples)
 
     def head(self, bert, dropout):
@@ -44,14 +44,15 @@ class Regress(Texts):
         return {"loss": keras.losses.MeanSquaredError()}
 
     def targets(self, examples):
-        """float32 [examples]."""
+        """Returns the label of each example: float32 [examples]."""
         return np.array([example.label for example in examples], np.float32)
 
     def answers(self, encoded, outputs):
         return [float(output[0]) for output in outputs]
 
     def score(self, encoded, outputs):
-        """`pearson` and `spearman` correlations, 0 where all numbers are alike; `loss`, the mean squared error."""
+        """Returns the `pearson` and `spearman` correlations, which are 0 if all numbers are the same, and `loss`, the
+        mean squared error."""
         stats = needs("scipy.stats")
         answers = np.array(self.answers(encoded, outputs), np.float64)
         pearson, spearman = (correlate(answers, encoded.targets).statistic

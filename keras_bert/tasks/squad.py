@@ -1,5 +1,5 @@
-"""Questions and the spans of a context that answer them: SQuAD v1.1 and v2.0, KorQuAD v1 (Devlin et al., 2018, sections
-4.2 and 4.3; google-research/bert `run_squad.py`)."""
+"""Extractive question answering on SQuAD v1.1 and v2.0 and KorQuAD v1 (Devlin et al., 2018, sections 4.2 and 4.3;
+google-research/bert `run_squad.py`)."""
 
 import dataclasses
 import os
@@ -21,12 +21,12 @@ _NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a 
 
 @dataclasses.dataclass(frozen=True)
 class QuestionExample:
-    """A question on a context.
+    """A question about a context.
 
     Args:
-        answers: list of (text, start), the start in characters of the context; empty where the file does not say, or
-            says that the question is `impossible` to answer.
-        place: where the question stands in its file.
+        answers: list of (text, start), the start in characters of the context; empty if the file does not contain
+            answers, or if the question is `impossible` to answer.
+        place: the position of the question in its file, for error messages.
     """
 
     id: str
@@ -39,17 +39,17 @@ class QuestionExample:
 
 def read_questions(path):
     """Reads `.json` files of SQuAD v1.1 and v2.0 (Rajpurkar et al., 2016 and 2018) or KorQuAD v1 (Lim et al., 2019), or
-    the same questions in rows: `.jsonl` and `.parquet` of `id`, `question`, `context`, and `answers`, an object of the
-    lists `text` and `answer_start`.
+    the same questions in rows: `.jsonl` and `.parquet` files with the columns `id`, `question`, `context` and
+    `answers`, an object with the lists `text` and `answer_start`.
 
     Args:
         path: the file, UTF-8.
 
     Yields:
-        `QuestionExample`s. `is_impossible` may be missing; a question with an empty list of answers is impossible then.
+        `QuestionExample`s. If `is_impossible` is missing, a question with an empty list of answers is impossible.
 
     Raises:
-        InputError: names the file and the place, of an answer too that does not stand at its start.
+        InputError: names the file and the position in it; also if the context does not contain an answer at its start.
     """
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in _READERS:
@@ -62,7 +62,8 @@ def read_questions(path):
         raise InputError(f"{path}: holds no questions")
 
 
-# Readers yield (where, values, context): the path and the place; the question's values, answers as SQuAD has them.
+# Readers yield (where, values, context): the path and the position in the file; the question's values, with answers in
+# the form of SQuAD; the context.
 
 def _read_squad(path):
     values = json_values(path)
@@ -113,7 +114,7 @@ def _answer(where, values, context):
 
 
 def _items(where, item, values, name):
-    """Yields (where it stands, object) for each object of a list."""
+    """Yields (position in the file, object) for each object of a list."""
     for number, value in enumerate(_field(where, values, name, list), 1):
         if not isinstance(value, dict):
             raise InputError(f"{where}{item} {number}: must be an object; got {value!r:.40}")
@@ -122,7 +123,7 @@ def _items(where, item, values, name):
 
 def _field(where, values, name, kind):
     value = values.get(name)
-    if type(value) is not kind:  # True is an int
+    if type(value) is not kind:  # isinstance would accept True as an int
         raise InputError(f"{where}: {name!r} must be {_NAMES[kind]}; got {value!r:.40}")
     return value
 
@@ -131,12 +132,13 @@ _READERS = {".json": _read_squad, ".jsonl": _read_rows, ".parquet": _read_rows}
 
 
 def windows(tokens, size, stride):
-    """Windows that start at 0, stride, 2 * stride, … until one reaches the end.
+    """Returns windows that start at 0, stride, 2 * stride, … until one reaches the end.
 
     Args:
-        tokens: number of tokens of the context; where there are none, one empty window is made.
-        size: tokens that a window has at most.
-        stride: tokens from one start to the next; at most `size` of them are taken, so that none is left out.
+        tokens: number of tokens of the context. If it is 0, returns one empty window.
+        size: maximum number of tokens in a window.
+        stride: number of tokens from one start to the next, reduced to `size` if it is larger, so that no token is
+            skipped.
 
     Returns:
         list of (begin, end).
@@ -146,15 +148,15 @@ def windows(tokens, size, stride):
 
 
 def target(window, answer):
-    """Where an answer starts and ends in a window.
+    """Returns the positions in a window at which an answer starts and ends.
 
     Args:
         window: (begin, end) in tokens of the context.
-        answer: its first and last token, or None where there is no answer.
+        answer: (first token, last token) of the answer, or None if there is no answer.
 
     Returns:
-        the positions of both, counted from the window's begin, or None if the window does not hold all of the answer;
-        such a window is trained to answer with [CLS].
+        (start, end), counted from the window's begin, or None if the window does not contain the whole answer; for such
+        a window, the training target is [CLS].
     """
     begin, end = window
     if answer and begin <= answer[0] and answer[1] < end:
@@ -162,31 +164,32 @@ def target(window, answer):
 
 
 def tokens_of(starts, ends, begin, end):
-    """The tokens that share a character with the characters [begin, end).
+    """Finds the tokens that overlap the characters [begin, end).
 
     Args:
-        starts, ends: int [tokens], the characters that each token comes from. Tokens may share characters.
+        starts, ends: int [tokens], the range of characters that each token came from. Ranges may overlap.
 
     Returns:
-        the first and the last token, or None if there is none.
+        (first token, last token), or None if no token overlaps.
     """
     overlapping = np.flatnonzero(np.maximum(starts, begin) < np.minimum(ends, end))
     return (int(overlapping[0]), int(overlapping[-1])) if overlapping.size else None
 
 
 def best_spans(start_logits, end_logits, windows, n=20, max_answer_length=30):
-    """The n best spans of tokens (i, j), i <= j < i + max_answer_length, of those that some window holds.
+    """Finds the n best spans of tokens (i, j), i <= j < i + max_answer_length, that lie entirely in at least one
+    window.
 
-    A span's score is the logit of start i plus the logit of end j, in the window where that is highest. Of equal
-    scores, the smaller i comes first, then the smaller j.
+    The score of a span is the logit of start i plus the logit of end j, in the window where this sum is highest. If
+    scores are equal, the smaller i comes first, then the smaller j.
 
     Args:
-        start_logits, end_logits: for each window float [tokens] of the context alone: place k is token begin + k; what
-            stands behind the window's end is not read.
+        start_logits, end_logits: one float [tokens] array per window, for the context only: index k is token begin + k.
+            Values after the window's end are ignored.
         windows: list of (begin, end) in tokens; the last one reaches the context's end.
 
     Returns:
-        (spans, scores): list of (i, j), fewer than n if there are no more; float [spans] of the logits' dtype.
+        (spans, scores): list of (i, j), fewer than n if there are no more; float [spans] with the dtype of the logits.
     """
     scores = np.full((windows[-1][1], max_answer_length), -np.inf, start_logits[0].dtype)  # [i, j - i]
     for (begin, end), starts, ends in zip(windows, start_logits, end_logits):
@@ -203,10 +206,10 @@ def best_spans(start_logits, end_logits, windows, n=20, max_answer_length=30):
 
 
 def null_score(cls_start, cls_end):
-    """The score of no answer: the lowest over the windows.
+    """Computes the null score, which is the score of "no answer": the lowest sum of the [CLS] logits over the windows.
 
     Args:
-        cls_start, cls_end: float [windows], the logits of [CLS].
+        cls_start, cls_end: float [windows], the start and end logits of [CLS].
 
     Returns:
         a float.
@@ -215,14 +218,14 @@ def null_score(cls_start, cls_end):
 
 
 def probabilities(scores, null=None):
-    """The softmax of the best spans' scores, and of the null score where there may be no answer.
+    """Computes the softmax of the scores of the best spans and, if there may be no answer, of the null score.
 
     Args:
         scores: float [spans].
         null: the null score, or None.
 
     Returns:
-        float64 [spans], or [spans + 1] where the last one is null's.
+        float64 [spans], or [spans + 1] if there is a null score, whose probability is the last.
     """
     scores = np.append(np.asarray(scores, float), [] if null is None else null)
     powers = np.exp(scores - scores.max(initial=-np.inf))
@@ -235,32 +238,32 @@ _KORQUAD_SPACES = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
 
 
 def squad_words(text):
-    """The words that SQuAD's metrics compare: in lower case, without ASCII punctuation and articles."""
+    """Returns the words that SQuAD's metrics compare: lower-cased, without ASCII punctuation and articles."""
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
 def exact_match(golds, prediction, units=squad_words):
-    """Whether an answer is right.
+    """Computes the exact match of an answer.
 
     Args:
-        golds: list of str.
+        golds: list of str, the right answers.
         prediction: str.
-        units: function of a str to the sequence of what is compared.
+        units: function that converts a str to the sequence of units that are compared.
 
     Returns:
-        1.0 if the prediction has the units of a right answer, or has none where there is no right answer, else 0.0.
+        1.0 if the prediction has the same units as a right answer, or no units if there is no right answer; else 0.0.
     """
     return float(units(prediction) in map(units, golds or [""]))
 
 
 def f1(golds, prediction, units=squad_words):
-    """How many units an answer shares with a right one, in whatever order.
+    """Computes the F1 of the units of an answer and of a right answer, in any order.
 
     Args:
-        As of `exact_match`.
+        golds, prediction, units: as for `exact_match`.
 
     Returns:
-        the F1, from 0 to 1, with the right answer that fits best; `exact_match` where there is none.
+        the F1, from 0 to 1, with the right answer that matches best; `exact_match` if there is no right answer.
     """
     if not golds:
         return exact_match(golds, prediction, units)
@@ -270,16 +273,16 @@ def f1(golds, prediction, units=squad_words):
 
 
 def squad_scores(golds, predictions):
-    """The scores of SQuAD v2.0 if a question is unanswerable, else those of v1.1. The two differ where an answer has no
-    words, only articles say.
+    """Computes the scores of SQuAD v2.0 if any question is unanswerable, else those of v1.1. The two differ if a right
+    answer has no words, for example only articles.
 
     Args:
         golds: list of list of str.
         predictions: list of str.
 
     Returns:
-        dict of percentages: `exact_match`, `f1`; of v2.0 also `NoAns_exact` and `NoAns_f1` of the unanswerable
-        questions, `HasAns_exact` and `HasAns_f1` of the others if there are any.
+        dict of percentages: `exact_match`, `f1`; for v2.0 also `NoAns_exact` and `NoAns_f1` of the unanswerable
+        questions, and `HasAns_exact` and `HasAns_f1` of the other questions if there are any.
     """
     answerable = np.array([bool(answers) for answers in golds])
     if answerable.all():
@@ -290,18 +293,19 @@ def squad_scores(golds, predictions):
 
 
 def best_null_threshold(golds, answers, null_differences):
-    """The threshold for no answer that is best for the F1 of SQuAD v2.0, as its `find_best_thresh`. Unlike there, it
-    never lies between equal differences, which no threshold can part.
+    """Finds the null threshold with the best F1 of SQuAD v2.0, like `find_best_thresh` of the official script. Unlike
+    that function, it does not choose thresholds between questions with equal differences, because no threshold can
+    separate them.
 
     Args:
         golds: list of list of str.
         answers: list of str, the best spans.
-        null_differences: float [questions], the null score less the best span's.
+        null_differences: float [questions], the null score minus the score of the best span.
 
     Returns:
-        (threshold, F1): an answer is null where its difference is greater than the threshold, the lowest of several
-        (below all differences if nothing is to be answered); the F1 in percent. To answer an unanswerable question
-        counts as wrong, even with articles alone.
+        (threshold, F1): a question is left unanswered if its difference is greater than the threshold. Among equally
+        good thresholds, the lowest one (below all differences if no question should be answered). The F1 is in percent;
+        answering an unanswerable question counts as wrong, even if the answer has only articles.
     """
     gains = [f1(with_words, answer) if gold else -bool(answer)
              for gold, with_words, answer in zip(golds, _with_words(golds), answers)]
@@ -312,10 +316,10 @@ def best_null_threshold(golds, answers, null_differences):
 
 
 def korquad_scores(golds, predictions):
-    """The scores of KorQuAD 1.0, where F1 is over characters and articles count.
+    """Computes the scores of KorQuAD 1.0: the F1 is over characters, and articles are not ignored.
 
     Args:
-        golds: list of list of str, none empty.
+        golds: list of list of str, none of them empty.
         predictions: list of str.
 
     Returns:
@@ -325,7 +329,7 @@ def korquad_scores(golds, predictions):
 
 
 def _scores(golds, predictions, words=squad_words, units=squad_words):
-    """Exact match and F1 of each question: float [questions, 2]."""
+    """Computes the exact match and F1 of each question: float [questions, 2]."""
     return np.array([(exact_match(answers, prediction, words), f1(answers, prediction, units))
                      for answers, prediction in zip(golds, predictions)])
 
@@ -335,7 +339,7 @@ def _means(scores, exact="exact_match", overlap="f1"):
 
 
 def _with_words(golds):
-    """The right answers that SQuAD v2.0 counts."""
+    """Returns the right answers that SQuAD v2.0 counts: those that have words."""
     return [list(filter(squad_words, answers)) for answers in golds]
 
 
@@ -353,8 +357,9 @@ _HANGUL = re.compile("[가-힣]")
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """An answer, `context[start:end]` in characters (code points), and its probability among the best spans. Where the
-    context does not answer the question, "" and -1. `others` are the next best, if they were asked for."""
+    """An answer, `context[start:end]` in characters (code points), and its probability among the best spans. If the
+    context does not answer the question, the text is "" and `start` and `end` are -1. `others` contains the next best
+    answers if more than one was requested."""
 
     text: str
     start: int
@@ -366,12 +371,12 @@ class Answer:
 @dataclasses.dataclass(frozen=True)
 class Span(Task):
     """Extractive question answering: SQuAD v1.1, v2.0 with the null answer, KorQuAD (Devlin et al., 2018, sections 4.2
-    and 4.3). A long context is read by windows, and the best span of all is taken.
+    and 4.3). A long context is split into windows, and the answer is the best span of all windows.
 
     Args:
-        doc_stride: tokens from the start of one window to that of the next.
-        null_threshold: how far the score of no answer must be above that of the best one; None where each question
-            has an answer.
+        doc_stride: number of tokens from the start of one window to the start of the next.
+        null_threshold: the answer is "no answer" if the null score minus the score of the best span is greater than
+            this; None if every question has an answer.
     """
 
     doc_stride: int = 128
@@ -426,12 +431,13 @@ class Span(Task):
         return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, places=(contexts, parts))
 
     def answers(self, encoded, outputs, top_k=1):
-        """An `Answer` a question, of `top_k` the best."""
+        """Returns one `Answer` per question: the best one, with the next best in `others`, `top_k` answers in total."""
         found = [self._answers(*question, top_k) for question in self._best(encoded, outputs)]
         return [dataclasses.replace(best, others=tuple(others)) for best, *others in found]
 
     def _best(self, encoded, outputs):
-        """For each question its context, the pieces of that, the best spans, their scores and the null score."""
+        """Yields for each question its context, the tokens of the context, the best spans, their scores and the null
+        score."""
         contexts, parts = encoded.places
         by_question = [[] for _ in contexts]
         for (number, begin, end), (_, first), output in zip(parts, encoded.rows, outputs):
@@ -455,7 +461,7 @@ class Span(Task):
         return answers[:top_k]
 
     def tuned(self, encoded, outputs):
-        """The task with the null threshold that is best on these examples."""
+        """Returns the task with the null threshold that is best for these examples."""
         if self.null_threshold is None:
             return self
         best = list(self._best(encoded, outputs))
@@ -466,8 +472,9 @@ class Span(Task):
         return dataclasses.replace(self, null_threshold=float(threshold))
 
     def score(self, encoded, outputs):
-        """`f1` and `exact_match` in percent, of SQuAD v2.0 with their parts; of Korean texts `korquad_f1` and
-        `korquad_exact_match` too; `loss`, the mean cross-entropy of starts and ends over the windows."""
+        """Returns `f1` and `exact_match` in percent, and for SQuAD v2.0 these scores of the answerable and unanswerable
+        questions; if a right answer contains Hangul, also `korquad_f1` and `korquad_exact_match`; `loss`, the mean
+        cross-entropy of starts and ends over the windows."""
         golds, answers = _golds(encoded), [answer.text for answer in self.answers(encoded, outputs)]
         losses = [-log_softmax(output[name][:len(ids)])[place[row]] for name, place in encoded.targets.items()
                   for row, ((ids, _), output) in enumerate(zip(encoded.rows, outputs))]
@@ -487,14 +494,15 @@ class Span(Task):
 
 
 def _shared(function, texts, tokenizer):
-    """function(texts), each text that occurs again done once: many questions are asked of one context."""
+    """Returns `function(texts, tokenizer)`. Processes repeated texts only once, because many questions share a
+    context."""
     different = list(dict.fromkeys(texts))
     found = dict(zip(different, function(different, tokenizer)))
     return [found[text] for text in texts]
 
 
 def _first_answer(example, pieces):
-    """The first and the last piece of the first right answer, or None."""
+    """Returns the first and the last token of the first right answer, or None."""
     if not example.answers:
         return None
     text, start = example.answers[0]

@@ -1,4 +1,4 @@
-"""Named entities and slots: a tag for each word."""
+"""Tagging of named entities and slots: one tag per word."""
 
 import dataclasses
 import itertools
@@ -21,8 +21,8 @@ _TAG = re.compile(r"O|([BIELSU])-(.+)")
 
 @dataclasses.dataclass(frozen=True)
 class TaggedExample:
-    """The words of a sentence and their BIO tags, None where the file has none. `row` is the line of the first word, or
-    the record, counted from 1."""
+    """The words of a sentence and their BIO tags, or None if the file has no tags. `row` is the line of the first word,
+    or the record, counted from 1."""
 
     words: list[str]
     tags: list[str] | None
@@ -30,16 +30,17 @@ class TaggedExample:
 
 
 def read_tagged(path, format=None):
-    """Reads sentences, all tags as BIO, see `to_bio`.
+    """Reads sentences and converts their tags to BIO, see `to_bio`.
 
     Args:
         path: the file, UTF-8, or the folder.
-        format: `conll`: a word a line, its tag in the last column; blank lines end sentences, lines of -DOCSTART- and
-            comments (`# …` that ends in no tag) are passed over, a file of one column has no tags. `klue-ner` (Park et
-            al., 2021): a character a line; a word, between spaces, has the tag of its first character. `snips` (Goo et
-            al., 2018): a folder of `seq.in`, words, and `seq.out`, tags, a sentence a line. Where None the suffix
-            decides: `.jsonl` and `.parquet` have the lists `words` or `tokens`, and `tags`, in a row; `.conll`, `.bio`,
-            `.iob`, `.tsv`, `.txt` are `conll`; a folder is `snips`.
+        format: `conll`: one word per line, with its tag in the last column. Blank lines end sentences; lines of
+            -DOCSTART- and comments (`# …` that do not end in a tag) are skipped; a file with one column has no tags.
+            `klue-ner` (Park et al., 2021): one character per line; words are separated by spaces, and a word has the
+            tag of its first character. `snips` (Goo et al., 2018): a folder of `seq.in`, words, and `seq.out`, tags,
+            with one sentence per line. If None, the suffix decides: `.jsonl` and `.parquet` have rows with the lists
+            `words` or `tokens`, and `tags`; `.conll`, `.bio`, `.iob`, `.tsv` and `.txt` are `conll`; a folder is
+            `snips`.
 
     Yields:
         `TaggedExample`s.
@@ -65,20 +66,20 @@ def read_tagged(path, format=None):
 
 
 def to_bio(tags, places=None):
-    """Tags of a sentence in one of the schemes BIO, IOB1, IOE1, IOE2, BIOES and BILOU, to BIO.
+    """Converts the tags of a sentence from one of the schemes BIO, IOB1, IOE1, IOE2, BIOES and BILOU to BIO.
 
-    An entity begins at B, S and U, and at I, E and L unless the word before is B or I of the same type. This is the
-    rule of `conlleval` (Tjong Kim Sang and De Meulder, 2003), and right in each scheme.
+    An entity begins at B, S and U, and at I, E and L unless the previous tag is B or I of the same type. This is the
+    rule of `conlleval` (Tjong Kim Sang and De Meulder, 2003), and it is correct for each of these schemes.
 
     Args:
         tags: list of str, "O" or a letter, a hyphen and a type.
-        places: how an error names each tag, iterable of str; "a tag" where None.
+        places: iterable of str, the name of each tag in error messages; if None, "a tag".
 
     Returns:
         list of str.
 
     Raises:
-        InputError: names a tag of another form.
+        InputError: names a tag that has another form.
     """
     converted, before = [], None
     for tag, place in zip(tags, places or itertools.repeat("a tag")):
@@ -135,8 +136,8 @@ def _example(path, row, words, tags):
 
 
 def _sentences(path):
-    """Yields (rows, words, tags) of each sentence: list of int; first column and last one, as BIO, None if there is
-    but one column."""
+    """Yields (rows, words, tags) for each sentence: rows is a list of int; words is the first column; tags is the last
+    column as BIO, or None if there is only one column."""
     count, sentence = None, []
     for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
         line = line.rstrip("\r\n")
@@ -163,8 +164,8 @@ OUTSIDE = "O"
 
 @dataclasses.dataclass(frozen=True)
 class Entity:
-    """A part of a text, `text[start:end]` in characters (code points), the label of its type, and the mean probability
-    of its words' labels."""
+    """A part of a text, `text[start:end]` in characters (code points), with its type as `label` and the mean
+    probability of the labels of its words as `score`."""
 
     label: str
     text: str
@@ -175,14 +176,18 @@ class Entity:
 
 @dataclasses.dataclass(frozen=True)
 class Tag(Task):
-    """Named entities and slots (Devlin et al., 2018, section 5.3): a BIO label at the first piece of each word, as BERT
-    cuts words, at white space and punctuation; where a file's word is cut there, the label goes on.
+    """Tagging of named entities and slots (Devlin et al., 2018, section 5.3), with a BIO label at the first token of
+    each word.
 
-    A text longer than `max_length` is cut into parts, one after the other.
+    As in BERT, words are split at white space and punctuation. If this splits a word of the file, the parts after the
+    first continue its entity: their label is I- instead of B-.
+
+    A text longer than `max_length` is split into consecutive parts.
 
     Args:
         labels: names of the labels, in the order of the logits.
-        features: what a frozen encoder gives to a BiLSTM, see `BertFeatures`; None to train the encoder.
+        features: the features of a frozen encoder that a BiLSTM reads, see `BertFeatures`. If None, the encoder is
+            trained.
     """
 
     labels: list
@@ -205,7 +210,7 @@ class Tag(Task):
         return cls(labels=[OUTSIDE, *(f"{at}-{type}" for type in sorted(types) for at in "BI")], **settings)
 
     def check(self, path, examples, out_of_scope=None):
-        needs("seqeval.metrics")  # before any work is done
+        needs("seqeval.metrics")  # fails here, before any work is done
         for example in examples:
             for tag in example.tags:
                 if tag not in self.labels:
@@ -238,7 +243,8 @@ class Tag(Task):
         return Encoded(examples, rows, targets, TokenBatches, (pieces, parts))
 
     def _targets(self, examples, pieces, parts):
-        """The label of each token of each part of a text: a list of int32 arrays, with [CLS] and [SEP]."""
+        """Returns the label of each token, [CLS] and [SEP] included, for each part of a text: a list of int32
+        arrays."""
         of_texts = []
         for example, text in zip(examples, pieces):
             targets = np.full(len(text.ids), UNLABELLED, np.int32)
@@ -248,12 +254,12 @@ class Tag(Task):
         return [np.pad(of_texts[number][begin:begin + most], 1, constant_values=UNLABELLED) for number, begin in parts]
 
     def _word_targets(self, example, pieces):
-        """The number of the label of each word as BERT cuts them: a list of ints."""
+        """Returns the index of the label of each word as BERT splits them: a list of ints."""
         tags = [(example.tags[word], goes_on) for word, goes_on in zip(*_file_words(example, pieces))]
         return [self.labels.index("I" + tag[1:] if goes_on and tag != OUTSIDE else tag) for tag, goes_on in tags]
 
     def _logits(self, encoded, outputs):
-        """The logits of each text's words: a list of arrays [words, labels]."""
+        """Returns the logits of the words of each text: a list of arrays [words, labels]."""
         pieces, parts = encoded.places
         words = [[] for _ in pieces]
         for (number, begin), (ids, _), output in zip(parts, encoded.rows, outputs):
@@ -262,7 +268,7 @@ class Tag(Task):
         return [np.concatenate(logits) for logits in words]
 
     def answers(self, encoded, outputs):
-        """A list of `Entity`s a text."""
+        """Returns a list of `Entity`s for each text."""
         return [self._entities(self.text(example), pieces, np.exp(log_softmax(logits)))
                 for example, pieces, logits in zip(encoded.examples, encoded.places[0], self._logits(encoded, outputs))]
 
@@ -277,8 +283,9 @@ class Tag(Task):
         return found
 
     def score(self, encoded, outputs):
-        """`f1`, `precision` and `recall` of whole entities (seqeval, as conlleval); `entities`, for each type the same
-        and `texts`, how many there are; `loss`, the mean cross-entropy of the words."""
+        """Returns `f1`, `precision` and `recall` of whole entities (seqeval, like conlleval); `entities`, which maps
+        each type to the same scores and `texts`, its number of entities; `loss`, the mean cross-entropy of the
+        words."""
         metrics = needs("seqeval.metrics")
         tags, answers, losses = [], [], []
         for example, pieces, logits in zip(encoded.examples, encoded.places[0], self._logits(encoded, outputs)):
@@ -306,8 +313,11 @@ class Tag(Task):
 
 
 def spans_of(labels):
-    """The entities of BIO labels, the first word and the one behind the last of each: a list of pairs of ints. An I-
-    behind another type begins one."""
+    """Finds the entities in BIO labels. An I- that does not follow a label of the same type begins an entity.
+
+    Returns:
+        a list of (first word, last word + 1).
+    """
     begins = [label[0] == "B" or label[0] == "I" and (before == OUTSIDE or before[2:] != label[2:])
               for before, label in itertools.pairwise([OUTSIDE, *labels])]
     spans = []
@@ -320,8 +330,8 @@ def spans_of(labels):
 
 
 def _file_words(example, pieces):
-    """For each word as BERT cuts them, the number of the file's word that it is in, and whether it is not the first
-    there: int64 and bool [words]."""
+    """Returns for each word as BERT splits them the index of the word of the file that contains it, and True if it is
+    not the first in that word: int64 and bool [words]."""
     begins = np.cumsum([0, *(len(word) + 1 for word in example.words[:-1])])
     words = np.searchsorted(begins, pieces.starts[pieces.firsts], side="right") - 1
     return words, np.diff(words, prepend=-1) == 0
@@ -332,7 +342,7 @@ def _row(row):
 
 
 def _cross_entropy(targets, logits):
-    """The mean over the labelled tokens of a batch."""
+    """Computes the mean cross-entropy over the labelled tokens of a batch."""
     labelled = ops.cast(targets != UNLABELLED, logits.dtype)
     losses = ops.sparse_categorical_crossentropy(ops.maximum(targets, 0), logits, from_logits=True)
     return ops.sum(losses * labelled) / ops.maximum(ops.sum(labelled), 1.0)

@@ -1,4 +1,4 @@
-"""Texts to ids."""
+"""Conversion of texts to token ids."""
 
 from keras_bert.text.packing import pack, pad, truncate_pair
 from keras_bert.text.tokenizer import BertTokenizer

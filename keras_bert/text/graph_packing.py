@@ -1,4 +1,4 @@
-"""Token ids of one to four texts to the three inputs of an encoder, as TensorFlow operations."""
+"""TensorFlow operations that pack the token ids of one to four texts into the three inputs of an encoder."""
 
 import tensorflow as tf
 
@@ -8,7 +8,8 @@ MAX_SEGMENTS = 4
 
 
 def round_robin(lengths, limit):
-    """How many tokens to keep of each segment if they take turns, one token each, until `limit` are kept or all.
+    """Computes how many tokens of each segment to keep if the segments take turns, one token per turn, until `limit`
+    tokens or all tokens are kept.
 
     Args:
         lengths: list of int32 [batch].
@@ -17,8 +18,9 @@ def round_robin(lengths, limit):
     Returns:
         a list of int32 [batch].
     """
-    # All get as much as the level, or all they have. The sum of the m shortest and n - m levels is no less than that
-    # gives, and just that for the right m: so the level is the highest that any m allows.
+    # Each of the n segments keeps min(length, level) tokens. For any m, the m shortest lengths and (n - m) times the
+    # level sum to at least the number of tokens kept, and for the right m to exactly this number. So the level is the
+    # maximum over all m of the highest level for which the sum is within the limit.
     in_order = tf.unstack(tf.sort(tf.stack(lengths), axis=0))
     level, shorter = tf.zeros_like(lengths[0]), tf.zeros_like(lengths[0])
     for longer in range(len(lengths), 0, -1):
@@ -26,7 +28,7 @@ def round_robin(lengths, limit):
         shorter += in_order[-longer]
     kept = [tf.minimum(length, level) for length in lengths]
     left = limit - tf.add_n(kept)
-    for index, length in enumerate(lengths):  # the last round may end before all had their turn
+    for index, length in enumerate(lengths):  # the last round may end before each segment's turn
         takes = tf.cast((length > level) & (left > 0), tf.int32)
         kept[index] += takes
         left -= takes
@@ -34,8 +36,8 @@ def round_robin(lengths, limit):
 
 
 def waterfall(lengths, limit):
-    """How many tokens to keep of each segment if the first takes what it needs, the second what is left, and so on;
-    arguments and result as of `round_robin`."""
+    """Computes how many tokens of each segment to keep if the first segment gets as many as it needs, the second gets
+    as many of the rest as it needs, and so on. Arguments and result are those of `round_robin`."""
     kept = []
     for length in lengths:
         kept.append(tf.minimum(length, limit))
@@ -47,16 +49,16 @@ TRUNCATORS = {"round_robin": round_robin, "waterfall": waterfall}
 
 
 def flatten(tokens):
-    """Ragged [batch, (tokens)] or [batch, (words), (pieces)] to [batch, (tokens)]."""
+    """Flattens a ragged [batch, (tokens)] or [batch, (words), (tokens)] to [batch, (tokens)]."""
     return tokens.merge_dims(1, -1) if tokens.shape.rank > 2 else tokens
 
 
 def pack(segments, seq_length, tokenizer, truncator):
-    """[CLS] a [SEP] b [SEP] …, cut to `seq_length` and padded.
+    """Packs segments as [CLS] a [SEP] b [SEP] …, truncated and padded to `seq_length`.
 
     Args:
         segments: one to four ragged int32 [batch, (tokens)].
-        seq_length: int or int32 scalar, at least one more than there are segments.
+        seq_length: int or int32 scalar, at least the number of segments plus one.
         tokenizer: the `BertTokenizer` whose special tokens to use.
         truncator: a key of `TRUNCATORS`.
 
@@ -91,5 +93,5 @@ def pack(segments, seq_length, tokenizer, truncator):
     word_ids = tf.where(column > 0, tf.reshape(tokens, [batch, seq_length]), tokenizer.cls_id)
     outputs = {"input_word_ids": tf.where(mask, word_ids, tokenizer.pad_id), "input_mask": tf.cast(mask, tf.int32),
                "input_type_ids": tf.where(mask, type_ids, 0)}
-    # The shape of the batch, which ragged tensors lose on their way.
+    # Restore the shape of the batch, which is lost in ragged tensors.
     return {name: tf.reshape(tensor, [batch, seq_length]) for name, tensor in outputs.items()}

@@ -1,4 +1,4 @@
-"""The rules of the tokenizer and a vocabulary as arrays, for the tokenizer in the graph."""
+"""Arrays of the tokenizer's rules and vocabulary, for the tokenizer in the TensorFlow graph."""
 
 import collections
 import dataclasses
@@ -17,14 +17,14 @@ _WINDOW = 1024
 
 @dataclasses.dataclass(frozen=True)
 class DoubleArray:
-    """A trie whose node n reads symbol s by going to node `base[n] + s`, which exists if `parent[base[n] + s] == n`
-    (Aoe, 1989). The root is node 0. Arrays of one length, int32.
+    """A trie as a double array (Aoe, 1989): symbol s leads from node n to node `base[n] + s`, which exists if
+    `parent[base[n] + s] == n`. The root is node 0. All arrays are int32 and have the same length.
 
     Args:
-        base, parent: as said; the parent of a place without a node is -1.
-        depth: how many symbols lead to a node.
-        match: the id of the longest key on the way to a node, -1 where there is none.
-        behind: how many symbols were read after that key.
+        base, parent: see above; the parent of an index without a node is -1.
+        depth: number of symbols that lead to a node.
+        match: id of the longest key on the path to a node, -1 if there is none.
+        behind: number of symbols on the path after that key.
     """
 
     base: np.ndarray
@@ -35,10 +35,10 @@ class DoubleArray:
 
 
 def double_array(keys, symbols):
-    """The `DoubleArray` of some keys.
+    """Builds the `DoubleArray` of a set of keys.
 
     Args:
-        keys: dict of tuples of symbols to ids >= 0; symbols are below `symbols`, best low where frequent.
+        keys: dict of tuples of symbols to ids >= 0. Symbols are less than `symbols`; frequent ones should be low.
         symbols: number of symbols.
     """
     children, values = _trie(keys)
@@ -54,7 +54,8 @@ def double_array(keys, symbols):
 
 
 def _trie(keys):
-    """Nodes as dicts of symbol to node, and the ids that end at them; parents come before their children."""
+    """Returns the nodes, as dicts of symbol to child node, and the id of the key that ends at each node, -1 if there is
+    none. Parents come before their children."""
     children, values = [{}], [-1]
     for key, value in keys.items():
         node = 0
@@ -70,8 +71,8 @@ def _trie(keys):
 
 
 class _Slots:
-    """The places of the nodes. Wide nodes take the next fit; the gaps that they leave are filled by the many nodes that
-    are an only child."""
+    """The array indices of the nodes, free or in use. The children of a node with more than one child are placed by
+    next fit. The gaps between them are filled with the many nodes that are only children."""
 
     def __init__(self, symbols):
         self._free = np.ones(4 * (symbols + _WINDOW), bool)
@@ -80,7 +81,7 @@ class _Slots:
         self._cursor = symbols
 
     def place(self, offsets):
-        """Takes base + offsets, all of them free; returns the base."""
+        """Reserves base + offsets, all of which are free, and returns the base."""
         while True:
             if self._cursor + self._margin > len(self._free):
                 self._free = np.pad(self._free, (0, len(self._free)), constant_values=True)
@@ -94,7 +95,7 @@ class _Slots:
             self._cursor += _WINDOW
 
     def fill_gaps(self, count):
-        """The first free slots."""
+        """Returns the first `count` free slots."""
         free = np.flatnonzero(self._free)[:count]
         return np.concatenate([free, np.arange(count - len(free)) + len(self._free)])
 
@@ -116,19 +117,20 @@ def _arrays(children, values, bases, symbols):
 
 
 CODE_POINTS = 0x110000
-# A cell says what becomes of a code point: a symbol of the vocabulary under these flags, the rare ones high.
+# A cell is the result for a code point: a symbol of the vocabulary in the low bits, and these flags above it. The rare
+# flags are the highest bits, so that one comparison finds them.
 SYMBOL = (1 << 20) - 1
 ALONE = 1 << 20  # a word of its own: punctuation, or a CJK ideograph
 SPACE = 1 << 21
-DROPPED = 1 << 22  # nothing is left of the character
-SEVERAL = 1 << 23  # several cells come of it: in place of a symbol, their row
-IN_CONTEXT = 1 << 24  # its neighbours may change it
-_BLOCK = 128  # code points that are tried together
+DROPPED = 1 << 22  # the character is removed
+SEVERAL = 1 << 23  # it becomes multiple cells; the low bits are their row in the second result of `cells`
+IN_CONTEXT = 1 << 24  # its neighbours may change the result
+_BLOCK = 128  # code points that are tested together
 
 
 class Symbols:
-    """The characters of a vocabulary, numbered from 1, the frequent ones first; 0 stands for all others. At the start
-    of a word a character's number is higher by `count`."""
+    """The characters of a vocabulary, numbered from 1, the frequent ones first; 0 is the number of all other
+    characters. At the start of a word, the number of a character is higher by `count`."""
 
     def __init__(self, vocabulary):
         self._pieces = [(piece.removeprefix(CONTINUES), piece.startswith(CONTINUES), index)
@@ -144,7 +146,8 @@ class Symbols:
         return iter(self._numbers)
 
     def trie(self):
-        """The pieces as a `DoubleArray`; one root serves both the starts and the middles of words."""
+        """Returns the tokens as a `DoubleArray` with one root for both the tokens that start a word and those that
+        continue one."""
         keys = {}
         for text, continues, index in self._pieces:
             first, *rest = (self._numbers[character] for character in text)
@@ -153,11 +156,11 @@ class Symbols:
 
 
 def cells(rules, symbols):
-    """What becomes of each code point.
+    """Computes the cell of each code point.
 
     Returns:
         cells: int32 [CODE_POINTS].
-        several: int32 [n, longest], cells again; -1 fills the rows.
+        several: int32 [n, longest], rows of cells for the code points with the flag SEVERAL, padded with -1.
     """
     flags, rewritten = _rewritten(rules)
     table, rows = flags.copy(), []
@@ -175,14 +178,14 @@ def cells(rules, symbols):
 
 @functools.cache
 def _rewritten(rules):
-    """What the rules make of each code point, whatever the vocabulary.
+    """Applies the rules to each code point, independently of the vocabulary.
 
     Returns:
         flags: int32 [CODE_POINTS], ALONE, IN_CONTEXT or 0.
-        rewritten: dict of each code point that they change, or may change, to its words.
+        rewritten: dict of each code point that the rules change, or may change, to its words.
     """
     flags, rewritten = np.zeros(CODE_POINTS, np.int32), {}
-    known = sorted({*_all_assigned(), *_code_points(CJK)})  # assigned or not, CJK is spaced; all others stay
+    known = sorted({*_all_assigned(), *_code_points(CJK)})  # other code points do not change; CJK may be unassigned
     for _, block in itertools.groupby(known, lambda code_point: code_point // _BLOCK):
         block = list(block)
         flag = _flag_of_all("".join(map(chr, block)), rules)
@@ -199,8 +202,9 @@ def _rewritten(rules):
 
 
 def _flag_of_all(characters, rules):
-    """0 if the rules leave every character as it is, ALONE if they only make each a word, else None. Of 280,000
-    code points all but 30,000 are in such blocks, which take a sixth of the time of single ones."""
+    """Returns 0 if the rules change none of the characters, ALONE if they only make each a word of its own, else None.
+    All but 30,000 of the 280,000 code points are in blocks that get a flag; these blocks take a sixth of the time that
+    their code points would take one by one."""
     words = rules.normalize_in_context(characters)
     if not rules.combines(words):
         if words == characters and not any(map(str.isspace, characters)):
@@ -211,7 +215,7 @@ def _flag_of_all(characters, rules):
 
 
 def _cells_of(words, symbols):
-    """Characters between spaces are words of their own."""
+    """Returns the cells of some words. If there are spaces around the words, each of their characters is ALONE."""
     row = []
     for word in words.split():
         alone = ALONE if words != word else 0
@@ -221,8 +225,8 @@ def _cells_of(words, symbols):
 
 @functools.cache
 def sigma_context():
-    """Two bool [CODE_POINTS]: characters that a final sigma does not see (case-ignorable and deleted ones), and the
-    cased ones, as `str.lower` knows them."""
+    """Returns two bool [CODE_POINTS]: the characters that are ignored in deciding if a sigma is final (case-ignorable
+    and deleted ones), and the cased characters, both as in `str.lower`."""
     unseen, cased = deleted().copy(), np.zeros(CODE_POINTS, bool)
     for code_point in _all_assigned():
         character = chr(code_point)
@@ -233,7 +237,7 @@ def sigma_context():
 
 @functools.cache
 def deleted():
-    """What BERT deletes: bool [CODE_POINTS]."""
+    """Returns the code points that BERT deletes: bool [CODE_POINTS]."""
     table = np.zeros(CODE_POINTS, bool)
     for code_point in _all_assigned():
         table[code_point] = is_deleted(chr(code_point))
@@ -242,8 +246,12 @@ def deleted():
 
 @functools.cache
 def decompositions(rules):
-    """What each code point is lower-cased and decomposed to before marks are dropped: int16 [CODE_POINTS] of rows, -1
-    where nothing changes, and int32 [n, longest], the rows: code points, -1 after the last."""
+    """Lower-cases, if the rules do, and decomposes each code point, before marks are dropped.
+
+    Returns:
+        int16 [CODE_POINTS], the row of each code point, -1 if it does not change; int32 [n, longest], the rows of code
+        points, padded with -1.
+    """
     which = np.full(CODE_POINTS, -1, np.int16)
     rows = []
     for code_point in _all_assigned():
@@ -257,7 +265,7 @@ def decompositions(rules):
 
 @functools.cache
 def combining_classes():
-    """The canonical combining class of each code point: uint8 [CODE_POINTS]."""
+    """Returns the canonical combining class of each code point: uint8 [CODE_POINTS]."""
     classes = np.zeros(CODE_POINTS, np.uint8)
     for code_point in _all_assigned():
         classes[code_point] = unicodedata.combining(chr(code_point))
@@ -265,7 +273,8 @@ def combining_classes():
 
 
 def compositions():
-    """Canonical composition: first * CODE_POINTS + second, int64 [n] in order, and what they compose to, int32 [n]."""
+    """Returns the canonical compositions: the keys first * CODE_POINTS + second, int64 [n], sorted, and their
+    composites, int32 [n]."""
     pairs = sorted((ord(first) * CODE_POINTS + ord(second), ord(composite))
                    for second, firsts in second_halves().items() for first, composite in firsts.items())
     return np.array([key for key, _ in pairs], np.int64), np.array([composite for _, composite in pairs], np.int32)

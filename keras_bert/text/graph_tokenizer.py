@@ -1,4 +1,5 @@
-"""`GraphTokenizer`: `BertTokenizer` as a TensorFlow function of core operations, for SavedModels that take strings."""
+"""`GraphTokenizer`, which is `BertTokenizer` as a TensorFlow function of core operations, for SavedModels that accept
+strings."""
 
 import tensorflow as tf
 
@@ -8,7 +9,8 @@ from keras_bert.text.tokenizer import MAX_WORD_LENGTH
 
 
 class InContext(tf.Module):
-    """Rewrites code points so that what becomes of each one no longer depends on its neighbours.
+    """The part of the rules that depends on context: rewrites code points so that the result for each one no longer
+    depends on its neighbours.
 
     Args:
         rules: the `Rules` to follow.
@@ -25,14 +27,15 @@ class InContext(tf.Module):
         if self._decomposes:
             self._decomposition, self._parts = map(tf.constant, graph_tables.decompositions(rules))
             self._class = tf.constant(graph_tables.combining_classes())
-            # What is deleted stands between no two marks. What is stripped does, but for NFC, which comes after it.
+            # Marks are sorted across deleted characters, so these are removed first. Stripped marks, in contrast, can
+            # separate other marks, except with NFC, which is applied after stripping.
             self._is_gone = _bools(cells & DROPPED != 0 if self._composes else graph_tables.deleted())
         if self._composes:
             self._pairs, self._composites = map(tf.constant, graph_tables.compositions())
 
     def __call__(self, code_point):
-        """int32 [characters] to the rewritten code points and the first and last character that each came from, by
-        index: three of int32 [rewritten]."""
+        """Rewrites int32 [characters]. Returns the rewritten code points and the indices of the first and the last
+        character that each came from: three int32 [rewritten]."""
         if self._lower_case:
             code_point = self._with_final_sigmas(code_point)
         index = tf.range(tf.size(code_point))
@@ -42,12 +45,12 @@ class InContext(tf.Module):
         return self._composed(*characters) if self._composes else characters
 
     def _with_final_sigmas(self, code_point):
-        """A capital sigma that ends a word becomes the small letter for that place, as in `str.lower`: after a cased
-        letter and before none, case-ignorable characters aside."""
+        """Replaces each capital sigma at the end of a word by the final small sigma, like `str.lower`: a sigma after a
+        cased letter and not before one, ignoring case-ignorable characters."""
         is_seen = ~_is_in(self._unseen, code_point)
         cased = _is_in(self._cased, tf.boolean_mask(code_point, is_seen))
         cased = tf.concat([[False], cased, [False]], 0)
-        rank = tf.cumsum(tf.cast(is_seen, tf.int32))  # of a character that is seen: its place in `cased`
+        rank = tf.cumsum(tf.cast(is_seen, tf.int32))  # index in `cased` of each character that is seen
         before, after = tf.maximum(rank - 1, 0), tf.minimum(rank + 1, tf.size(cased) - 1)
         is_final = tf.equal(code_point, ord("Σ")) & tf.gather(cased, before) & ~tf.gather(cased, after)
         return tf.where(is_final, ord("ς"), code_point)
@@ -66,8 +69,8 @@ class InContext(tf.Module):
         return tf.cast(tf.gather(self._class, code_point), tf.int32)
 
     def _in_order(self, code_point, first, last):
-        """Marks between two starters by combining class, in their old order where it is the same. Who changes places
-        comes from the whole of the run."""
+        """Sorts the marks between two starters by combining class; marks of the same class keep their order. A mark
+        that moves gets the first and last character of all marks in its run."""
         combining = self._combining(code_point)
         run = tf.cumsum(tf.cast(tf.equal(combining, 0), tf.int64))
         order = run * 256 + tf.cast(combining, tf.int64)
@@ -79,7 +82,7 @@ class InContext(tf.Module):
             is_mark = tf.gather(combining, source) > 0
             moved = tf.math.unsorted_segment_max(tf.cast(source != index, tf.int32), run, count + 1)
             moves = is_mark & (tf.gather(moved, run) > 0)
-            mark_run = tf.where(combining > 0, run, 0)
+            mark_run = tf.where(combining > 0, run, count)  # starters form a segment that nothing reads
             lowest = tf.gather(tf.math.unsorted_segment_min(first, mark_run, count + 1), run)
             highest = tf.gather(tf.math.unsorted_segment_max(last, mark_run, count + 1), run)
             return (tf.gather(code_point, source), tf.where(moves, lowest, tf.gather(first, source)),
@@ -88,7 +91,8 @@ class InContext(tf.Module):
         return tf.cond(tf.reduce_any(order[1:] < order[:-1]), sorted_runs, lambda: (code_point, first, last))
 
     def _composed(self, *characters):
-        """Composes each starter with the first mark, or starter, that it can, until there is none."""
+        """Composes each starter with the first mark, or starter, that it composes with, and repeats this until nothing
+        composes."""
         def step(_, code_point, first, last):
             combining = self._combining(code_point)
             is_starter = tf.equal(combining, 0)
@@ -109,7 +113,8 @@ class InContext(tf.Module):
             composites = tf.gather(self._composites, tf.boolean_mask(place, composes))
             code_point = tf.tensor_scatter_nd_update(code_point, at, composites)
             last = tf.tensor_scatter_nd_max(last, at, tf.boolean_mask(last, composes))
-            last = tf.where(is_starter, last, tf.maximum(last, tf.gather(last, starter)))  # of marks it reached over
+            # The marks between a starter and the mark that it was composed with end where that mark ends.
+            last = tf.where(is_starter, last, tf.maximum(last, tf.gather(last, starter)))
             return (tf.reduce_any(composes),
                     *(tf.boolean_mask(values, ~composes) for values in (code_point, first, last)))
 
@@ -119,7 +124,7 @@ class InContext(tf.Module):
 
 
 def _bools(array):
-    """A bool array as a constant of bytes: TensorFlow writes those of bool one value at a time."""
+    """Returns a bool array as a constant of bytes, because TensorFlow writes bool constants one value at a time."""
     return tf.constant(array.view("uint8"))
 
 
@@ -127,24 +132,26 @@ def _is_in(bools, code_point):
     return tf.cast(tf.gather(bools, code_point), tf.bool)
 
 
-_STEPS = 3  # characters read between two looks at which words are done; measured
-_LARGE = 64  # texts from which on two halves at once are faster; measured
+_STEPS = 3  # characters read between two checks for finished words; measured
+_LARGE = 64  # minimum number of texts for which two parallel halves are faster; measured
 
 
 class GraphTokenizer(tf.Module):
-    """The ids of `BertTokenizer`, and the bytes of the text that each came from. Invalid UTF-8 is left out.
+    """The tokenizer in the TensorFlow graph: computes the ids of `BertTokenizer`, and the bytes of the text that each
+    id came from. Skips invalid UTF-8.
 
-    All texts of a batch are one array of characters, on which every operation works at once; the trie is walked for all
-    words in step. What few texts need stands in branches that only they take.
+    All texts of a batch are one array of characters, which every operation processes at once; the trie is walked for
+    all words in parallel. Steps that few texts need are in conditional branches that only batches with such texts
+    execute.
 
     Args:
-        tokenizer: the `BertTokenizer` whose vocabulary and rules to take over.
+        tokenizer: the `BertTokenizer` whose vocabulary and rules to use.
     """
 
     def __init__(self, tokenizer):
         super().__init__(name="tokenizer")
         symbols = graph_tables.Symbols(tokenizer.vocabulary)
-        self._word_starts = symbols.count  # symbols from here on stand at the start of a word, or are no part of any
+        self._word_starts = symbols.count  # symbols >= this start a word, or are not part of one
         self._unknown = tokenizer.unk_id
         trie = symbols.trie()
         self._base, self._parent = tf.constant(trie.base), tf.constant(trie.parent)
@@ -154,18 +161,18 @@ class GraphTokenizer(tf.Module):
         self._in_context = InContext(tokenizer.rules, cells)
 
     def tokenize(self, texts):
-        """string [batch] to ids: int32 ragged [batch, (words), (pieces)]."""
+        """Converts string [batch] to ids: int32 ragged [batch, (words), (tokens)]."""
         return _in_halves(lambda texts: self._tokenize(texts)[0], texts)
 
     def tokenize_with_offsets(self, texts):
-        """string [batch] to three ragged tensors [batch, (words), (pieces)]: ids, int32; where each piece starts and
-        ends in its text, int64, in bytes of the original."""
+        """Converts string [batch] to three ragged tensors [batch, (words), (tokens)]: the ids, int32, and the start and
+        the end of each token in its text, int64, in bytes of the original text."""
         return _in_halves(self._tokenize, texts)
 
     def _tokenize(self, texts):
         code_point, byte, text_ends = _decode(texts)
         cell, start, limit = self._cells_of(code_point, byte)
-        alone = cell >= ALONE  # or a space
+        alone = cell >= ALONE  # True for spaces too
         is_cut = tf.concat([[True], alone[:-1]], 0) | alone
         starts_word = is_cut & (cell < SPACE)
         word_at = _where(starts_word)
@@ -173,7 +180,7 @@ class GraphTokenizer(tf.Module):
         piece_of = self._longest_matches(symbol, starts_word, word_at)
 
         piece_at = _where(piece_of > 0)
-        end_at = _where((piece_of > 0) | (cell >= SPACE))  # a piece ends where a piece or a space comes next
+        end_at = _where((piece_of > 0) | (cell >= SPACE))  # a token ends before a token or a space
         end_at = tf.boolean_mask(end_at[1:], _gather(piece_of, end_at[:-1]) > 0)
         starts, limits = (tf.cast(_gather(*at), tf.int64) for at in ((start, piece_at), (limit, end_at - 1)))
         piece_splits = tf.concat([tf.where(_gather(starts_word, piece_at))[:, 0], tf.shape(piece_at, tf.int64)], 0)
@@ -189,8 +196,8 @@ class GraphTokenizer(tf.Module):
         return (ragged(_gather(piece_of, piece_at) - 1), ragged(starts - text_start), ragged(limits - text_start))
 
     def _cells_of(self, code_point, byte):
-        """The cells that are left of some code points, and the bytes where what each came from starts and ends: int32
-        [cells]. The last one is a space."""
+        """Returns the cells of the code points, without dropped characters, and the bytes at which the source of each
+        cell starts and ends: three int32 [cells]. The last cell is a space."""
         cell = _gather(self._cells, code_point)
 
         def rare():
@@ -216,10 +223,11 @@ class GraphTokenizer(tf.Module):
         return tf.gather_nd(row, at), tf.gather(first, at[:, 0]), tf.gather(last, at[:, 0])
 
     def _longest_matches(self, symbol, starts_word, word_at):
-        """1 + the id of the piece that starts at each character, 0 where none does: int32 [characters]."""
+        """Returns 1 + the id of the token that starts at each character, 0 if none does: int32 [characters]."""
         next_at = tf.concat([word_at[1:], tf.shape(symbol)], 0)
         last = tf.minimum(word_at + MAX_WORD_LENGTH, tf.size(symbol) - 1)
-        is_long = (next_at - word_at > MAX_WORD_LENGTH) & (tf.gather(symbol, last) < self._word_starts)  # and no space
+        # The symbol at `last` must be in the word too, because the distance to the next word includes spaces.
+        is_long = (next_at - word_at > MAX_WORD_LENGTH) & (tf.gather(symbol, last) < self._word_starts)
         at, piece = self._walk(symbol, tf.boolean_mask(word_at, ~is_long))
         piece_of = tf.math.unsorted_segment_sum(piece + 1, at, tf.size(symbol))  # ten times as fast as scatter_nd
         unknown_at = tf.concat([tf.boolean_mask(at, piece < 0), tf.boolean_mask(word_at, is_long)], 0)
@@ -233,14 +241,15 @@ class GraphTokenizer(tf.Module):
         return tf.cond(tf.size(unknown_at) > 0, without_unknown_words, lambda: piece_of)
 
     def _walk(self, symbol, word_at):
-        """Greedy longest match for all words at once.
+        """Finds the greedy longest matches of all words at once.
 
         Args:
-            symbol: int32 [characters], the last one part of no word.
-            word_at: int32 [words].
+            symbol: int32 [characters]; the last one is not part of a word.
+            word_at: int32 [words], the start of each word.
 
         Returns:
-            where pieces start and their ids, int32 [pieces], in no order; -1 where a word cannot be spelt further.
+            the starts of the tokens and their ids, two int32 [tokens], in no particular order; the id is -1 if the
+            rest of a word cannot be spelled.
         """
         def step(node, position, at, piece):
             for _ in range(_STEPS):
@@ -264,15 +273,15 @@ class GraphTokenizer(tf.Module):
 
 
 def _in_halves(function, texts):
-    """function(texts), of ragged tensors; the two halves of a large batch at once. As a call is not inlined, the branch
-    that is not taken costs nothing."""
+    """Returns `function(texts)`, which consists of ragged tensors. Computes the two halves of a large batch in
+    parallel. The calls of the function are not inlined, so the branch that is not taken costs nothing."""
     function = tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
     def halves():
         half = tf.size(texts) // 2
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), function(texts[:half]), function(texts[half:]))
 
-    def with_static_batch(tokens):  # which the branches have lost
+    def with_static_batch(tokens):  # the results of the branches have no static batch size
         splits = tf.concat([[0], tf.reshape(tokens.row_splits[1:], tf.shape(texts))], 0)
         return tf.RaggedTensor.from_row_splits(tokens.values, splits, validate=False)
 
@@ -281,9 +290,12 @@ def _in_halves(function, texts):
 
 
 def _decode(texts):
-    """string [batch] to code points, int32 [characters]; the byte that each starts at, counted over all texts, and
-    where the last one ends, int32 [characters + 1]; where each text ends, int32 [batch]. A space after each text ends
-    its last word."""
+    """Decodes string [batch]. A space after each text ends its last word.
+
+    Returns:
+        the code points, int32 [characters]; the byte at which each one starts, counted over all texts, and the end of
+        the last one, int32 [characters + 1]; the end of each text, int32 [batch].
+    """
     joined = tf.strings.join([tf.strings.reduce_join(texts, separator=" "), " "])
     raw = tf.io.decode_raw(joined, tf.uint8)
 
@@ -299,7 +311,7 @@ def _decode(texts):
     return code_point, byte, tf.cumsum(tf.strings.length(texts) + 1)
 
 
-def _gather(values, index):  # for many indices faster than tf.gather on a CPU
+def _gather(values, index):  # faster than tf.gather on a CPU if there are many indices
     return tf.gather_nd(values, index[:, None])
 
 

@@ -1,5 +1,5 @@
-"""`learn_vocabulary` learns a WordPiece vocabulary from texts, with the trainer of the `tokenizers` library;
-`report_vocabulary` says what it makes of other texts."""
+"""`learn_vocabulary`, which learns a WordPiece vocabulary from texts with the trainer of the `tokenizers` library, and
+`report_vocabulary`, which evaluates it on other texts."""
 
 import collections
 import dataclasses
@@ -20,10 +20,11 @@ from keras_bert.text.vocabulary import CONTINUES, holds_hangul_syllables
 
 SPECIALS = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 HANGUL = ("syllables", "jamo")
-MAX_SIZE = 1_000_000  # the trainer reserves memory for as many pieces before it reads a word
-MAX_WORDS = 2_000_000  # distinct words counted at a time; to learn from as many takes under 3 GB
-MAX_HELD_OUT = 100_000  # lines; more would tell nothing new
-# What the trainer is fed at most, some ten seconds' worth. It counts pairs of pieces in 32 bits: 2^31 would overflow.
+MAX_SIZE = 1_000_000  # the trainer reserves memory for this many tokens before it reads a word
+MAX_WORDS = 2_000_000  # maximum number of distinct words counted at a time; learning from them takes under 3 GB
+MAX_HELD_OUT = 100_000  # lines; more would give no new information
+# Maximum number of characters for the trainer, which takes some ten seconds for them. It counts pairs of tokens in 32
+# bits: 2^31 would overflow.
 FED_CHARACTERS = 200_000_000
 
 
@@ -32,10 +33,10 @@ class Learned:
     """A vocabulary that was learned from texts.
 
     Args:
-        pieces: list of str, ids in order, `SPECIALS` first.
-        merges: list of pairs of pieces, in the order in which BPE merges them.
-        rules: the `Rules` of its words; `BertTokenizer(pieces, lower_case, strip_accents)` chooses the same.
-        held_out: list of str, the lines that it was not learned from.
+        pieces: list of str, the tokens in the order of their ids, `SPECIALS` first.
+        merges: list of pairs of tokens, in the order in which BPE merges them.
+        rules: the `Rules` of its words; `BertTokenizer(pieces, lower_case, strip_accents)` chooses the same rules.
+        held_out: list of str, the lines that were not used for learning.
     """
 
     pieces: list
@@ -44,7 +45,7 @@ class Learned:
     held_out: list
 
     def bpe_tokenizer(self):
-        """A `tokenizers.Tokenizer` that cuts the words of `rules.normalize` in the order of the merges."""
+        """Returns a `tokenizers.Tokenizer` that splits the words of `rules.normalize` in the order of the merges."""
         ids = {piece: index for index, piece in enumerate(self.pieces)}
         tokenizer = tokenizers.Tokenizer(
             models.BPE(ids, self.merges, unk_token=UNKNOWN, continuing_subword_prefix=CONTINUES))
@@ -53,10 +54,10 @@ class Learned:
 
 
 def find_texts(patterns):
-    """The files that some globs name, sorted.
+    """Returns the files that match the glob patterns, sorted.
 
     Raises:
-        InputError: a glob matches no file.
+        InputError: a pattern matches no file.
     """
     paths = set()
     for pattern in patterns:
@@ -69,31 +70,34 @@ def find_texts(patterns):
 
 def learn_vocabulary(paths, size, lower_case=False, strip_accents=None, hangul="syllables", min_frequency=2,
                      held_out=0.01, progress=None):
-    """Learns the pieces of a vocabulary from text files, read line by line. The same texts give the same vocabulary.
+    """Learns the tokens of a vocabulary from text files, read line by line. The same texts give the same vocabulary.
 
-    Pieces are learned by merging the most frequent pair, again and again (Sennrich et al. 2016, arXiv:1508.07909), as
-    tokenizers' WordPieceTrainer does too: WordPiece and BPE differ only in how words are cut later, into the longest
-    pieces or in the order of the merges.
+    Tokens are learned by repeatedly merging the most frequent pair (Sennrich et al. 2016, arXiv:1508.07909), as in
+    tokenizers' WordPieceTrainer: WordPiece and BPE differ only in how words are split later, into the longest tokens or
+    in the order of the merges.
 
-    A word with a character that the vocabulary lacks is [UNK], so all characters are kept that occur often enough. But
-    no more than fill half of the vocabulary, or else the rare ideographs of a large corpus would leave no place for
-    words; unless the words leave some.
+    A word with a character that is not in the vocabulary becomes [UNK], so all characters that occur often enough are
+    kept. But they fill at most half of the vocabulary, because otherwise the rare ideographs of a large corpus would
+    leave no space for words. If the words do not need the other half, more characters are kept.
 
     Args:
         paths: list of UTF-8 text files.
-        size: pieces in the vocabulary, `SPECIALS` included; fewer are learned where the texts give no more.
-        lower_case: lower-case the text.
-        strip_accents: drop combining marks; as `lower_case` where None.
-        hangul: `syllables`, or `jamo`, which needs `strip_accents`: that is what takes the syllables apart.
-        min_frequency: how often a character, or a pair that becomes a piece, must occur.
-        held_out: share of the lines to hold out, evenly spread, until there are 100,000; those after them are learned.
-        progress: called now and then with a line that says what goes on.
+        size: number of tokens in the vocabulary, `SPECIALS` included; fewer are learned if the texts do not contain
+            enough.
+        lower_case: if True, lower-cases the text.
+        strip_accents: if True, drops combining marks. Defaults to `lower_case`.
+        hangul: `syllables`, or `jamo`, which needs `strip_accents`, because that decomposes the syllables.
+        min_frequency: how often a character, or a pair that becomes a token, must occur.
+        held_out: share of the lines to hold out, evenly spread, up to 100,000 lines; all lines after them are used for
+            learning.
+        progress: function that is called from time to time with a line of text about the progress.
 
     Returns:
         a `Learned`.
 
     Raises:
-        InputError: an argument is out of range; a file cannot be read, is empty or not UTF-8; the texts hold no words.
+        InputError: an argument is out of range; a file cannot be read, is empty or not UTF-8; the texts contain no
+            words.
     """
     if not paths:
         raise InputError("paths must name one text file at least; got none")
@@ -105,7 +109,7 @@ def learn_vocabulary(paths, size, lower_case=False, strip_accents=None, hangul="
     characters = _characters(counts, rules, min_frequency)
     room = (size - len(SPECIALS)) // 2
     if rules.normalization == "NFC" and not holds_hangul_syllables(characters[:room]):
-        # BertTokenizer composes for vocabularies of syllables alone: texts without Korean are learned decomposed.
+        # BertTokenizer composes (NFC) only for vocabularies of syllables: texts without Korean are learned decomposed.
         rules = dataclasses.replace(rules, normalization="none")
         counts = {unicodedata.normalize("NFD", word): count for word, count in counts.items()}
         characters = _characters(counts, rules, min_frequency)
@@ -121,7 +125,7 @@ def learn_vocabulary(paths, size, lower_case=False, strip_accents=None, hangul="
 
 
 def _check(size, strip_accents, hangul, min_frequency, held_out):
-    least = len(SPECIALS) + 2  # a character and a merge
+    least = len(SPECIALS) + 2  # one character and one merge
     if not least <= size <= MAX_SIZE:
         raise InputError(f"size must be from {least} to {MAX_SIZE}, the {len(SPECIALS)} special tokens included; "
                          f"got {size}")
@@ -137,8 +141,11 @@ def _check(size, strip_accents, hangul, min_frequency, held_out):
 
 
 def _count(paths, rules, share, progress):
-    """How often each word occurs, and the lines held out. Of very large texts the rarest words are forgotten on the
-    way; their count is subtracted from all, so none is too low by more than these counts' sum (Misra & Gries 1982)."""
+    """Counts how often each word occurs, and returns the counts and the held-out lines.
+
+    If there are too many different words, subtracts the median count from all counts and drops the words that have none
+    left, so that a count is too low by at most the sum of the subtracted counts (Misra & Gries 1982).
+    """
     counts, held_out = collections.Counter(), []
     for number, line in enumerate(_lines(paths, progress)):
         if math.floor((number + 1) * share) > math.floor(number * share) and len(held_out) < MAX_HELD_OUT:
@@ -152,8 +159,8 @@ def _count(paths, rules, share, progress):
 
 
 def _lines(paths, progress):
-    """The lines of some text files that hold more than white space, as str."""
-    sizes = {path: _size(path) for path in paths}  # asked first: no error after an hour of reading
+    """Yields the lines of the text files that contain more than white space, as str."""
+    sizes = {path: _size(path) for path in paths}  # first, to avoid an error after an hour of reading
     total, done = sum(sizes.values()), 0
     for path in paths:
         empty = True
@@ -185,8 +192,8 @@ def _decode(line, place):
 
 
 def _characters(counts, rules, min_frequency):
-    """The pieces of one character, the most frequent first: the character itself, and "##" before it unless the rules
-    make it a word of its own."""
+    """Returns the tokens of one character, the most frequent first: the character itself and, unless the rules make it
+    a word of its own, "##" and the character."""
     occurrences = collections.Counter()
     for word, count in counts.items():
         for character in word:
@@ -201,12 +208,12 @@ def _characters(counts, rules, min_frequency):
 
 
 def _merge(counts, characters, size, min_frequency):
-    """The pieces and merges that the trainer learns from those counted words that `characters` spell."""
+    """Returns the tokens and merges that the trainer learns from the counted words that consist of `characters`."""
     starts, continues = set(characters), {piece[2:] for piece in characters if piece.startswith(CONTINUES)}
     counts = {word: count for word, count in counts.items() if word[0] in starts and continues.issuperset(word[1:])}
     scale = max(math.ceil(sum(count * (len(word) + 1) for word, count in counts.items()) / FED_CHARACTERS), 1)
-    # The trainer itself numbers characters in the random order of a hash map, and ties between pairs are broken by
-    # these numbers. Special tokens, though, get theirs in order.
+    # The characters are passed as special tokens, which the trainer numbers in the given order. It would number other
+    # characters in the random order of a hash map, and it uses these numbers to break ties between pairs.
     trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=math.ceil(min_frequency / scale),
                                   special_tokens=[*SPECIALS, *characters], limit_alphabet=size,
                                   continuing_subword_prefix=CONTINUES, show_progress=False)
@@ -218,8 +225,8 @@ def _merge(counts, characters, size, min_frequency):
 
 
 def _repeated(counts, scale):
-    """Each word as often as it was counted, over `scale`: the trainer takes texts, no counts. Short strings, which it
-    shares out over the cores."""
+    """Yields each word as many times as it was counted, divided by `scale`, because the trainer reads texts and not
+    counts. The texts are short so that the trainer can distribute them over the cores."""
     for word, count in counts.items():
         left = max(count // scale, 1)
         while left > 0:
@@ -230,16 +237,16 @@ def _repeated(counts, scale):
 
 @dataclasses.dataclass(frozen=True)
 class VocabularyReport:
-    """Shares are between 0 and 1, and NaN where no words were held out.
+    """Statistics of a vocabulary on held-out lines. Shares are between 0 and 1, and NaN if no words were held out.
 
     Args:
-        lines: lines held out.
-        words: words in them.
-        coverage: share of the characters of the words that the vocabulary knows.
-        unknown_rate: share of the words of which something is [UNK].
-        pieces_per_word: [UNK] counts as one piece.
-        one_piece_rate: share of the words that are one piece, [UNK] aside.
-        longest: the ten longest pieces, list of str.
+        lines: number of lines held out.
+        words: number of words in these lines.
+        coverage: share of the characters of the words that are in the vocabulary.
+        unknown_rate: share of the words that contain [UNK].
+        pieces_per_word: mean number of tokens per word; [UNK] counts as one token.
+        one_piece_rate: share of the words that are one token other than [UNK].
+        longest: list of str, the ten longest tokens.
     """
 
     lines: int
@@ -252,11 +259,11 @@ class VocabularyReport:
 
 
 def report_vocabulary(learned, model="wordpiece"):
-    """Cuts the lines that a `Learned` vocabulary has held out.
+    """Computes statistics of a `Learned` vocabulary on the lines that it has held out.
 
     Args:
         learned: a `Learned`.
-        model: how to cut words: `wordpiece`, by `BertTokenizer`, or `bpe`, in the order of the merges.
+        model: how to split words: `wordpiece`, by `BertTokenizer`, or `bpe`, in the order of the merges.
 
     Returns:
         a `VocabularyReport`.
@@ -275,7 +282,7 @@ def report_vocabulary(learned, model="wordpiece"):
 
 
 def format_report(report):
-    """The lines of a report, as str."""
+    """Returns a report as a str of multiple lines."""
     rates = [("coverage", f"{report.coverage:.4f} of the characters"),
              ("[UNK]", f"{report.unknown_rate:.4f} of the words"),
              ("one-piece words", f"{report.one_piece_rate:.4f} of the words"),
@@ -286,7 +293,7 @@ def format_report(report):
 
 
 def _cut_by_bert(learned):
-    """The pieces of each word held out: list of lists of str."""
+    """Returns the tokens of each held-out word: list of lists of str."""
     tokenizer = BertTokenizer(learned.pieces, learned.rules.lower_case, learned.rules.strip_accents)
     words = []
     for line in learned.held_out:

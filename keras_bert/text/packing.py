@@ -1,11 +1,12 @@
-"""Token ids of one or two texts to the three inputs of an encoder."""
+"""Packing and padding of the token ids of one or two texts into the three inputs of an encoder."""
 
 import numpy as np
 
 
 def truncate_pair(first, second, limit):
-    """Cuts the longer of two lists, one token at a time from its end, until both together have at most `limit` tokens
-    (`_truncate_seq_pair` of google-research/bert `run_classifier.py`: on a tie the second is cut)."""
+    """Truncates the longer of two lists, one token at a time from its end, until both together have at most `limit`
+    tokens (`_truncate_seq_pair` of google-research/bert `run_classifier.py`: if both are equally long, truncates the
+    second)."""
     excess = len(first) + len(second) - limit
     if excess <= 0:
         return first, second
@@ -19,7 +20,7 @@ def truncate_pair(first, second, limit):
 
 
 def pack(first, second, cls_id, sep_id, max_length):
-    """[CLS] first [SEP] second [SEP], at most `max_length` ids.
+    """Packs ids as [CLS] first [SEP] second [SEP], truncated to `max_length` ids.
 
     Args:
         first: list of ids.
@@ -35,10 +36,10 @@ def pack(first, second, cls_id, sep_id, max_length):
 
 
 def pad(packed, pad_id, length=None):
-    """A list of `pack`ed texts as the input dict of `BertLayer`.
+    """Pads a list of `pack`ed texts and returns the input dict of `BertLayer`.
 
     Args:
-        length: the padded length; the longest text's where None.
+        length: the padded length. Defaults to the length of the longest text.
 
     Returns:
         dict of int32 [batch, length]: `input_word_ids`, `input_mask`, `segment_ids`.

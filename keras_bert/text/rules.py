@@ -1,4 +1,5 @@
-"""The rules by which BERT's tokenizer cleans a text and cuts it into words, offline and in the graph."""
+"""The rules by which both BERT tokenizers, the Python one and the one in the TensorFlow graph, clean a text and split
+it into words."""
 
 import dataclasses
 import functools
@@ -12,8 +13,9 @@ NORMALIZATIONS = ("none", "NFC")
 # google-research/bert `tokenization.py`, `_is_chinese_char`.
 CJK = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
        (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
-_ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # no punctuation to Unicode, but to BERT
-# Stands in a table for a character whose words depend on its neighbours. Texts cannot hold it: it is deleted.
+_ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # punctuation in BERT, but not in Unicode
+# The table entry of a character whose result depends on its neighbours. No other entry contains this character, because
+# the rules delete it from texts.
 CONTEXTUAL = "\0"
 
 
@@ -26,16 +28,17 @@ _CJK, _RUN = re.compile(_any_of(CJK)), re.compile(_any_of(ASSIGNED) + "+")
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """Google's `BasicTokenizer` (google-research/bert `tokenization.py`) over the code points of Unicode 14, with its
-    parts as options: delete control and format characters, space CJK ideographs, lower-case, decompose (NFD) and drop
-    nonspacing marks, recompose (NFC), space punctuation.
+    """The rules of Google's `BasicTokenizer` (google-research/bert `tokenization.py`) for the code points of Unicode
+    14, with its steps as options. In this order: deletes control and format characters, puts spaces around CJK
+    ideographs, lower-cases, decomposes (NFD) and drops nonspacing marks, recomposes (NFC), puts spaces around
+    punctuation.
 
     Args:
-        lower_case: lower-case the text; true for uncased models.
-        strip_accents: decompose and drop nonspacing marks (category Mn).
-        split_cjk: make each CJK ideograph a word.
-        normalization: `NFC` composes what is left, above all the Hangul syllables that `strip_accents` has taken apart;
-            `none` is Google's.
+        lower_case: if True, lower-cases the text, as uncased models need.
+        strip_accents: if True, decomposes the text and drops nonspacing marks (category Mn).
+        split_cjk: if True, makes each CJK ideograph a word.
+        normalization: `NFC` composes the remaining characters, above all the Hangul syllables that `strip_accents` has
+            decomposed; `none` does not, like Google's code.
     """
 
     lower_case: bool = True
@@ -48,17 +51,19 @@ class Rules:
             raise InputError(f"normalization must be one of {', '.join(NORMALIZATIONS)}; got {self.normalization!r}")
 
     def normalize(self, text):
-        """The words of a text as one str, with white space between them and perhaps at the ends."""
+        """Returns the words of a text as one str, with white space between them and possibly at both ends."""
         words = text.translate(self.table)
         return words if CONTEXTUAL not in words else self.normalize_in_context(text)
 
     @property
     def table(self):
-        """What `normalize` makes of each single character, for `str.translate`; filled as characters are met."""
+        """The result of `normalize` for each single character, as a table for `str.translate`. Entries are computed
+        when first used."""
         return _table(self)
 
     def normalize_in_context(self, text):
-        """`normalize`, a character at a time as Google's code does it, whatever the neighbours: the definition."""
+        """Computes the result of `normalize` without the table, one character at a time like Google's code, and correct
+        for any neighbours. This method is the definition of the rules."""
         cleaned = "".join(map(self._clean, text))
         return "".join(map(_space_punctuation, _RUN.sub(lambda run: self._rewrite(run[0]), cleaned)))
 
@@ -70,8 +75,8 @@ class Rules:
         return f" {character} " if self.split_cjk and _CJK.match(character) else character
 
     def _rewrite(self, run):
-        """Rewrites neighbours within one word. Code points that Unicode 14 does not know end a run: they neither have
-        a case nor combine."""
+        """Rewrites a run of characters that may change with their neighbours. A code point that Unicode 14 does not
+        assign ends a run, because it has no case and does not combine."""
         if self.lower_case:
             run = run.lower()
         if self.strip_accents:
@@ -79,14 +84,14 @@ class Rules:
         return unicodedata.normalize("NFC", run) if self.normalization == "NFC" else run
 
     def is_contextual(self, character):
-        """Whether its neighbours may change what becomes of a character: a final sigma, or marks that change places or
-        compose."""
+        """Returns True if neighbours may change the result for a character: a capital sigma, which may be final, or
+        marks that may be reordered or composed."""
         if self.lower_case and character == "Σ":
             return True
         return self.combines(self._rewrite(character) if _RUN.match(character) else character)
 
     def combines(self, text):
-        """Whether a character of a rewritten text may change places or compose with the one before it."""
+        """Returns True if a character of a rewritten text may be reordered or composed with the previous one."""
         if not self.strip_accents and self.normalization == "none":
             return False
         return any(unicodedata.combining(c) or self.normalization == "NFC" and c in second_halves() for c in text)
@@ -109,7 +114,7 @@ _table = functools.cache(_Table)
 
 @functools.cache
 def second_halves():
-    """The characters that compose with one before them: {second: {first: composite}}, Hangul included."""
+    """Returns the characters that compose with a previous character: {second: {first: composite}}, Hangul included."""
     pairs = {}
     for first_code, last_code in ASSIGNED:
         for composite in map(chr, range(first_code, last_code + 1)):
@@ -123,7 +128,8 @@ def second_halves():
 
 
 def is_deleted(character):
-    """Whether BERT deletes a character: controls, formats, and what no text can hold."""
+    """Returns True if BERT deletes a character: U+0000, U+FFFD, surrogates, format characters, and control characters
+    except tab, newline and carriage return."""
     return character in "\0\ufffd" or _category(character) in ("Cc", "Cf", "Cs") and character not in "\t\n\r"
 
 

@@ -1,4 +1,5 @@
-"""`BertTokenizer`: texts to word-piece ids, offline, with the `tokenizers` library."""
+"""`BertTokenizer`, which converts texts to WordPiece ids with the `tokenizers` library, outside the TensorFlow
+graph."""
 
 import itertools
 import os
@@ -14,23 +15,27 @@ from keras_bert.text import packing
 from keras_bert.text.rules import Rules
 from keras_bert.text.vocabulary import holds_hangul_syllables, load_vocabulary
 
-# google-research/bert `tokenization.py`: a longer word is [UNK].
+# A longer word becomes [UNK], as in google-research/bert `tokenization.py`.
 MAX_WORD_LENGTH = 200
 UNKNOWN = "[UNK]"
 _SAMPLE = 1000
 
 
 class BertTokenizer:
-    """Google's BERT tokenizer: clean, space CJK, lower-case, strip accents, split punctuation (`Rules`), then greedy
-    WordPiece.
+    """The tokenizer of google-research/bert: cleans texts, puts spaces around CJK ideographs, lower-cases, strips
+    accents, splits at punctuation (see `Rules`), then applies greedy WordPiece.
+
+    For example, `BertTokenizer("vocab.txt")(["Hello world"])` returns the inputs of `BertLayer`.
 
     Args:
-        vocabulary: list of word pieces, ids in order, or the path of a `vocab.txt`.
-        lower_case: lower-case the text; true for uncased models. Where None, if the vocabulary has no capital letters.
-        strip_accents: decompose (NFD) and drop combining marks; as `lower_case` where None.
-        split_cjk: make each CJK ideograph a word.
-        normalization: `NFC` or `none`. Stripping accents takes Hangul syllables apart, which a vocabulary of jamo needs
-            and one of syllables does not bear: where None, NFC puts them together again if the vocabulary holds them.
+        vocabulary: list of WordPiece tokens in the order of their ids, or the path of a `vocab.txt`.
+        lower_case: if True, lower-cases the text, as uncased models need. If None, lower-cases if the vocabulary has no
+            capital letters.
+        strip_accents: if True, decomposes the text (NFD) and drops combining marks. Defaults to `lower_case`.
+        split_cjk: if True, makes each CJK ideograph a word.
+        normalization: `NFC` or `none`. Stripping accents decomposes Hangul syllables into jamo, which is right for a
+            vocabulary of jamo but not for one of syllables. If None, uses `NFC`, which composes the syllables again, if
+            accents are stripped and the vocabulary spells Korean in syllables.
     """
 
     def __init__(self, vocabulary, lower_case=True, strip_accents=None, split_cjk=True, normalization=None):
@@ -51,55 +56,58 @@ class BertTokenizer:
 
     @classmethod
     def from_folder(cls, folder):
-        """Reads `vocab.txt` and, where there is one, `tokenizer_config.json` (Hugging Face's file) from a folder."""
+        """Reads `vocab.txt` and, if it exists, `tokenizer_config.json` (Hugging Face's file) from a folder."""
         path = os.path.join(folder, "tokenizer_config.json")
         settings = read_json(path) if os.path.exists(path) else {}
         return cls(os.path.join(folder, "vocab.txt"), settings.get("do_lower_case"), settings.get("strip_accents"),
                    settings.get("tokenize_chinese_chars", True), settings.get("normalization"))
 
     def save_settings(self, folder):
-        """Writes `tokenizer_config.json`, as Hugging Face names the settings; `normalization` is ours."""
+        """Writes `tokenizer_config.json` with Hugging Face's names of the settings; `normalization` is an addition of
+        this package."""
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.rules.lower_case,
                     "strip_accents": self.rules.strip_accents, "tokenize_chinese_chars": self.rules.split_cjk,
                     "normalization": self.rules.normalization}
         write_json(os.path.join(folder, "tokenizer_config.json"), settings)
 
     def tokenize(self, text):
-        """The word pieces of one text, without [CLS] and [SEP]."""
+        """Returns the WordPiece tokens of one text, without [CLS] and [SEP]."""
         return self._tokenizer.encode(self.rules.normalize(text)).tokens
 
     def ids(self, texts):
-        """The ids of each text, without [CLS] and [SEP]: a list of lists."""
+        """Returns the ids of each text, without [CLS] and [SEP]: a list of lists."""
         words = [self.rules.normalize(text) for text in texts]
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(words)]
 
     def flat_ids(self, texts):
-        """The ids of all texts end to end, and how many each has: int32 [ids], int64 [texts]. In a third of the time
-        of `ids` where there are many short ones."""
-        # [SEP] in a text is no word: its brackets are.
+        """Returns the concatenated ids of all texts and the number of ids of each text: int32 [ids], int64 [texts]. For
+        many short texts, takes a third of the time of `ids`."""
+        # A "[SEP]" in a text itself does not become this token, because the rules split off its brackets.
         words = "".join(f"{self.rules.normalize(text)} [SEP] " for text in texts)
         ids = np.array(self._tokenizer.encode_batch_fast([words])[0].ids, np.int32)
         ends = np.flatnonzero(ids == self.sep_id)
         return np.delete(ids, ends), np.diff(ends, prepend=-1) - 1
 
     def unknown_rate(self, texts):
-        """The share of the words of some texts that the vocabulary cannot spell, between 0 and 1."""
+        """Returns the share of the words of the texts that the vocabulary cannot spell, between 0 and 1."""
         words = [word for text in texts for word in self.rules.normalize(text).split()]
         unknown = sum(self.unk_id in encoding.ids for encoding in self._tokenizer.encode_batch_fast(words))
         return unknown / max(len(words), 1)
 
     def warn_if_unknown(self, texts, source):
-        """Warns, in the name of their source, if the vocabulary cannot spell most words of the first 1,000 texts."""
+        """Warns if the vocabulary cannot spell most words of the first 1,000 texts. The warning names `source` as the
+        origin of the texts."""
         rate = self.unknown_rate(list(itertools.islice(texts, _SAMPLE)))
         if rate > 0.5:
             warnings.warn(f"{source}: the vocabulary cannot spell {rate:.0%} of the words, they become [UNK]; is it "
                           "the one of this language, in this casing and normalization?", InputWarning, stacklevel=2)
 
     def pack(self, texts, text_pairs=None, max_length=128):
-        """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP], cut to `max_length`, the longer text first.
+        """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids. In a
+        pair, truncates the longer text first.
 
         Returns:
-            a list of (ids, number of ids in segment 0), unpadded.
+            a list of (ids, number of ids in segment 0), not padded.
         """
         if max_length < 3:
             raise InputError(f"max_length must be at least 3; got {max_length}")
@@ -111,5 +119,6 @@ class BertTokenizer:
                 for first, second in zip(firsts, seconds)]
 
     def __call__(self, texts, text_pairs=None, max_length=128):
-        """The inputs of `BertLayer` for a list of texts (and their pairs): dict of int32 [batch, longest text]."""
+        """Returns the inputs of `BertLayer` for a list of texts (and their pairs): dict of int32 [batch, longest
+        text]."""
         return packing.pad(self.pack(texts, text_pairs, max_length), self.pad_id)

@@ -1,7 +1,7 @@
-"""The code points that Unicode 14 assigns, surrogates left out: what Python 3.11's `unicodedata` knows.
+"""The code points that Unicode 14 assigns, except surrogates: those that Python 3.11's `unicodedata` knows.
 
-Later versions of Python know more of them. Rules that look at these alone give the same ids everywhere: what Unicode 14
-says of them, Python 3.12 (Unicode 15.0) and 3.13 (15.1) say too.
+Later versions of Python know more code points. Rules that only use the ones listed here give the same ids in all
+versions, because Python 3.12 (Unicode 15.0) and 3.13 (15.1) did not change their properties.
 """
 
 _RANGES = """

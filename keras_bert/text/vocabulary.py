@@ -1,16 +1,17 @@
-"""`vocab.txt`: one word piece a line, the line number is its id."""
+"""Reading and writing of `vocab.txt`, which has one WordPiece token per line; the line number, counted from 0, is the
+token's id."""
 
 from keras_bert.errors import InputError
 
-CONTINUES = "##"  # begins a piece that continues a word
+CONTINUES = "##"  # prefix of a token that continues a word
 _NEEDED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
 def load_vocabulary(path):
-    """Reads a `vocab.txt` into a list of pieces, ids in order.
+    """Reads a `vocab.txt` into a list of tokens in the order of their ids.
 
     Raises:
-        InputError: not UTF-8, or [PAD], [UNK], [CLS] or [SEP] is missing.
+        InputError: the file is not UTF-8, or [PAD], [UNK], [CLS] or [SEP] is missing.
     """
     try:
         with open(path, encoding="utf-8", newline="\n") as file:
@@ -25,13 +26,14 @@ def load_vocabulary(path):
 
 
 def save_vocabulary(pieces, path):
-    """Writes the file that `load_vocabulary` reads."""
+    """Writes a `vocab.txt` that `load_vocabulary` can read."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{piece}\n" for piece in pieces)
 
 
 def holds_hangul_syllables(pieces):
-    """Whether a vocabulary spells Korean in syllables (U+AC00 to U+D7A3) rather than in jamo (U+1100 to U+11FF)."""
+    """Returns True if a vocabulary spells Korean in syllables (U+AC00 to U+D7A3) rather than in jamo (U+1100 to
+    U+11FF)."""
     text = "".join(pieces)
     syllables = sum("\uac00" <= character <= "\ud7a3" for character in text)
     jamo = sum("\u1100" <= character <= "\u11ff" for character in text)

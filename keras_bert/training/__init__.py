@@ -1,4 +1,4 @@
-"""Fine-tuning and pretraining."""
+"""Fine-tuning, pretraining, prediction of masked tokens, and feature vectors."""
 
 from keras_bert.tasks import TASKS
 from keras_bert.training.feature_vectors import write_features

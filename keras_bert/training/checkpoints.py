@@ -1,4 +1,4 @@
-"""Checkpoints: what a killed run needs to end as if nothing had happened."""
+"""Checkpoints, from which a killed run resumes with the same result as if it had not been interrupted."""
 
 import dataclasses
 import hashlib
@@ -19,23 +19,24 @@ from keras_bert import __version__, kernels
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, replacing, write_json, written_beside
 
-# For a run that diverges.
+# Part of the error messages for a run that diverges.
 ADVICE = "checkpoints are kept; a lower learning_rate may help, with --overwrite to start again"
 
-# Keras numbers the layers of a class, and optimizers, in the order in which a process makes them. Blocks have numbers
-# of their own.
+# The numbers that Keras appends to the names of layers of the same class, and of optimizers, in the order in which a
+# process makes them. The numbers of encoder blocks are not matched: they come from the model.
 _NUMBER = re.compile(r"(?<!block)_\d+(?=[/_]|$)")
 
 
 @dataclasses.dataclass
 class Progress:
-    """How far a run has come. The order of the data and the dropout follow from the seed and the step alone, so that
-    the step stands for the data position and the random state too.
+    """The progress of a run. The order of the data and the dropout depend only on the seed and the step, so that the
+    step also determines the position in the data and the random state.
 
     Args:
-        step: optimizer steps done.
-        history: for each finished epoch its scores, a list a name; in pretraining those of some steps each.
-        best_epoch: the epoch with the best validation scores, counted from 1; 0 before there is one.
+        step: number of optimizer steps done.
+        history: dict of score names to lists with one value per finished epoch; in pretraining, one value per point of
+            the training curve or per evaluation.
+        best_epoch: the epoch with the best validation scores, counted from 1; 0 before the first one.
     """
 
     step: int = 0
@@ -44,7 +45,7 @@ class Progress:
 
     @property
     def epoch(self):
-        """Epochs trained and scored."""
+        """The number of epochs trained and scored."""
         return len(self.history.get("val_loss", []))
 
     def add(self, scores):
@@ -54,15 +55,17 @@ class Progress:
 
 
 class Checkpoints:
-    """The last and the best state of one run, each a safetensors file that is written beside and renamed. Its tensors
-    have the paths of their variables. `run.json` says what run it is, and what it was made with: a run is resumed on
-    the same backend, with the same minor versions (as 0.1 or 2.20) of this package, Keras, TensorFlow and JAX.
+    """The last and the best state of a run. Each is a safetensors file, written under a temporary name and then
+    renamed; its tensors are named by the paths of their variables. `run.json` describes the run, its backend and its
+    versions: a run can only be resumed on the same backend, with the same minor versions (such as 0.1 or 2.20) of this
+    package, Keras, TensorFlow and JAX.
 
     Args:
-        folder: where they are kept; made at once, taken up again where it holds the same run.
-        run: what decides the result: a dict of `arguments`, and `sha256` of the files that some of them name.
-        overwrite: whether to clear away the checkpoints of another run.
-        writes: whether this process is the one that writes, of several that work together.
+        folder: folder of the checkpoints. It is created at once, or reused if it holds the same run.
+        run: dict of everything that decides the result: `arguments`, and `sha256` of the files that some arguments
+            name.
+        overwrite: if True, replaces the checkpoints of another run.
+        writes: if False, does not check or create the folder. Of the processes that train together, only one writes.
 
     Raises:
         InputError: the folder holds something else, or checkpoints of another `run`, of other versions or of another
@@ -87,11 +90,11 @@ class Checkpoints:
             write_json(os.path.join(new, "run.json"), run | {"made_with": _made_with()})
 
     def path(self, name):
-        """The path of a file or folder of the run."""
+        """Returns the path of a file or folder of the run."""
         return os.path.join(self.folder, name)
 
     def save_last(self, model, progress):
-        """Saves all that the run needs to go on.
+        """Saves everything that the run needs to resume.
 
         Raises:
             InputError: the file cannot be written, or a weight is not a finite number.
@@ -99,25 +102,25 @@ class Checkpoints:
         self._save("last", _state(model), progress)
 
     def save_best(self, model, progress):
-        """Saves the trained weights."""
+        """Saves the trainable weights as the best ones."""
         self._save("best", _variables("model", model.trainable_variables), progress)
 
     def restore_last(self, model):
-        """Sets the model to the last state saved.
+        """Restores the last saved state of the model.
 
         Returns:
-            the `Progress`; that of a new run where nothing is saved yet.
+            the `Progress`; a new one if nothing is saved yet.
         """
         if not os.path.exists(self.path("last.safetensors")):
             return Progress()
         return self._restore("last", _state(model))
 
     def restore_best(self, model):
-        """Sets the model to the best weights saved."""
+        """Restores the saved best weights of the model."""
         self._restore("best", _variables("model", model.trainable_variables))
 
     def remove(self):
-        """Clears the run away; its description last, so that a kill meanwhile leaves a run that can be recognised."""
+        """Deletes the folder, `run.json` last: if the process is killed meanwhile, the run can still be recognised."""
         for name in sorted(os.listdir(self.folder), key=lambda name: name == "run.json"):
             if os.path.isdir(self.path(name)):
                 shutil.rmtree(self.path(name))
@@ -135,7 +138,7 @@ class Checkpoints:
         with replacing(path) as part:
             try:
                 save_file(tensors, part, {"progress": json.dumps(dataclasses.asdict(progress))})
-            except safetensors.SafetensorError as error:  # it has the number of the system's error in its text
+            except safetensors.SafetensorError as error:  # its text contains the number of the system error
                 number = re.search(r"os error (\d+)", str(error))
                 raise OSError(int(number[1]) if number else None, str(error)) from None
 
@@ -151,7 +154,7 @@ class Checkpoints:
 
 
 def weights_digest(tokenizer, variables):
-    """The SHA-256 of a vocabulary and of weights."""
+    """Returns the SHA-256 of a vocabulary and weights."""
     digest = hashlib.sha256("\n".join(tokenizer.vocabulary).encode())
     for variable in variables:
         digest.update(np.ascontiguousarray(ops.convert_to_numpy(variable)).view(np.uint8))
@@ -159,13 +162,14 @@ def weights_digest(tokenizer, variables):
 
 
 def _state(model):
-    """Every variable that training changes, by name."""
+    """Returns a dict of names to all variables that training changes."""
     return (_variables("model", model.trainable_variables) | _variables("optimizer", model.optimizer.variables)
             | _variables("metrics", model.metrics_variables))
 
 
 def _variables(kind, variables):
-    """`keras.Variable`s by path, the same in any process."""
+    """Returns a dict of names to `keras.Variable`s. The names are the paths without the numbers of Keras, so that they
+    are the same in every process."""
     named = {}
     for variable in variables:
         name = f"{kind}/{_NUMBER.sub('', variable.path)}"
@@ -177,14 +181,14 @@ def _variables(kind, variables):
 
 
 def _made_with():
-    """The backend, and the versions of what changes the bits of a run."""
+    """Returns the backend, and the versions of the packages that can change the bits of a result."""
     made_with = {"backend": kernels.BACKEND, "keras-bert-hub": __version__, "keras": keras.version(),
                  "tensorflow": tf.__version__}
     return made_with | ({"jax": importlib.metadata.version("jax")} if kernels.BACKEND == "jax" else {})
 
 
 def _version_refusal(there):
-    """Why a run of these versions cannot be resumed and what to do instead, or None."""
+    """Returns why a run with the versions `there` cannot be resumed and what to do instead, or None if it can."""
     if there is None:
         return "of keras-bert-hub 0.1, which later versions cannot resume; finish it with that version"
     here = _made_with()
@@ -194,12 +198,12 @@ def _version_refusal(there):
 
 
 def _series(version):
-    """2.20 of 2.20.1."""
+    """Returns the major and the minor version, of 2.20.1 for example ["2", "20"]; None for None."""
     return version and version.split(".")[:2]
 
 
 def _run_refusal(there, here):
-    """How a run differs from this one and what to do about it, or None."""
+    """Returns how the run `there` differs from this one and what to do about it, or None if it does not."""
     differences = [f"{name}={there['arguments'].get(name)!r} (now {value!r})"
                    for name, value in here["arguments"].items() if there["arguments"].get(name) != value]
     differences += [f"another content of {here['arguments'][name]}"

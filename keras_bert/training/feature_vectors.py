@@ -1,4 +1,4 @@
-"""Vectors of the texts of a file, from an encoder that is left as it is."""
+"""`write_features`: vectors of the texts in a file, computed by a pretrained encoder without training."""
 
 import itertools
 import os
@@ -15,13 +15,13 @@ from keras_bert.files import check_free, reading, replacing, writing
 from keras_bert.models.feature_tagger import LEARNED, BertFeatures
 from keras_bert.tasks import run
 
-# Vectors [tokens, width] of a text to those to write.
+# Functions of a text's vectors [tokens, width] that return the vectors to write.
 POOLING = {
     "none": lambda vectors: vectors,
     "cls": lambda vectors: vectors[:1],
     "mean": lambda vectors: vectors.mean(axis=0, keepdims=True),
 }
-_TOKENS = 2**14  # whose vectors are in memory at once; 200 MB where they are 3,072 wide
+_TOKENS = 2**14  # number of tokens whose vectors are in memory at once: 200 MB at a width of 3,072
 
 
 def write_features(model: Path, input: Path, output: Path, features: str = "concat-last-4",
@@ -78,7 +78,7 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
 
 
 def _read(path, text, text_pair):
-    """The texts, and the second texts or None."""
+    """Returns the texts, and the second texts or None."""
     if not path.lower().endswith(".txt"):
         examples = read_examples(path, text, text_pair, label=None)
         seconds = [example.text_pair for example in examples]
@@ -91,7 +91,7 @@ def _read(path, text, text_pair):
 
 
 def _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress):
-    """Yields some texts, the tokens of each, and the vectors of all of them, float32 [vectors, width]."""
+    """Yields chunks: the texts, a list of tokens for each text, and all their vectors, float32 [vectors, width]."""
     ends = np.cumsum([len(ids) for ids, _ in packed])
     cuts = [0, *np.flatnonzero(np.diff(ends // _TOKENS)) + 1, len(packed)]
     for begin, end in itertools.pairwise(cuts):

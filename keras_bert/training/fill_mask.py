@@ -1,4 +1,4 @@
-"""Guesses for masked words."""
+"""`fill_mask`: predicts masked tokens."""
 
 import numpy as np
 from keras import ops
@@ -10,20 +10,21 @@ MASK = "[MASK]"
 
 
 def fill_mask(model, tokenizer, texts, top_k=5, batch_size=32):
-    """Guesses the pieces for each [MASK] of some texts.
+    """Predicts the WordPiece tokens for each [MASK] in texts.
 
     Args:
         model: a `BertPretrainer`.
-        tokenizer: its `BertTokenizer`.
-        texts: list of str, each with one [MASK] or more.
-        top_k: number of guesses.
-        batch_size: texts a batch; they have equal answers in any, but for rounding.
+        tokenizer: the model's `BertTokenizer`.
+        texts: list of str, each with one or more [MASK].
+        top_k: number of tokens to return for each [MASK].
+        batch_size: texts per batch; it does not change the results, apart from rounding.
 
     Returns:
-        for each text a list with, for each [MASK], a list of (piece, its probability), best first.
+        a list with one list per text, which has one list per [MASK]: pairs of (token, its probability), the most
+        probable token first.
 
     Raises:
-        InputError: a text has no [MASK], or is too long; the message says which.
+        InputError: the vocabulary has no [MASK]; or a text has no [MASK] or is too long, and the message says which.
     """
     if tokenizer.mask_id is None:
         raise InputError(f"the vocabulary must have {MASK}; it has not")
@@ -46,7 +47,7 @@ def _fill_batch(model, tokenizer, packed, top_k):
 
 
 def _pack(text, number, tokenizer, limit):
-    """[CLS] text [SEP], as `packing.pad` takes it."""
+    """Returns the ids of [CLS] text [SEP] and their number, an input of `packing.pad`."""
     if MASK not in text:
         raise InputError(f"text {number}: must have {MASK}; got {text[:60]!r}")
     first, *rest = tokenizer.ids(text.split(MASK))

@@ -1,4 +1,4 @@
-"""The folder that `finetune` writes and `predict` reads."""
+"""`FineTuned`: the model folder that `finetune` writes and `predict` reads."""
 
 import dataclasses
 import os
@@ -14,12 +14,14 @@ from keras_bert.training.loop import compiles
 
 @dataclasses.dataclass(frozen=True)
 class FineTuned:
-    """A fine-tuned model with all that it needs to answer texts.
+    """A fine-tuned model with everything that prediction needs.
+
+    Example: `FineTuned.load(folder).predict(["a text"])[0]`
 
     Args:
         model: a head of `keras_bert.models`.
-        tokenizer: its `BertTokenizer`.
-        task: what it was trained for, see `keras_bert.tasks`.
+        tokenizer: the model's `BertTokenizer`.
+        task: the task that the model was trained for, see `keras_bert.tasks`.
     """
 
     model: BertTask
@@ -27,8 +29,8 @@ class FineTuned:
     task: Task
 
     def save(self, folder):
-        """Writes the files into a folder that exists; the model as one that runs and trains anywhere: with LoRA's sums,
-        and with no frozen part."""
+        """Writes the files into an existing folder. The model is saved in a form that runs and trains anywhere: in the
+        padded layout, with LoRA's updates added to the weights, and without frozen layers."""
         self.model.rebuild(layout="padded", lora_rank=None, frozen=()).save(os.path.join(folder, "model.keras"))
         self.model.bert.config.to_json(os.path.join(folder, "bert_config.json"))
         save_vocabulary(self.tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
@@ -36,7 +38,7 @@ class FineTuned:
         self.save_settings(folder)
 
     def save_settings(self, folder):
-        """Writes the files that say what the task is; they change when a threshold is chosen."""
+        """Writes the task's labels and settings, which change when a threshold is chosen."""
         settings = self.task.settings()
         if "labels" in settings:
             write_json(os.path.join(folder, "labels.json"), settings.pop("labels"))
@@ -47,7 +49,7 @@ class FineTuned:
         """Reads the folder that `save` wrote.
 
         Raises:
-            InputError: it is not one.
+            InputError: the folder was not written by `save`.
         """
         model = load_model(folder, layout="padded" if compiles() else "unpadded")
         settings = read_json(os.path.join(folder, "settings.json"))
@@ -59,28 +61,29 @@ class FineTuned:
         return cls(model, BertTokenizer.from_folder(folder), TASKS[task](**settings))
 
     def predict(self, *texts, batch_size=None, **options):
-        """Answers inputs, in their order.
+        """Returns the answers to inputs, in the order of the inputs.
 
         Args:
-            texts: lists, one for each text that an input consists of: `texts`, or `texts, text_pairs`; of spans
-                `questions, contexts`; of choices `prompts, choices`, where each choices is a list of texts.
-            batch_size: rows of the encoder's input a batch; where None, as many as have 2,048 tokens, or 32 where XLA
-                compiles each shape.
-            options: of classifiers and spans `top_k`, how many answers to give of each.
+            texts: lists of the same length, one list for each text of an input: `texts` or `texts, text_pairs`;
+                `questions, contexts` for the task span; `prompts, choices` for the task choice, where each element of
+                `choices` is a list of texts.
+            batch_size: rows of the encoder's input per batch. If None, batches have about 2,048 tokens, or 32 rows if
+                XLA compiles each shape.
+            options: for classifiers and the task span `top_k`, the number of answers per input.
 
         Returns:
-            a list of what the task answers: `Prediction`s of a classifier, floats of a regression, lists of `Entity`s
-            of a tagger, `Answer`s of spans, `Choice`s.
+            a list of the task's answers: `Prediction`s of a classifier, floats of a regression, lists of `Entity`s of
+            a tagger, `Answer`s of the task span, `Choice`s of the task choice.
         """
         return self.answer(self.task.arguments(*texts), batch_size, **options)
 
     def answer(self, examples, batch_size=None, **options):
-        """Answers the examples that the task's `read` returned; see `predict`."""
+        """Returns the answers to examples that the task's `read` returned; see `predict`."""
         encoded = self.task.encode(examples, self.tokenizer)
         return self.task.answers(encoded, self.outputs(encoded, batch_size), **options)
 
     def outputs(self, encoded, batch_size=None):
-        """What the model says to each row of `Encoded` examples, see `keras_bert.tasks.run`."""
+        """Returns the model's output for each row of `Encoded` examples, see `keras_bert.tasks.run`."""
         if batch_size is None and compiles():
             batch_size = 32
         return run(self.model, encoded.batched(self.tokenizer), batch_size)
@@ -89,16 +92,16 @@ class FineTuned:
         """Scores the model on labelled examples.
 
         Args:
-            examples: what the task's `read` returned.
-            choose_threshold: whether to choose the task's threshold on them instead of taking the model's.
+            examples: examples that the task's `read` returned.
+            choose_threshold: if True, chooses the task's threshold on these examples instead of using the model's.
 
         Returns:
-            (scores, a dict; the model, with the threshold chosen).
+            (scores, model): a dict, and the `FineTuned` with the threshold that was used.
         """
         return self.score(self.task.encode(examples, self.tokenizer), choose_threshold)
 
     def score(self, encoded, choose_threshold=False):
-        """`evaluate` of `Encoded` examples."""
+        """Does the same as `evaluate` for `Encoded` examples."""
         outputs = self.outputs(encoded)
         task = self.task.tuned(encoded, outputs) if choose_threshold else self.task
         return task.score(encoded, outputs), dataclasses.replace(self, task=task)

@@ -1,4 +1,4 @@
-"""`finetune`: a pretrained encoder and labelled texts to a model that answers."""
+"""`finetune`: trains a pretrained encoder on labelled texts for a task."""
 
 import contextlib
 import functools
@@ -40,9 +40,9 @@ from keras_bert.training.loop import train as train_epochs
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.report import describes, write_report
 
-# Arguments that say where and how to keep the work, not what comes out of it.
+# Arguments that say where and how to save, but do not define the result: they may differ in a resumed run.
 _HOUSEKEEPING = ("output_dir", "overwrite", "save_steps", "log_dir")
-# Arguments that some tasks alone take.
+# Arguments that only some tasks accept.
 _OF_SOME_TASKS = {"out_of_scope": ("intent", "classify"), "class_weights": ("intent", "classify"),
                    "doc_stride": ("span",), "features": ("tag",), "pack": ("intent", "classify", "regress")}
 
@@ -147,7 +147,7 @@ def finetune(train: Path, valid: Path, init_from: Path, output_dir: Path, *,
            "sha256": {"train": _digest(train), "valid": _digest(valid),
                       "init_from": weights_digest(tokenizer, pretrained)}}
     checkpoints = Checkpoints(f"{output_dir}.checkpoints", run, overwrite)
-    if begun and describes(output_dir, run):  # killed after the model was written, before the checkpoints were gone
+    if begun and describes(output_dir, run):  # killed after the model was written, before checkpoints were removed
         checkpoints.remove()
         return FineTuned.load(output_dir)
     check_free(output_dir, overwrite)
@@ -159,11 +159,11 @@ def finetune(train: Path, valid: Path, init_from: Path, output_dir: Path, *,
         model, train_batches, validate, task.main, checkpoints, epochs=epochs, batch_size=batch_size, seed=seed,
         save_steps=save_steps, patience=early_stopping, log_dir=log_dir,
         class_weight=_balanced_weights(encoded.targets) if class_weights else None)
-    model.optimizer, model.compiled = None, False  # or they would take two thirds of the file
+    model.optimizer, model.compiled = None, False  # not saved: the optimizer would take two thirds of the file
     fine_tuned = FineTuned(model, tokenizer, task)
     with written_beside(output_dir, overwrite) as new:
         fine_tuned.save(new)
-        if lora_rank or devices or pack:  # the file holds a plain, padded model of one device
+        if lora_rank or devices or pack:  # return the model that was saved: plain, padded, on one device
             fine_tuned = FineTuned.load(new)
         fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, {
             "command": _command(arguments), **run, "train_examples": len(examples),
@@ -173,14 +173,14 @@ def finetune(train: Path, valid: Path, init_from: Path, output_dir: Path, *,
 
 
 def _learn(arguments, examples):
-    """The task that the training examples and the arguments describe."""
+    """Returns the task that the training examples and the arguments describe."""
     task = TASKS[arguments["task"]]
     given = {name: arguments[name] for name in ("doc_stride", "features") if arguments[name] is not None}
     return task.learn(arguments["train"], examples, max_length=arguments["max_length"] or task.length, **given)
 
 
 def _sharing(devices, batch_size, *batches):
-    """The scope in which to make a model whose batches several devices share out."""
+    """Returns the scope in which to make a model whose batches are split across multiple devices."""
     if not devices:
         return contextlib.nullcontext()
     here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
@@ -193,7 +193,7 @@ def _sharing(devices, batch_size, *batches):
 
 
 def _make_model(source, tokenizer, task, steps, arguments):
-    """The model, compiled, its optimizer built."""
+    """Returns the compiled model with its optimizer built."""
     keras.utils.set_random_seed(arguments["seed"])
     _check_fit(source.path, source.config, tokenizer, task, arguments["freeze_blocks"])
     frozen = [*first_parts(arguments["freeze_blocks"]), *task.unused]
@@ -208,13 +208,13 @@ def _make_model(source, tokenizer, task, steps, arguments):
 
 
 def _balanced_weights(targets):
-    """For each class the weight that makes all classes count alike (King and Zeng, 2001): a dict."""
+    """Returns a dict of class numbers to weights that give all classes the same total weight (King and Zeng, 2001)."""
     counts = np.bincount(targets)
     return {number: len(targets) / (len(counts) * count) for number, count in enumerate(counts)}
 
 
 def _digest(path):
-    """The SHA-256 of a file, or of those in a folder."""
+    """Returns the SHA-256 of a file, or of the digests of the files in a folder."""
     if os.path.isdir(path):
         return hashlib.sha256("".join(map(_digest, sorted(os.scandir(path), key=os.fspath))).encode()).hexdigest()
     with open(path, "rb") as file:
@@ -246,7 +246,7 @@ def _check_fit(path, config, tokenizer, task, freeze_blocks):
 
 
 def _command(arguments):
-    """The command line that does the same."""
+    """Returns the command line that is equivalent to the arguments."""
     defaults = {name: parameter.default for name, parameter in inspect.signature(finetune).parameters.items()}
     flags = {name: ",".join(value) if isinstance(value, list) else value for name, value in arguments.items()
              if value != defaults[name]}

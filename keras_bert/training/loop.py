@@ -1,4 +1,4 @@
-"""The epochs of a run: trained, scored, saved, and taken up again where they were left."""
+"""The training loop of fine-tuning: trains and scores epochs, writes checkpoints and resumes from them."""
 
 import contextlib
 import importlib.util
@@ -20,8 +20,9 @@ from keras_bert.training.progress import ProgressLine, TensorBoardLog
 
 @contextlib.contextmanager
 def noted_signals():
-    """Gives a list that Ctrl-C and SIGTERM are noted in; a second one acts at once. Python lets only the main thread
-    do so: elsewhere the list stays empty."""
+    """Context manager that yields a list, to which Ctrl-C and SIGTERM append their signal numbers instead of ending the
+    process. A second signal of the same kind is handled as usual. Python allows signal handlers only in the main
+    thread: in other threads the list stays empty."""
     received = []
     if threading.current_thread() is not threading.main_thread():
         yield received
@@ -40,7 +41,7 @@ def noted_signals():
 
 
 def check_run(log_dir, deterministic):
-    """Checks what any training run asks of this installation."""
+    """Checks the arguments of a training run that depend on the backend and on installed packages."""
     on_jax = kernels.BACKEND == "jax"
     check_rules(("deterministic", deterministic, "left out on the JAX backend, where XLA_FLAGS="
                  "--xla_gpu_deterministic_ops=true does it", not (deterministic and on_jax)))
@@ -49,50 +50,53 @@ def check_run(log_dir, deterministic):
 
 
 def enable_determinism():
-    """Makes TensorFlow's operations give the same bits each time, on a GPU too, for the rest of the process. They are
-    slower there, and Keras compiles nothing with XLA."""
-    keras.utils.set_random_seed(0)  # TensorFlow wants one first
+    """Makes TensorFlow's operations reproducible bit by bit, on a GPU too, for the rest of the process. They are slower
+    on a GPU, and Keras compiles nothing with XLA."""
+    keras.utils.set_random_seed(0)  # TensorFlow requires a seed first
     tf.config.experimental.enable_op_determinism()
 
 
 def compiles():
-    """Whether batches keep to few shapes, each of which XLA compiles: on JAX, and with TensorFlow on a GPU. Whether XLA
-    is used is left to Keras (`jit_compile="auto"`): it is not under op determinism, nor on several devices."""
+    """Returns True if batches should have few different shapes, because XLA compiles each one: on JAX, and with
+    TensorFlow on a GPU. Keras decides if XLA is used (`jit_compile="auto"`): not under op determinism, and not on
+    multiple devices."""
     return kernels.BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))
 
 
 def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_size, seed, save_steps,
           class_weight=None, patience=None, log_dir=None):
-    """Trains a compiled model from its last checkpoint to the end, and leaves it with the weights of its best epoch.
+    """Trains a compiled model from its last checkpoint to the end, then restores the weights of its best epoch.
 
     Args:
-        model: compiled, its optimizer built.
+        model: a compiled model with a built optimizer.
         train_batches: `TextBatches`.
-        validate: function that scores the model, a dict with `loss` and `main`; it calls its argument with the outputs
-            of each batch.
-        main: the score that tells which epoch is best; of several that are equal, the one with the lowest loss.
+        validate: function that scores the model and returns a dict with `loss` and the score that `main` names. Its
+            argument is a function, which it calls with the outputs of each batch.
+        main: name of the score that decides which epoch is best, the highest; of epochs with the same score, the one
+            with the lowest loss is best.
         checkpoints: `Checkpoints` of this run.
-        epochs, batch_size, seed: as of `finetune`; order and dropout follow from `seed` and the step.
-        save_steps: steps between two checkpoints; there is one after each epoch in any case.
+        epochs, batch_size, seed: see `finetune`; the order of the texts and the dropout depend only on `seed` and the
+            step.
+        save_steps: steps between two checkpoints; there is also one after each epoch.
         class_weight: dict of class numbers to weights of their losses.
-        patience: epochs without a better score after which to stop; None never does.
-        log_dir: folder for TensorBoard's logs, or None.
+        patience: number of epochs without a better score after which training stops; None to train all epochs.
+        log_dir: folder for TensorBoard logs, or None.
 
     Returns:
-        the `Progress`, its history complete.
+        the `Progress` with the complete history.
 
     Raises:
-        InputError: the loss or an output is not a number, or a checkpoint cannot be written.
-        Stopped: a signal came; all is saved.
+        InputError: the loss or an output is not finite, or a checkpoint cannot be written.
+        Stopped: a signal was received; everything is saved.
     """
-    model.evaluate(train_batches.validation_dataset(batch_size).take(1), verbose=0)  # makes the metrics' variables
+    model.evaluate(train_batches.validation_dataset(batch_size).take(1), verbose=0)  # creates the metrics' variables
     progress = checkpoints.restore_last(model)
     steps = train_batches.steps(batch_size)
     if progress.step:
         print(f"going on from step {progress.step} of {steps * epochs}", file=sys.stderr)
     with noted_signals() as received:
         watch = _Watch(checkpoints, progress, save_steps, received)
-        watch.set_model(model)  # which `fit` would, but an epoch may only have its scores left to do
+        watch.set_model(model)  # `fit` may not run: a resumed epoch may only need its scores
         callbacks = [watch, ProgressLine(progress, steps, epochs, batch_size)]
         if log_dir:
             callbacks.append(TensorBoardLog(progress, log_dir))
@@ -102,7 +106,7 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
                 watch.metrics = [float(variable) for variable in model.metrics_variables] if done else None
                 model.fit(train_batches.training_dataset(batch_size, seed, epoch, done), initial_epoch=epoch,
                           epochs=epoch + 1, class_weight=class_weight, callbacks=callbacks, shuffle=False, verbose=0)
-            if len(progress.history.get("loss", [])) == epoch:  # else it stood in the checkpoint
+            if len(progress.history.get("loss", [])) == epoch:  # else the checkpoint had these scores
                 progress.add(model.get_metrics_result())
             scores = validate(watch.check_outputs)
             valid = {name: scores[name] for name in ("loss", main)}
@@ -119,7 +123,7 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
 
 
 class _Watch(keras.callbacks.Callback):
-    """Keeps up the progress, saves it, and stops the run on a signal or a loss that is no number."""
+    """The callback that counts steps, writes checkpoints, and stops the run on a signal or a non-finite loss."""
 
     def __init__(self, checkpoints, progress, save_steps, received):
         super().__init__()
@@ -128,7 +132,7 @@ class _Watch(keras.callbacks.Callback):
         self.save_steps = save_steps
         self.received = received
         self.saved = progress.step
-        self.metrics = None  # sums to go on from in the middle of an epoch: `fit` begins with new ones
+        self.metrics = None  # sums to restore when an epoch is resumed, because `fit` resets them
 
     def on_epoch_begin(self, epoch, logs=None):
         if self.metrics:
@@ -145,7 +149,7 @@ class _Watch(keras.callbacks.Callback):
         self.check_signals()
 
     def check_outputs(self, outputs):
-        """Ends the run if an output in validation is not a number; and if a signal has come, when all is saved."""
+        """Ends the run if a validation output is not finite, or, after saving everything, if a signal was received."""
         if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
             raise InputError(f"the model's outputs must be finite; at step {self.progress.step} one is not; {ADVICE}")
         if self.received:
@@ -155,19 +159,20 @@ class _Watch(keras.callbacks.Callback):
     def save(self):
         """Saves the state and the progress."""
         if keras.backend.backend() == "jax":
-            self.model.jax_state_sync()  # within `fit` the variables are behind
+            self.model.jax_state_sync()  # during `fit` the variables have old values
         self.checkpoints.save_last(self.model, self.progress)
         self.saved = self.progress.step
 
     def check_signals(self):
-        """Ends the run if a signal has come."""
+        """Ends the run if a signal was received."""
         if self.received:
             raise Stopped(self.received[0], f"stopped at step {self.progress.step}, all is saved; the same command "
                                             "goes on from there")
 
 
 def _best_epoch(history, main):
-    """The epoch with the highest score, of several the one with the lowest loss; counted from 1."""
+    """Returns the epoch with the highest score, counted from 1; of epochs with the same score, the one with the lowest
+    loss."""
     scores = list(zip(history[f"val_{main}"], (-loss for loss in history["val_loss"])))
     return scores.index(max(scores)) + 1
 

@@ -1,4 +1,4 @@
-"""What pretraining minimises, and the scores that it reports."""
+"""The loss of pretraining, and the scores that it reports."""
 
 import collections
 import dataclasses
@@ -10,17 +10,17 @@ from keras_bert import kernels
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """The losses of masked tokens and next sentences (Devlin et al., 2018, appendix A.2), as sums over a part of a
-    batch, so that what devices and micro-batches compute adds up to what one device computes of the whole.
+    """The masked-token and next-sentence losses (Devlin et al., 2018, appendix A.2), as sums over a part of a batch, so
+    that the results of all devices and micro-batches add up to the result of one device for the whole batch.
 
     Args:
-        next_sentence_weight: factor of the mean loss of next sentences, which is added to that of masked tokens.
+        next_sentence_weight: factor of the mean next-sentence loss, which is added to the mean masked-token loss.
     """
 
     next_sentence_weight: float = 1.0
 
     def counts(self, batch):
-        """What the means divide by.
+        """Returns the numbers that the means divide by.
 
         Args:
             batch: dict with `masked_lm_weights` float32 [batch, n].
@@ -32,14 +32,14 @@ class Objective:
         return {"mlm": ops.sum(weights), "next_sentence": ops.cast(ops.shape(weights)[0], "float32")}
 
     def sums(self, model, batch, training=False):
-        """Runs a `BertPretrainer` on a batch.
+        """Runs a `BertPretrainer` on a batch and sums up its losses and its correct predictions.
 
         Args:
-            batch: dict of its inputs and of `masked_lm_ids` int32, `masked_lm_weights` float32 [batch, n], and
-                of `next_sentence_labels` int32 [batch] for that head.
+            batch: dict of the model's inputs, `masked_lm_ids` int32 and `masked_lm_weights` float32 [batch, n], and
+                `next_sentence_labels` int32 [batch] if the model has the next-sentence head.
 
         Returns:
-            dict of float32 scalars: `mlm_loss`, `mlm_correct`, and with that head `next_sentence_loss`,
+            dict of float32 scalars: `mlm_loss`, `mlm_correct`, and with the next-sentence head `next_sentence_loss`,
             `next_sentence_correct`.
         """
         outputs = model(batch, training=training)
@@ -51,22 +51,22 @@ class Objective:
 
     @staticmethod
     def names(model):
-        """What `sums` returns for a `BertPretrainer`: a list of str."""
+        """Returns the keys of what `sums` returns for a `BertPretrainer`: a list of str."""
         heads = ("mlm", "next_sentence") if model.next_sentence is not None else ("mlm",)
         return [f"{head}_{of}" for head in heads for of in ("loss", "correct")]
 
     def loss(self, sums, counts):
-        """The scalar to minimise; without a masked token its mean is 0."""
+        """Returns the scalar to minimise. Without a masked token, the mean masked-token loss is 0."""
         loss = sums["mlm_loss"] / ops.maximum(counts["mlm"], 1.0)
         if "next_sentence_loss" in sums:
             loss += self.next_sentence_weight * sums["next_sentence_loss"] / counts["next_sentence"]
         return loss
 
     def scores(self, parts):
-        """The means over some batches.
+        """Returns the means over batches.
 
         Args:
-            parts: iterable of dicts, each the `sums` and the `counts` of one batch or of several.
+            parts: iterable of dicts, each with the `sums` and the `counts` of one or more batches.
 
         Returns:
             dict of floats `loss`, `mlm_loss`, `mlm_accuracy` and so on.
@@ -81,7 +81,7 @@ class Objective:
 
 
 def with_own_dropout(part, index):
-    """A part of a batch, with other dropout than the others have.
+    """Returns a part of a batch with its own dropout seed, so that the dropout differs between parts.
 
     Args:
         part: dict with `dropout_seed` int32 [n, 2].
@@ -92,7 +92,7 @@ def with_own_dropout(part, index):
 
 
 def _sums(name, logits, labels, weights):
-    """Cross entropy and right answers of logits [..., classes], weighted."""
+    """Returns the weighted sums of the cross entropy and of the correct predictions of logits [..., classes]."""
     entropy = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
     correct = ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), labels.dtype), labels), "float32")
     return {f"{name}_loss": ops.sum(entropy * weights), f"{name}_correct": ops.sum(correct * weights)}

@@ -1,4 +1,4 @@
-"""AdamW and LAMB with warm-up, as BERT was trained."""
+"""AdamW and LAMB, and the learning rate schedule with warm-up that BERT was trained with."""
 
 import keras
 from keras import ops
@@ -9,8 +9,9 @@ from keras_bert.errors import InputError
 
 @keras.saving.register_keras_serializable("keras_bert")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises linearly from 0 to `peak` over `warmup_steps`, then falls to 0 at `total_steps` as a power of what is left:
-    linearly with 1 (Devlin et al., 2018, appendix A.2)."""
+    """A learning rate that rises linearly from 0 to `peak` over `warmup_steps`, then falls to 0 at `total_steps`. It
+    falls as `peak * remaining**power`, where `remaining` is the share of the decay steps that are left: linearly if
+    `power` is 1 (Devlin et al., 2018, appendix A.2)."""
 
     def __init__(self, peak, warmup_steps, total_steps, power=1.0):
         self.peak = peak
@@ -30,10 +31,10 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class Phased(keras.optimizers.schedules.LearningRateSchedule):
-    """One `WarmupDecay` after another, each with steps counted from its own beginning.
+    """A sequence of `WarmupDecay` schedules, each of which counts steps from its own start.
 
     Args:
-        schedules: list of them; each takes over where the one before has come to 0.
+        schedules: list of `WarmupDecay`; each starts when the one before it has reached 0.
     """
 
     def __init__(self, schedules):
@@ -50,26 +51,26 @@ class Phased(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class _Adam(keras.optimizers.Optimizer):
-    """The step that AdamW and LAMB share: the gradients are summed over all replicas, clipped to `global_clipnorm`, and
-    given to `_update` together with the two moments of Adam (Kingma and Ba, 2014, algorithm 1).
+    """The base class of AdamW and LAMB. A step sums the gradients over all replicas, clips them to `global_clipnorm`,
+    and passes them to `_update` together with the two moments of Adam (Kingma and Ba, 2014, algorithm 1).
 
-    `apply` is written out on Keras's public methods: Keras's own clips the gradients of each replica before it sums
-    them.
+    `apply` is reimplemented with Keras's public methods, because Keras's own `apply` clips the gradients of each
+    replica before it sums them.
 
     Args:
         learning_rate: float or `LearningRateSchedule`.
-        weight_decay: decoupled decay a step, times the learning rate; None for none.
-        beta_1, beta_2: rates of the moments, in [0, 1).
-        epsilon: added to the root of the second moment after its bias is corrected, as in Adam's paper and PyTorch. In
-            Keras's Adam it weighs 30 times as much in the first step, twice as much after 300.
-        no_decay: names of the variables that do not decay: biases and layer norms (google-research/bert
+        weight_decay: decoupled weight decay per step, multiplied by the learning rate; None for no decay.
+        beta_1, beta_2: decay rates of the moments, in [0, 1).
+        epsilon: added to the root of the second moment after its bias correction, as in Adam's paper and PyTorch. In
+            Keras's Adam the same epsilon has 30 times the effect in the first step, and twice the effect after 300.
+        no_decay: names of the variables without weight decay. Defaults to biases and layer norms (google-research/bert
             `optimization.py`).
-        sum_gradients: False where the caller of `apply` has summed them over the replicas. A `LossScaleOptimizer`
-            needs that: it must look for overflows in the sums.
+        sum_gradients: False if the caller of `apply` has already summed the gradients over the replicas. A
+            `LossScaleOptimizer` needs False, because it must check the sums for overflows.
         options: `global_clipnorm`, `loss_scale_factor` and `name` of `keras.optimizers.Optimizer`.
 
     Raises:
-        InputError: an option or a variable asks for something else that Keras's optimizers do.
+        InputError: an option or a variable needs a feature of Keras's optimizers that this one does not support.
     """
 
     def __init__(self, learning_rate=0.001, weight_decay=0.01, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
@@ -77,7 +78,7 @@ class _Adam(keras.optimizers.Optimizer):
         for name in ("clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps", "amsgrad"):
             if options.get(name):
                 raise InputError(f"{type(self).__name__} does not support {name}; got {options[name]!r}; leave it out")
-        options.pop("amsgrad", None)  # saved models of version 0.1 have it
+        options.pop("amsgrad", None)  # models that version 0.1 saved have it
         super().__init__(learning_rate, weight_decay=weight_decay, **options)
         self.beta_1 = beta_1
         self.beta_2 = beta_2
@@ -86,7 +87,7 @@ class _Adam(keras.optimizers.Optimizer):
         self.sum_gradients = sum_gradients
 
     def build(self, variables):
-        """Makes the moments of some model variables; they keep those that they have."""
+        """Creates the moments of model variables. Does nothing if the optimizer is already built."""
         if self.built:
             return
         for variable in variables:
@@ -98,19 +99,19 @@ class _Adam(keras.optimizers.Optimizer):
                                  f"vanish; {variable.path} is one; use mixed_float16")
         super().build(variables)
         rows = list(zip(variables, *self.add_optimizer_variables(variables, ["momentum", "velocity"])))
-        self._rows = lambda: rows  # Keras would take model variables in a list for the optimizer's own
+        self._rows = lambda: rows  # Keras would track the variables in a list as the optimizer's
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
-        """Not supported, since saved models would forget it: `no_decay` does the same."""
+        """Raises an InputError, because saved models would not keep the exclusion; use `no_decay` instead."""
         raise InputError(f"{type(self).__name__} takes names of variables that do not decay as its argument no_decay")
 
     def apply(self, grads, trainable_variables=None):
-        """Does one step.
+        """Updates the variables by one step.
 
         Args:
-            grads: list of tensors in the shapes of the variables, `tf.IndexedSlices` among them; of None, the variable
-                stays as it is.
-            trainable_variables: list of the variables; all of `build` in its order if None.
+            grads: list of gradients with the shapes of the variables: tensors, `tf.IndexedSlices`, or None for
+                variables that are not updated.
+            trainable_variables: list of the variables. Defaults to all variables of `build`, in their order there.
         """
         if not self.built:
             self.build(trainable_variables)
@@ -141,7 +142,7 @@ class _Adam(keras.optimizers.Optimizer):
         self.iterations.assign_add(1)
 
     def _direction(self, momentum, velocity, gradient, step):
-        """Brings the moments up to date; returns the first one over the root of the second, their biases corrected."""
+        """Updates the moments; returns the first divided by the root of the second, both with bias correction."""
         self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
         self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
         left_1, left_2 = (ops.cast(1 - ops.power(beta, step), gradient.dtype) for beta in (self.beta_1, self.beta_2))
@@ -155,7 +156,8 @@ class _Adam(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable("keras_bert")
 class AdamW(_Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2017), fused for float32 variables on TensorFlow."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2017). On TensorFlow, the Adam step of each float32
+    variable is one fused operation."""
 
     def _update(self, variable, momentum, velocity, gradient, step, learning_rate, decay):
         if decay:
@@ -169,8 +171,9 @@ class AdamW(_Adam):
 
 @keras.saving.register_keras_serializable("keras_bert")
 class Lamb(_Adam):
-    """LAMB (You et al., 2019, https://arxiv.org/abs/1904.00962): a step is as long as its variable. As in the paper,
-    the weight decay is a part of the step whose length is measured, and what does not decay takes Adam's step."""
+    """LAMB (You et al., 2019, https://arxiv.org/abs/1904.00962): Adam with each variable's update scaled to the norm of
+    the variable, before the learning rate is applied. As in the paper, weight decay is added to the update before it
+    is scaled, and variables without weight decay get Adam's update."""
 
     def _update(self, variable, momentum, velocity, gradient, step, learning_rate, decay):
         update = self._direction(momentum, velocity, gradient, step)
@@ -187,14 +190,14 @@ OPTIMIZERS = {"adamw": AdamW, "lamb": Lamb}
 
 
 def make_optimizer(model, learning_rate, total_steps, warmup_ratio=0.1, weight_decay=0.01):
-    """`AdamW` with `WarmupDecay`, gradients clipped to a global norm of 1, as `finetune` takes it.
+    """Returns the optimizer of `finetune`: `AdamW` with `WarmupDecay`, and gradients clipped to a global norm of 1.
 
     Args:
         model: a built model; its biases and layer norms do not decay.
-        learning_rate: the peak.
-        total_steps: steps until the rate is 0.
-        warmup_ratio: share of `total_steps` to warm up, in [0, 1).
-        weight_decay: decoupled decay a step, times the learning rate.
+        learning_rate: peak learning rate.
+        total_steps: number of steps after which the learning rate is 0.
+        warmup_ratio: share of `total_steps` in which the learning rate rises, in [0, 1).
+        weight_decay: decoupled weight decay per step, multiplied by the learning rate.
 
     Returns:
         an `AdamW`, built for the variables that are trainable now.
@@ -206,17 +209,17 @@ def make_optimizer(model, learning_rate, total_steps, warmup_ratio=0.1, weight_d
 
 
 def make_pretraining_optimizer(model, name, schedule, weight_decay, clip_norm):
-    """An optimizer for gradients that are summed over all replicas already.
+    """Returns an optimizer for gradients that are already summed over all replicas.
 
     Args:
         model: a `BertPretrainer`.
         name: `adamw` or `lamb`.
         schedule: a `WarmupDecay` or `Phased`.
         weight_decay: see `make_optimizer`.
-        clip_norm: most of the gradients' global norm; None for any.
+        clip_norm: maximum global gradient norm; None for no clipping.
 
     Returns:
-        the optimizer, built; under mixed float16 within a `keras.optimizers.LossScaleOptimizer`.
+        the optimizer, built; for mixed_float16 it is wrapped in a `keras.optimizers.LossScaleOptimizer`.
     """
     optimizer = OPTIMIZERS[name](schedule, weight_decay, global_clipnorm=clip_norm, sum_gradients=False)
     if model.bert.dtype_policy.name == "mixed_float16":

@@ -1,4 +1,4 @@
-"""Pictures of a fine-tuned classifier, drawn from its `metrics.json` alone."""
+"""Pictures of a fine-tuned classifier, drawn only from its `metrics.json`."""
 
 import itertools
 import os
@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 MOST_PAIRS, MOST_CLASSES, LONGEST_LABEL = 20, 200, 80
-# The colour-blind can tell these apart: two of Okabe and Ito's colours, and a map of one hue for shares.
+# Distinguishable for the colour-blind: two of Okabe and Ito's colours, and a colour map of one hue for shares.
 TRAINING, VALIDATION, NEUTRAL, PALE, SHARES = "#0072B2", "#D55E00", "#666666", "#dddddd", "Blues"
 # DejaVu Sans, which comes with matplotlib, has no Hangul.
 HANGUL_FONTS = ("Noto Sans KR", "Noto Sans CJK KR", "Noto Sans CJK JP", "NanumGothic", "Malgun Gothic",
@@ -16,18 +16,18 @@ INCH = 72  # points
 
 
 def draw(metrics, folder, pictures=None):
-    """Draws what the metrics hold: learning curves, confusions, calibration, attention.
+    """Draws the metrics: learning curves, confusions, calibration and attention.
 
     Args:
-        metrics: dict of `metrics.json`; a picture whose numbers are not there is left out.
-        folder: folder that exists.
-        pictures: other pictures than those, as `PICTURES` lists them.
+        metrics: dict of `metrics.json`; pictures whose numbers are missing are skipped.
+        folder: existing folder to write to.
+        pictures: pictures to draw instead, in the form of `PICTURES`.
 
     Returns:
         a list of str, the paths of the PNG files.
 
     Raises:
-        ImportError: there is no matplotlib.
+        ImportError: matplotlib is not installed.
     """
     try:
         from matplotlib import font_manager, style
@@ -36,15 +36,16 @@ def draw(metrics, folder, pictures=None):
         raise ImportError('pictures need matplotlib: pip install "keras-bert-hub[report]"') from None
     installed = font_manager.get_font_names()
     fonts = ["DejaVu Sans", *(font for font in HANGUL_FONTS if font in installed)]
-    # The defaults: a user's matplotlibrc would change the pictures. A label may hold dollars, which are no mathematics.
+    # matplotlib's default style, because a user's matplotlibrc would change the pictures. Dollar signs in labels are
+    # text, not mathematics.
     look = {"font.family": fonts, "text.parse_math": False, "axes.titlelocation": "left"}
     paths = []
     with style.context(["default", look]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a box stands for it; the model card has the label
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # drawn as a box; the model card has the label
         for name, key, paint in pictures or PICTURES:
             if metrics.get(key):
-                # One inch square, so that axes are placed in inches. What lies around them is saved too: no label of
-                # any length is cut off.
+                # The figure is one inch square, so that axes are placed in inches. The tight bounding box includes
+                # everything outside this square, so that labels of any length are not cut off.
                 figure = Figure(figsize=(1, 1), dpi=150)
                 paint(figure, metrics)
                 paths.append(os.path.join(folder, f"{name}.png"))
@@ -58,7 +59,7 @@ def _learning_curves(figure, metrics):
     for left, name in ((0, "loss"), (5.2, metrics["main"])):
         axes = figure.add_axes([left, 0, 4.5, 3])
         axes.axvline(best, color=NEUTRAL, linestyle=":", label=f"epoch {best}, kept")
-        if name in history:  # some scores are of whole files alone
+        if name in history:  # some scores are only computed for whole files
             axes.plot(epochs, history[name], color=TRAINING, marker="o", markersize=4, label="training")
         axes.plot(epochs, history[f"val_{name}"], color=VALIDATION, marker="s", markersize=4, label="validation")
         axes.set_title(f"{name.capitalize()}: {history[f'val_{name}'][best - 1]:.4f} on validation at epoch {best}")
@@ -69,7 +70,7 @@ def _learning_curves(figure, metrics):
 
 
 def _pairs(figure, metrics):
-    """The pairs most often confused."""
+    """Draws the most frequently confused pairs of classes."""
     classes, confusions = metrics["classes"], metrics["confusions"]
     texts = sum(scores["texts"] for scores in classes.values())
     wrong = sum(count for _, _, count in confusions)
@@ -90,7 +91,7 @@ def _pairs(figure, metrics):
 
 
 def _matrix(figure, metrics):
-    """The classes that were confused: one that never was has nothing to show."""
+    """Draws the confusion matrix of the confused classes; classes without confusions have nothing to show."""
     classes, confusions = metrics["classes"], metrics["confusions"]
     often = dict.fromkeys(itertools.chain.from_iterable(pair for *pair, _ in confusions))
     labels = _side_by_side(list(often)[:MOST_CLASSES], confusions)
@@ -102,9 +103,9 @@ def _matrix(figure, metrics):
             shares[row, row] -= share
             if predicted in places:
                 shares[row, places[predicted]] = share
-    shares[shares < 1e-9] = 0  # what rounding leaves of a class that was never right
+    shares[shares < 1e-9] = 0  # rounding errors for classes that were never predicted correctly
 
-    cell = min(max(10, 6 * INCH / len(labels)), INCH / 2)  # points: a number of three digits fits in
+    cell = min(max(10, 6 * INCH / len(labels)), INCH / 2)  # in points; a number of three digits fits
     side = cell * len(labels) / INCH
     axes = figure.add_axes([0, 0, side, side])
     cells = axes.pcolormesh(range(len(labels)), range(len(labels)), np.ma.masked_equal(shares, 0), cmap=SHARES,
@@ -115,7 +116,7 @@ def _matrix(figure, metrics):
         axes.text(column, row, f"{100 * share:.0f}" if share >= 0.01 else "<1", ha="center", va="center",
                   fontsize=min(cell / 2, 9), color="white" if cells.norm(share) > 0.6 else "black")
     _name(axes, labels, labels, min(0.65 * cell, 10))
-    # A large matrix is named on all sides, so that a cell's names are near.
+    # A large matrix has labels on all sides, so that each cell is near its labels.
     axes.tick_params(top=False, labeltop=side > 7, right=False, labelright=side > 7)
     axes.set(xlabel="predicted class", ylabel="true class")
     axes.set_title(f"Classes most often confused: {len(labels)} of {len(classes):,}\nIn % of the true class's texts",
@@ -123,8 +124,9 @@ def _matrix(figure, metrics):
 
 
 def _side_by_side(labels, confusions):
-    """Orders labels so that classes often confused stand near each other: joins their chains, the most frequent
-    confusion first, with the two classes as near the joint as turning a chain brings them."""
+    """Orders labels so that classes that are often confused are near each other. Each label starts as a chain of its
+    own. From the most frequent confusion on, the chains of the two classes are joined; a chain is reversed first if
+    this brings its class nearer to the joint."""
     chains = {label: [label] for label in labels}
     for true, predicted, _ in confusions:
         left, right = chains.get(true), chains.get(predicted)
@@ -162,7 +164,7 @@ def _attention(figure, metrics):
     layers, heads, length, _ = attention.shape
     layer_names = [f"layer {layer}" for layer in range(1, layers + 1)]
 
-    # All heads in one image, with a gap between them of which nothing is drawn.
+    # All heads in one image; the gaps between them are NaN, which is not drawn.
     step = length + max(1, length // 8)
     grid = np.full((layers, step, heads, step), np.nan)
     grid[:, :length, :, :length] = attention.transpose(0, 2, 1, 3)
@@ -188,7 +190,7 @@ def _attention(figure, metrics):
 
 
 def _map(axes, shares, title):
-    """A heat map of shares; those under 1% look like 1%."""
+    """Draws a heat map of shares; those under 1% look like 1%."""
     axes.set_title(title)
     axes.tick_params(length=0, top=False, bottom=False, left=False, labeltop=True, labelbottom=False)
     return axes.imshow(np.clip(shares, 0.01, 1), cmap=SHARES, norm="log", vmin=0.01, vmax=1, aspect="auto")
@@ -200,12 +202,12 @@ def _name(axes, rows, columns, fontsize):
 
 
 def _line(label):
-    """A label on one line of bounded length."""
+    """Returns a label on one line, cut to `LONGEST_LABEL` characters."""
     line = " ".join(label.split())
     return line if len(line) <= LONGEST_LABEL else line[:LONGEST_LABEL - 1] + "…"
 
 
-# File name, the key of the numbers that it needs, function.
+# Name of the file, key of the metrics that the picture needs, function that draws it.
 PICTURES = (
     ("learning_curves", "history", _learning_curves),
     ("confusions", "classes", _pairs),

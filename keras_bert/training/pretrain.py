@@ -1,4 +1,4 @@
-"""`pretrain`: examples to a BERT with its heads."""
+"""`pretrain`: trains BERT and its pretraining heads on examples."""
 
 import contextlib
 import dataclasses
@@ -30,7 +30,7 @@ from keras_bert.training.pretraining_run import Phase, run
 from keras_bert.training.progress import PretrainingLog, cost_of_token, peak
 from keras_bert.training.report import describes
 
-# Arguments that say where and how to keep the work, not what comes out of it.
+# Arguments that say how to run and where to save, but do not define the result: they may differ in a resumed run.
 _HOUSEKEEPING = ("output_dir", "overwrite", "save_steps", "log_dir", "skip_corrupt", "strategy", "model_parallel")
 
 
@@ -103,7 +103,7 @@ def pretrain(data: Path | list[Path], output_dir: Path, steps: Count | list[Coun
     """
     arguments = {name: _plain(value) for name, value in locals().items()}
     _check_arguments(arguments)
-    make_trainer = _trainer_kind(strategy, model_parallel)  # a strategy of several machines must come first
+    make_trainer = _trainer_kind(strategy, model_parallel)  # a multi-machine strategy must be made first
     if deterministic:
         enable_determinism()
     begun = os.path.exists(f"{output_dir}.checkpoints")
@@ -119,7 +119,7 @@ def pretrain(data: Path | list[Path], output_dir: Path, steps: Count | list[Coun
         "sha256": {"data": setup.sizes_digest(),
                    "init_from": weights_digest(setup.tokenizer, trainer.trainable_variables)}}
     checkpoints = Checkpoints(f"{output_dir}.checkpoints", description, overwrite, trainer.is_chief)
-    if not (begun and describes(output_dir, description)):  # else killed after the model was written
+    if not (begun and describes(output_dir, description)):  # else the run was killed after the model was written
         if trainer.is_chief:
             check_free(output_dir, overwrite)
         log = PretrainingLog(setup.steps, functools.partial(cost_of_token, setup.config), peak(), log_dir)
@@ -132,12 +132,12 @@ def pretrain(data: Path | list[Path], output_dir: Path, steps: Count | list[Coun
                 write_pretraining_report(new, setup, progress, log, description)
     if trainer.is_chief:
         checkpoints.remove()
-    trainer.shared(0.0)  # until then the others wait
+    trainer.shared(0.0)  # the other workers wait for the first one here
     return load_model(output_dir)
 
 
 def _plain(value):
-    """An argument as JSON holds it."""
+    """Converts an argument to a value that JSON can hold."""
     if isinstance(value, (list, tuple)):
         return [_plain(part) for part in value]
     if isinstance(value, BertConfig):
@@ -146,7 +146,7 @@ def _plain(value):
 
 
 def _trainer_kind(strategy, model_parallel):
-    """Function of `Setup.make`, an `Objective` and `accumulate` that returns the trainer of the backend."""
+    """Returns a function of `Setup.make`, an `Objective` and `accumulate` that makes the backend's trainer."""
     if kernels.BACKEND == "jax":
         from keras_bert.training.pretraining_jax import JaxTrainer
 
@@ -158,7 +158,7 @@ def _trainer_kind(strategy, model_parallel):
 
 @contextlib.contextmanager
 def _naming_errors(inputs, strategy, folder):
-    """Turns what TensorFlow raises for a broken example or a lost worker into an InputError."""
+    """Turns TensorFlow's error for a broken example or a lost worker into an InputError."""
     try:
         with contextlib.ExitStack() as stack:
             for given in inputs:
@@ -188,17 +188,17 @@ def _check_arguments(arguments):
 
 
 class Setup:
-    """Opens and checks what the arguments of `pretrain` name.
+    """The inputs that the arguments of `pretrain` name, opened and checked.
 
     Args:
-        arguments: dict of them.
+        arguments: dict of the arguments of `pretrain`.
 
     Attributes:
         inputs: dict of paths to `PretrainingInput`s.
         phases: list of `Phase`.
         tokenizer: `BertTokenizer`.
         config: `BertConfig`.
-        next_sentence: whether there is such a head.
+        next_sentence: True if the model has a next-sentence head.
 
     Raises:
         InputError: names the file or the argument.
@@ -220,7 +220,7 @@ class Setup:
         self.steps = sum(phase.steps for phase in self.phases)
 
     def make(self):
-        """The model and its optimizer, built."""
+        """Returns the model and its optimizer, both built."""
         keras.utils.set_random_seed(self.arguments["seed"])
         modes = {name: self.arguments[name] for name in ("dtype", "recompute")}
         if self._source:
@@ -232,7 +232,7 @@ class Setup:
             self.arguments["clip_norm"])
 
     def sizes_digest(self):
-        """The SHA-256 of names and sizes of all files of examples; their contents would take long."""
+        """Returns the SHA-256 of the names and sizes of all example files; hashing their contents would take long."""
         files = [path for given in self.inputs.values() for path in given.records.paths]
         return hashlib.sha256(repr([(path, os.path.getsize(path)) for path in files]).encode()).hexdigest()
 
@@ -279,7 +279,7 @@ class Setup:
 
     def _schedule(self):
         rates, steps = self.arguments["learning_rate"], [phase.steps for phase in self.phases]
-        if not isinstance(rates, (list, tuple)):  # one schedule over all
+        if not isinstance(rates, (list, tuple)):  # one schedule over all phases
             rates, steps = [rates], [sum(steps)]
         if len(rates) != len(steps):
             raise InputError(f"learning_rate must be one value, or one for each of {len(steps)} phases; got {rates}")
@@ -288,7 +288,7 @@ class Setup:
 
 
 def _per_phase(arguments, names):
-    """A dict of the named arguments for each phase."""
+    """Returns a list with one dict of the named arguments per phase."""
     lists = {name: as_list(arguments[name]) for name in names}
     count = max(map(len, lists.values()))
     for name, values in lists.items():

@@ -1,4 +1,4 @@
-"""The steps of pretraining on JAX, over all its devices by `keras.distribution`."""
+"""Pretraining steps on JAX, distributed over all its devices by `keras.distribution`."""
 
 import jax
 import keras
@@ -8,8 +8,9 @@ from keras import distribution
 from keras_bert.errors import InputError
 from keras_bert.training.objective import with_own_dropout
 
-# How the weights of a block are cut where several devices share them (Shoeybi et al., 2019, arXiv:1909.08053, section
-# 3): heads and the wide layer by columns, what leads back by rows. Everything else is on each device.
+# How a block's weights are split if multiple devices share them (Shoeybi et al., 2019, arXiv:1909.08053, section 3):
+# the attention heads and the intermediate layer by columns, the two output layers by rows. All other weights are copied
+# to each device.
 _CUTS = {
     r".*/(query|key|value|intermediate)/kernel": (None, "model"),
     r".*/(query|key|value|intermediate)/bias": ("model",),
@@ -18,11 +19,11 @@ _CUTS = {
 
 
 class JaxTrainer:
-    """Does on JAX what `PretrainingTrainer` does on TensorFlow; its methods are described there.
+    """The counterpart of `PretrainingTrainer` on JAX, with the same methods; they are described there.
 
     Args:
         make, objective, accumulate: see `PretrainingTrainer`.
-        model_parallel: devices that share out the weights.
+        model_parallel: number of devices that the weights are split across.
     """
 
     is_chief = True
@@ -88,7 +89,7 @@ class JaxTrainer:
                 return self.optimizer.scale_loss(self.objective.loss(sums, counts)), sums
 
         gradient = jax.grad(loss, has_aux=True)
-        # Every nth row, so that each device cuts its own ones.
+        # A part has every nth row (n = accumulate), so that each device splits its own rows.
         parts = {name: jnp.moveaxis(values.reshape(-1, self.accumulate, *values.shape[1:]), 1, 0)
                  for name, values in batch.items()}
         zeros = jax.tree.map(jnp.zeros_like, trainable), dict.fromkeys(self.objective.names(self.model), jnp.zeros(()))

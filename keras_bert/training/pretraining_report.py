@@ -1,4 +1,4 @@
-"""What a pretrained model's folder says about its training: scores, what guessing would score, a picture."""
+"""The report in a pretrained model's folder: scores, baseline scores of guesses without a model, and a picture."""
 
 import os
 import sys
@@ -14,11 +14,11 @@ def write_pretraining_report(folder, setup, progress, log, description):
     """Writes `metrics.json` and `pretraining_curve.png`.
 
     Args:
-        folder: where to.
+        folder: folder to write to.
         setup: the `Setup`.
         progress: the `Progress`.
         log: the `PretrainingLog`.
-        description: more entries of `metrics.json`, about the run.
+        description: dict of more entries of `metrics.json`, about the run.
     """
     phase = setup.phases[-1]
     metrics = {"history": progress.history, **description, "tokens_per_second": round(log.rate),
@@ -36,14 +36,15 @@ def write_pretraining_report(folder, setup, progress, log, description):
 
 
 def baselines(batches):
-    """What guesses without a model would score.
+    """Returns the scores of guesses without a model.
 
     Args:
         batches: iterable of dicts of arrays, see `PretrainingRecords.dataset`.
 
     Returns:
-        dict of `mlm_majority_accuracy`, of always the most frequent piece; `mlm_unigram_accuracy` and
-        `mlm_unigram_loss`, of pieces drawn as often as they occur; `next_sentence_majority_accuracy`.
+        dict of floats: `mlm_majority_accuracy` for always guessing the most frequent token; `mlm_unigram_accuracy` and
+        `mlm_unigram_loss` for guessing each token with the probability of its frequency; and, if there are labels,
+        `next_sentence_majority_accuracy` for always guessing the most frequent label.
     """
     pieces, labels = [], []
     for batch in batches:

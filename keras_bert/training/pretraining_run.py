@@ -1,4 +1,4 @@
-"""The phases of pretraining: stepped through, logged, saved, and taken up again where they were left."""
+"""The training loop of pretraining: runs the phases, logs, writes checkpoints and resumes from them."""
 
 import dataclasses
 import itertools
@@ -10,22 +10,22 @@ from keras_bert.errors import InputError, Stopped
 from keras_bert.training.checkpoints import ADVICE
 from keras_bert.training.loop import noted_signals
 
-POINTS = 200  # of the training curve at most
-PACE = 2.0  # seconds from one look at the signals to the next
+POINTS = 200  # maximum number of points of the training curve
+PACE = 2.0  # seconds between two checks for signals
 
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A part of the steps, with batches of its own.
+    """A phase of pretraining: some of the steps, with their own batches.
 
     Args:
-        steps: how many.
-        batch_size: examples a step.
-        seq_length: tokens of an example.
-        batches: function of a step, a shard and the number of shards, see `PretrainingInput.batches`; the step counts
-            within the phase.
-        valid: the same of held-out examples, or None.
-        valid_steps: batches of those to score.
+        steps: number of steps.
+        batch_size: examples per step.
+        seq_length: tokens per example.
+        batches: function of a step, a shard and the number of shards that returns a dataset, see
+            `PretrainingInput.batches`. Steps are counted from the start of the phase.
+        valid: the same function for held-out examples, or None.
+        valid_steps: number of held-out batches to score.
     """
 
     steps: int
@@ -40,22 +40,22 @@ def run(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
     """Trains from the last checkpoint to the end.
 
     Args:
-        trainer: `PretrainingTrainer`, or what does the same on JAX.
+        trainer: a `PretrainingTrainer`, or a `JaxTrainer` on JAX.
         phases: list of `Phase`.
-        checkpoints: `Checkpoints` of this run; the chief writes, all read.
+        checkpoints: `Checkpoints` of this run; the chief writes them, all processes read them.
         log: a `PretrainingLog`.
-        save_steps: steps between two checkpoints; there is one after each evaluation in any case.
-        eval_steps: steps between two evaluations; there is one at the end in any case.
+        save_steps: steps between two checkpoints; there is also one after each evaluation.
+        eval_steps: steps between two evaluations; there is also one at the end of each phase.
 
     Returns:
-        the `Progress`: of `step`, `loss` and so on one value a point of the curve, and of `valid_step`, `valid_loss`
-        and so on one an evaluation.
+        the `Progress`. Its history has one value of `step`, `loss` and so on per point of the training curve, and one
+        value of `valid_step`, `valid_loss` and so on per evaluation.
 
     Raises:
-        InputError: the loss is not a number, or a checkpoint cannot be written.
-        Stopped: a signal came; all is saved.
+        InputError: the loss is not finite, or a checkpoint cannot be written.
+        Stopped: a signal was received; everything is saved.
     """
-    trainer.shared(0.0)  # the chief has the folder ready
+    trainer.shared(0.0)  # waits until the chief has created the folder
     progress = checkpoints.restore_last(trainer)
     log.begin(progress)
     saved = progress.step
@@ -73,7 +73,7 @@ def run(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
             if progress.step >= end:
                 continue
             trainer.feed(phase.batches, progress.step - (end - phase.steps))
-            seconds = math.inf  # of a step; the first one has the graph to make
+            seconds = math.inf  # per step; infinite, so that the first call runs one step: it also builds the graph
             while progress.step < end:
                 goals = (_next(progress.step, point), _next(progress.step, eval_steps), saved + save_steps, end)
                 steps = max(1, min(min(goals) - progress.step, int(PACE / seconds)))

@@ -1,4 +1,4 @@
-"""The steps of pretraining over `tf.distribute`."""
+"""Pretraining steps on TensorFlow, distributed by `tf.distribute`."""
 
 import itertools
 
@@ -11,13 +11,13 @@ from keras_bert.training.objective import with_own_dropout
 
 
 class PretrainingTrainer:
-    """Trains a `BertPretrainer`; the gradient of a global batch is the same however many devices share it.
+    """A trainer for a `BertPretrainer`. The gradient of a global batch does not depend on the number of devices.
 
     Args:
-        make: function that returns the model, and an optimizer of `make_pretraining_optimizer`, which clips.
+        make: function that returns the model and an optimizer from `make_pretraining_optimizer`, which clips gradients.
         objective: an `Objective`.
-        accumulate: micro-batches that a replica's batch is computed in.
-        strategy: a `tf.distribute.Strategy`; the one around where None.
+        accumulate: number of micro-batches that each replica's batch is split into.
+        strategy: a `tf.distribute.Strategy`. Defaults to the current one.
     """
 
     def __init__(self, make, objective, accumulate=1, strategy=None):
@@ -26,7 +26,7 @@ class PretrainingTrainer:
         self.strategy = strategy or tf.distribute.get_strategy()
         with self.strategy.scope():
             self.model, self.optimizer = make()
-            # The sums of all steps since `reset`.
+            # Sums over all steps since `reset`.
             self.metrics_variables = [
                 keras.Variable(0.0, trainable=False, aggregation="only_first_replica", name=name)
                 for name in (*objective.names(self.model), "mlm", "next_sentence")]
@@ -37,25 +37,26 @@ class PretrainingTrainer:
 
     @property
     def is_chief(self):
-        """Whether this process is the one that writes."""
+        """True in the one process that writes files."""
         return self.strategy.extended.should_checkpoint
 
     @property
     def devices(self):
-        """How many devices share out a batch."""
+        """The number of devices that each batch is split across."""
         return self.strategy.num_replicas_in_sync
 
     def feed(self, batches, step):
-        """Sets what to train on.
+        """Sets the training data.
 
         Args:
-            batches: function of a step, a shard and the number of shards, see `PretrainingInput.batches`.
-            step: the first one.
+            batches: function of a step, a shard and the number of shards that returns a dataset, see
+                `PretrainingInput.batches`.
+            step: the first step to train.
         """
         self._batches = iter(self._distributed(batches, step))
 
     def train(self, steps):
-        """Trains for some steps."""
+        """Trains for `steps` steps."""
         self._train(self._batches, tf.constant(steps))
 
     @tf.function
@@ -64,21 +65,21 @@ class PretrainingTrainer:
             self.strategy.run(self._replica_step, args=(next(batches),))
 
     def scores(self):
-        """The scores of all steps since `reset`, see `Objective.scores`."""
+        """Returns the scores of all steps since `reset`, see `Objective.scores`."""
         return self.objective.scores([{total.name: total.numpy() for total in self.metrics_variables}])
 
     def reset(self):
-        """Begins to add up the scores anew."""
+        """Sets the sums of the scores to 0."""
         for total in self.metrics_variables:
             total.assign(0.0)
 
     def evaluate(self, batches, steps):
-        """The scores of the first steps of other batches; those of the training go on."""
+        """Returns the scores of the first `steps` batches of other data. The training scores do not change."""
         batches = itertools.islice(self._distributed(batches, 0), steps)
         return self.objective.scores(map(self._evaluate_step, batches))
 
     def shared(self, value):
-        """The mean of a float over all processes, which wait for one another here."""
+        """Returns the mean of a float over all processes; each process waits here for the others."""
         return float(self._mean(tf.constant(value, tf.float32)))
 
     @tf.function
@@ -95,7 +96,7 @@ class PretrainingTrainer:
         return kernels.sum_over_replicas(self.objective.sums(self.model, batch) | self.objective.counts(batch))
 
     def _distributed(self, batches, step):
-        """One batch a replica and step."""
+        """Returns the distributed dataset, with one batch per replica and step."""
         def local(context):
             replicas = context.num_replicas_in_sync // context.num_input_pipelines
             parts = [batches(step, context.input_pipeline_id * replicas + replica, context.num_replicas_in_sync)
@@ -114,7 +115,7 @@ class PretrainingTrainer:
             total.assign_add(sums[total.name])
 
     def _accumulated(self, batch, counts):
-        """The gradients of the global batch's loss as far as this replica's part goes, and its sums."""
+        """Returns this replica's part of the gradients of the global batch's loss, and its `Objective.sums`."""
         if self.accumulate == 1:
             return self._gradients(batch, counts)
         parts = tf.nest.map_structure(
@@ -133,19 +134,19 @@ class PretrainingTrainer:
             sums = self.objective.sums(self.model, batch, training=True)
             loss = self.optimizer.scale_loss(self.objective.loss(sums, counts))
         variables = [variable.value for variable in self.model.trainable_variables]
-        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")  # of a pooler that nothing uses
+        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")  # for an unused pooler
         return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
 
 def make_strategy(name):
-    """A `tf.distribute.Strategy`.
+    """Returns a `tf.distribute.Strategy`.
 
     Args:
-        name: `one` device; `mirrored` over the devices of this machine; `multiworker`, over the machines that the
-            environment's TF_CONFIG names; `tpu`, or `tpu:NAME` for one that is not this machine's.
+        name: `one` for one device; `mirrored` for the devices of this machine; `multiworker` for the machines in the
+            environment variable TF_CONFIG; `tpu` for the TPU of this machine, or `tpu:NAME` for another TPU.
 
     Raises:
-        InputError: there is no such strategy, TF_CONFIG or TPU.
+        InputError: the name is unknown, TF_CONFIG is not set, or there is no such TPU.
     """
     kind, _, address = name.partition(":")
     if kind == "one":

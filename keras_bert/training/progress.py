@@ -1,4 +1,4 @@
-"""Progress lines, TensorBoard logs, and the share of the peak speed that a run reaches."""
+"""Progress lines, TensorBoard logs, and the share of the devices' peak speed that a run reaches."""
 
 import re
 import time
@@ -10,14 +10,14 @@ from keras_bert.terminal import StatusLine
 
 
 class ProgressLine(keras.callbacks.Callback):
-    """Shows epoch, step, loss, accuracy, examples a second and time left, as `fit` goes on.
+    """A callback that shows epoch, step, loss, accuracy, examples per second and time left during `fit`.
 
     Args:
-        progress: the `Progress` of the run, kept up by who trains.
-        steps: steps an epoch.
+        progress: the `Progress` of the run, which the training loop updates.
+        steps: steps per epoch.
         epochs: epochs of the run.
-        batch_size: examples a step.
-        stream: where to write; standard error where None.
+        batch_size: examples per step.
+        stream: stream to write to. Defaults to standard error.
     """
 
     def __init__(self, progress, steps, epochs, batch_size, stream=None):
@@ -52,11 +52,12 @@ class ProgressLine(keras.callbacks.Callback):
 
 
 class TensorBoardLog(keras.callbacks.Callback):
-    """Writes TensorBoard's logs: the running scores of the epoch every ten steps, the validation's after each epoch.
+    """A callback that writes TensorBoard logs: the epoch's running scores every ten steps, the validation scores after
+    each epoch.
 
     Args:
-        progress: as of `ProgressLine`.
-        folder: where to write.
+        progress: see `ProgressLine`.
+        folder: folder to write to.
     """
 
     def __init__(self, progress, folder):
@@ -77,15 +78,15 @@ class TensorBoardLog(keras.callbacks.Callback):
 
 
 class PretrainingLog:
-    """Shows step, scores, tokens a second, share of the machine's peak and time left; and writes TensorBoard's
-    logs.
+    """The log of a pretraining run: shows step, scores, tokens per second, share of the devices' peak speed and time
+    left, and writes TensorBoard logs.
 
     Args:
         total: steps of the run.
-        cost: function of an example's length that returns the floating point operations of one of its tokens.
-        peak: what the devices can do at most, in operations a second; None where that is not known.
-        log_dir: folder for TensorBoard's logs, or None.
-        stream: where to write; standard error where None.
+        cost: function of an example's length that returns the floating point operations per token.
+        peak: peak speed of all devices together in operations per second; None if unknown.
+        log_dir: folder for TensorBoard logs, or None.
+        stream: stream to write to. Defaults to standard error.
     """
 
     def __init__(self, total, cost, peak=None, log_dir=None, stream=None):
@@ -97,13 +98,13 @@ class PretrainingLog:
         self.writer = tf.summary.create_file_writer(log_dir) if log_dir else None
 
     def begin(self, progress):
-        """Names the step that a run goes on from."""
+        """Starts the log. If the run is resumed, shows the step that it resumes from."""
         self.progress = progress
         if progress.step:
             self.line.show(f"going on from step {progress.step} of {self.total}", stays=True)
 
     def stepped(self, scores, steps, seconds, phase):
-        """Notes some steps of a phase, of `seconds` each."""
+        """Counts `steps` steps of a phase, which took `seconds` each, and shows the progress if it is time to."""
         self.steps += steps
         self.seconds += steps * seconds
         tokens = steps * phase.batch_size * phase.seq_length
@@ -113,7 +114,7 @@ class PretrainingLog:
             self._show("step", scores)
 
     def point(self, split, scores):
-        """Notes a point of the curve."""
+        """Logs the scores of a point of the curve; shows them if they are of held-out examples."""
         if split == "valid":
             self._show("held out, step", scores, stays=True)
         if self.writer:
@@ -122,7 +123,7 @@ class PretrainingLog:
 
     @property
     def rate(self):
-        """Tokens a second, padding included."""
+        """Tokens per second, padding included."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def _show(self, name, scores, stays=False):
@@ -144,34 +145,36 @@ def _scores(logs):
     return "  ".join(f"{name} {value:.4f}" for name, value in logs.items())
 
 
-# Dense bfloat16 (V100 and T4: float16) operations a second, without sparsity, from the makers' data sheets. Of several
-# names that fit, the first counts.
+# Peak operations per second in dense bfloat16 (V100 and T4: float16), without sparsity, from the vendors' data sheets.
+# If more than one name matches, the first one is used.
 _PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12,
           "L4": 121e12, "A10G": 70e12, "A10": 125e12, "V100": 125e12, "T4": 65e12, "TPU v4": 275e12,
           "TPU v5 lite": 197e12, "TPU v5p": 459e12}
 
 
 def cost_of_token(config, seq_length):
-    """Floating point operations to train on a token, forward and back: 6 for each weight that it is multiplied by, and
-    for each other token that it is attended with 12 for each element of its vector.
+    """Returns the floating point operations to train on one token, forward and backward: 6 for each weight that it is
+    multiplied by; and in each block, for each token that it attends to, 12 for each element of its vector.
 
     Args:
         config: a `BertConfig`.
-        seq_length: tokens of an example.
+        seq_length: tokens per example.
     """
     hidden = config.hidden_size
     block = 4 * hidden**2 + 2 * hidden * config.intermediate_size
-    head = (hidden**2 + hidden * config.vocab_size) * 0.15  # of the tokens
+    head = (hidden**2 + hidden * config.vocab_size) * 0.15  # the share of the tokens that are predicted
     return 6 * (config.num_hidden_layers * block + head) + 12 * config.num_hidden_layers * hidden * seq_length
 
 
 def peak():
-    """Operations a second of all accelerators of this process together; None if one is unknown, or if there is none."""
+    """Returns the peak operations per second of all accelerators of this process together; None if there is none, or if
+    one is unknown."""
     peaks = [_peak_of(tf.config.experimental.get_device_details(device).get("device_name", ""))
              for kind in ("GPU", "TPU") for device in tf.config.list_physical_devices(kind)]
     return sum(peaks) if peaks and None not in peaks else None
 
 
 def _peak_of(name):
-    """Operations a second of the accelerator that a driver calls `name`, in whole words: an L40 is not an L4."""
+    """Returns the peak operations per second of the accelerator with the driver's `name`, or None. Only whole words
+    match: an L40 is not an L4."""
     return next((peak for key, peak in _PEAKS.items() if re.search(rf"\b{key}\b", name)), None)

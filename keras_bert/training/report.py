@@ -1,4 +1,4 @@
-"""What a fine-tuned model's folder says about it: scores, pictures, a model card."""
+"""The report in a fine-tuned model's folder: scores, pictures and a model card."""
 
 import html
 import importlib.metadata
@@ -19,14 +19,14 @@ def write_report(folder, model, encoded, progress, description):
     """Scores a model on its validation examples; writes `metrics.json`, the pictures and `README.md` into its folder.
 
     Args:
-        folder: the model's, written already.
+        folder: folder of the model, which is already saved there.
         model: a `FineTuned`.
-        encoded: the validation examples, labelled, `Encoded`.
-        progress: the `Progress` of its training.
-        description: more entries of `metrics.json`, about the run.
+        encoded: the labelled validation examples, `Encoded`.
+        progress: the `Progress` of the training.
+        description: dict of more entries of `metrics.json`, about the run.
 
     Returns:
-        the model with its threshold, where its task has one.
+        the model; if its task has a threshold, with the threshold chosen on the validation examples.
     """
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
@@ -45,24 +45,24 @@ def write_report(folder, model, encoded, progress, description):
 
 
 def versions():
-    """The versions of what a model was made with, a dict."""
+    """Returns the versions of Python and of the packages that a model is made with, a dict."""
     return {"python": platform.python_version()} | {
         name: importlib.metadata.version(name) for name in ("keras-bert-hub", "keras", "tensorflow")}
 
 
 def describes(folder, run):
-    """Whether `folder` holds the report of this run, see `Checkpoints`."""
+    """Returns True if `folder` holds the report of this run, see `Checkpoints`."""
     path = os.path.join(folder, "metrics.json")
     metrics = read_json(path) if os.path.exists(path) else {}
     return all(metrics.get(key) == value for key, value in run.items())
 
 
-# The picture is of a text of this many tokens, if there is one.
+# The attention picture shows a text with this many tokens, if there is one.
 _TOKENS = range(6, 17)
 
 
 def attention(model, encoded):
-    """The attention of a short one of some examples.
+    """Returns the attention probabilities for a short one of the examples.
 
     Args:
         model: a `FineTuned`.
@@ -83,7 +83,8 @@ def attention(model, encoded):
 
 MOST = 10
 TOLD_ELSEWHERE = {"task", "train", "valid", "init_from"}
-# Of each task what Hugging Face calls it, what it is of, and what it does; {} stands for the number of classes.
+# For each task: Hugging Face's pipeline tag, the end of the title "BERT for …", and a sentence on what the model does,
+# in which {} is replaced by the number of classes.
 TASKS = {
     "intent": ("text-classification", "classes of text", "Answers a text with one of {}classes."),
     "classify": ("text-classification", "classes of text", "Answers a text with one of {}classes."),
@@ -103,11 +104,11 @@ SCORES = {
 
 
 def model_card(metrics, pictures):
-    """Writes a model card in the manner of Hugging Face's.
+    """Returns a model card in the style of Hugging Face's.
 
     Args:
         metrics: dict of `metrics.json`.
-        pictures: list of str, file names of the pictures that stand beside the card; may be empty.
+        pictures: list of str, file names of the pictures in the card's folder; may be empty.
 
     Returns:
         str, Markdown with YAML front matter.
@@ -140,7 +141,7 @@ def _data(metrics):
 
 def _scores(metrics):
     rows = [(name, metrics[key]) for key, name in SCORES.items() if key in metrics]
-    # Not `valid_examples`: those out of scope have no class to be scored on.
+    # Not `valid_examples`, which includes the out-of-scope texts: they have no class to be scored on.
     texts = sum(scores["texts"] for scores in metrics["classes"].values()) if "classes" in metrics else (
         metrics["valid_examples"])
     basis = (f"Measured on {texts:,} validation texts, after epoch {metrics['best_epoch']} of "
@@ -181,12 +182,12 @@ def _training(metrics):
 
 
 def _table(header, rows):
-    """A Markdown table; cells that come from outside must have gone through `_text`."""
+    """Returns a Markdown table. Cells with text from files or arguments must have been escaped by `_text`."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ("---",) * len(header), *rows))
 
 
 def _text(text):
-    """Text that Markdown shows as it is, on one line. An underscore between letters is plain in Markdown."""
+    """Escapes a text so that Markdown shows it unchanged, on one line. Underscores between letters need no escape."""
     line = html.escape(" ".join(text.split()), quote=False)
     return re.sub(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
 

@@ -1,4 +1,4 @@
-"""The rooms of the house and the direction of the arrows between them (docs/design.md)."""
+"""Each package imports only what docs/design.md allows."""
 
 import ast
 import pathlib
@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-# Standard library alone; every room may use them.
+# Every package may import these; they need only the standard library.
 EVERYONE = {"arguments", "errors", "files", "lazy", "startup", "terminal"}
 ANYTHING = {"config", "presets", "text", "kernels", "layers", "models", "convert", "data", "tasks", "training", "hub",
             "export", "serving", "commands"}
@@ -33,8 +33,8 @@ MAY_IMPORT = {
     "commands": ANYTHING,
     "cli": ANYTHING,
 }
-# The two from_pretrained are doors: they import the room behind them when they are called.
-DOORS = {("layers/bert.py", "convert"), ("models/base.py", "convert")}
+# The imports inside the two `from_pretrained`, which go against the direction of the others.
+DEFERRED = {("layers/bert.py", "convert"), ("models/base.py", "convert")}
 LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "orbit", "tf_keras",
              "huggingface_hub", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client", "ray"}
 MAY_IMPORT_LIBRARIES = {
@@ -68,17 +68,18 @@ def imports(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("name,room,path", list(sources()), ids=lambda value: value if isinstance(value, str) else "")
-def test_arrows(name, room, path):
+@pytest.mark.parametrize(
+    "name,package,path", list(sources()), ids=lambda value: value if isinstance(value, str) else "")
+def test_imports_are_allowed(name, package, path):
     for imported in imports(path):
         parts = imported.split(".")
         if parts[0] == "keras_bert" and parts[1] != "__version__":
             target = parts[1]
-            allowed = MAY_IMPORT[room] | EVERYONE | {room}
-            assert target in allowed or (name, target) in DOORS, f"{name} imports {imported}"
+            allowed = MAY_IMPORT[package] | EVERYONE | {package}
+            assert target in allowed or (name, target) in DEFERRED, f"{name} imports {imported}"
         elif parts[0] in LIBRARIES:
-            assert parts[0] in MAY_IMPORT_LIBRARIES.get(room, set()), f"{name} imports {imported}"
+            assert parts[0] in MAY_IMPORT_LIBRARIES.get(package, set()), f"{name} imports {imported}"
 
 
-def test_every_room_is_known():
-    assert {room for _, room, _ in sources()} <= MAY_IMPORT.keys()
+def test_every_package_is_known():
+    assert {package for _, package, _ in sources()} <= MAY_IMPORT.keys()
