@@ -178,7 +178,8 @@ def test_offsets_cover_what_composed():
 
 
 def test_offsets_of_marks_before_all_letters_end_with_the_marks():
-    _, graph = with_graph(BertTokenizer([*SPECIAL, "\u0323", "##\u0301", "a"], strip_accents=False, normalization="NFC"))
+    pieces = [*SPECIAL, "\u0323", "##\u0301", "a"]
+    _, graph = with_graph(BertTokenizer(pieces, strip_accents=False, normalization="NFC"))
     texts = ["\u0301\u0323", "a a"]  # in canonical order the second mark comes first
     assert run(graph, texts) == ([[4, 5], [6, 6]], [[[(0, 4), (0, 4)]], [[(0, 1)], [(2, 3)]]])
 
