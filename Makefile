@@ -35,6 +35,7 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(VENV)/bin/ruff check --quiet .
+	$(VENV)/bin/mypy --no-error-summary
 	$(VENV)/bin/python -m pytest -m "not slow and not long and not peers" $(WORKERS)
 	$(MAKE) docs
 	$(MAKE) wheel

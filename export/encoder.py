@@ -16,14 +16,17 @@ input_mask, input_type_ids -> pooled_output, sequence_output.
 """
 
 import functools
+from typing import Literal
 
 import keras
 import tensorflow as tf
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import check_free
 from keras_bert.layers import BertLayer, MaskedLMHead, standardize_inputs
 from keras_bert.models import BertPretrainer
+from keras_bert.text import BertTokenizer
 
 from .writing import check_dtype, check_vocabulary, checked, exportable, needs_tensorflow, save, variable_name
 
@@ -152,7 +155,9 @@ def _stateless_predict(pretrainer, variables, dtype):
     return predict
 
 
-def export_encoder(model, path, tokenizer, *, dtype="float32", jit_compile=False, overwrite=False):
+def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: BertTokenizer, *,
+                   dtype: Literal["float32", "bfloat16"] = "float32", jit_compile: bool = False,
+                   overwrite: bool = False) -> None:
     """Writes a Hub-style SavedModel of an encoder. Output is written atomically.
 
     Args:

@@ -12,10 +12,14 @@ common text API, https://www.tensorflow.org/hub/common_saved_model_apis/text).
 Attributes: `vocab_file` (asset), `do_lower_case`. Signature `serving_default`: `sentences` -> the three tensors.
 """
 
+from typing import Literal
+
 import tensorflow as tf
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import check_free
+from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import MAX_SEGMENTS, TRUNCATORS, flatten, pack
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 
@@ -69,7 +73,9 @@ class Preprocessor(Callable):
                     [tokens] * segments, seq_length=tf.TensorSpec([], tf.int32))
 
 
-def export_preprocessor(tokenizer, path, *, seq_length=128, truncator="round_robin", overwrite=False):
+def export_preprocessor(tokenizer: BertTokenizer, path: Path, *, seq_length: int = 128,
+                        truncator: Literal["round_robin", "waterfall"] = "round_robin",
+                        overwrite: bool = False) -> None:
     """Writes a preprocessor SavedModel. Output is written atomically.
 
     Args:
@@ -87,7 +93,8 @@ def export_preprocessor(tokenizer, path, *, seq_length=128, truncator="round_rob
         raise InputError(f"truncator must be one of {', '.join(TRUNCATORS)}; got {truncator!r}")
     check_free(path, overwrite)
     module = Preprocessor(tokenizer, seq_length, truncator)
-    save(module, path, {"serving_default": module.__call__.get_concrete_function()}, tokenizer, {}, overwrite)
+    function = vars(module)["__call__"].get_concrete_function()
+    save(module, path, {"serving_default": function}, tokenizer, {}, overwrite)
 
 
 def _special_tokens(tokenizer):

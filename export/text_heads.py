@@ -62,9 +62,9 @@ class Head:
         truncator: how texts that are too long together are cut, see `graph_packing`.
     """
 
-    labels = None
+    labels: list | None = None
     shortest = 4
-    ids = (None, None)
+    ids: tuple = (None, None)
     explains = True
     truncator = "round_robin"
 

@@ -39,14 +39,18 @@ import dataclasses
 import functools
 import itertools
 import types
+from typing import Literal
 
 import keras
 import tensorflow as tf
 
 from keras_bert import models
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, write_json
 from keras_bert.layers import BertLayer
+from keras_bert.models.base import BertTask
+from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import pack
 
 from .text_heads import (
@@ -150,8 +154,9 @@ def _compiled(run):
     return call
 
 
-def export_text_model(
-        model, tokenizer, path, *, max_length=128, dtype="float32", jit_compile=False, overwrite=False, **options):
+def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, *, max_length: int = 128,
+                      dtype: Literal["float32", "bfloat16"] = "float32", jit_compile: bool = False,
+                      overwrite: bool = False, **options) -> None:
     """Writes a raw-text SavedModel. Output is written atomically.
 
     Args:

@@ -2,7 +2,9 @@
 
 import dataclasses
 import os
+from typing import Self
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 
@@ -120,13 +122,13 @@ class BertConfig:
         return self.hidden_size // self.num_attention_heads
 
     @classmethod
-    def from_size(cls, name, **changes):
+    def from_size(cls, name: str, **changes) -> Self:
         """Returns the config of a named size (`SIZES`), e.g. `"base"` or `"L4-H256"`; `changes` override its fields."""
         _check(name in SIZES, f"a size must be one of {', '.join(SIZES)}", name)
         return cls(**SIZES[name] | changes)
 
     @classmethod
-    def from_dict(cls, values):
+    def from_dict(cls, values: dict) -> Self:
         """Reads the dict of a `bert_config.json` or of a Hugging Face `config.json`; ignores keys that do not describe
         the encoder.
 
@@ -150,7 +152,7 @@ class BertConfig:
         return config
 
     @classmethod
-    def from_json(cls, path):
+    def from_json(cls, path: Path) -> Self:
         """Reads Google's `bert_config.json` or Hugging Face's `config.json`; error messages name the file."""
         values = read_json(path)
         try:
@@ -159,11 +161,11 @@ class BertConfig:
         except InputError as error:
             raise InputError(f"{os.fspath(path)}: {error}") from None
 
-    def to_dict(self):
+    def to_dict(self) -> dict:
         """Returns the field names and values, as Google and Hugging Face write them, `model_type` included."""
         return {"model_type": "bert"} | dataclasses.asdict(self)
 
-    def to_json(self, path):
+    def to_json(self, path: Path) -> None:
         """Writes the file that `from_json`, Google's BERT and Hugging Face transformers read."""
         write_json(path, self.to_dict())
 

@@ -2,11 +2,13 @@
 
 import inspect
 import os
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
 from keras.src.saving.serialization_lib import in_safe_mode  # private: Keras has no public name for it
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 
 
@@ -33,7 +35,7 @@ class HubLayer(keras.layers.Layer):
         what the SavedModel returns, e.g. [pooled_output, sequence_output] for a list.
     """
 
-    def __init__(self, path, trainable=False, **kwargs):
+    def __init__(self, path: Path, trainable: bool = False, **kwargs) -> None:
         if keras.backend.backend() != "tensorflow":
             raise InputError(f"HubLayer runs a TensorFlow SavedModel: set KERAS_BACKEND=tensorflow; "
                              f"got {keras.backend.backend()}")
@@ -54,7 +56,7 @@ class HubLayer(keras.layers.Layer):
                 name=variable.name.split(":")[0].replace("/", ".")))
         self.built = True
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Any, training: bool | None = False) -> Any:
         arguments = {"training": bool(training and self.trainable)} if self._takes_training else {}
         if self.trainable:
             for loss in getattr(self._loaded, "regularization_losses", ()):
@@ -65,11 +67,11 @@ class HubLayer(keras.layers.Layer):
     def _takes_training(self):
         return "training" in inspect.signature(self._loaded.__call__).parameters
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return super().get_config() | {"path": self.saved_model_path}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> Self:
         """Creates the layer from its config.
 
         Raises:

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 
 _WEIGHTS = "model.safetensors"
@@ -65,7 +66,7 @@ PRESETS = {preset.name: preset for preset in (
 )}
 
 
-def find_pretrained(name):
+def find_pretrained(name: Path) -> str:
     """Returns the folder of a pretrained encoder; downloads it if necessary.
 
     Searches for a folder of that name, then in an installed package, in the Hugging Face cache and on the Hugging Face

@@ -191,3 +191,25 @@ def test_values_are_checked_by_the_annotations():
             ("on", 1, "True or False")):
         with pytest.raises(InputError, match=re.escape(f"{name} must be {rule}; got {bad!r}") + "$"):
             arguments.check(function, {name: bad})
+
+
+@pytest.mark.parametrize("name", keras_bert.__all__)
+def test_the_public_api_is_annotated(name):
+    """Constructors, functions and public methods; what mypy, which `make test` runs, does not ask for."""
+    public = getattr(keras_bert, name)
+    functions = [public]
+    if inspect.isclass(public):
+        classes = [kind for kind in public.__mro__ if kind.__module__.startswith("keras_bert.")]
+        functions = [getattr(kind, key) for kind in classes for key in vars(kind)
+                     if key in ("__init__", "__call__") or not key.startswith("_")]
+    for function in filter(inspect.isroutine, functions):
+        signature = inspect.signature(function)
+        missing = [parameter.name for parameter in signature.parameters.values()
+                   if parameter.annotation is parameter.empty and parameter.name != "self"
+                   and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)]
+        assert not missing and signature.return_annotation is not signature.empty, f"{function.__qualname__}: {missing}"
+
+
+def test_the_names_for_type_checkers_are_the_public_ones():
+    source = pathlib.Path(keras_bert.__file__).read_text()
+    assert set(re.findall(r"^    from \S+ import (\w+) as \1$", source, re.M)) == set(keras_bert.__all__)

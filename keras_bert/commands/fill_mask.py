@@ -33,8 +33,8 @@ def run(*texts: str, model: str, config: str | None = None, next_sentence_pooler
     pretrainer = load_pretrained(source, BertPretrainer)
     for text, masks in zip(texts, fill_mask(pretrainer, source.needed_tokenizer(), texts, top_k)):
         if format == "jsonl":
-            guesses = [[{"piece": piece, "score": score} for piece, score in guesses] for guesses in masks]
-            print(json.dumps({"text": text, "masks": guesses}, ensure_ascii=False))
+            found = [[{"piece": piece, "score": score} for piece, score in guesses] for guesses in masks]
+            print(json.dumps({"text": text, "masks": found}, ensure_ascii=False))
             continue
         for guesses in masks:
             for piece, score in guesses:

@@ -18,8 +18,8 @@ def run(input: list[str], vocab: str, output: str, text: str = "text", split_sen
         normalization: Literal["none", "NFC"] | None = None, max_seq_length: int = 128,
         max_predictions_per_seq: int | None = None, next_sentence: bool = True,
         masking: Literal["static", "dynamic"] = "static", whole_word_mask: bool = False, dupe_factor: int | None = None,
-        seed: Seed = 0, shards: int = 10, processes: Count | None = None, beam: bool = False, beam_args: list[str] = (),
-        overwrite: bool = False):
+        seed: Seed = 0, shards: int = 10, processes: Count | None = None, beam: bool = False,
+        beam_args: list[str] | None = None, overwrite: bool = False):
     """Make masked, paired examples for pretraining from text.
 
     Args:

@@ -112,7 +112,7 @@ def open_source(name, config=None, next_sentence_pooler=False):
 def convert(model: Path, output: Path,
             format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert"], *,
             config: Path | None = None, vocab: Path | None = None, max_position_embeddings: int | None = None,
-            next_sentence_pooler: bool = False, allow_missing: list[str] = (), ignore: list[str] = (),
+            next_sentence_pooler: bool = False, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
             allow_inexact: bool = False, overwrite: bool = False, report=lambda line: None):
     """Writes weights in another format. The output is written atomically, read again and compared.
 
@@ -141,7 +141,7 @@ def convert(model: Path, output: Path,
     check(convert, locals())
     check_free(output, overwrite)
     opened = open_source(model, config, next_sentence_pooler)
-    weights, left, missing = opened.take(None, allow_missing, ignore)
+    weights, left, missing = opened.take(None, allow_missing or (), ignore or ())
     _tell_source(opened, weights, left, missing, report)
     if vocab is not None:
         weights, carried, spelt = with_vocabulary(weights, vocab)

@@ -5,9 +5,11 @@ import dataclasses
 import functools
 import hashlib
 import os
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from keras_bert.arguments import Path
 from keras_bert.data import workers
 from keras_bert.data.documents import Tokens, WordIds, read_blocks
 from keras_bert.data.masking import Masking
@@ -15,7 +17,7 @@ from keras_bert.data.pairs import join, pack_sentences, pair_sentences, truncate
 from keras_bert.data.tfrecord import serialize
 from keras_bert.errors import InputError
 from keras_bert.files import check_free, write_json, written_beside
-from keras_bert.text import save_vocabulary
+from keras_bert.text import BertTokenizer, save_vocabulary
 
 SETTINGS = "pretraining_data.json"
 MAX_LENGTH = 8192
@@ -108,8 +110,11 @@ class ExampleMaker:
         return ids, spans, np.zeros(len(spans), np.int32)
 
 
-def make_pretraining_data(paths, tokenizer, output, settings=None, *, text="text", split_sentences=False, shards=10,
-                          processes=None, beam_args=None, overwrite=False, progress=None):
+def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, output: Path,
+                          settings: PretrainingSettings | None = None, *, text: str = "text",
+                          split_sentences: bool = False, shards: int = 10, processes: int | None = None,
+                          beam_args: list[str] | None = None, overwrite: bool = False,
+                          progress: Callable[[float, int], None] | None = None) -> dict:
     """Writes a folder of pretraining examples: `pretraining-00000-of-00010.tfrecord` and so on with the Model Garden's
     features, `pretraining_data.json` with the settings and counts, `vocab.txt` and `tokenizer_config.json`.
 
@@ -138,7 +143,7 @@ def make_pretraining_data(paths, tokenizer, output, settings=None, *, text="text
             was killed.
     """
     maker = ExampleMaker(settings or PretrainingSettings(), tokenizer)
-    processes = processes or os.cpu_count()
+    processes = processes or os.cpu_count() or 1
     for name, value in (("shards", shards), ("processes", processes)):
         if not 1 <= value <= 10_000:
             raise InputError(f"{name} must be from 1 to 10000; got {value}")

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from typing import Any
 
 import keras
 from keras import ops
@@ -36,38 +37,38 @@ class ConfiguredLayer(keras.layers.Layer):
     Passes the config and its own dtype policy to its sublayers, because Keras does not pass the dtype policy on.
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config: BertConfig | dict, **kwargs) -> None:
         super().__init__(**kwargs)
         self.config = BertConfig.from_dict(config) if isinstance(config, dict) else config
 
-    def build(self, *_):
+    def build(self, *_) -> None:
         """Builds the sublayers for inputs of width `hidden_size`; one with another width must be built before."""
         for part in _parts(self):
             if not part.built:
                 part.build((None, None, self.config.hidden_size))
         self.built = True
 
-    def make_dense(self, name, width, activation=None):
+    def make_dense(self, name: str, width: int, activation: Any = None) -> keras.layers.Dense:
         return Dense(
             width, activation=activation, kernel_initializer=self._initializer(), dtype=self.dtype_policy, name=name)
 
-    def make_embedding(self, name, rows):
+    def make_embedding(self, name: str, rows: int) -> keras.layers.Embedding:
         return keras.layers.Embedding(
             rows, self.config.hidden_size, embeddings_initializer=self._initializer(), dtype=self.dtype_policy,
             name=name)
 
-    def make_norm(self, name):
+    def make_norm(self, name: str) -> keras.layers.LayerNormalization:
         return keras.layers.LayerNormalization(
             epsilon=self.config.layer_norm_eps, dtype=self.dtype_policy, name=name)
 
-    def activate(self, x):
+    def activate(self, x: Any) -> Any:
         """Applies the config's `hidden_act`."""
         return _ACTIVATIONS[self.config.hidden_act](x)
 
     def _initializer(self):
         return keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return super().get_config() | {"config": self.config.to_dict()} | quantized_dtype(self, [self])
 
 

@@ -2,11 +2,15 @@
 
 import functools
 import typing
+from collections.abc import Sequence
+from typing import Any, Literal, Self
 
 import keras
 from keras import ops
 
 from keras_bert import kernels
+from keras_bert.arguments import Path
+from keras_bert.config import BertConfig
 from keras_bert.layers.attention import EncoderBlock
 from keras_bert.layers.base import ConfiguredLayer, copy_weights, freeze, frozen_paths
 from keras_bert.layers.row_layouts import PackedLayout, PaddedLayout
@@ -127,7 +131,8 @@ class BertLayer(ConfiguredLayer):
         ValueError: an argument or an input is invalid; the message gives the rule and the value.
     """
 
-    def __init__(self, config, layout="padded", frozen=(), lora_rank=None, recompute=False, **kwargs):
+    def __init__(self, config: BertConfig | dict, layout: Literal["padded", "packed", "unpadded"] = "padded",
+                 frozen: Sequence[str] = (), lora_rank: int | None = None, recompute: bool = False, **kwargs) -> None:
         super().__init__(config, **kwargs)
         config = self.config
         self.embeddings = BertEmbeddings(config, dtype=self.dtype_policy, name="embeddings")
@@ -139,53 +144,55 @@ class BertLayer(ConfiguredLayer):
         self.layout = _known("layout", layout, LAYOUTS)
         self.supports_jit = layout != "unpadded"
         self.recompute = recompute
-        self.lora_rank = None
+        self.lora_rank: int | None = None
         self.build()
         self._set_trainable(self.trainable, tuple(frozen))
         if lora_rank:
             self.enable_lora(lora_rank)
 
     @classmethod
-    def from_pretrained(cls, folder, **kwargs):
+    def from_pretrained(cls, folder: Path, **kwargs) -> Self:
         """Loads the encoder in `folder`, see `keras_bert.convert.load_pretrained`."""
         from keras_bert.convert import load_pretrained  # imported here, as convert imports layers
 
         return load_pretrained(folder, **kwargs)
 
-    def call(self, inputs, training=False, seed=None, layout=None, outputs="pair", positions=None):
+    def call(self, inputs: Any, training: bool | None = False, seed: Any = None,
+             layout: Literal["padded", "packed", "unpadded"] | None = None,
+             outputs: Literal["pair", "pooled", "all", "attention"] = "pair", positions: Any = None) -> Any:
         _known("outputs", outputs, ("pair", "pooled", "all", "attention"))
         word_ids, mask, segment_ids = standardize_inputs(inputs)
         self._check_length(word_ids.shape[1])
         is_whole = outputs == "attention" or positions is not None
-        layout = self._arrange(mask, inputs, layout or self.layout, is_whole, training)
+        batch_layout = self._arrange(mask, inputs, layout or self.layout, is_whole, training)
         seed = self.dropout_seed(inputs, training, seed)
-        queries = layout.queries(positions) if outputs == "pooled" or positions is not None else None
+        queries = batch_layout.queries(positions) if outputs == "pooled" or positions is not None else None
 
-        word_ids, segment_ids = layout.pack(word_ids), layout.pack(segment_ids)
-        x = self.embeddings(word_ids, segment_ids, layout=layout, seed=kernels.fold_in(seed, 0))
+        word_ids, segment_ids = batch_layout.pack(word_ids), batch_layout.pack(segment_ids)
+        x = self.embeddings(word_ids, segment_ids, layout=batch_layout, seed=kernels.fold_in(seed, 0))
         states, attention = [x], []
         for index, block in enumerate(self.blocks):
-            run = functools.partial(block, layout=layout, seed=kernels.fold_in(seed, index + 1),
+            run = functools.partial(block, layout=batch_layout, seed=kernels.fold_in(seed, index + 1),
                                     queries=queries if block is self.blocks[-1] else None)
             x, probabilities = (kernels.recompute(run) if self.recompute and training else run)(x)
             states.append(x)
             attention.append(probabilities)
-        pooled = self.pooler(layout.pooled(x, queries))
+        pooled = self.pooler(batch_layout.pooled(x, queries))
 
         if outputs == "pooled":
             return pooled
         sequence = x if positions is None else x[:, 1:]
         if outputs == "pair":
-            return pooled, layout.unpack(sequence)
-        embedding, *encoded = map(layout.unpack, [*states[:-1], sequence])
+            return pooled, batch_layout.unpack(sequence)
+        embedding, *encoded = map(batch_layout.unpack, [*states[:-1], sequence])
         return BertOutput(pooled, encoded[-1], embedding, encoded, attention if outputs == "attention" else [])
 
-    def pool(self, inputs, **options):
+    def pool(self, inputs: Any, **options) -> Any:
         """Computes only the pooled output, [batch, hidden]; arguments as in a call. The last block computes no other
         tokens, unless the layout is `packed`."""
         return self(inputs, outputs="pooled", **options)
 
-    def encode(self, inputs, return_attention=False, positions=None, **options):
+    def encode(self, inputs: Any, return_attention: bool = False, positions: Any = None, **options) -> BertOutput:
         """Computes all outputs and returns them as a `BertOutput`.
 
         Attention probabilities and `positions` refer to the rows of the inputs, padding included, whatever the layout.
@@ -199,7 +206,10 @@ class BertLayer(ConfiguredLayer):
         options |= {} if positions is None else {"positions": positions}
         return self(inputs, outputs="attention" if return_attention else "all", **options)
 
-    def compute_output_spec(self, inputs, training=False, seed=None, layout=None, outputs="pair", positions=None):
+    def compute_output_spec(self, inputs: Any, training: bool | None = False, seed: Any = None,
+                            layout: Literal["padded", "packed", "unpadded"] | None = None,
+                            outputs: Literal["pair", "pooled", "all", "attention"] = "pair",
+                            positions: Any = None) -> Any:
         batch, length = (inputs["input_word_ids"] if isinstance(inputs, dict) else inputs[0]).shape
         texts = inputs["pooled_positions"].shape[0] if (layout or self.layout) == "packed" else batch
         wanted, queries = length, length
@@ -243,7 +253,7 @@ class BertLayer(ConfiguredLayer):
             raise ValueError("a sequence can be at most max_position_embeddings "
                              f"({self.config.max_position_embeddings}) long; got {length}")
 
-    def dropout_seed(self, inputs, training, seed=None):
+    def dropout_seed(self, inputs: Any, training: bool | None, seed: Any = None) -> Any:
         """Returns the seed of one call: None outside training; otherwise `seed`, that of the inputs, or a new one."""
         if not training:
             return None
@@ -278,13 +288,13 @@ class BertLayer(ConfiguredLayer):
                 variable.trainable = variable.name.startswith("lora")
         freeze(self._parts(), frozen)
 
-    def freeze(self, num_blocks):
+    def freeze(self, num_blocks: int) -> None:
         """Freezes the embeddings and the first `num_blocks` blocks; 0 freezes nothing."""
         if not 0 <= num_blocks <= len(self.blocks):
             raise ValueError(f"the blocks to freeze must be 0 to {len(self.blocks)}; got {num_blocks}")
         freeze(self._parts(), first_parts(num_blocks))
 
-    def enable_lora(self, rank):
+    def enable_lora(self, rank: int) -> None:
         """Adds low-rank matrices to the query and value projections; only these are trained then (LoRA: Hu et al.,
         2021, https://arxiv.org/abs/2106.09685). A `.keras` file holds the sums of kernels and additions; in a layer
         that is reloaded or made by `rebuild`, new additions start at zero."""
@@ -294,7 +304,7 @@ class BertLayer(ConfiguredLayer):
         self.lora_rank = rank
         self._set_trainable(self.trainable, self.frozen)  # `self.trainable = self.trainable` has no effect in Keras
 
-    def rebuild(self, **changes):
+    def rebuild(self, **changes) -> Self:
         """Returns a new `BertLayer` with copies of the weights and some arguments changed, e.g.
         `bert.rebuild(layout="padded")`. LoRA additions are merged into the kernels; with `lora_rank=None` the new layer
         has no LoRA."""
@@ -302,7 +312,7 @@ class BertLayer(ConfiguredLayer):
         copy_weights(self, copy)
         return copy
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return super().get_config() | {"layout": self.layout, "frozen": list(self.frozen), "lora_rank": self.lora_rank,
                                        "recompute": self.recompute}
 

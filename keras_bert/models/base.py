@@ -3,11 +3,15 @@
 import json
 import os
 import zipfile
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 
 from keras_bert import kernels
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
+from keras_bert.layers import BertLayer
 from keras_bert.layers.base import copy_weights, freeze, frozen_paths, merge_policies, quantized_dtype
 
 
@@ -20,19 +24,19 @@ class BertTask(keras.Model):
         frozen: names of the head's own layers that are not trained, see `BertLayer.frozen`.
     """
 
-    def __init__(self, bert, frozen=(), **kwargs):
+    def __init__(self, bert: BertLayer, frozen: Sequence[str] = (), **kwargs) -> None:
         super().__init__(**kwargs)
         self.bert = bert
         self._frozen = tuple(frozen)
 
     @classmethod
-    def from_pretrained(cls, name, **kwargs):
+    def from_pretrained(cls, name: Path, **kwargs) -> Self:
         """Loads a pretrained encoder with this head, see `keras_bert.convert.load_pretrained`."""
         from keras_bert.convert import load_pretrained  # imported here, as convert imports models
 
         return load_pretrained(name, cls, **kwargs)
 
-    def make_dense(self, name, width):
+    def make_dense(self, name: str, width: int) -> keras.layers.Dense:
         """Returns a dense layer for logits, in float32 whatever the encoder's dtype. Its kernel is initialized from an
         untruncated normal distribution, as in transformers: a truncated one gives kernels that are 12% smaller and
         learn more slowly."""
@@ -40,18 +44,18 @@ class BertTask(keras.Model):
             width, dtype=self.part_dtype(keras.DTypePolicy("float32")), name=name,
             kernel_initializer=keras.initializers.RandomNormal(stddev=self.bert.config.initializer_range))
 
-    def part_dtype(self, policy):
+    def part_dtype(self, policy: Any) -> Any:
         """Returns the dtype policy of a sublayer: `policy`, unless the head's own policy map quantizes the sublayer."""
         is_map = isinstance(self.dtype_policy, keras.dtype_policies.DTypePolicyMap)
         return merge_policies(policy, self.dtype_policy) if is_map else policy
 
-    def build(self, *_):
+    def build(self, *_) -> None:
         for layer in self.layers:
             if not layer.built:
                 layer.build((None, self.bert.config.hidden_size))
         self.freeze_layers()
 
-    def freeze_layers(self):
+    def freeze_layers(self) -> None:
         """Freezes the layers named in the constructor's `frozen`; the last step of `build`."""
         self.built = True
         freeze(self._own_layers(), self._frozen)
@@ -59,7 +63,7 @@ class BertTask(keras.Model):
     def _own_layers(self):
         return [layer for layer in self.layers if self.bert not in layer._flatten_layers()]
 
-    def compile(self, optimizer="rmsprop", *args, auto_scale_loss=True, **kwargs):
+    def compile(self, optimizer: Any = "rmsprop", *args, auto_scale_loss: bool = True, **kwargs) -> None:
         """Compiles the model as Keras does, but scales the loss if the encoder, not the model, is in mixed_float16."""
         optimizer = keras.optimizers.get(optimizer)
         is_ready = optimizer is None or isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
@@ -67,13 +71,13 @@ class BertTask(keras.Model):
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
         super().compile(optimizer, *args, auto_scale_loss=auto_scale_loss, **kwargs)
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict) -> None:
         """Compiles the model from its config, which Keras does not do for models that override `compile`."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         if self.trainable:  # otherwise all layers are frozen; the stored names apply when it is True again
             self._frozen = frozen_paths(self._own_layers())
         return super().get_config() | {
@@ -81,11 +85,11 @@ class BertTask(keras.Model):
             "frozen": list(self._frozen)} | quantized_dtype(self, self._own_layers())
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
         bert = keras.saving.deserialize_keras_object(config["bert"], custom_objects=custom_objects)
         return cls(**config | {"bert": bert})
 
-    def rebuild(self, **changes):
+    def rebuild(self, **changes) -> Self:
         """Returns a new model with copies of the weights and some arguments of the encoder changed, see
         `BertLayer.rebuild`."""
         copy = type(self).from_config(self.get_config() | {
@@ -102,16 +106,16 @@ class DropoutTask(BertTask):
         dropout: dropout rate of that output.
     """
 
-    def __init__(self, bert, dropout, **kwargs):
+    def __init__(self, bert: BertLayer, dropout: float, **kwargs) -> None:
         super().__init__(bert, **kwargs)
         self.dropout = dropout
 
-    def drop(self, x, seed):
+    def drop(self, x: Any, seed: Any) -> Any:
         """Applies dropout to `x`; `seed` is the one that the encoder got."""
         head = self.bert.config.num_hidden_layers + 1  # the next number after the last block's
         return kernels.dropout(x, self.dropout, kernels.fold_in(seed, head))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return super().get_config() | {"dropout": self.dropout}
 
 

@@ -1,12 +1,13 @@
 """`BertFeatures` and `BertFeatureTagger`: vectors and labels of tokens from a frozen encoder."""
 
 import operator
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_bert.errors import InputError
-from keras_bert.layers import standardize_inputs
+from keras_bert.layers import BertLayer, standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
 
 CONCATENATED, LEARNED = "concat-last-4", "weighted-all"
@@ -82,10 +83,11 @@ class BertFeatures(BertTask):
         InputError: `features` is unknown, or the encoder has too few blocks for it.
     """
 
-    def __init__(self, bert, features=CONCATENATED, **kwargs):
+    def __init__(self, bert: BertLayer, features: str = CONCATENATED, **kwargs) -> None:
         super().__init__(frozen(bert), **kwargs)
         blocks = bert.config.num_hidden_layers
-        table = FEATURES | {f"layer-{n}": (n, operator.itemgetter(n)) for n in range(blocks + 1)}
+        table: dict[str, tuple[int, Any]] = FEATURES | {
+            f"layer-{n}": (n, operator.itemgetter(n)) for n in range(blocks + 1)}
         if features not in table:
             raise InputError(f"features must be one of {', '.join(FEATURES)}, or layer-N with N from 0 to {blocks}; "
                              f"got {features!r}")
@@ -97,14 +99,14 @@ class BertFeatures(BertTask):
         self.width = bert.config.hidden_size * (4 if features == CONCATENATED else 1)
         self.build()
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Any, training: bool | None = False) -> Any:
         encoded = self.bert.encode(inputs, training=False)
         # Otherwise TensorFlow would also trace a backward pass through the encoder, where no variable is trained.
         outputs = [ops.stop_gradient(ops.cast(output, "float32"))
                    for output in (encoded.embedding_output, *encoded.encoder_outputs)]
         return self.combine(outputs) if self.mix is None else self.mix(outputs[1:])
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return super().get_config() | {"features": self.features}
 
 
@@ -128,7 +130,8 @@ class BertFeatureTagger(DropoutTask):
         logits [batch, seq, num_classes], float32; those of padding are meaningless.
     """
 
-    def __init__(self, bert, num_classes, features=CONCATENATED, units=384, dropout=0.1, **kwargs):
+    def __init__(self, bert: BertLayer, num_classes: int, features: str = CONCATENATED, units: int = 384,
+                 dropout: float = 0.1, **kwargs) -> None:
         super().__init__(frozen(bert), dropout, **kwargs)
         self.num_classes = num_classes
         self.units = units
@@ -142,19 +145,19 @@ class BertFeatureTagger(DropoutTask):
         lstm = keras.layers.LSTM(self.units, return_sequences=True, dtype="float32", use_cudnn=False)
         return keras.layers.Bidirectional(lstm, dtype="float32", name=name)
 
-    def build(self, *_):
+    def build(self, *_) -> None:
         self.first.build((None, None, self.features.width))
         for layer in (self.second, self.classifier):
             layer.build((None, None, 2 * self.units))
         self.freeze_layers()
 
-    def call(self, inputs, training=False, seed=None):
+    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
         seed = self.bert.dropout_seed(inputs, training, seed)
         is_real = ops.cast(standardize_inputs(inputs)[1], "bool")
         x = self.first(self.features(inputs), mask=is_real)
         x = self.second(x, mask=is_real)
         return self.classifier(self.drop(x, seed))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return super().get_config() | {
             "num_classes": self.num_classes, "features": self.features.features, "units": self.units}

@@ -1,9 +1,11 @@
 """The heads on a `BertLayer`, for each task of the paper (Devlin et al., 2018, sections 3.1 and 4)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from keras_bert.layers import MaskedLMHead, standardize_inputs
+from keras_bert.layers import BertLayer, MaskedLMHead, standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
 
 
@@ -25,18 +27,18 @@ class BertClassifier(DropoutTask):
         logits [batch, num_classes], float32.
     """
 
-    def __init__(self, bert, num_classes, dropout=0.2, **kwargs):
+    def __init__(self, bert: BertLayer, num_classes: int, dropout: float = 0.2, **kwargs) -> None:
         super().__init__(bert, dropout, **kwargs)
         self.num_classes = num_classes
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()
 
-    def call(self, inputs, training=False, seed=None):
+    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
         seed = self.bert.dropout_seed(inputs, training, seed)
         pooled = self.bert.pool(inputs, training=training, seed=seed)
         return self.classifier(self.drop(pooled, seed))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return super().get_config() | {"num_classes": self.num_classes}
 
 
@@ -57,12 +59,12 @@ class BertRegressor(DropoutTask):
         values [batch, 1], float32.
     """
 
-    def __init__(self, bert, dropout=0.1, **kwargs):
+    def __init__(self, bert: BertLayer, dropout: float = 0.1, **kwargs) -> None:
         super().__init__(bert, dropout, **kwargs)
         self.regressor = self.make_dense("regressor", 1)
         self.build()
 
-    def call(self, inputs, training=False, seed=None):
+    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
         seed = self.bert.dropout_seed(inputs, training, seed)
         pooled = self.bert.pool(inputs, training=training, seed=seed)
         return self.regressor(self.drop(pooled, seed))
@@ -86,18 +88,18 @@ class BertTokenClassifier(DropoutTask):
         logits [batch, seq, num_classes], float32; those of padding are meaningless.
     """
 
-    def __init__(self, bert, num_classes, dropout=0.1, **kwargs):
+    def __init__(self, bert: BertLayer, num_classes: int, dropout: float = 0.1, **kwargs) -> None:
         super().__init__(bert, dropout, **kwargs)
         self.num_classes = num_classes
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()
 
-    def call(self, inputs, training=False, seed=None):
+    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
         seed = self.bert.dropout_seed(inputs, training, seed)
         _, sequence = self.bert(inputs, training=training, seed=seed)
         return self.classifier(self.drop(sequence, seed))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return super().get_config() | {"num_classes": self.num_classes}
 
 
@@ -118,12 +120,12 @@ class BertSpanLabeler(BertTask):
         dict of `start_logits` and `end_logits`, each [batch, seq], float32; -1e9 for padding, which no answer contains.
     """
 
-    def __init__(self, bert, **kwargs):
+    def __init__(self, bert: BertLayer, **kwargs) -> None:
         super().__init__(bert, **kwargs)
         self.span = self.make_dense("span", 2)
         self.build()
 
-    def call(self, inputs, training=False, seed=None):
+    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
         _, sequence = self.bert(inputs, training=training, seed=seed)
         is_padding = ops.equal(standardize_inputs(inputs)[1], 0)
         logits = ops.where(ops.expand_dims(is_padding, 2), -1e9, self.span(sequence))
@@ -147,12 +149,12 @@ class BertMultipleChoice(DropoutTask):
         logits [batch, choices], float32.
     """
 
-    def __init__(self, bert, dropout=0.1, **kwargs):
+    def __init__(self, bert: BertLayer, dropout: float = 0.1, **kwargs) -> None:
         super().__init__(bert, dropout, **kwargs)
         self.classifier = self.make_dense("classifier", 1)
         self.build()
 
-    def call(self, inputs, training=False, seed=None):
+    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
         seed = self.bert.dropout_seed(inputs, training, seed)
         tensors = standardize_inputs(inputs)
         _, choices, length = ops.shape(tensors[0])
@@ -182,14 +184,15 @@ class BertPretrainer(BertTask):
         first; both float32.
     """
 
-    def __init__(self, bert, next_sentence=True, mlm_activation=None, mlm_layer_norm_eps=None, **kwargs):
+    def __init__(self, bert: BertLayer, next_sentence: bool = True, mlm_activation: str | None = None,
+                 mlm_layer_norm_eps: float | None = None, **kwargs) -> None:
         super().__init__(bert, **kwargs)
         self.mlm = MaskedLMHead(
             bert.config, mlm_activation, mlm_layer_norm_eps, dtype=self.part_dtype(bert.dtype_policy), name="mlm")
         self.next_sentence = self.make_dense("next_sentence", 2) if next_sentence else None
         self.build()
 
-    def call(self, inputs, training=False, seed=None):
+    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
         positions = inputs.get("masked_lm_positions") if isinstance(inputs, dict) else None
         outputs = self.bert.encode(inputs, training=training, seed=seed, positions=positions)
         logits = {"mlm_logits": self.mlm(outputs.sequence_output, self.bert.embeddings.word_table())}
@@ -197,7 +200,7 @@ class BertPretrainer(BertTask):
             logits["next_sentence_logits"] = self.next_sentence(outputs.pooled_output)
         return logits
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return super().get_config() | {
             "next_sentence": self.next_sentence is not None,
             "mlm_activation": self.mlm.config.hidden_act,

@@ -4,11 +4,14 @@ graph."""
 import itertools
 import os
 import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Self
 
 import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files import read_json, write_json
 from keras_bert.text import packing
@@ -38,7 +41,8 @@ class BertTokenizer:
             accents are stripped and the vocabulary spells Korean in syllables.
     """
 
-    def __init__(self, vocabulary, lower_case=True, strip_accents=None, split_cjk=True, normalization=None):
+    def __init__(self, vocabulary: Path | list[str], lower_case: bool | None = True, strip_accents: bool | None = None,
+                 split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None) -> None:
         self.vocabulary = load_vocabulary(vocabulary) if isinstance(vocabulary, (str, os.PathLike)) else vocabulary
         if lower_case is None:
             lower_case = not any(piece != piece.lower() for piece in self.vocabulary if not piece.startswith("["))
@@ -55,14 +59,14 @@ class BertTokenizer:
         self._tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 
     @classmethod
-    def from_folder(cls, folder):
+    def from_folder(cls, folder: Path) -> Self:
         """Reads `vocab.txt` and, if it exists, `tokenizer_config.json` (Hugging Face's file) from a folder."""
         path = os.path.join(folder, "tokenizer_config.json")
         settings = read_json(path) if os.path.exists(path) else {}
         return cls(os.path.join(folder, "vocab.txt"), settings.get("do_lower_case"), settings.get("strip_accents"),
                    settings.get("tokenize_chinese_chars", True), settings.get("normalization"))
 
-    def save_settings(self, folder):
+    def save_settings(self, folder: Path) -> None:
         """Writes `tokenizer_config.json` with Hugging Face's names of the settings; `normalization` is an addition of
         this package."""
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.rules.lower_case,
@@ -70,16 +74,16 @@ class BertTokenizer:
                     "normalization": self.rules.normalization}
         write_json(os.path.join(folder, "tokenizer_config.json"), settings)
 
-    def tokenize(self, text):
+    def tokenize(self, text: str) -> list[str]:
         """Returns the WordPiece tokens of one text, without [CLS] and [SEP]."""
         return self._tokenizer.encode(self.rules.normalize(text)).tokens
 
-    def ids(self, texts):
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without [CLS] and [SEP]: a list of lists."""
         words = [self.rules.normalize(text) for text in texts]
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(words)]
 
-    def flat_ids(self, texts):
+    def flat_ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the concatenated ids of all texts and the number of ids of each text: int32 [ids], int64 [texts]. For
         many short texts, takes a third of the time of `ids`."""
         # A "[SEP]" in a text itself does not become this token, because the rules split off its brackets.
@@ -88,13 +92,13 @@ class BertTokenizer:
         ends = np.flatnonzero(ids == self.sep_id)
         return np.delete(ids, ends), np.diff(ends, prepend=-1) - 1
 
-    def unknown_rate(self, texts):
+    def unknown_rate(self, texts: Sequence[str]) -> float:
         """Returns the share of the words of the texts that the vocabulary cannot spell, between 0 and 1."""
         words = [word for text in texts for word in self.rules.normalize(text).split()]
         unknown = sum(self.unk_id in encoding.ids for encoding in self._tokenizer.encode_batch_fast(words))
         return unknown / max(len(words), 1)
 
-    def warn_if_unknown(self, texts, source):
+    def warn_if_unknown(self, texts: Iterable[str], source: Any) -> None:
         """Warns if the vocabulary cannot spell most words of the first 1,000 texts. The warning names `source` as the
         origin of the texts."""
         rate = self.unknown_rate(list(itertools.islice(texts, _SAMPLE)))
@@ -102,7 +106,8 @@ class BertTokenizer:
             warnings.warn(f"{source}: the vocabulary cannot spell {rate:.0%} of the words, they become [UNK]; is it "
                           "the one of this language, in this casing and normalization?", InputWarning, stacklevel=2)
 
-    def pack(self, texts, text_pairs=None, max_length=128):
+    def pack(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None,
+             max_length: int = 128) -> list[tuple[list[int], int]]:
         """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids. In a
         pair, truncates the longer text first.
 
@@ -118,7 +123,8 @@ class BertTokenizer:
         return [packing.pack(first, second, self.cls_id, self.sep_id, max_length)
                 for first, second in zip(firsts, seconds)]
 
-    def __call__(self, texts, text_pairs=None, max_length=128):
+    def __call__(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None,
+                 max_length: int = 128) -> dict[str, np.ndarray]:
         """Returns the inputs of `BertLayer` for a list of texts (and their pairs): dict of int32 [batch, longest
         text]."""
         return packing.pad(self.pack(texts, text_pairs, max_length), self.pad_id)

@@ -1,15 +1,19 @@
 """`fill_mask`: predicts masked tokens."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from keras import ops
 
 from keras_bert.errors import InputError
-from keras_bert.text import pad
+from keras_bert.models import BertPretrainer
+from keras_bert.text import BertTokenizer, pad
 
 MASK = "[MASK]"
 
 
-def fill_mask(model, tokenizer, texts, top_k=5, batch_size=32):
+def fill_mask(model: BertPretrainer, tokenizer: BertTokenizer, texts: Sequence[str], top_k: int = 5,
+              batch_size: int = 32) -> list[list[list[tuple[str, float]]]]:
     """Predicts the WordPiece tokens for each [MASK] in texts.
 
     Args:

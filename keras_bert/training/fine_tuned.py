@@ -2,12 +2,15 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
+from typing import Self
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
-from keras_bert.tasks import TASKS, Task, run
+from keras_bert.tasks import TASKS, Encoded, Task, run
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.training.loop import compiles
 
@@ -28,7 +31,7 @@ class FineTuned:
     tokenizer: BertTokenizer
     task: Task
 
-    def save(self, folder):
+    def save(self, folder: Path) -> None:
         """Writes the files into an existing folder. The model is saved in a form that runs and trains anywhere: in the
         padded layout, with LoRA's updates added to the weights, and without frozen layers."""
         self.model.rebuild(layout="padded", lora_rank=None, frozen=()).save(os.path.join(folder, "model.keras"))
@@ -37,7 +40,7 @@ class FineTuned:
         self.tokenizer.save_settings(folder)
         self.save_settings(folder)
 
-    def save_settings(self, folder):
+    def save_settings(self, folder: Path) -> None:
         """Writes the task's labels and settings, which change when a threshold is chosen."""
         settings = self.task.settings()
         if "labels" in settings:
@@ -45,7 +48,7 @@ class FineTuned:
         write_json(os.path.join(folder, "settings.json"), settings)
 
     @classmethod
-    def load(cls, folder):
+    def load(cls, folder: Path) -> Self:
         """Reads the folder that `save` wrote.
 
         Raises:
@@ -60,7 +63,7 @@ class FineTuned:
             raise InputError(f"{folder}/settings.json: task must be one of {', '.join(TASKS)}; got {task!r}")
         return cls(model, BertTokenizer.from_folder(folder), TASKS[task](**settings))
 
-    def predict(self, *texts, batch_size=None, **options):
+    def predict(self, *texts, batch_size: int | None = None, **options) -> list:
         """Returns the answers to inputs, in the order of the inputs.
 
         Args:
@@ -77,18 +80,18 @@ class FineTuned:
         """
         return self.answer(self.task.arguments(*texts), batch_size, **options)
 
-    def answer(self, examples, batch_size=None, **options):
+    def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list:
         """Returns the answers to examples that the task's `read` returned; see `predict`."""
         encoded = self.task.encode(examples, self.tokenizer)
         return self.task.answers(encoded, self.outputs(encoded, batch_size), **options)
 
-    def outputs(self, encoded, batch_size=None):
+    def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         """Returns the model's output for each row of `Encoded` examples, see `keras_bert.tasks.run`."""
         if batch_size is None and compiles():
             batch_size = 32
         return run(self.model, encoded.batched(self.tokenizer), batch_size)
 
-    def evaluate(self, examples, choose_threshold=False):
+    def evaluate(self, examples: Sequence, choose_threshold: bool = False) -> tuple[dict, Self]:
         """Scores the model on labelled examples.
 
         Args:
@@ -100,7 +103,7 @@ class FineTuned:
         """
         return self.score(self.task.encode(examples, self.tokenizer), choose_threshold)
 
-    def score(self, encoded, choose_threshold=False):
+    def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:
         """Does the same as `evaluate` for `Encoded` examples."""
         outputs = self.outputs(encoded)
         task = self.task.tuned(encoded, outputs) if choose_threshold else self.task

@@ -57,7 +57,7 @@ def finetune(train: Path, valid: Path, init_from: Path, output_dir: Path, *,
              class_weights: Literal["balanced"] | None = None, freeze_blocks: CountOrZero = 0,
              lora_rank: CountOrZero = 0, dtype: Literal["float32", "mixed_bfloat16"] = "float32", pack: bool = False,
              devices: list[str] | None = None, seed: Seed = 0, save_steps: Count = 500, log_dir: Path | None = None,
-             deterministic: bool = False, overwrite: bool = False):
+             deterministic: bool = False, overwrite: bool = False) -> FineTuned:
     """Fine-tunes a pretrained encoder for a task and writes the model to a folder (Devlin et al., 2018, section 4 and
     appendix A.3).
 
@@ -128,20 +128,20 @@ def finetune(train: Path, valid: Path, init_from: Path, output_dir: Path, *,
     started = time.monotonic()
     read = functools.partial(TASKS[task].read, format=layout, text=text, text_pair=text_pair, label=label)
     examples, valid_examples = read(train), read(valid)
-    task = _learn(arguments, examples)
-    task.check(valid, valid_examples, out_of_scope)
+    learned = _learn(arguments, examples)
+    learned.check(valid, valid_examples, out_of_scope)
     source = open_source(init_from)
     tokenizer = source.needed_tokenizer()
-    encoded, valid_encoded = task.encode(examples, tokenizer), task.encode(valid_examples, tokenizer)
-    tokenizer.warn_if_unknown(map(task.text, examples), train)
+    encoded, valid_encoded = learned.encode(examples, tokenizer), learned.encode(valid_examples, tokenizer)
+    tokenizer.warn_if_unknown(map(learned.text, examples), train)
     multiple = 16 if compiles() else 1
-    train_batches = (PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, task.max_length) if pack
+    train_batches = (PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, learned.max_length) if pack
                      else encoded.batched(tokenizer, multiple, whole=bool(devices)))
     valid_batches = (
-        PackedBatches(valid_encoded.rows, tokenizer.pad_id, valid_encoded.targets, task.max_length) if pack
+        PackedBatches(valid_encoded.rows, tokenizer.pad_id, valid_encoded.targets, learned.max_length) if pack
         else valid_encoded.batched(tokenizer, multiple))
     with _sharing(devices, batch_size, train_batches, valid_batches):
-        model = _make_model(source, tokenizer, task, train_batches.steps(batch_size), arguments)
+        model = _make_model(source, tokenizer, learned, train_batches.steps(batch_size), arguments)
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
     run = {"arguments": {name: value for name, value in arguments.items() if name not in _HOUSEKEEPING},
            "sha256": {"train": _digest(train), "valid": _digest(valid),
@@ -153,14 +153,14 @@ def finetune(train: Path, valid: Path, init_from: Path, output_dir: Path, *,
     check_free(output_dir, overwrite)
 
     def validate(after_batch):
-        return task.score(valid_encoded, run_model(model, valid_batches, batch_size, after_batch))
+        return learned.score(valid_encoded, run_model(model, valid_batches, batch_size, after_batch))
 
     progress = train_epochs(
-        model, train_batches, validate, task.main, checkpoints, epochs=epochs, batch_size=batch_size, seed=seed,
+        model, train_batches, validate, learned.main, checkpoints, epochs=epochs, batch_size=batch_size, seed=seed,
         save_steps=save_steps, patience=early_stopping, log_dir=log_dir,
         class_weight=_balanced_weights(encoded.targets) if class_weights else None)
     model.optimizer, model.compiled = None, False  # not saved: the optimizer would take two thirds of the file
-    fine_tuned = FineTuned(model, tokenizer, task)
+    fine_tuned = FineTuned(model, tokenizer, learned)
     with written_beside(output_dir, overwrite) as new:
         fine_tuned.save(new)
         if lora_rank or devices or pack:  # return the model that was saved: plain, padded, on one device

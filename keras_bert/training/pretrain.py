@@ -46,7 +46,7 @@ def pretrain(data: Path | list[Path], output_dir: Path, steps: Count | list[Coun
              dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32", recompute: bool = False,
              strategy: str = "one", model_parallel: Count = 1, seed: Seed = 0, eval_steps: Count | None = None,
              save_steps: Count = 1000, skip_corrupt: bool = False, log_dir: Path | None = None,
-             deterministic: bool = False, overwrite: bool = False):
+             deterministic: bool = False, overwrite: bool = False) -> BertPretrainer:
     """Pretrains BERT (Devlin et al., 2018, section 3.1 and appendix A.2) and writes it with its heads to a folder.
 
     There may be several phases, of 128 and then of 512 tokens for example: `data`, `valid`, `steps` and `batch_size`
