@@ -195,7 +195,8 @@ def test_bad_starts_are_one_line(run, tmp_path):
                 ([f"--model={echo}", f"--port={port}"], 1, f"127.0.0.1:{port}: cannot be served: Address already in"),
                 ([f"--model={echo}", "--port=0", f"--grpc_port={port}"], 1, f"127.0.0.1:{port}: cannot be served"),
                 ([f"--model={echo}", f"--token_file={tmp_path}/token"], 1, "token: must hold a token"),
-                ([f"--model={echo}", "--workers=0"], 1, "workers must be at least 1; got 0"), ([], 2, "missing --model"),
+                ([f"--model={echo}", "--workers=0"], 1, "workers must be at least 1; got 0"),
+                ([], 2, "missing --model"),
                 ([f"--model={echo}", "--port=http"], 2, "port")):
             code, _, messages = run("serve", *flags)
             assert (code, len(messages)) == (status, 1) and message in messages[0], (flags, messages)
