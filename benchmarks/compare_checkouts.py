@@ -33,7 +33,7 @@ _SETTLING = 0.05  # seconds; the previous process's threads keep spinning for pa
 def work(checkout, size, dtype):
     """Runs the steps that are named on standard input; writes the seconds of each one to standard output."""
     answers, sys.stdout = sys.stdout, sys.stderr
-    sys.path[:0] = [checkout, os.path.join(checkout, "benchmarks")]
+    sys.path[:1] = [checkout, os.path.join(checkout, "benchmarks")]  # in place of this program's folder
     import keras_bert
 
     keras_bert.__path__.append(checkout)  # otherwise version 0.1 finds its export/ only if it is installed
@@ -75,9 +75,15 @@ def start(checkout, given):
     def ask(name):
         time.sleep(_SETTLING)
         print(name, file=process.stdin, flush=True)
-        return float(process.stdout.readline())
+        return float(answer())
 
-    package, names = json.loads(process.stdout.readline())
+    def answer():
+        line = process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{checkout}: its process ended; see above")
+        return line
+
+    package, names = json.loads(answer())
     if package != os.path.join(checkout, "keras_bert"):
         raise SystemExit(f"{checkout}: imports {package}")
     return ask, names
@@ -91,6 +97,8 @@ def main():
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.turns < 2:
+        raise SystemExit("--turns must be at least 2")
     other = os.path.abspath(given.other)
     if given.work:
         work(other, given.size, given.dtype)
@@ -99,7 +107,9 @@ def main():
     from ruler import describe
 
     describe("tensorflow", "keras")
-    (this, names), (before, _), (again, _) = (start(checkout, given) for checkout in (HERE, other, other))
+    (this, names), (before, known), (again, _) = (start(checkout, given) for checkout in (HERE, other, other))
+    if names != known:
+        raise SystemExit(f"the checkouts must have the same steps; {HERE} has {names}, {other} {known}")
     seconds = {name: [] for name in names}
     for turn, name in itertools.product(range(_UNCOUNTED + given.turns), names):
         row = [ask(name) for ask in (before, this, again)]
@@ -108,7 +118,8 @@ def main():
     title = f"median of {given.turns}"
     print(f"\n{title:28}{'other, ms':>12}{'this, ms':>12}{'this/other':>12}{'other/other, quartiles':>30}")
     for name, rows in seconds.items():
-        before, this, _ = map(statistics.median, zip(*rows))
+        this = statistics.median(ours for _, ours, _ in rows)
+        before = statistics.median((first + second) / 2 for first, _, second in rows)
         ratio = statistics.median(2 * ours / (first + second) for first, ours, second in rows)
         chance = statistics.quantiles(second / first for first, _, second in rows)
         print(f"{name:28}{1000 * before:12,.0f}{1000 * this:12,.0f}{ratio:12.3f}"

@@ -43,7 +43,7 @@ def describe(*packages):
     with open("/proc/cpuinfo") as file:
         text = file.read()
     model = re.search("model name\\s*: (.*)", text)
-    flags = set(re.findall(r"\w+", re.search(r"(?:flags|Features)\s*: (.*)", text)[1]))
+    flags = set(re.findall(r"\w+", "".join(re.findall(r"^(?:flags|Features)\s*: (.*)", text, re.M)[:1])))
     print(f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores, "
           f"{' '.join(name for name in _INSTRUCTIONS if name in flags)}, load {os.getloadavg()[0]:.1f}; "
           + "".join(f"{name}={os.environ[name]}; " for name in _LIMITS if name in os.environ)

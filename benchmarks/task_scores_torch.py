@@ -68,7 +68,7 @@ def finetune(train, valid, init_from, output_dir, *, task, layout, epochs, batch
     folder, kind = find_pretrained(init_from), TASKS[task]
     tokenizer = BertTokenizer.from_folder(folder)
     examples = kind.read(train, format=layout)
-    learned = kind.learn(train, examples, max_length=kind.length)
+    learned = kind.from_examples(train, examples, max_length=kind.length)
     encoded, valid_encoded = (learned.encode(some, tokenizer) for some in (examples, kind.read(valid, format=layout)))
     batches, valid_batches = encoded.batched(tokenizer), valid_encoded.batched(tokenizer)
     head, loss_of, width = HEADS[task]

@@ -117,7 +117,7 @@ def finetuned(given, make):
     encoder, intents = make(), given.folder / "intents"
     tokenizer = BertTokenizer.from_folder(given.folder / "train-pairs")
     train, valid = (Classify.read(intents / f"{split}.tsv") for split in ("train", "valid"))
-    task = Classify.learn(intents / "train.tsv", train, max_length=LENGTH)
+    task = Classify.from_examples(intents / "train.tsv", train, max_length=LENGTH)
     batches, held_out = (task.encode(examples, tokenizer).batched(tokenizer) for examples in (train, valid))
     model = task.head(encoder, task.dropout)
     model.compile(make_optimizer(model, LEARNING_RATE, given.epochs * batches.steps(BATCH_SIZE)), **task.loss(),

@@ -36,7 +36,7 @@ def main(train, valid, init_from, output_dir):
             print(f"    {entity.label:12} {entity.text} ({entity.score:.0%})")
 
     exported = os.path.join(output_dir, "savedmodel")
-    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.answering())
+    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
     answers = tf.saved_model.load(exported)(TEXTS)
     found = [text.decode() for text in answers["entity_text"].numpy().ravel() if text]  # "" is padding
     print(f"{exported} finds {', '.join(found)}")

@@ -34,7 +34,7 @@ def main(train, valid, init_from, output_dir):
         print(f"{beginning} {endings[choice.index]} ({max(choice.probabilities):.0%})")
 
     exported = os.path.join(output_dir, "savedmodel")
-    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.answering())
+    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
     answers = tf.saved_model.load(exported)(BEGINNINGS, ENDINGS)
     print(f"{exported} says", *(endings[number] for endings, number in zip(ENDINGS, answers["choice"].numpy())))
 

@@ -33,7 +33,7 @@ def main(train, valid, init_from, output_dir):
         print(f"{question}  {answer.text or '(no answer)'} ({answer.score:.0%})")
 
     exported = os.path.join(output_dir, "savedmodel")
-    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.answering())
+    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
     answers = tf.saved_model.load(exported)(QUESTIONS, contexts)
     print(f"{exported} says", " | ".join(text.decode() for text in answers["answer"].numpy()))
 

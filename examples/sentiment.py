@@ -35,7 +35,7 @@ def main(train, valid, init_from, output_dir):
         print(f"{LABELS[answer.label]} ({answer.score:.0%})  {sentence}")
 
     exported = os.path.join(output_dir, "savedmodel")
-    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.answering())
+    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
     answers = tf.saved_model.load(exported)(SENTENCES)
     print(f"{exported} says", *(LABELS[label.decode()] for label in answers["label"].numpy()))
 

@@ -34,7 +34,7 @@ def main(train, valid, init_from, output_dir):
         print(f"{value:.2f}  {first} | {second}")
 
     exported = os.path.join(output_dir, "savedmodel")
-    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.answering())
+    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
     answers = tf.saved_model.load(exported)(firsts, seconds)
     print(f"{exported} says", *(f"{value:.2f}" for value in answers["value"].numpy()))
 

@@ -69,10 +69,10 @@ class EncoderModule(_Reusable):
         bert = model if isinstance(model, BertLayer) else model.bert
         super().__init__("bert", bert.weights, dtype)
         is_plain = bert.dtype_policy.name == dtype and not bert.recompute
-        twin = bert if is_plain else BertLayer(bert.config, dtype=dtype)
+        replica = bert if is_plain else BertLayer(bert.config, dtype=dtype)
         # Concrete functions, because saving traces every tf.function again, together with each tf.function that it
         # calls. The partials hide them from the module, which would otherwise save them as parts of its interface.
-        encode = tf.function(_stateless_encode(twin, self.variables), jit_compile=jit_compile, autograph=False)
+        encode = tf.function(_stateless_encode(replica, self.variables), jit_compile=jit_compile, autograph=False)
         tokens, seed = [tf.TensorSpec([None, None], tf.int32)] * 3, tf.TensorSpec([2], tf.int32)
         self._predict = functools.partial(encode.get_concrete_function(*tokens, None, False))
         self._train = functools.partial(encode.get_concrete_function(*tokens, seed, False))
@@ -126,14 +126,14 @@ class MaskedLMModule(_Reusable):
         return outputs | {"mlm_logits": self._predict(masked)}
 
 
-def _stateless_encode(twin, variables):
-    """Returns the encoder as a function of its inputs and a seed (None outside training) that reads `variables`. `twin`
-    is a `BertLayer` that the module must not refer to, as it would save the weights of `twin` as well."""
+def _stateless_encode(replica, variables):
+    """Returns the encoder as a function of its inputs and a seed (None outside training) that reads `variables`. The
+    module must not refer to `replica`, a `BertLayer`, because its weights would be saved as well."""
 
     def encode(word_ids, mask, segment_ids, seed, unpadded):
-        with keras.StatelessScope(state_mapping=list(zip(twin.weights, variables, strict=True))):
-            outputs = twin.encode([word_ids, mask, segment_ids], training=seed is not None, seed=seed,
-                                  layout="unpadded" if unpadded else "padded")
+        with keras.StatelessScope(state_mapping=list(zip(replica.weights, variables, strict=True))):
+            outputs = replica.encode([word_ids, mask, segment_ids], training=seed is not None, seed=seed,
+                                     layout="unpadded" if unpadded else "padded")
         return {name: tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), getattr(outputs, name))
                 for name in ("pooled_output", "sequence_output", "encoder_outputs")}
 
@@ -143,14 +143,14 @@ def _stateless_encode(twin, variables):
 def _stateless_predict(pretrainer, variables, dtype):
     """Returns the masked language model head as a function of its inputs. It reads `variables`, those of the encoder
     and its own."""
-    twin = MaskedLMHead(pretrainer.mlm.config, dtype=dtype)
+    replica = MaskedLMHead(pretrainer.mlm.config, dtype=dtype)
     sources = pretrainer.bert.weights + pretrainer.mlm.weights
     copies = {source.path: copy for source, copy in zip(sources, variables)}
     embeddings = copies[pretrainer.bert.embeddings.word_embeddings.embeddings.path]
 
     def predict(x):
-        with keras.StatelessScope(state_mapping=list(zip(twin.weights, variables[-len(twin.weights):]))):
-            return twin(x, embeddings)
+        with keras.StatelessScope(state_mapping=list(zip(replica.weights, variables[-len(replica.weights):]))):
+            return replica(x, embeddings)
 
     return predict
 

@@ -108,7 +108,7 @@ class _WholeTexts(Head):
 
     def answer(self, reader, *texts):
         if self.pairs:
-            check_equally_many(text=texts[0], text_pair=texts[1])
+            check_same_batch(text=texts[0], text_pair=texts[1])
         inputs = reader.pack(*(flatten(reader.tokenizer.tokenize(part)) for part in texts))
         return self.encode(reader.run(*inputs), inputs[1])
 
@@ -161,7 +161,7 @@ class Chooser(Head):
         return {"choice": tf.argmax(outputs, axis=1, output_type=tf.int32), "probabilities": tf.nn.softmax(outputs)}
 
     def answer(self, reader, prompts, choices):
-        check_equally_many(prompt=prompts, choices=choices)
+        check_same_batch(prompt=prompts, choices=choices)
         batch, count = tf.unstack(tf.shape(choices))
         prompts = tf.gather(flatten(reader.tokenizer.tokenize(prompts)), tf.repeat(tf.range(batch), count))
         choices = flatten(reader.tokenizer.tokenize(tf.reshape(choices, [batch * count])))
@@ -184,7 +184,7 @@ def strings(*names):
     return [tf.TensorSpec([None], tf.string, name) for name in names]
 
 
-def check_equally_many(**texts):
+def check_same_batch(**texts):
     """Adds an operation that fails if two arguments have different batch sizes."""
     tf.debugging.assert_equal(*(tf.shape(part)[0] for part in texts.values()), f"{' and '.join(texts)} must be as many")
 
@@ -326,7 +326,7 @@ class SpanFinder(Head):
         return outputs
 
     def answer(self, reader, questions, contexts):
-        check_equally_many(question=questions, context=contexts)
+        check_same_batch(question=questions, context=contexts)
         question = flatten(reader.tokenizer.tokenize(questions))[:, :self.max_query_length]
         context, starts, limits = map(flatten, reader.tokenizer.tokenize_with_offsets(contexts))
         row, windows = self._windows(context, reader.max_length - 3 - question.row_lengths())

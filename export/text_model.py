@@ -62,7 +62,7 @@ from .text_heads import (
     SpanFinder,
     Tagger,
     characters,
-    check_equally_many,
+    check_same_batch,
     next_of,
 )
 from .writing import (
@@ -102,24 +102,24 @@ class TextModel(Callable):
 
     def __init__(self, model, head, tokenizer, max_length, dtype, jit_compile=False):
         super().__init__()
-        # `twin` is a copy that runs with `self.weights`. It is not an attribute, as the SavedModel would then contain
-        # the weights of `twin`, too.
-        twin = plain_copy(model, dtype, layout="padded" if jit_compile else "unpadded")
-        bert = getattr(twin, "bert", twin)
+        # The replica runs with `self.weights`. It is not an attribute, because the SavedModel would then contain its
+        # weights, too.
+        replica = plain_copy(model, dtype, layout="padded" if jit_compile else "unpadded")
+        bert = getattr(replica, "bert", replica)
         self.weights = [
             tf.Variable(tf.cast(source.value, target.dtype), trainable=False, name=variable_name(source))
-            for source, target in zip(model.weights, twin.weights, strict=True)
+            for source, target in zip(model.weights, replica.weights, strict=True)
         ]
 
         def run(*inputs):
-            with keras.StatelessScope(state_mapping=list(zip(twin.weights, self.weights))):
-                return twin(list(inputs))
+            with keras.StatelessScope(state_mapping=list(zip(replica.weights, self.weights))):
+                return replica(list(inputs))
 
         if jit_compile:
             run = _compiled(run)
 
         def attend(*inputs):
-            with keras.StatelessScope(state_mapping=list(zip(twin.weights, self.weights))):
+            with keras.StatelessScope(state_mapping=list(zip(replica.weights, self.weights))):
                 return bert.encode(inputs, return_attention=True).attention_probabilities
 
         def encode(*inputs):
@@ -243,7 +243,7 @@ class Explainer:
     def __call__(self, *arguments):
         *texts, layers = arguments
         if len(texts) > 1:
-            check_equally_many(**{spec.name: part for spec, part in zip(self._head.texts, texts)})
+            check_same_batch(**{spec.name: part for spec, part in zip(self._head.texts, texts)})
         pieces = self._head.read(self._reader, *texts)
         inputs = self._reader.pack(*(ids for ids, _, _ in pieces), truncator=self._head.truncator)
         ids, mask, segments = inputs

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.files import written_beside
+from keras_bert.files import atomic_folder
 from keras_bert.layers import BertLayer
 from keras_bert.text import save_vocabulary
 
@@ -93,7 +93,7 @@ def save(module, path, signatures, tokenizer, assets, overwrite):
     """
     module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
     vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
-    with tempfile.TemporaryDirectory() as sources, written_beside(path, overwrite) as folder:
+    with tempfile.TemporaryDirectory() as sources, atomic_folder(path, overwrite) as folder:
         for attribute, (name, write) in {"vocab_file": vocabulary, **assets}.items():
             write(os.path.join(sources, name))
             setattr(module, attribute, tf.saved_model.Asset(os.path.join(sources, name)))

@@ -79,6 +79,15 @@ def check_rules(*rules):
             raise InputError(f"{name} must be {rule}; got {value!r}")
 
 
+def plain(value):
+    """Converts an argument to what JSON holds: a path to str, a number of NumPy to int or float, a tuple to a list."""
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return os.fspath(value) if isinstance(value, os.PathLike) else value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
 def as_list(value):
     """Returns a list of one value, or of the items of a list or tuple."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
@@ -148,7 +157,7 @@ def _problem(value, annotation):
         return None
     is_list = isinstance(value, (list, tuple))
     lists, others = _split(kinds)
-    if is_list and not value and others:
+    if is_list and lists and others and not value:
         return "one value or several"
     problems = [_problem_of_one(value, kind) for kind in (lists if is_list and lists else others or lists)]
     return None if None in problems else " or ".join(dict.fromkeys(problems))

@@ -48,7 +48,7 @@ def run(arguments):
         return 0
     try:
         positional, options = _parse(name, rest)
-    except flags.Error as error:
+    except (flags.Error, ValueError) as error:  # of absl, also for --noflag=value
         return _fail(f"{name}: {error}; see keras-bert {name} --help", 2)
     return _run(_module(name).run, positional, options)
 
@@ -131,7 +131,7 @@ def _value(argument, value):
 
 
 def _summary(command):
-    return inspect.getdoc(command.run).partition("\n")[0]
+    return (inspect.getdoc(command.run) or "").partition("\n")[0]  # `python -OO` has no docstrings
 
 
 def _help_of_flag(argument):

@@ -50,7 +50,7 @@ def _check_not_taken(path, overwrite):
 
 
 @contextlib.contextmanager
-def written_beside(path, overwrite=False):
+def atomic_folder(path, overwrite=False):
     """Context manager that yields a new folder to write to. When the block ends, the folder is moved to `path`. If the
     block fails, the folder is removed and `path` is unchanged.
 
@@ -104,7 +104,7 @@ def writing(path):
 
 
 @contextlib.contextmanager
-def replacing(path):
+def atomic_file(path):
     """Context manager that yields the path of a new file to write. When the block ends, the file replaces `path`. If
     the block fails, the file is removed and `path` is unchanged.
 
@@ -123,7 +123,7 @@ def replacing(path):
 def write_json(path, value):
     """Writes a human-readable JSON file atomically. A list of numbers takes one line."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    with replacing(path) as new, open(new, "w", encoding="utf-8") as file:
+    with atomic_file(path) as new, open(new, "w", encoding="utf-8") as file:
         file.write(re.sub(r"\[[-+.,\d\seE]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n")
 
 

@@ -3,7 +3,7 @@
 import importlib
 
 
-def importer(package, homes):
+def importer(package, modules):
     """Returns a package's `__getattr__` (PEP 562), which imports names from other modules when they are first used.
 
     Args:
@@ -11,8 +11,8 @@ def importer(package, homes):
         homes: dict of names to the modules that define them.
     """
     def get(name):
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(homes[name]), name)
+        return getattr(importlib.import_module(modules[name]), name)
 
     return get

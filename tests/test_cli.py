@@ -12,6 +12,7 @@ import subprocess
 import sys
 from typing import Literal
 
+import numpy as np
 import pytest
 
 import keras_bert
@@ -213,3 +214,26 @@ def test_the_public_api_is_annotated(name):
 def test_the_names_for_type_checkers_are_the_public_ones():
     source = pathlib.Path(keras_bert.__file__).read_text()
     assert set(re.findall(r"^    from \S+ import (\w+) as \1$", source, re.M)) == set(keras_bert.__all__)
+
+
+def test_help_without_docstrings():
+    run = subprocess.run([sys.executable, "-OO", "-m", "keras_bert.cli", "--help"], capture_output=True, text=True)
+    assert run.returncode == 0 and "make-pretraining-data" in run.stdout, run.stderr
+
+
+@pytest.mark.parametrize("arguments,status,message", [
+    (["make-pretraining-data", "--input=", "--vocab=v", "--output=o"], 1, "input must name at least one text file"),
+    (["serve", "--model="], 1, "--model=: must be PATH or NAME=PATH"),
+    (["evaluate", "--model=m", "--data=d", "--nochoose_threshold=true"], 2, "choose_threshold")])
+def test_empty_and_impossible_values_are_one_line(run, arguments, status, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "v").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]))
+    code, output, messages = run(*arguments)
+    assert (code, output, len(messages)) == (status, [], 1) and message in messages[0], messages
+
+
+def test_arguments_are_made_plain():
+    given = [np.int64(3), np.float32(0.5), pathlib.Path("a/b"), (1, np.float64(2)), True, None, "x", {"a": 1}]
+    made = arguments.plain(given)
+    assert made == [3, 0.5, "a/b", [1, 2.0], True, None, "x", {"a": 1}]
+    assert [type(value) for value in made[:2]] == [int, float] and json.dumps(made)

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from keras_bert.errors import InputError
-from keras_bert.files import check_free, replacing, write_json, written_beside
+from keras_bert.files import atomic_file, atomic_folder, check_free, write_json
 
 CHECKOUT = pathlib.Path(__file__).parents[1]
 OLD, NEW = {"a": "old", "sub/b": "old"}, {"a": "new", "sub/c": "new"}
@@ -41,7 +41,7 @@ def read(path):
 
 def replace(path, content):
     """Writes new content with the functions of `files`."""
-    context = replacing(path) if isinstance(content, str) else written_beside(path, overwrite=True)
+    context = atomic_file(path) if isinstance(content, str) else atomic_folder(path, overwrite=True)
     with context as new:
         write(new, content)
 
@@ -203,9 +203,9 @@ def test_two_processes_that_write_the_same_folder(tmp_path):
 
 
 def test_of_two_writers_the_later_replaces_or_is_refused(tmp_path):
-    with written_beside(tmp_path / "out", overwrite=True) as last:
+    with atomic_folder(tmp_path / "out", overwrite=True) as last:
         write(last, NEW)
-        with pytest.raises(InputError, match="out: exists already"), written_beside(tmp_path / "out") as refused:
+        with pytest.raises(InputError, match="out: exists already"), atomic_folder(tmp_path / "out") as refused:
             replace(tmp_path / "out", OLD)  # leaves the workspaces of writers at work alone
             write(refused, {"a": "refused"})
         assert read(tmp_path / "out") == OLD
@@ -217,7 +217,7 @@ def test_a_folder_moved_away_by_a_killed_process_keeps_its_name(tmp_path):
     workspace = tmp_path / ".keras_bert.out.abcdefgh"
     write(workspace / "old", OLD)
     write(workspace / "new", NEW)
-    with pytest.raises(InputError, match="out: exists already"), written_beside(tmp_path / "out"):
+    with pytest.raises(InputError, match="out: exists already"), atomic_folder(tmp_path / "out"):
         pass
     assert read(tmp_path / "out") == OLD and os.listdir(tmp_path) == ["out"]
 
@@ -244,11 +244,11 @@ def test_a_user_s_own_files_stay(tmp_path):
 
 def test_an_empty_folder_is_free_and_a_file_is_not(tmp_path):
     (tmp_path / "empty").mkdir()
-    with written_beside(tmp_path / "empty") as folder:
+    with atomic_folder(tmp_path / "empty") as folder:
         write(folder, NEW)
     assert read(tmp_path / "empty") == NEW
     write(tmp_path / "file", "x")
-    with pytest.raises(InputError, match="file: exists already"), written_beside(tmp_path / "file"):
+    with pytest.raises(InputError, match="file: exists already"), atomic_folder(tmp_path / "file"):
         pass
 
 

@@ -15,7 +15,7 @@ from keras.src.testing import TestCase
 from keras_bert import kernels
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer, MaskedLMHead
-from keras_bert.models import BertClassifier, BertFeatures, BertPretrainer, load_model
+from keras_bert.models import BertClassifier, BertFeatures, BertFeatureTagger, BertPretrainer, load_model
 
 from conftest import TINY, few_objects, random_inputs, randomize, write_huggingface
 
@@ -105,6 +105,55 @@ def test_a_frozen_layer_of_a_head_stays_frozen(copy, tmp_path):
     assert len(model.trainable_variables) == len(again.trainable_variables) == ALL
     again.trainable = False
     assert len(copy(again, tmp_path).trainable_variables) == 0
+
+
+@pytest.mark.parametrize(
+    "frozen,count", [(["block_0/attention/query"], 6), (["block_0/attention"], 4), (["block_0"], 4)])
+def test_lora_in_a_frozen_layer_is_frozen(frozen, count, tmp_path):
+    model = head(BertLayer(TINY, lora_rank=2, frozen=frozen))
+    copies = [model, keras.models.clone_model(model), model.rebuild()]
+    model.save(tmp_path / "model.keras")
+    for copy in (*copies, keras.saving.load_model(tmp_path / "model.keras")):
+        assert len(copy.bert.trainable_variables) == count
+    model = head(BertLayer(TINY, lora_rank=2))
+    for name in frozen:
+        layer = {path: layer for layer in model.bert._flatten_layers()
+                 for path in [layer.path.partition("/")[2]]}[name]
+        layer.trainable = False
+    assert len(model.rebuild().bert.trainable_variables) == len(model.bert.trainable_variables) == count
+
+
+def test_one_direction_of_a_tagger_stays_frozen(bert, tmp_path):
+    BertFeatureTagger(bert, 3, "last", units=5)  # takes the first numbers of Keras's names
+    model = BertFeatureTagger(bert, 3, "last", units=5)
+    model.first.forward_layer.trainable = False
+    model.save(tmp_path / "model.keras")
+    for copy in (keras.saving.load_model(tmp_path / "model.keras"), keras.models.clone_model(model), model.rebuild()):
+        assert copy.frozen == model.frozen == ("first/forward_lstm",)
+        assert len(copy.trainable_variables) == len(model.trainable_variables)
+
+
+def test_a_thawed_head_trains_what_it_trained_before(bert, tmp_path):
+    model = BertClassifier(bert, 3, frozen=["classifier"])
+    model.trainable = False
+    model.save(tmp_path / "model.keras")
+    for copy in (model, keras.saving.load_model(tmp_path / "model.keras")):
+        assert copy.trainable_variables == []
+        copy.trainable = True
+        assert copy.frozen == ("classifier",) and len(copy.trainable_variables) == ALL
+
+
+def test_a_saved_optimizer_keeps_its_state_in_mixed_float16(tmp_path):
+    """Version 0.1 did not scale the loss."""
+    model = head(BertLayer(TINY, dtype="mixed_float16"))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, None, None, None, False, 1, "auto", False)
+    model.fit(INPUTS, LABELS, verbose=0)
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(copy.optimizer) is type(model.optimizer) is keras.optimizers.Adam
+    for ours, theirs in zip(copy.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(numpy(ours), numpy(theirs))
 
 
 def test_the_loss_is_scaled_where_the_encoder_is_in_mixed_float16(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from keras_bert.serving.refusal import Refused
+from keras_bert.serving.refusal import RequestError
 from keras_bert.serving.responses import write_response
 from keras_bert.serving.tensors import STRING, Signature, Spec, read_request
 
@@ -81,7 +81,7 @@ def test_binary_strings_and_the_tokens_that_json_lacks():
     ('{"signature_name": "named", "instances": ["a"]}', "row 1: must be an object with the keys tag, signal, sensor"),
 ])
 def test_bad_requests_are_named(body, message):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         read_request(body if isinstance(body, bytes) else body.encode(), SIGNATURES)
     assert refused.value.status == 400 and message in refused.value.message and len(refused.value.message) < 300
 
@@ -102,7 +102,7 @@ def test_the_documented_responses():
 
 @pytest.mark.parametrize("outputs", [{"y": np.float32(3)}, {"y": np.zeros(2), "z": np.zeros(3)}])
 def test_rows_need_outputs_that_have_as_many(outputs):
-    with pytest.raises(Refused, match="ask with inputs instead of instances"):
+    with pytest.raises(RequestError, match="ask with inputs instead of instances"):
         write_response(outputs, True)
 
 
@@ -112,7 +112,7 @@ def test_the_largest_numbers_are_read_and_no_larger_ones(dtype, above):
     array = np.array([np.finfo(dtype).max, np.finfo(dtype).min])
     body = write_response({"inputs": array}, False).replace(b"outputs", b"inputs")
     assert read_request(body, signatures)[1]["x"].tolist() == array.tolist()
-    with pytest.raises(Refused, match="row 1: must be a number"):
+    with pytest.raises(RequestError, match="row 1: must be a number"):
         read_request(json.dumps({"inputs": [above]}).encode(), signatures)
 
 

@@ -250,7 +250,7 @@ def write_finetuned(writer):
     features.save("tag_features")
     for name, model in {**models, "tag_features": features}.items():
         columns = asked[model.task.name]
-        options = {"top_k": 3} if model.task.several else {}
+        options = {"top_k": 3} if model.task.supports_top_k else {}
         writer.add(f"finetuned/{name}", [name], {"path": name, "columns": columns, "options": options},
                    model.predict(*columns, **options))
 
@@ -281,11 +281,12 @@ def write_text_models(writer, bert, models, asked):
         texts = dict(zip(names.get(model.task.name, ["text", "text_pair"]), columns))
         ids = {key: [rows] for key, rows in IDS.items()} if name == "choice" else IDS
         if name == "intent":
-            path = os.path.relpath(export_version(model.model, model.tokenizer, "serving", **model.task.answering()))
+            path = os.path.relpath(
+                export_version(model.model, model.tokenizer, "serving", **model.task.export_options()))
             extra = ["serving/models.config", "serving/batching_parameters.txt"]
         else:
             path, extra = f"text_{name}", []
-            export_text_model(model.model, model.tokenizer, path, **model.task.answering())
+            export_text_model(model.model, model.tokenizer, path, **model.task.export_options())
         writer.add_saved_model(f"text_models/{name}", path, {"texts": texts, "ids": ids}, extra)
     export_text_model(bert, keras_bert.BertTokenizer(VOCABULARY), "text_embeddings", max_length=32)
     writer.add_saved_model("text_models/embeddings", "text_embeddings", {"texts": {"text": TEXTS}, "ids": IDS})

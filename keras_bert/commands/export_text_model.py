@@ -48,6 +48,6 @@ def _load(path):
 
     if os.path.exists(os.path.join(path, "settings.json")):
         tuned = FineTuned.load(path)
-        return tuned.model, tuned.tokenizer, tuned.task.answering()
+        return tuned.model, tuned.tokenizer, tuned.task.export_options()
     source = open_source(path)
     return load_pretrained(source), source.needed_tokenizer(), {}

@@ -5,7 +5,7 @@ import sys
 from typing import Literal
 
 from keras_bert.errors import InputError
-from keras_bert.files import check_free, replacing, writing
+from keras_bert.files import atomic_file, check_free, writing
 
 EXAMPLE = "keras-bert make-vocab --input=texts/*.txt --size=32000 --output=vocab.txt"
 
@@ -42,7 +42,7 @@ def run(input: list[str], size: int, output: str, lower_case: bool = False, stri
     check_free(output, overwrite)  # it may have been written meanwhile
     with writing(output):
         os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
-    with replacing(output) as part:
+    with atomic_file(output) as part:
         if model == "bpe":
             with open(part, "w", encoding="utf-8") as file:
                 file.write(learned.bpe_tokenizer().to_str(pretty=True))

@@ -35,9 +35,9 @@ def run(*texts: str, model: str, input: str | None = None, layout: str | None = 
                          + ("got both" if texts else "got neither"))
     loaded = _load(model)
     task = loaded.task
-    if top_k > 1 and not task.several:
+    if top_k > 1 and not task.supports_top_k:
         raise InputError(f"--top_k is for classes and spans; {model} is of the task {task.name}")
-    options = {"top_k": top_k} if task.several else {}
+    options = {"top_k": top_k} if task.supports_top_k else {}
     columns = {"format": layout, "text": text, "text_pair": text_pair, "label": None}
     for examples in _chunks(texts, input, columns, task):
         for example, answer in zip(examples, loaded.answer(examples, **options)):
@@ -90,5 +90,5 @@ def _decode(line, place):
 def _example(task, text, place):
     parts = task.split(text)
     if parts is None:
-        raise InputError(f"{place}: this model takes {task.takes()}, separated by tabs; got {text[:60]!r}")
+        raise InputError(f"{place}: this model takes {task.describe_input()}, separated by tabs; got {text[:60]!r}")
     return task.example(*parts)

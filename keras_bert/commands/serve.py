@@ -54,7 +54,9 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
 def _by_name(arguments):
     models = {}
     for argument in arguments:
-        name, path = re.fullmatch(r"(?:([^/=]+)=)?(.+)", argument, re.DOTALL).groups()
+        name, path = re.fullmatch(r"(?:([^/=]+)=)?(.*)", argument, re.DOTALL).groups()
+        if not path:
+            raise InputError(f"--model={argument}: must be PATH or NAME=PATH")
         name = name or os.path.basename(os.path.abspath(path))
         if not re.fullmatch(r"[\w.-]+", name):
             raise InputError(f"--model={argument}: a name must be of letters, digits and . _ -; got {name!r}")

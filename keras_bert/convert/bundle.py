@@ -45,18 +45,18 @@ class Bundle:
 
         nodes = TrackableObjectGraph.FromString(self.get(_GRAPH)).nodes
         full_names = {attribute.checkpoint_key: attribute.full_name for node in nodes for attribute in node.attributes}
-        keys, aside = {}, {}
+        keys, skipped = {}, {}
         for key in sorted(self.shapes):
             name = full_names.get(key)
             if not name or key.startswith(_NO_WEIGHTS):
                 continue
             if ".OPTIMIZER_SLOT/" in key or _OPTIMIZER.match(key):
-                aside[key] = "an optimizer's"
+                skipped[key] = "an optimizer's"
             elif name in keys:
                 raise InputError(f"{self.prefix}: two variables have the name {name}: {keys[name]} and {key}")
             else:
                 keys[name] = key
-        return keys, aside
+        return keys, skipped
 
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

@@ -6,12 +6,12 @@ from typing import Literal
 import numpy as np
 from keras import ops
 
-from keras_bert.arguments import Path, check
+from keras_bert.arguments import Path, check, plain
 from keras_bert.convert import garden, huggingface, kerashub, native, saved_model, tf1
 from keras_bert.convert.kinds import ENCODER, KINDS
 from keras_bert.convert.remap import with_positions, with_vocabulary
 from keras_bert.errors import InputError
-from keras_bert.files import check_free, written_beside
+from keras_bert.files import atomic_folder, check_free
 from keras_bert.presets import find_pretrained
 
 _TEXTS = [
@@ -139,10 +139,11 @@ def convert(model: Path, output: Path,
             not give their outputs.
     """
     check(convert, locals())
+    max_position_embeddings = plain(max_position_embeddings)
     check_free(output, overwrite)
     opened = open_source(model, config, next_sentence_pooler)
     weights, left, missing = opened.take(None, allow_missing or (), ignore or ())
-    _tell_source(opened, weights, left, missing, report)
+    _report_source(opened, weights, left, missing, report)
     if vocab is not None:
         weights, carried, spelt = with_vocabulary(weights, vocab)
         report(f"vocabulary {vocab}: {weights.config.vocab_size} pieces, {carried} carried, {spelt} as the mean of the "
@@ -152,7 +153,7 @@ def convert(model: Path, output: Path,
         report(f"positions 0 to {max_position_embeddings - 1} kept")
     target = FORMATS[format]
     weights = _of_a_kind_it_holds(weights, target, allow_inexact, report)
-    with written_beside(output, overwrite) as new:
+    with atomic_folder(output, overwrite) as new:
         target.write(target.fit(weights), new)
         found = differences(weights, target, new)
         largest = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
@@ -162,13 +163,13 @@ def convert(model: Path, output: Path,
     return found
 
 
-def _of_a_kind_it_holds(weights, target, allow_inexact, tell):
+def _of_a_kind_it_holds(weights, target, allow_inexact, report):
     """Returns the weights as a kind of model that the format has: without the head if it has no such head."""
     if losses := target.losses(weights):
         if not allow_inexact:
             raise InputError(f"{target.name} cannot hold these weights exactly: {'; '.join(losses)}; --allow_inexact "
                              "writes them as well as it can")
-        tell(f"inexact: {'; '.join(losses)}")
+        report(f"inexact: {'; '.join(losses)}")
     if weights.kind in target.kinds:
         return weights
     if weights.kind == "pretraining" and "masked_lm" in target.kinds:
@@ -176,15 +177,15 @@ def _of_a_kind_it_holds(weights, target, allow_inexact, tell):
     return weights.as_kind(ENCODER)
 
 
-def _tell_source(source, weights, left, missing, tell):
+def _report_source(source, weights, left, missing, report):
     config = weights.config
-    tell(f"{source.format} {source.path}: {weights.kind}, {config.num_hidden_layers} blocks of width "
-         f"{config.hidden_size}, {config.hidden_act}, {config.vocab_size} pieces")
-    tell(f"took {len(weights.read) - len(missing)} weights")
+    report(f"{source.format} {source.path}: {weights.kind}, {config.num_hidden_layers} blocks of width "
+           f"{config.hidden_size}, {config.hidden_act}, {config.vocab_size} pieces")
+    report(f"took {len(weights.read) - len(missing)} weights")
     for reason in dict.fromkeys(left.values()):
         names = sorted(name for name in left if left[name] == reason)
-        tell(f"left {len(names)}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}: {reason}")
+        report(f"left {len(names)}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}: {reason}")
     if missing:
-        tell(f"initialised {', '.join(missing)}: not in the source")
+        report(f"initialised {', '.join(missing)}: not in the source")
     if source.tokenizer is None:
-        tell("no vocabulary: compared on random ids")
+        report("no vocabulary: compared on random ids")

@@ -87,7 +87,7 @@ def read_bundle(bundle, path, form, config, next_sentence_pooler=False, tokenize
     """Returns the `Source` of variables with the Garden's full names, which SavedModels of its exporter have too."""
     if config.hidden_act == "gelu":  # official/modeling/activations/gelu.py
         config = dataclasses.replace(config, hidden_act="gelu_tanh")
-    variables, aside = bundle.variables()
+    variables, skipped = bundle.variables()
     keys = {}
     for name, key in variables.items():
         name = match[1] if (match := _KNOWN.fullmatch(name)) else name
@@ -98,7 +98,7 @@ def read_bundle(bundle, path, form, config, next_sentence_pooler=False, tokenize
     def get(name):
         return bundle.get(keys.get(name, name))
 
-    shapes = {name: bundle.shapes[key] for name, key in keys.items()} | {key: bundle.shapes[key] for key in aside}
+    shapes = {name: bundle.shapes[key] for name, key in keys.items()} | {key: bundle.shapes[key] for key in skipped}
     kind = detect(TABLE, shapes, ("pretraining", "masked_lm"))
     if next_sentence_pooler and _NEXT_SENTENCE_POOLER[0] not in shapes:
         raise InputError(f"{path}: next_sentence_pooler needs a next-sentence head with a pooler; there is none")
@@ -106,13 +106,13 @@ def read_bundle(bundle, path, form, config, next_sentence_pooler=False, tokenize
         if next_sentence_pooler or _same(get, shapes):
             for theirs, pooler in zip(_NEXT_SENTENCE_POOLER, _POOLER):
                 keys[pooler] = keys[theirs]
-            aside |= dict.fromkeys(_NEXT_SENTENCE_POOLER, "taken as the pooler")
+            skipped |= dict.fromkeys(_NEXT_SENTENCE_POOLER, "taken as the pooler")
         else:
             kind = "masked_lm" if kind == "pretraining" else kind
             reason = "the next-sentence head has a pooler of its own: --next_sentence_pooler takes it as the encoder's"
-            aside |= {name: reason for name in shapes if name.startswith("next_sentence/")}
+            skipped |= {name: reason for name in shapes if name.startswith("next_sentence/")}
     options = {"next_sentence": False} if kind == "masked_lm" else {}
-    return Source(path, form, config, kind, TABLE, shapes, get, aside, options, tokenizer, labels)
+    return Source(path, form, config, kind, TABLE, shapes, get, skipped, options, tokenizer, labels)
 
 
 def _same(get, shapes):

@@ -91,15 +91,15 @@ def read(path, config=None):
     names = {key: (file, theirs) for key, (file, theirs, _) in stored.items()}
     shapes = {key: shape for key, (_, _, shape) in stored.items()}
     get = functools.partial(_get, names)
-    aside = {"embeddings.position_ids": "a buffer"}
+    skipped = {"embeddings.position_ids": "a buffer"}
     for copy, original in _TIED.items():
         if copy in shapes and original in shapes:
             if not np.array_equal(get(copy), get(original)):
                 raise InputError(f"{path}: {copy} must be {original} once more: an untied output layer is not BERT's")
-            aside[copy] = f"{original} once more"
+            skipped[copy] = f"{original} once more"
     kind = _kind(values, shapes)
     options, labels = _head(values, kind, shapes)
-    return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, aside, options, read_tokenizer(path), labels)
+    return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, skipped, options, read_tokenizer(path), labels)
 
 
 def write(weights, folder):

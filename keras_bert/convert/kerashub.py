@@ -78,8 +78,8 @@ def read(path, config=None):
     if os.path.exists(os.path.join(path, _TASK)):
         places |= _list(path, _TASK)
         kind, options = _task(os.path.join(path, "task.json"))
-    aside = {name: "an optimizer's" for name in places if name.startswith(f"{_TASK}/optimizer/")}
-    return Source(path, FORMAT.name, config, kind, TABLE, places, lambda name: _get(path, name), aside, options,
+    skipped = {name: "an optimizer's" for name in places if name.startswith(f"{_TASK}/optimizer/")}
+    return Source(path, FORMAT.name, config, kind, TABLE, places, lambda name: _get(path, name), skipped, options,
                   tokenizer, read_labels(path))
 
 

@@ -25,13 +25,13 @@ def read(path, config=None):
     assets = os.path.join(path, "assets")
     config = BertConfig.from_json(find_config(os.path.join(assets, "vocab.txt"), config))
     tokenizer = read_tokenizer(assets, bundle.get(_CASING) if _CASING in bundle.shapes else None)
-    keys, aside = bundle.variables()
+    keys, skipped = bundle.variables()
     if not any(name.startswith("bert/embeddings/") for name in keys):
         return garden.read_bundle(bundle, path, FORMAT.name, config, tokenizer=tokenizer)
-    shapes = {name: bundle.shapes[key] for name, key in keys.items()} | dict.fromkeys(aside, ())
+    shapes = {name: bundle.shapes[key] for name, key in keys.items()} | dict.fromkeys(skipped, ())
     kind = detect(TABLE, shapes, ("masked_lm",))
     options = {"next_sentence": False} if kind == "masked_lm" else {}
-    return Source(path, FORMAT.name, config, kind, TABLE, shapes, lambda name: bundle.get(keys[name]), aside, options,
+    return Source(path, FORMAT.name, config, kind, TABLE, shapes, lambda name: bundle.get(keys[name]), skipped, options,
                   tokenizer)
 
 

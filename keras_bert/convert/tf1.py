@@ -50,13 +50,14 @@ def read(path, config=None):
     """Returns the `Source` of a checkpoint, with `bert_config.json` and `vocab.txt` from the same folder."""
     bundle = Bundle(find_checkpoint(path))
     config = BertConfig.from_json(find_config(bundle.prefix, config))
-    aside = {name: "an optimizer's" for name in bundle.shapes if _OPTIMIZER.match(name)} | {"global_step": "a counter"}
+    skipped = {name: "an optimizer's" for name in bundle.shapes if _OPTIMIZER.match(name)}
+    skipped["global_step"] = "a counter"
     kind = detect(TABLE, bundle.shapes, _HEADS)
     folder = os.path.dirname(bundle.prefix)
     labels = read_labels(folder)
     options = {"num_classes": bundle.shapes["output_bias"][0]} if kind == "classification" else {}
     options |= {"next_sentence": False} if kind == "masked_lm" else {}
-    return Source(bundle.prefix, FORMAT.name, config, kind, TABLE, bundle.shapes, bundle.get, aside, options,
+    return Source(bundle.prefix, FORMAT.name, config, kind, TABLE, bundle.shapes, bundle.get, skipped, options,
                   read_tokenizer(folder), labels)
 
 

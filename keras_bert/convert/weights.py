@@ -116,7 +116,7 @@ class Source:
     table: Table
     shapes: dict[str, tuple]
     get: Callable[[str], np.ndarray]
-    aside: dict[str, str] = dataclasses.field(default_factory=dict)
+    skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     options: dict = dataclasses.field(default_factory=dict)
     tokenizer: BertTokenizer | None = None
     labels: list[str] | None = None
@@ -175,7 +175,7 @@ class Source:
         """Returns a dict of the format's names to skip to the reason."""
         head = {self.table[ours].theirs: "the head, not asked for" for ours in KINDS[self.kind].head.keys() - wanted}
         ignored = {name: "ignored" for name in self.shapes if _matches(name, ignore)}
-        return {name: reason for name, reason in (head | ignored | self.aside).items() if name in self.shapes}
+        return {name: reason for name, reason in (head | ignored | self.skipped).items() if name in self.shapes}
 
     def _read(self, name, shape):
         return name.to_ours(self.get(name.theirs), shape)

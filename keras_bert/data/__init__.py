@@ -5,11 +5,11 @@ Names are imported on first use, because the workers that make examples do not n
 
 from keras_bert.lazy import importer
 
-_HOMES = {name: f"keras_bert.data.{home}" for home, names in {
+_MODULES = {name: f"keras_bert.data.{home}" for home, names in {
     "batches": ("UNLABELLED", "ChoiceBatches", "PackedBatches", "TextBatches", "TokenBatches", "plan_batches",
-                "sorted_batches", "token_batches"),
+                  "sorted_batches", "token_batches"),
     "examples": ("Example", "iterate_examples", "number", "read_examples"),
 }.items() for name in names}
-__all__ = sorted(_HOMES)
+__all__ = sorted(_MODULES)
 
-__getattr__ = importer(__name__, _HOMES)
+__getattr__ = importer(__name__, _MODULES)

@@ -16,7 +16,7 @@ from keras_bert.data.masking import Masking
 from keras_bert.data.pairs import join, pack_sentences, pair_sentences, truncate
 from keras_bert.data.tfrecord import serialize
 from keras_bert.errors import InputError
-from keras_bert.files import check_free, write_json, written_beside
+from keras_bert.files import atomic_folder, check_free, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 SETTINGS = "pretraining_data.json"
@@ -149,7 +149,7 @@ def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, outpu
             raise InputError(f"{name} must be from 1 to 10000; got {value}")
     check_free(output, overwrite)
     read = functools.partial(read_blocks, text=text, split_sentences=split_sentences)
-    with written_beside(output, overwrite) as folder:
+    with atomic_folder(output, overwrite) as folder:
         if beam_args is None:
             counts = workers.write_shards(maker, read, paths, folder, shards, processes, progress)
         else:

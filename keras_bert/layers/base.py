@@ -132,6 +132,8 @@ def freeze(layers, paths):
         if below:
             freeze(_parts(found[0]), [below])
         else:
+            # Two steps: Keras ignores the value that the layer already has, even if LoRA has changed its variables.
+            found[0].trainable = True
             found[0].trainable = False
 
 

@@ -63,26 +63,46 @@ class BertTask(keras.Model):
     def _own_layers(self):
         return [layer for layer in self.layers if self.bert not in layer._flatten_layers()]
 
-    def compile(self, optimizer: Any = "rmsprop", *args, auto_scale_loss: bool = True, **kwargs) -> None:
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Paths of the head's own layers that are frozen."""
+        if self.trainable:  # else all layers are frozen, and these are the ones to keep frozen when it is True again
+            self._frozen = frozen_paths(self._own_layers())
+        return self._frozen
+
+    @property
+    def trainable(self) -> bool:
+        return super().trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self._frozen = self.frozen
+        keras.Model.trainable.fset(self, value)  # of all layers
+        if value:
+            freeze(self._own_layers(), self._frozen)
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, loss_weights: Any = None, metrics: Any = None,
+                weighted_metrics: Any = None, run_eagerly: bool = False, steps_per_execution: int = 1,
+                jit_compile: Any = "auto", auto_scale_loss: bool = True) -> None:
         """Compiles the model as Keras does, but scales the loss if the encoder, not the model, is in mixed_float16."""
         optimizer = keras.optimizers.get(optimizer)
         is_ready = optimizer is None or isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if auto_scale_loss and not is_ready and self.bert.dtype_policy.name == "mixed_float16":
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-        super().compile(optimizer, *args, auto_scale_loss=auto_scale_loss, **kwargs)
+        super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, run_eagerly, steps_per_execution,
+                        jit_compile, auto_scale_loss)
 
     def compile_from_config(self, config: dict) -> None:
-        """Compiles the model from its config, which Keras does not do for models that override `compile`."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        """Compiles the model as it was when it was saved. Keras does not do that for models that override `compile`."""
+        config = keras.saving.deserialize_keras_object(config)
+        super().compile(**config | {"auto_scale_loss": False})  # the saved optimizer scales the loss, or does not
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
     def get_config(self) -> dict:
-        if self.trainable:  # otherwise all layers are frozen; the stored names apply when it is True again
-            self._frozen = frozen_paths(self._own_layers())
         return super().get_config() | {
             "bert": keras.saving.serialize_keras_object(self.bert),
-            "frozen": list(self._frozen)} | quantized_dtype(self, self._own_layers())
+            "frozen": list(self.frozen)} | quantized_dtype(self, self._own_layers())
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:

@@ -142,7 +142,7 @@ class BertFeatureTagger(DropoutTask):
 
     def _make_lstm(self, name):
         # With cuDNN's operation, an export would run only on GPUs, and XLA does not have this operation.
-        lstm = keras.layers.LSTM(self.units, return_sequences=True, dtype="float32", use_cudnn=False)
+        lstm = keras.layers.LSTM(self.units, return_sequences=True, dtype="float32", use_cudnn=False, name="lstm")
         return keras.layers.Bidirectional(lstm, dtype="float32", name=name)
 
     def build(self, *_) -> None:

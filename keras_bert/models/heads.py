@@ -158,8 +158,8 @@ class BertMultipleChoice(DropoutTask):
         seed = self.bert.dropout_seed(inputs, training, seed)
         tensors = standardize_inputs(inputs)
         _, choices, length = ops.shape(tensors[0])
-        one_a_row = [ops.reshape(tensor, (-1, length)) for tensor in tensors]
-        pooled = self.bert.pool(one_a_row, training=training, seed=seed)
+        flat_inputs = [ops.reshape(tensor, (-1, length)) for tensor in tensors]
+        pooled = self.bert.pool(flat_inputs, training=training, seed=seed)
         return ops.reshape(self.classifier(self.drop(pooled, seed)), (-1, choices))
 
 

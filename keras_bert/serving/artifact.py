@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.serving.refusal import Refused
+from keras_bert.serving.refusal import RequestError
 from keras_bert.serving.tensors import DEFAULT, STRING, Signature, Spec
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
@@ -76,7 +76,7 @@ class Artifact:
         elif all(spec.dtype == STRING and spec.shape for spec in self.signatures[DEFAULT].inputs.values()):
             texts = {column: np.full([size or 1 for size in spec.shape], b"warm up", object)
                      for column, spec in self.signatures[DEFAULT].inputs.items()}
-            with contextlib.suppress(Refused):  # the strings of this model are not texts
+            with contextlib.suppress(RequestError):  # the strings of this model are not texts
                 self._call(DEFAULT, texts)
 
     def run(self, name, requests):
@@ -90,7 +90,7 @@ class Artifact:
             A list of dicts of names to arrays, each as if its request had been sent alone.
 
         Raises:
-            Refused: the model rejects one of the requests.
+            RequestError: the model rejects one of the requests.
         """
         if len(requests) == 1:
             return [self._call(name, requests[0])]
@@ -140,7 +140,7 @@ class Artifact:
             arrays = self._calls[name](*(inputs[column] for column in signature.inputs))
         except tf.errors.InvalidArgumentError as error:
             message = error.message.removeprefix("Graph execution error:").strip().partition("\n")[0]
-            raise Refused(400, f"the model refuses the inputs: {message[:300]}") from None
+            raise RequestError(400, f"the model refuses the inputs: {message[:300]}") from None
         return {column: np.asarray(array) for column, array in zip(signature.outputs, arrays)}
 
 

@@ -14,7 +14,7 @@ from tensorflow_serving.apis import (
 
 from keras_bert.serving import logs
 from keras_bert.serving.middleware import has_token
-from keras_bert.serving.refusal import Refused
+from keras_bert.serving.refusal import RequestError
 from keras_bert.serving.tensors import DEFAULT, find_signature
 
 _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
@@ -56,7 +56,7 @@ def _observed(service, method, function):
                     response = await function(service, request, entry)
                 entry.status, entry.bytes = "OK", response.ByteSize()
                 return response
-            except Refused as error:
+            except RequestError as error:
                 code, message = _CODES[error.status], error.message
             except TimeoutError:
                 code, message = _CODES[504], f"the answer took more than {service.settings.timeout_s:g} seconds"
@@ -75,22 +75,22 @@ def _observed(service, method, function):
 def _admit(service, context):
     header = dict(context.invocation_metadata()).get("authorization", "")
     if not has_token(header.encode(), service.settings.token):
-        raise Refused(401, "the metadata authorization must be Bearer and the token")
+        raise RequestError(401, "the metadata authorization must be Bearer and the token")
     if service.stopping:
-        raise Refused(503, "the server is stopping")
+        raise RequestError(503, "the server is stopping")
 
 
 async def _predict(service, request, entry):
     def read(signatures):
         specs = find_signature(signatures, signature).inputs
         if specs.keys() != request.inputs.keys():
-            raise Refused(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
+            raise RequestError(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
         return signature, {name: _to_array(name, request.inputs[name], spec) for name, spec in specs.items()}
 
     signature = request.model_spec.signature_name or DEFAULT
     number, outputs = await service.predict(request.model_spec.name, _version(request), read, entry)
     if unknown := set(request.output_filter) - outputs.keys():
-        raise Refused(400, f"output_filter: must be of {', '.join(outputs)}; got {', '.join(sorted(unknown))}")
+        raise RequestError(400, f"output_filter: must be of {', '.join(outputs)}; got {', '.join(sorted(unknown))}")
     wanted = request.output_filter or outputs
     response = predict_pb2.PredictResponse(outputs={name: tf.make_tensor_proto(outputs[name]) for name in wanted})
     _fill(response.model_spec, request, number, signature)
@@ -99,7 +99,7 @@ async def _predict(service, request, entry):
 
 async def _metadata(service, request, entry):
     if list(request.metadata_field) != ["signature_def"]:
-        raise Refused(400, f"metadata_field: must be signature_def; got {', '.join(request.metadata_field)}")
+        raise RequestError(400, f"metadata_field: must be signature_def; got {', '.join(request.metadata_field)}")
     number, artifact = service.metadata(request.model_spec.name, _version(request), entry)
     response = get_model_metadata_pb2.GetModelMetadataResponse()
     _fill(response.model_spec, request, number, "")
@@ -119,7 +119,7 @@ async def _status(service, request, entry):
 
 def _version(request):
     if request.model_spec.version_label:
-        raise Refused(400, "version_label: versions have no labels here; name the number")
+        raise RequestError(400, "version_label: versions have no labels here; name the number")
     return request.model_spec.version.value if request.model_spec.HasField("version") else None
 
 
@@ -132,13 +132,13 @@ def _to_array(name, tensor, spec):
     any size."""
     dtype = tf.as_dtype(tensor.dtype) if tensor.dtype else None
     if dtype is None or np.dtype(dtype.as_numpy_dtype) != spec.dtype:
-        raise Refused(400, f"{name}: must be {spec}; got {dtype and dtype.name}")
+        raise RequestError(400, f"{name}: must be {spec}; got {dtype and dtype.name}")
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     if not spec.fits(shape):
-        raise Refused(400, f"{name}: must be {spec}; got the shape {shape}")
+        raise RequestError(400, f"{name}: must be {spec}; got the shape {shape}")
     if min(shape, default=0) < 0 or math.prod(shape) > tensor.ByteSize():
-        raise Refused(400, f"{name}: the shape {shape} must have as many values as the tensor")
+        raise RequestError(400, f"{name}: the shape {shape} must have as many values as the tensor")
     try:
         return tf.make_ndarray(tensor)
     except (TypeError, ValueError) as error:
-        raise Refused(400, f"{name}: not a tensor: {' '.join(str(error).split())[:200]}") from None
+        raise RequestError(400, f"{name}: not a tensor: {' '.join(str(error).split())[:200]}") from None

@@ -5,7 +5,7 @@ import asyncio
 import hmac
 
 from keras_bert.serving import logs
-from keras_bert.serving.refusal import Refused
+from keras_bert.serving.refusal import RequestError
 from keras_bert.serving.rest import refusal
 from keras_bert.serving.web import FILES
 
@@ -44,7 +44,7 @@ class Middleware:
             try:
                 self._admit(scope)
                 await self._run(scope, await self._body(scope, receive), receive, noted)
-            except Refused as error:
+            except RequestError as error:
                 await refusal(error)(scope, receive, noted)
             except _Gone:
                 entry.status = 499  # nginx's status for a client that has disconnected
@@ -56,13 +56,14 @@ class Middleware:
             return
         header = dict(scope["headers"]).get(b"authorization", b"")
         if not has_token(header, self._settings.token):
-            raise Refused(401, "the header Authorization must be Bearer and the token", {"WWW-Authenticate": "Bearer"})
+            raise RequestError(
+                401, "the header Authorization must be Bearer and the token", {"WWW-Authenticate": "Bearer"})
         if self._service.stopping:
-            raise Refused(503, "the server is stopping", {"Retry-After": "1", "Connection": "close"})
+            raise RequestError(503, "the server is stopping", {"Retry-After": "1", "Connection": "close"})
 
     async def _body(self, scope, receive):
         most = self._settings.max_body
-        too_large = Refused(413, f"the body may have {most} bytes")
+        too_large = RequestError(413, f"the body may have {most} bytes")
         if int(dict(scope["headers"]).get(b"content-length", 0)) > most:
             raise too_large
         body, more = bytearray(), True
@@ -77,8 +78,8 @@ class Middleware:
                     if len(body) > most:
                         raise too_large
         except TimeoutError:
-            raise Refused(408, f"the body must come within {self._settings.body_timeout_s:g} seconds",
-                          {"Connection": "close"}) from None
+            raise RequestError(408, f"the body must come within {self._settings.body_timeout_s:g} seconds",
+                               {"Connection": "close"}) from None
         return bytes(body)
 
     async def _run(self, scope, body, receive, send):
@@ -95,7 +96,7 @@ class Middleware:
                 return answered.result()
             if gone.done():
                 raise _Gone
-            raise Refused(504, f"the answer took more than {self._settings.timeout_s:g} seconds")
+            raise RequestError(504, f"the answer took more than {self._settings.timeout_s:g} seconds")
         finally:
             answered.cancel()
             gone.cancel()

@@ -11,7 +11,7 @@ from ray import serve
 from ray.exceptions import RayActorError
 
 from keras_bert.serving.artifact import Artifact
-from keras_bert.serving.refusal import Refused
+from keras_bert.serving.refusal import RequestError
 from keras_bert.serving.responses import write_response
 from keras_bert.serving.tensors import read_request
 from keras_bert.serving.versions import check_model, find_versions
@@ -19,7 +19,7 @@ from keras_bert.serving.versions import check_model, find_versions
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
 
-@app.exception_handler(Refused)
+@app.exception_handler(RequestError)
 async def _refuse(_, error):
     return JSONResponse({"error": error.message}, error.status, error.headers)
 
@@ -38,27 +38,27 @@ class Model:
         self._artifact = Artifact(find_versions(path)[self._version], threads=1)
 
     async def predict(self, body, version):
-        """Answers a request. A `Refused` is returned, not raised, because Ray wraps exceptions.
+        """Answers a request. A `RequestError` is returned, not raised, because Ray wraps exceptions.
 
         Args:
             body: JSON as bytes.
             version: number of the requested version, or None.
 
         Returns:
-            JSON as bytes, or a `Refused`.
+            JSON as bytes, or a `RequestError`.
         """
         try:
             if version not in (None, self._version):
-                raise Refused(404, f"version {version} is not served, version {self._version} is")
+                raise RequestError(404, f"version {version} is not served, version {self._version} is")
             signature, inputs, is_rows = read_request(body, self._artifact.signatures)
             outputs = await self._batched((signature, inputs))
-            return outputs if isinstance(outputs, Refused) else write_response(outputs, is_rows)
-        except Refused as error:
+            return outputs if isinstance(outputs, RequestError) else write_response(outputs, is_rows)
+        except RequestError as error:
             return error
 
     @serve.batch(max_batch_size=64, batch_wait_timeout_s=0.002)
     async def _batched(self, requests):
-        """Returns the outputs, or a `Refused`, for each request."""
+        """Returns the outputs, or a `RequestError`, for each request."""
         alike = {}  # by key: positions of requests that may be joined
         for place, (signature, inputs) in enumerate(requests):
             alike.setdefault(self._artifact.key(signature, inputs), []).append(place)
@@ -71,7 +71,7 @@ class Model:
     def _run(self, signature, batch):
         try:
             return self._artifact.run(signature, batch)
-        except Refused as error:
+        except RequestError as error:
             if len(batch) == 1:
                 return [error]
             return [answer for inputs in batch for answer in self._run(signature, [inputs])]
@@ -93,12 +93,12 @@ class Gate:
     @app.post("/v1/models/{name}/versions/{version:int}:predict")
     async def predict(self, request: Request, name: str, version: int | None = None):
         if name not in self._models:
-            raise Refused(404, f"there is no model of this name; there are {', '.join(self._models)}")
+            raise RequestError(404, f"there is no model of this name; there are {', '.join(self._models)}")
         try:
             answer = await self._models[name].predict.remote(await request.body(), version)
         except RayActorError:  # the replica died while it had the request
-            raise Refused(503, f"{name} lost this request: ask again", {"Retry-After": "1"}) from None
-        if isinstance(answer, Refused):
+            raise RequestError(503, f"{name} lost this request: ask again", {"Retry-After": "1"}) from None
+        if isinstance(answer, RequestError):
             raise answer
         return Response(answer, media_type="application/json")
 

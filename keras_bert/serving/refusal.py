@@ -1,7 +1,7 @@
 """The exception for requests that cannot be answered."""
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """The reason why a request cannot be answered, for the client.
 
     Args:
@@ -15,4 +15,4 @@ class Refused(Exception):
         self.status, self.message, self.headers = status, message, headers or {}
 
     def __reduce__(self):  # Ray sends it between processes
-        return Refused, (self.status, self.message, self.headers)
+        return RequestError, (self.status, self.message, self.headers)

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from keras_bert.serving.refusal import Refused
+from keras_bert.serving.refusal import RequestError
 from keras_bert.serving.tensors import STRING
 
 
@@ -22,13 +22,14 @@ def write_response(outputs, is_rows):
         U+FFFD, but outputs whose name ends in `_bytes` are base64.
 
     Raises:
-        Refused: `is_rows` is True, and the outputs have no rows or different numbers of rows.
+        RequestError: `is_rows` is True, and the outputs have no rows or different numbers of rows.
     """
     columns = {name: _to_lists(name, array) for name, array in outputs.items()}
     if not is_rows:
         value = {"outputs": columns if len(columns) > 1 else next(iter(columns.values()))}
     elif len({array.shape[:1] for array in outputs.values()} | {()}) != 2:
-        raise Refused(400, "the outputs do not have one row for each instance: ask with inputs instead of instances")
+        raise RequestError(
+            400, "the outputs do not have one row for each instance: ask with inputs instead of instances")
     elif len(columns) == 1:
         value = {"predictions": next(iter(columns.values()))}
     else:
@@ -44,7 +45,7 @@ def _to_lists(name, array):
     if array.dtype.kind == "f" and array.dtype.itemsize < 8:
         array = array.astype(str).astype(float)  # 0.2, not 0.20000000298
     elif array.dtype.kind not in "biuf":
-        raise Refused(400, f"JSON has no {array.dtype.name}, which {name} is: use gRPC")
+        raise RequestError(400, f"JSON has no {array.dtype.name}, which {name} is: use gRPC")
     return array.tolist()
 
 

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from keras_bert import __version__
 from keras_bert.serving import metrics, openapi
-from keras_bert.serving.refusal import Refused
+from keras_bert.serving.refusal import RequestError
 from keras_bert.serving.responses import write_response
 from keras_bert.serving.tensors import read_request
 from keras_bert.serving.web import add_page
@@ -26,10 +26,10 @@ def make_app(service):
     to the scope."""
     app = FastAPI(title="keras-bert serve", version=__version__, docs_url=None, redoc_url=None)
     app.openapi = lambda: openapi.describe(app, list(service.models))
-    app.add_exception_handler(Refused, lambda _, error: refusal(error))
+    app.add_exception_handler(RequestError, lambda _, error: refusal(error))
     app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(RequestValidationError, _bad_path)
-    app.add_exception_handler(Exception, lambda *_: refusal(Refused(500, "the server failed; its log says where")))
+    app.add_exception_handler(Exception, lambda *_: refusal(RequestError(500, "the server failed; its log says where")))
 
     async def predict(request: Request, name: Name, version: Version | None = None):
         def read(signatures):
@@ -61,7 +61,7 @@ def make_app(service):
 
     async def examples(request: Request, name: Name, version: Version | None = None):
         service.find(name, request.scope["entry"])
-        raise Refused(400, f"{name} takes no tf.Example, as classify and regress do: use predict")
+        raise RequestError(400, f"{name} takes no tf.Example, as classify and regress do: use predict")
 
     for place in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}"):
         def add(path, method, function, summary, place=place):
@@ -86,7 +86,7 @@ def make_app(service):
     @app.get("/readyz", summary="Whether each model has a version to answer with.", response_class=PlainTextResponse)
     async def readyz():
         if not service.is_ready():
-            raise Refused(503, "stopping" if service.stopping else "a model has no version to answer with")
+            raise RequestError(503, "stopping" if service.stopping else "a model has no version to answer with")
         return "ok"
 
     @app.get("/metrics", summary="For Prometheus.", response_class=PlainTextResponse)
@@ -98,16 +98,16 @@ def make_app(service):
 
 
 def refusal(error):
-    """Returns the response for a `Refused`."""
+    """Returns the response for a `RequestError`."""
     return JSONResponse({"error": error.message}, error.status, error.headers)
 
 
 async def _unknown(_, error):
     message = {404: "there is nothing at this path", 405: "this path takes another method"}.get(
         error.status_code, str(error.detail))
-    return refusal(Refused(error.status_code, message, error.headers))
+    return refusal(RequestError(error.status_code, message, error.headers))
 
 
 async def _bad_path(_, error):
     fault = error.errors()[0]
-    return refusal(Refused(400, f"{fault['loc'][-1]}: must be below 2^63; got {str(fault['input'])[:40]}"))
+    return refusal(RequestError(400, f"{fault['loc'][-1]}: must be below 2^63; got {str(fault['input'])[:40]}"))

@@ -6,7 +6,7 @@ import concurrent.futures
 from keras_bert.serving import logs, metrics
 from keras_bert.serving.artifact import Artifact, count_rows
 from keras_bert.serving.batching import Batcher, QueueFull
-from keras_bert.serving.refusal import Refused
+from keras_bert.serving.refusal import RequestError
 from keras_bert.serving.tensors import STRING
 from keras_bert.serving.versions import Model
 
@@ -52,10 +52,10 @@ class Service:
             entry: the `Entry` of the request.
 
         Raises:
-            Refused: there is no such model.
+            RequestError: there is no such model.
         """
         if name not in self.models:
-            raise Refused(404, f"there is no model of this name; there are {', '.join(self.models)}")
+            raise RequestError(404, f"there is no model of this name; there are {', '.join(self.models)}")
         entry.model = name
         return self.models[name]
 
@@ -65,7 +65,7 @@ class Service:
         if number is None:
             return [(version, *states[version]) for version in sorted(states, reverse=True)]
         if number not in states:
-            raise Refused(404, f"{name} has no version {number}")
+            raise RequestError(404, f"{name} has no version {number}")
         entry.version = number
         return [(number, *states[number])]
 
@@ -88,7 +88,7 @@ class Service:
             The number of the version and the outputs, a dict of names to arrays.
 
         Raises:
-            Refused: the request cannot be answered, for a reason that can be foreseen.
+            RequestError: the request cannot be answered, for a reason that can be foreseen.
         """
         with self.find(name, entry).lease(number) as (entry.version, loaded):
             signature, inputs = read(loaded.artifact.signatures)
@@ -100,14 +100,14 @@ class Service:
 
     def _check(self, inputs, rows):
         if rows > (most := self.settings.max_instances):
-            raise Refused(413, f"a request may have {most} instances; got {rows}")
+            raise RequestError(413, f"a request may have {most} instances; got {rows}")
         most = self.settings.max_characters
         for name, array in inputs.items():
             if array.dtype == STRING:
                 for i, text in enumerate(array.flat):
                     if len(text) > most and (size := len(text.decode(errors="replace"))) > most:
                         row = i * rows // array.size + 1
-                        raise Refused(413, f"{name}: row {row}: a text may have {most} characters; got {size}")
+                        raise RequestError(413, f"{name}: row {row}: a text may have {most} characters; got {size}")
 
 
 def _load(folder, threads):
@@ -145,8 +145,8 @@ class _Loaded:
         try:
             return await self._batcher.submit((signature, inputs), self.artifact.key(signature, inputs), tokens)
         except QueueFull:
-            raise Refused(429, f"{self._name} is busy: {len(self._batcher)} requests wait",
-                          {"Retry-After": "1"}) from None
+            raise RequestError(429, f"{self._name} is busy: {len(self._batcher)} requests wait",
+                               {"Retry-After": "1"}) from None
 
     async def close(self):
         self._work.cancel()

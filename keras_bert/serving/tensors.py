@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from keras_bert.serving.refusal import Refused
+from keras_bert.serving.refusal import RequestError
 
 DEFAULT = "serving_default"
 STRING = np.dtype(object)
@@ -51,10 +51,10 @@ def find_signature(signatures, name):
     """Returns the signature of that name.
 
     Raises:
-        Refused: there is no such signature.
+        RequestError: there is no such signature.
     """
     if name not in signatures:
-        raise Refused(400, f"signature_name: must be one of {', '.join(sorted(signatures))}; got {_shown(name)}")
+        raise RequestError(400, f"signature_name: must be one of {', '.join(sorted(signatures))}; got {_shown(name)}")
     return signatures[name]
 
 
@@ -70,15 +70,15 @@ def read_request(body, signatures):
         ("instances"), in which case the response must have rows too.
 
     Raises:
-        Refused: the request is wrong; the message names the key and the row, and what was expected.
+        RequestError: the request is wrong; the message names the key and the row, and what was expected.
     """
     request = _parse(body)
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str):
-        raise Refused(400, f"signature_name: must be a string; got {_shown(name)}")
+        raise RequestError(400, f"signature_name: must be a string; got {_shown(name)}")
     specs = find_signature(signatures, name).inputs
     if ("instances" in request) == ("inputs" in request):
-        raise Refused(400, "the request must have one of the keys instances and inputs, and not both")
+        raise RequestError(400, "the request must have one of the keys instances and inputs, and not both")
     is_rows = "instances" in request
     key = "instances" if is_rows else "inputs"
     columns = _columns_of_rows(request[key], specs) if is_rows else _columns(request[key], specs)
@@ -90,28 +90,28 @@ def _parse(body):
     try:
         request = json.loads(body.decode())
     except UnicodeDecodeError as error:
-        raise Refused(400, f"the body must be UTF-8: {error.reason} at byte {error.start + 1}") from None
+        raise RequestError(400, f"the body must be UTF-8: {error.reason} at byte {error.start + 1}") from None
     except RecursionError:
-        raise Refused(400, "the body is nested too deeply") from None
+        raise RequestError(400, "the body is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise Refused(400, f"the body must be JSON: {error}") from None
+        raise RequestError(400, f"the body must be JSON: {error}") from None
     except ValueError:  # Python rejects numbers with thousands of digits
-        raise Refused(400, "the body must be JSON: a number is too long") from None
+        raise RequestError(400, "the body must be JSON: a number is too long") from None
     if not isinstance(request, dict):
-        raise Refused(400, f"the body must be a JSON object; got {_shown(request)}")
+        raise RequestError(400, f"the body must be a JSON object; got {_shown(request)}")
     return request
 
 
 def _columns_of_rows(rows, specs):
     """Returns the rows as one list per input. If there is a single input, the rows may be plain values."""
     if not isinstance(rows, list) or not rows:
-        raise Refused(400, f"instances: must be a list of at least one row; got {_shown(rows)}")
+        raise RequestError(400, f"instances: must be a list of at least one row; got {_shown(rows)}")
     if len(specs) == 1 and not _is_object(rows[0]):
         return {name: rows for name in specs}
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or row.keys() != specs.keys():
-            raise Refused(400, f"instances: row {number}: must be an object with the keys {', '.join(specs)}; "
-                               f"got {_shown(row)}")
+            raise RequestError(400, f"instances: row {number}: must be an object with the keys {', '.join(specs)}; "
+                                    f"got {_shown(row)}")
     return {name: [row[name] for row in rows] for name in specs}
 
 
@@ -119,7 +119,7 @@ def _columns(columns, specs):
     if len(specs) == 1 and not _is_object(columns):
         return {name: columns for name in specs}
     if not isinstance(columns, dict) or specs.keys() - columns.keys():
-        raise Refused(400, f"inputs: must be an object with the keys {', '.join(specs)}; got {_shown(columns)}")
+        raise RequestError(400, f"inputs: must be an object with the keys {', '.join(specs)}; got {_shown(columns)}")
     return columns
 
 
@@ -141,19 +141,19 @@ def to_array(value, spec, place):
         size = len(leaves[0])
         for i, leaf in enumerate(leaves):
             if not isinstance(leaf, list) or len(leaf) != size:
-                raise Refused(400, f"{place}{_row(shape, i)}: must be a list of {size}, as the first is; "
-                                   f"got {_shown(leaf)}")
+                raise RequestError(400, f"{place}{_row(shape, i)}: must be a list of {size}, as the first is; "
+                                        f"got {_shown(leaf)}")
         leaves = [item for leaf in leaves for item in leaf]
         shape.append(size)
     if not spec.fits(shape):
-        raise Refused(400, f"{place}: must be {spec}; got the shape {shape}")
+        raise RequestError(400, f"{place}: must be {spec}; got the shape {shape}")
     kind, read = _reader(spec.dtype)
     array = np.empty(len(leaves), spec.dtype)
     for i, leaf in enumerate(leaves):
         try:
             array[i] = read(leaf)
         except (TypeError, ValueError, OverflowError, binascii.Error):
-            raise Refused(400, f"{place}{_row(shape, i)}: must be {kind}; got {_shown(leaf)}") from None
+            raise RequestError(400, f"{place}{_row(shape, i)}: must be {kind}; got {_shown(leaf)}") from None
     return array.reshape(shape)
 
 
@@ -172,7 +172,7 @@ def _reader(dtype):
         return f"a whole number, {dtype.name}", _only(int)
     if dtype.kind == "f":
         return f"a number, {dtype.name}", _float(np.finfo(dtype))
-    raise Refused(400, f"JSON has no {dtype.name}: use gRPC")
+    raise RequestError(400, f"JSON has no {dtype.name}: use gRPC")
 
 
 def _read_string(value):

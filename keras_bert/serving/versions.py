@@ -7,7 +7,7 @@ import os
 
 from keras_bert.errors import InputError
 from keras_bert.files import reading
-from keras_bert.serving.refusal import Refused
+from keras_bert.serving.refusal import RequestError
 
 
 def find_versions(path):
@@ -78,15 +78,15 @@ class Model:
             number: number of the requested version; None for the one that is served.
 
         Raises:
-            Refused: the version is not served.
+            RequestError: the version is not served.
         """
         served = self._served
         if number is not None and number not in self.states:
-            raise Refused(404, f"{self.name} has no version {number}")
+            raise RequestError(404, f"{self.name} has no version {number}")
         if served is None:
-            raise Refused(503, f"{self.name} has no version to answer with", {"Retry-After": "1"})
+            raise RequestError(503, f"{self.name} has no version to answer with", {"Retry-After": "1"})
         if number not in (None, served.number):
-            raise Refused(404, f"{self.name}: version {number} is not served, version {served.number} is")
+            raise RequestError(404, f"{self.name}: version {number} is not served, version {served.number} is")
         served.users += 1
         try:
             yield served.number, served.version

@@ -64,7 +64,7 @@ class Task:
     length: ClassVar[int] = 128
     dropout: ClassVar[float] = 0.1
     unused: ClassVar[tuple] = ()
-    several: ClassVar[bool] = False
+    supports_top_k: ClassVar[bool] = False
 
     # Methods that each task defines. `read` and `learn` are class methods, the others are instance methods.
 
@@ -83,7 +83,7 @@ class Task:
         raise NotImplementedError
 
     @classmethod
-    def learn(cls, path, examples, **settings):
+    def from_examples(cls, path, examples, **settings):
         """Returns the task with the fields that a training file determines, for example its labels.
 
         Args:
@@ -117,7 +117,7 @@ class Task:
         """Returns a list with the answer to each example, decoded from the model's output for each row."""
         raise NotImplementedError
 
-    def tuned(self, encoded, outputs):
+    def calibrated(self, encoded, outputs):
         """Returns the task with the threshold that is best for labelled examples; a task without a threshold returns
         itself."""
         return self
@@ -142,10 +142,10 @@ class Task:
         None, so the last one can be None if the task does not use it."""
         columns = [column for column in columns if column is not None]
         if len(columns) != len(self.columns):
-            raise InputError(f"this model takes {self.takes()}; got {len(columns)} texts")
+            raise InputError(f"this model takes {self.describe_input()}; got {len(columns)} texts")
         return [self.example(*texts) for texts in zip(*columns, strict=True)]
 
-    def takes(self):
+    def describe_input(self):
         """Describes in words what an input consists of."""
         return f"a {' and a '.join(self.columns)} each"
 
@@ -162,7 +162,7 @@ class Task:
         """Returns the first text of an example."""
         return getattr(example, self.columns[0])
 
-    def answering(self):
+    def export_options(self):
         """Returns a dict of the settings that `export_text_model` needs to give the same answers as the task."""
         return dataclasses.asdict(self)
 
@@ -199,7 +199,7 @@ def log_softmax(logits):
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
 
-def needs(module):
+def require(module):
     """Imports and returns a module that the extra `tasks` installs."""
     try:
         return importlib.import_module(module)

@@ -122,7 +122,7 @@ class MultipleChoice(Task):
         prompt, *choices = line.split("\t")
         return (prompt, choices) if len(choices) > 1 else None
 
-    def takes(self):
+    def describe_input(self):
         return "a prompt and at least two choices"
 
     def encode(self, examples, tokenizer):

@@ -119,7 +119,7 @@ class Prediction:
         return self.scores[0]
 
 
-class Texts(Task):
+class TextTask(Task):
     """A task whose inputs are single texts or pairs of texts."""
 
     @classmethod
@@ -130,7 +130,7 @@ class Texts(Task):
     def columns(self):
         return ("text", "text_pair")[:1 + self.pairs]
 
-    def takes(self):
+    def describe_input(self):
         return "pairs of texts" if self.pairs else "single texts"
 
     def example(self, text, text_pair=None):
@@ -152,7 +152,7 @@ class Texts(Task):
 
 
 @dataclasses.dataclass(frozen=True)
-class Classify(Texts):
+class Classify(TextTask):
     """Single-label classification (Devlin et al., 2018, section 4.1).
 
     Args:
@@ -165,10 +165,10 @@ class Classify(Texts):
     pairs: bool = False
     threshold: float | None = None
 
-    name, main, dropout, several = "classify", "accuracy", 0.2, True
+    name, main, dropout, supports_top_k = "classify", "accuracy", 0.2, True
 
     @classmethod
-    def learn(cls, path, examples, **settings):
+    def from_examples(cls, path, examples, **settings):
         labels = sorted({example.label for example in examples})
         if len(labels) < 2:
             raise InputError(f"{path}: a classifier needs at least two labels; got {labels[0]}")
@@ -218,11 +218,11 @@ class Classify(Texts):
         in_scope, probabilities = encoded.targets >= 0, self.probabilities(outputs)
         threshold = None
         if self.threshold is not None:
-            reject, stand_in = self._to_refuse(encoded, probabilities)
+            reject, stand_in = self._to_reject(encoded, probabilities)
             threshold = score_threshold(self.threshold, probabilities.max(1), reject, stand_in)
         return score(self.labels, probabilities[in_scope], encoded.targets[in_scope]) | {"out_of_scope": threshold}
 
-    def _to_refuse(self, encoded, probabilities):
+    def _to_reject(self, encoded, probabilities):
         """Returns the texts that a threshold should reject, bool [texts], and True if these are the wrongly classified
         texts because there are no texts out of scope."""
         stand_in = bool((encoded.targets >= 0).all())
@@ -248,11 +248,11 @@ class Intent(Classify):
 
     name = "intent"
 
-    def tuned(self, encoded, outputs):
+    def calibrated(self, encoded, outputs):
         """Returns the task with the threshold that is best for these examples, or the task itself if no text should be
         rejected."""
         probabilities = self.probabilities(outputs)
-        reject, _ = self._to_refuse(encoded, probabilities)
+        reject, _ = self._to_reject(encoded, probabilities)
         if not reject.any():
             return self
         return dataclasses.replace(self, threshold=choose_threshold(probabilities.max(1), reject))

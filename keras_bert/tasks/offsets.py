@@ -12,7 +12,7 @@ _AT_ONCE = 256  # texts; more would use more memory and save no time
 
 
 @dataclasses.dataclass(frozen=True)
-class Pieces:
+class TokenOffsets:
     """The WordPiece tokens of one text.
 
     Args:
@@ -29,8 +29,8 @@ class Pieces:
     firsts: np.ndarray
 
 
-def pieces_of(texts, tokenizer):
-    """Returns a list with the `Pieces` of each text, computed by the tokenizer that exported models contain."""
+def tokens_with_offsets(texts, tokenizer):
+    """Returns a list with the `TokenOffsets` of each text, computed by the tokenizer that exported models contain."""
     texts = [text.encode("utf-8", "ignore") for text in texts]
     found = []
     for begin in range(0, len(texts), _AT_ONCE):
@@ -42,7 +42,7 @@ def pieces_of(texts, tokenizer):
             begin, end = pieces[first], pieces[last]
             characters = _characters(text)
             ids_of, starts_of, ends_of = (part[begin:end] for part in flat)
-            found.append(Pieces(ids_of, characters[starts_of], characters[ends_of], pieces[first:last] - begin))
+            found.append(TokenOffsets(ids_of, characters[starts_of], characters[ends_of], pieces[first:last] - begin))
     return found
 
 

@@ -7,12 +7,12 @@ import numpy as np
 
 from keras_bert.data import iterate_examples, number
 from keras_bert.models import BertRegressor
-from keras_bert.tasks.base import needs
-from keras_bert.tasks.classify import Texts
+from keras_bert.tasks.base import require
+from keras_bert.tasks.classify import TextTask
 
 
 @dataclasses.dataclass(frozen=True)
-class Regress(Texts):
+class Regress(TextTask):
     """Regression, as in STS-B (Devlin et al., 2018, section 4.1; GLUE: Wang et al., 2018).
 
     Args:
@@ -30,11 +30,11 @@ class Regress(Texts):
                 for example in iterate_examples(path, **columns)]
 
     @classmethod
-    def learn(cls, path, examples, **settings):
+    def from_examples(cls, path, examples, **settings):
         return cls(pairs=examples[0].text_pair is not None, **settings)
 
     def check(self, path, examples, out_of_scope=None):
-        needs("scipy.stats")  # fails here, before any work is done
+        require("scipy.stats")  # fails here, before any work is done
         super().check(path, examples)
 
     def head(self, bert, dropout):
@@ -53,7 +53,7 @@ class Regress(Texts):
     def score(self, encoded, outputs):
         """Returns the `pearson` and `spearman` correlations, which are 0 if all numbers are the same, and `loss`, the
         mean squared error."""
-        stats = needs("scipy.stats")
+        stats = require("scipy.stats")
         answers = np.array(self.answers(encoded, outputs), np.float64)
         pearson, spearman = (correlate(answers, encoded.targets).statistic
                              for correlate in (stats.pearsonr, stats.spearmanr))

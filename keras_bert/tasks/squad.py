@@ -14,7 +14,7 @@ from keras_bert.data.tables import json_values, read_table
 from keras_bert.errors import InputError
 from keras_bert.models import BertSpanLabeler
 from keras_bert.tasks.base import Encoded, Task, log_softmax
-from keras_bert.tasks.offsets import pieces_of
+from keras_bert.tasks.offsets import tokens_with_offsets
 
 _NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 
@@ -382,7 +382,7 @@ class Span(Task):
     doc_stride: int = 128
     null_threshold: float | None = None
 
-    name, main, columns, length, several, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
+    name, main, columns, length, supports_top_k, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
 
     @classmethod
     def read(cls, path, label="label", **_):
@@ -393,7 +393,7 @@ class Span(Task):
         return examples
 
     @classmethod
-    def learn(cls, path, examples, **settings):
+    def from_examples(cls, path, examples, **settings):
         if settings["max_length"] < MAX_QUERY_LENGTH + 4:
             raise InputError(f"max_length must be at least {MAX_QUERY_LENGTH + 4}, a question and a token; "
                              f"got {settings['max_length']}")
@@ -417,7 +417,7 @@ class Span(Task):
 
     def encode(self, examples, tokenizer):
         questions = tokenizer.ids([example.question for example in examples])
-        contexts = _shared(pieces_of, [example.context for example in examples], tokenizer)
+        contexts = _shared(tokens_with_offsets, [example.context for example in examples], tokenizer)
         rows, parts, targets = [], [], []
         for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
             head = [tokenizer.cls_id, *question[:MAX_QUERY_LENGTH], tokenizer.sep_id]
@@ -460,7 +460,7 @@ class Span(Task):
             answers.insert(0 if is_null else 1, Answer("", -1, -1, shares[-1]))
         return answers[:top_k]
 
-    def tuned(self, encoded, outputs):
+    def calibrated(self, encoded, outputs):
         """Returns the task with the null threshold that is best for these examples."""
         if self.null_threshold is None:
             return self

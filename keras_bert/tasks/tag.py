@@ -13,8 +13,8 @@ from keras_bert.data.examples import choose
 from keras_bert.data.tables import lines, read_table, texts_of
 from keras_bert.errors import InputError
 from keras_bert.models import BertFeatureTagger, BertTokenClassifier
-from keras_bert.tasks.base import Encoded, Task, log_softmax, needs
-from keras_bert.tasks.offsets import pieces_of
+from keras_bert.tasks.base import Encoded, Task, log_softmax, require
+from keras_bert.tasks.offsets import tokens_with_offsets
 
 _TAG = re.compile(r"O|([BIELSU])-(.+)")
 
@@ -203,14 +203,14 @@ class Tag(Task):
         return examples
 
     @classmethod
-    def learn(cls, path, examples, **settings):
+    def from_examples(cls, path, examples, **settings):
         types = {tag[2:] for example in examples for tag in example.tags if tag != OUTSIDE}
         if not types:
             raise InputError(f"{path}: a tagger needs at least one entity; every tag is {OUTSIDE}")
         return cls(labels=[OUTSIDE, *(f"{at}-{type}" for type in sorted(types) for at in "BI")], **settings)
 
     def check(self, path, examples, out_of_scope=None):
-        needs("seqeval.metrics")  # fails here, before any work is done
+        require("seqeval.metrics")  # fails here, before any work is done
         for example in examples:
             for tag in example.tags:
                 if tag not in self.labels:
@@ -231,7 +231,7 @@ class Tag(Task):
         return TaggedExample([text], None, None)
 
     def encode(self, examples, tokenizer):
-        pieces = pieces_of(list(map(self.text, examples)), tokenizer)
+        pieces = tokens_with_offsets(list(map(self.text, examples)), tokenizer)
         most, rows, parts = self.max_length - 2, [], []
         for number, text in enumerate(pieces):
             for begin in range(0, max(len(text.ids), 1), most):
@@ -286,7 +286,7 @@ class Tag(Task):
         """Returns `f1`, `precision` and `recall` of whole entities (seqeval, like conlleval); `entities`, which maps
         each type to the same scores and `texts`, its number of entities; `loss`, the mean cross-entropy of the
         words."""
-        metrics = needs("seqeval.metrics")
+        metrics = require("seqeval.metrics")
         tags, answers, losses = [], [], []
         for example, pieces, logits in zip(encoded.examples, encoded.places[0], self._logits(encoded, outputs)):
             answered, logits = [OUTSIDE] * len(example.tags), log_softmax(logits)
@@ -302,7 +302,7 @@ class Tag(Task):
             label: _row(row) | {"texts": int(row["support"])}
             for label, row in report.items() if not label.endswith(" avg")}}
 
-    def answering(self):
+    def export_options(self):
         return {"max_length": self.max_length, "labels": self.labels}
 
     def record(self, example, answer):

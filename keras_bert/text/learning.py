@@ -59,6 +59,8 @@ def find_texts(patterns):
     Raises:
         InputError: a pattern matches no file.
     """
+    if not patterns:
+        raise InputError("input must name at least one text file; got none")
     paths = set()
     for pattern in patterns:
         found = [path for path in glob.glob(pattern, recursive=True) or [pattern] if os.path.isfile(path)]

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from keras_bert import __version__, kernels
 from keras_bert.errors import InputError
-from keras_bert.files import read_json, replacing, write_json, written_beside
+from keras_bert.files import atomic_file, atomic_folder, read_json, write_json
 
 # Part of the error messages for a run that diverges.
 ADVICE = "checkpoints are kept; a lower learning_rate may help, with --overwrite to start again"
@@ -86,7 +86,7 @@ class Checkpoints:
             if not overwrite:
                 raise InputError(f"{folder}: holds the checkpoints of an unfinished run {refusal}, or pass --overwrite "
                                  "to start again")
-        with written_beside(folder, overwrite) as new:
+        with atomic_folder(folder, overwrite) as new:
             write_json(os.path.join(new, "run.json"), run | {"made_with": _made_with()})
 
     def path(self, name):
@@ -135,7 +135,7 @@ class Checkpoints:
             if not np.isfinite(tensor).all():
                 raise InputError(
                     f"{path}: weights must be finite; at step {progress.step} {variables[key].path} is not; {ADVICE}")
-        with replacing(path) as part:
+        with atomic_file(path) as part:
             try:
                 save_file(tensors, part, {"progress": json.dumps(dataclasses.asdict(progress))})
             except safetensors.SafetensorError as error:  # its text contains the number of the system error

@@ -6,12 +6,12 @@ from typing import Literal
 
 import numpy as np
 
-from keras_bert.arguments import Count, Path, check, check_rules
+from keras_bert.arguments import Count, Path, check, check_rules, plain
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import TextBatches, read_examples
 from keras_bert.data.tables import lines
 from keras_bert.errors import InputError
-from keras_bert.files import check_free, reading, replacing, writing
+from keras_bert.files import atomic_file, check_free, reading, writing
 from keras_bert.models.feature_tagger import LEARNED, BertFeatures
 from keras_bert.tasks import run
 
@@ -55,6 +55,7 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
         InputError: an argument is out of range, the input or the model cannot be read, the output not be written.
     """
     check(write_features, locals())
+    model, input, output = map(plain, (model, input, output))
     suffix = os.path.splitext(output)[1].lower()
     check_rules(
         ("output", output, f"a file that ends in {' or '.join(_WRITERS)}",
@@ -72,7 +73,7 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
     chunks = _chunks(extractor, tokenizer, texts, packed, POOLING[pooling], batch_size, progress or (lambda *_: None))
     with writing(output):
         os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
-    with replacing(output) as part:
+    with atomic_file(output) as part:
         _WRITERS[suffix](part, chunks, pooling)
     return len(texts), sum(len(ids) for ids, _ in packed)
 

@@ -12,7 +12,7 @@ from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import TASKS, Encoded, Task, run
 from keras_bert.text import BertTokenizer, save_vocabulary
-from keras_bert.training.loop import compiles
+from keras_bert.training.loop import prefers_few_shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FineTuned:
         Raises:
             InputError: the folder was not written by `save`.
         """
-        model = load_model(folder, layout="padded" if compiles() else "unpadded")
+        model = load_model(folder, layout="padded" if prefers_few_shapes() else "unpadded")
         settings = read_json(os.path.join(folder, "settings.json"))
         if os.path.exists(path := os.path.join(folder, "labels.json")):
             settings["labels"] = read_json(path)
@@ -87,7 +87,7 @@ class FineTuned:
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         """Returns the model's output for each row of `Encoded` examples, see `keras_bert.tasks.run`."""
-        if batch_size is None and compiles():
+        if batch_size is None and prefers_few_shapes():
             batch_size = 32
         return run(self.model, encoded.batched(self.tokenizer), batch_size)
 
@@ -106,5 +106,5 @@ class FineTuned:
     def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:
         """Does the same as `evaluate` for `Encoded` examples."""
         outputs = self.outputs(encoded)
-        task = self.task.tuned(encoded, outputs) if choose_threshold else self.task
+        task = self.task.calibrated(encoded, outputs) if choose_threshold else self.task
         return task.score(encoded, outputs), dataclasses.replace(self, task=task)

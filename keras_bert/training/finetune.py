@@ -25,23 +25,24 @@ from keras_bert.arguments import (
     Share,
     check,
     check_rules,
+    plain,
 )
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import PackedBatches
 from keras_bert.errors import InputError
-from keras_bert.files import check_free, written_beside
+from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import first_parts
 from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.fine_tuned import FineTuned
-from keras_bert.training.loop import check_run, compiles, enable_determinism
+from keras_bert.training.loop import check_run, enable_determinism, prefers_few_shapes
 from keras_bert.training.loop import train as train_epochs
 from keras_bert.training.optimizer import make_optimizer
-from keras_bert.training.report import describes, write_report
+from keras_bert.training.report import is_report_of, write_report
 
 # Arguments that say where and how to save, but do not define the result: they may differ in a resumed run.
-_HOUSEKEEPING = ("output_dir", "overwrite", "save_steps", "log_dir")
+_NOT_PART_OF_RUN = ("output_dir", "overwrite", "save_steps", "log_dir")
 # Arguments that only some tasks accept.
 _OF_SOME_TASKS = {"out_of_scope": ("intent", "classify"), "class_weights": ("intent", "classify"),
                    "doc_stride": ("span",), "features": ("tag",), "pack": ("intent", "classify", "regress")}
@@ -118,36 +119,35 @@ def finetune(train: Path, valid: Path, init_from: Path, output_dir: Path, *,
         InputError: names the file, row and column, or the argument.
         Stopped: Ctrl-C or SIGTERM; all is saved.
     """
-    arguments = {name: os.fspath(value) if isinstance(value, os.PathLike) else value
-                 for name, value in locals().items()} | {"devices": list(devices) if devices else None}
+    arguments = {name: plain(value) for name, value in locals().items()} | {"devices": plain(devices) or None}
     _check_arguments(arguments)
     if deterministic:
         enable_determinism()
-    begun = os.path.exists(f"{output_dir}.checkpoints")
-    check_free(output_dir, overwrite or begun)
+    has_checkpoints = os.path.exists(f"{output_dir}.checkpoints")
+    check_free(output_dir, overwrite or has_checkpoints)
     started = time.monotonic()
     read = functools.partial(TASKS[task].read, format=layout, text=text, text_pair=text_pair, label=label)
     examples, valid_examples = read(train), read(valid)
-    learned = _learn(arguments, examples)
+    learned = _make_task(arguments, examples)
     learned.check(valid, valid_examples, out_of_scope)
     source = open_source(init_from)
     tokenizer = source.needed_tokenizer()
     encoded, valid_encoded = learned.encode(examples, tokenizer), learned.encode(valid_examples, tokenizer)
     tokenizer.warn_if_unknown(map(learned.text, examples), train)
-    multiple = 16 if compiles() else 1
+    multiple = 16 if prefers_few_shapes() else 1
     train_batches = (PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, learned.max_length) if pack
                      else encoded.batched(tokenizer, multiple, whole=bool(devices)))
     valid_batches = (
         PackedBatches(valid_encoded.rows, tokenizer.pad_id, valid_encoded.targets, learned.max_length) if pack
         else valid_encoded.batched(tokenizer, multiple))
-    with _sharing(devices, batch_size, train_batches, valid_batches):
+    with _strategy_scope(devices, batch_size, train_batches, valid_batches):
         model = _make_model(source, tokenizer, learned, train_batches.steps(batch_size), arguments)
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
-    run = {"arguments": {name: value for name, value in arguments.items() if name not in _HOUSEKEEPING},
+    run = {"arguments": {name: value for name, value in arguments.items() if name not in _NOT_PART_OF_RUN},
            "sha256": {"train": _digest(train), "valid": _digest(valid),
                       "init_from": weights_digest(tokenizer, pretrained)}}
     checkpoints = Checkpoints(f"{output_dir}.checkpoints", run, overwrite)
-    if begun and describes(output_dir, run):  # killed after the model was written, before checkpoints were removed
+    if has_checkpoints and is_report_of(output_dir, run):  # killed before the checkpoints were removed
         checkpoints.remove()
         return FineTuned.load(output_dir)
     check_free(output_dir, overwrite)
@@ -161,7 +161,7 @@ def finetune(train: Path, valid: Path, init_from: Path, output_dir: Path, *,
         class_weight=_balanced_weights(encoded.targets) if class_weights else None)
     model.optimizer, model.compiled = None, False  # not saved: the optimizer would take two thirds of the file
     fine_tuned = FineTuned(model, tokenizer, learned)
-    with written_beside(output_dir, overwrite) as new:
+    with atomic_folder(output_dir, overwrite) as new:
         fine_tuned.save(new)
         if lora_rank or devices or pack:  # return the model that was saved: plain, padded, on one device
             fine_tuned = FineTuned.load(new)
@@ -172,14 +172,14 @@ def finetune(train: Path, valid: Path, init_from: Path, output_dir: Path, *,
     return fine_tuned
 
 
-def _learn(arguments, examples):
+def _make_task(arguments, examples):
     """Returns the task that the training examples and the arguments describe."""
     task = TASKS[arguments["task"]]
     given = {name: arguments[name] for name in ("doc_stride", "features") if arguments[name] is not None}
-    return task.learn(arguments["train"], examples, max_length=arguments["max_length"] or task.length, **given)
+    return task.from_examples(arguments["train"], examples, max_length=arguments["max_length"] or task.length, **given)
 
 
-def _sharing(devices, batch_size, *batches):
+def _strategy_scope(devices, batch_size, *batches):
     """Returns the scope in which to make a model whose batches are split across multiple devices."""
     if not devices:
         return contextlib.nullcontext()
@@ -197,7 +197,7 @@ def _make_model(source, tokenizer, task, steps, arguments):
     keras.utils.set_random_seed(arguments["seed"])
     _check_fit(source.path, source.config, tokenizer, task, arguments["freeze_blocks"])
     frozen = [*first_parts(arguments["freeze_blocks"]), *task.unused]
-    layout = "packed" if arguments["pack"] else "padded" if compiles() else "unpadded"
+    layout = "packed" if arguments["pack"] else "padded" if prefers_few_shapes() else "unpadded"
     bert = load_pretrained(source, dtype=arguments["dtype"], layout=layout, frozen=frozen,
                            lora_rank=arguments["lora_rank"], trainable=not arguments["features"])
     model = task.head(bert, task.dropout if arguments["dropout"] is None else arguments["dropout"])

@@ -19,7 +19,7 @@ from keras_bert.training.progress import ProgressLine, TensorBoardLog
 
 
 @contextlib.contextmanager
-def noted_signals():
+def recorded_signals():
     """Context manager that yields a list, to which Ctrl-C and SIGTERM append their signal numbers instead of ending the
     process. A second signal of the same kind is handled as usual. Python allows signal handlers only in the main
     thread: in other threads the list stays empty."""
@@ -56,7 +56,7 @@ def enable_determinism():
     tf.config.experimental.enable_op_determinism()
 
 
-def compiles():
+def prefers_few_shapes():
     """Returns True if batches should have few different shapes, because XLA compiles each one: on JAX, and with
     TensorFlow on a GPU. Keras decides if XLA is used (`jit_compile="auto"`): not under op determinism, and not on
     multiple devices."""
@@ -94,7 +94,7 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
     steps = train_batches.steps(batch_size)
     if progress.step:
         print(f"going on from step {progress.step} of {steps * epochs}", file=sys.stderr)
-    with noted_signals() as received:
+    with recorded_signals() as received:
         watch = _Watch(checkpoints, progress, save_steps, received)
         watch.set_model(model)  # `fit` may not run: a resumed epoch may only need its scores
         callbacks = [watch, ProgressLine(progress, steps, epochs, batch_size)]

@@ -11,13 +11,13 @@ import keras
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share, as_list, check, check_rules
+from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share, as_list, check, check_rules, plain
 from keras_bert.config import SIZES, BertConfig
 from keras_bert.convert import load_pretrained, native, open_source
 from keras_bert.convert.weights import Weights
 from keras_bert.data.pretraining_input import PretrainingInput
 from keras_bert.errors import InputError
-from keras_bert.files import check_free, written_beside
+from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer, load_model
 from keras_bert.text import BertTokenizer
@@ -28,10 +28,10 @@ from keras_bert.training.optimizer import Phased, WarmupDecay, make_pretraining_
 from keras_bert.training.pretraining_report import write_pretraining_report
 from keras_bert.training.pretraining_run import Phase, run
 from keras_bert.training.progress import PretrainingLog, cost_of_token, peak
-from keras_bert.training.report import describes
+from keras_bert.training.report import is_report_of
 
 # Arguments that say how to run and where to save, but do not define the result: they may differ in a resumed run.
-_HOUSEKEEPING = ("output_dir", "overwrite", "save_steps", "log_dir", "skip_corrupt", "strategy", "model_parallel")
+_NOT_PART_OF_RUN = ("output_dir", "overwrite", "save_steps", "log_dir", "skip_corrupt", "strategy", "model_parallel")
 
 
 def pretrain(data: Path | list[Path], output_dir: Path, steps: Count | list[Count], *,
@@ -101,25 +101,26 @@ def pretrain(data: Path | list[Path], output_dir: Path, steps: Count | list[Coun
         InputError: names the file or the argument.
         Stopped: Ctrl-C or SIGTERM; all is saved.
     """
-    arguments = {name: _plain(value) for name, value in locals().items()}
+    arguments = {name: plain(value.to_dict() if isinstance(value, BertConfig) else value)
+                 for name, value in locals().items()}
     _check_arguments(arguments)
     make_trainer = _trainer_kind(strategy, model_parallel)  # a multi-machine strategy must be made first
     if deterministic:
         enable_determinism()
-    begun = os.path.exists(f"{output_dir}.checkpoints")
-    check_free(output_dir, overwrite or begun)
-    setup = Setup(arguments)
+    has_checkpoints = os.path.exists(f"{output_dir}.checkpoints")
+    check_free(output_dir, overwrite or has_checkpoints)
+    setup = PretrainingSetup(arguments)
     trainer = make_trainer(setup.make, Objective(next_sentence_weight), accumulate)
     parts = trainer.devices * accumulate
     sizes = [phase.batch_size for phase in setup.phases]
     check_rules(("batch_size", sizes, f"multiples of accumulate ({accumulate}) times the number of devices that share "
                  f"it ({trainer.devices})", all(size % parts == 0 for size in sizes)))
     description = {
-        "arguments": {name: value for name, value in arguments.items() if name not in _HOUSEKEEPING},
+        "arguments": {name: value for name, value in arguments.items() if name not in _NOT_PART_OF_RUN},
         "sha256": {"data": setup.sizes_digest(),
                    "init_from": weights_digest(setup.tokenizer, trainer.trainable_variables)}}
     checkpoints = Checkpoints(f"{output_dir}.checkpoints", description, overwrite, trainer.is_chief)
-    if not (begun and describes(output_dir, description)):  # else the run was killed after the model was written
+    if not (has_checkpoints and is_report_of(output_dir, description)):  # else killed after the model was written
         if trainer.is_chief:
             check_free(output_dir, overwrite)
         log = PretrainingLog(setup.steps, functools.partial(cost_of_token, setup.config), peak(), log_dir)
@@ -127,22 +128,13 @@ def pretrain(data: Path | list[Path], output_dir: Path, steps: Count | list[Coun
             progress = run(trainer, setup.phases, checkpoints, log, save_steps=save_steps,
                            eval_steps=eval_steps or -(-setup.steps // 10))
         if trainer.is_chief:
-            with written_beside(output_dir, overwrite) as new:
+            with atomic_folder(output_dir, overwrite) as new:
                 native.write(Weights.of(trainer.model, setup.tokenizer), new)
                 write_pretraining_report(new, setup, progress, log, description)
     if trainer.is_chief:
         checkpoints.remove()
     trainer.shared(0.0)  # the other workers wait for the first one here
     return load_model(output_dir)
-
-
-def _plain(value):
-    """Converts an argument to a value that JSON can hold."""
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if isinstance(value, BertConfig):
-        return value.to_dict()
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _trainer_kind(strategy, model_parallel):
@@ -187,7 +179,7 @@ def _check_arguments(arguments):
     check_run(arguments["log_dir"], arguments["deterministic"])
 
 
-class Setup:
+class PretrainingSetup:
     """The inputs that the arguments of `pretrain` name, opened and checked.
 
     Args:

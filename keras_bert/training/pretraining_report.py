@@ -15,7 +15,7 @@ def write_pretraining_report(folder, setup, progress, log, description):
 
     Args:
         folder: folder to write to.
-        setup: the `Setup`.
+        setup: the `PretrainingSetup`.
         progress: the `Progress`.
         log: the `PretrainingLog`.
         description: dict of more entries of `metrics.json`, about the run.

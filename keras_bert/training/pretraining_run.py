@@ -8,7 +8,7 @@ import time
 
 from keras_bert.errors import InputError, Stopped
 from keras_bert.training.checkpoints import ADVICE
-from keras_bert.training.loop import noted_signals
+from keras_bert.training.loop import recorded_signals
 
 POINTS = 200  # maximum number of points of the training curve
 PACE = 2.0  # seconds between two checks for signals
@@ -68,7 +68,7 @@ def run(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
             checkpoints.save_last(trainer, progress)
         saved = progress.step
 
-    with noted_signals() as received:
+    with recorded_signals() as received:
         for phase, end in zip(phases, ends):
             if progress.step >= end:
                 continue

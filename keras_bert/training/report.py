@@ -50,7 +50,7 @@ def versions():
         name: importlib.metadata.version(name) for name in ("keras-bert-hub", "keras", "tensorflow")}
 
 
-def describes(folder, run):
+def is_report_of(folder, run):
     """Returns True if `folder` holds the report of this run, see `Checkpoints`."""
     path = os.path.join(folder, "metrics.json")
     metrics = read_json(path) if os.path.exists(path) else {}
