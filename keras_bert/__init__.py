@@ -31,6 +31,7 @@ _MODULES = {
     "FineTuned": "keras_bert.training",
     "HubLayer": "keras_bert.hub",
     "InputError": "keras_bert.errors",
+    "Stopped": "keras_bert.errors",
     "export_encoder": "keras_bert.export",
     "export_preprocessor": "keras_bert.export",
     "export_text_model": "keras_bert.export",
@@ -46,6 +47,7 @@ if typing.TYPE_CHECKING:  # type checkers do not see what `__getattr__` imports
     from keras_bert.config import BertConfig as BertConfig
     from keras_bert.data.pretraining import make_pretraining_data as make_pretraining_data
     from keras_bert.errors import InputError as InputError
+    from keras_bert.errors import Stopped as Stopped
     from keras_bert.export import export_encoder as export_encoder
     from keras_bert.export import export_preprocessor as export_preprocessor
     from keras_bert.export import export_text_model as export_text_model

@@ -32,6 +32,9 @@ class Rule:
     text: str
     holds: Callable
 
+    def __repr__(self):  # in the signatures that `help` shows
+        return self.text
+
 
 Count = Annotated[int, Rule("at least 1", lambda value: value >= 1)]
 CountOrZero = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
@@ -45,7 +48,7 @@ Path = str | os.PathLike
 Repeated = Annotated[list[str], "one value each time the flag is given, instead of several between commas"]
 
 _CLASSES = {bool: bool, int: numbers.Integral, float: numbers.Real}
-_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a text", os.PathLike: "a path"}
+_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path"}
 
 
 def check(function, values):
@@ -62,7 +65,7 @@ def check(function, values):
         if name in values and parameter.annotation is not parameter.empty:
             problem = _problem(values[name], parameter.annotation)
             if problem is not None:
-                raise InputError(f"{name} must be {problem}; got {values[name]!r}")
+                raise InputError(f"{name} must be {problem}; got {values[name]!r:.200}")
 
 
 def check_rules(*rules):

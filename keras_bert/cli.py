@@ -1,5 +1,6 @@
 """The command line, `keras-bert COMMAND --flag=value`: parses the flags of a command and runs it."""
 
+import difflib
 import importlib
 import inspect
 import os
@@ -42,7 +43,9 @@ def run(arguments):
         print(_overview())
         return 0 if arguments else 2
     if name not in COMMANDS:
-        return _fail(f"{name!r} is not a command; the commands are {', '.join(COMMANDS)}", 2)
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
+        return _fail(f"{name!r} is not a command; {hint}", 2)
     if {"-h", "--help"} & set(rest):
         print(help_of(name))
         return 0

@@ -19,6 +19,6 @@ class Stopped(KeyboardInterrupt):
         message: one line.
     """
 
-    def __init__(self, signal, message):
+    def __init__(self, signal: int, message: str) -> None:
         super().__init__(message)
         self.signal = signal

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from typing import Literal
@@ -188,7 +189,7 @@ def test_values_are_checked_by_the_annotations():
             ("count", None, "a whole number"), ("rates", [1, 0], "positive"),
             ("rates", [], "one value or several"), ("rates", ["1"], "a number"),
             ("rates", float("nan"), "positive"),
-            ("rates", "1", "a number"), ("mode", "c", "one of a, b"), ("path", 3, "a text or a path"),
+            ("rates", "1", "a number"), ("mode", "c", "one of a, b"), ("path", 3, "a string or a path"),
             ("on", 1, "True or False")):
         with pytest.raises(InputError, match=re.escape(f"{name} must be {rule}; got {bad!r}") + "$"):
             arguments.check(function, {name: bad})
@@ -237,3 +238,36 @@ def test_arguments_are_made_plain():
     made = arguments.plain(given)
     assert made == [3, 0.5, "a/b", [1, 2.0], True, None, "x", {"a": 1}]
     assert [type(value) for value in made[:2]] == [int, float] and json.dumps(made)
+
+
+def test_misspelled_commands_get_a_suggestion(run):
+    assert run("finetun")[2] == ["keras-bert: 'finetun' is not a command; did you mean finetune?"]
+    assert "the commands are finetune, evaluate" in run("qqq")[2][0]
+
+
+def test_a_threshold_is_for_intents(run, trained, tmp_path):
+    from keras_bert.training import FineTuned
+
+    tuned = FineTuned.load(trained)
+    settings = {"task": "classify", "pairs": False, "max_length": tuned.task.max_length}
+    folder = shutil.copytree(trained, tmp_path / "classify")
+    (folder / "settings.json").write_text(json.dumps(settings))
+    status, _, messages = run("evaluate", f"--model={folder}", "--data=x.tsv", "--choose_threshold")
+    assert (status, messages) == (
+        1, [f"keras-bert: --choose_threshold is for the task intent; {folder} is of the task classify"])
+
+
+@pytest.mark.parametrize("given,message", [
+    (("play music",), "text must be a list of texts; got 'play music'"),
+    (([1],), "text[0] must be text, as str; got 1"), ((["a", b"b"],), "text[1] must be text, as str; got b'b'"),
+    ((["a"], ["b"]), "this model takes single texts; got 2")])
+def test_predict_takes_lists_of_texts(trained, given, message):
+    from keras_bert.training import FineTuned
+
+    with pytest.raises(InputError, match=re.escape(message)):
+        FineTuned.load(trained).predict(*given)
+
+
+def test_signatures_are_readable():
+    assert "Annotated[int, at least 1]" in str(inspect.signature(keras_bert.finetune)) and "lambda" not in str(
+        inspect.signature(keras_bert.finetune))

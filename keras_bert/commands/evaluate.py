@@ -3,6 +3,8 @@
 import json
 from typing import Literal
 
+from keras_bert.errors import InputError
+
 EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 
 
@@ -26,6 +28,8 @@ def run(model: str, data: str, layout: str | None = None, text: str = "text", te
     from keras_bert.training import FineTuned
 
     tuned = FineTuned.load(model)
+    if choose_threshold and tuned.task.name != "intent":
+        raise InputError(f"--choose_threshold is for the task intent; {model} is of the task {tuned.task.name}")
     examples = tuned.task.read(data, format=layout, text=text, text_pair=text_pair, label=label)
     tuned.task.check(data, examples, out_of_scope)
     scores, chosen = tuned.evaluate(examples, choose_threshold)

@@ -9,19 +9,19 @@ from keras_bert.errors import InputError
 EXAMPLE = 'keras-bert fill-mask --model=my_pretrained "The capital of France is [MASK]."'
 
 
-def run(*texts: str, model: str, config: str | None = None, next_sentence_pooler: bool = False,
+def run(*text: str, model: str, config: str | None = None, next_sentence_pooler: bool = False,
         format: Literal["text", "jsonl"] = "text", top_k: Count = 5):
     """Predict the [MASK] tokens of texts.
 
     Args:
-        texts: Texts with [MASK].
+        text: Texts with [MASK].
         model: Weights with a masked LM head, in any format that convert reads: a folder, a checkpoint or a name.
         config: bert_config.json, for weights without one.
         next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler, see export.
         format: Lines of token, probability and text; or one JSON object per text.
         top_k: Predictions per [MASK].
     """
-    if not texts:
+    if not text:
         raise InputError("fill-mask takes texts with [MASK] as arguments; got none")
     from keras_bert.convert import load_pretrained, open_source
     from keras_bert.models import BertPretrainer
@@ -31,11 +31,11 @@ def run(*texts: str, model: str, config: str | None = None, next_sentence_pooler
     if source.kind not in ("masked_lm", "pretraining"):
         raise InputError(f"{source.path}: fill-mask needs weights with a masked LM head; these are {source.kind}")
     pretrainer = load_pretrained(source, BertPretrainer)
-    for text, masks in zip(texts, fill_mask(pretrainer, source.needed_tokenizer(), texts, top_k)):
+    for masked, masks in zip(text, fill_mask(pretrainer, source.needed_tokenizer(), text, top_k)):
         if format == "jsonl":
             found = [[{"piece": piece, "score": score} for piece, score in guesses] for guesses in masks]
-            print(json.dumps({"text": text, "masks": found}, ensure_ascii=False))
+            print(json.dumps({"text": masked, "masks": found}, ensure_ascii=False))
             continue
         for guesses in masks:
             for piece, score in guesses:
-                print(f"{piece}\t{score:.4f}\t{text}")
+                print(f"{piece}\t{score:.4f}\t{masked}")

@@ -10,7 +10,7 @@ from keras_bert.arguments import Count, Seed
 from keras_bert.errors import InputError, Stopped
 from keras_bert.terminal import StatusLine
 
-EXAMPLE = "keras-bert make-pretraining-data --input=texts/*.txt --vocab=vocab.txt --output=examples"
+EXAMPLE = "keras-bert make-pretraining-data --input='texts/*.txt' --vocab=vocab.txt --output=examples"
 
 
 def run(input: list[str], vocab: str, output: str, text: str = "text", split_sentences: bool = False,

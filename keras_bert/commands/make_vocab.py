@@ -7,7 +7,7 @@ from typing import Literal
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_file, check_free, writing
 
-EXAMPLE = "keras-bert make-vocab --input=texts/*.txt --size=32000 --output=vocab.txt"
+EXAMPLE = "keras-bert make-vocab --input='texts/*.txt' --size=32000 --output=vocab.txt"
 
 
 def run(input: list[str], size: int, output: str, lower_case: bool = False, strip_accents: bool | None = None,

@@ -9,19 +9,19 @@ from keras_bert.errors import InputError
 EXAMPLE = "keras-bert verify encoder"
 
 
-def run(*paths: str, format: Literal["text", "json"] = "text"):
+def run(*path: str, format: Literal["text", "json"] = "text"):
     """Check a SavedModel against the contract of a Hub-style encoder or preprocessor.
 
     Args:
-        paths: Path of the SavedModel.
+        path: Path of the SavedModel.
         format: One line per check, or one JSON list.
     """
-    if len(paths) != 1:
-        raise InputError(f"verify takes the path of one SavedModel; got {len(paths)}")
+    if len(path) != 1:
+        raise InputError(f"verify takes the path of one SavedModel; got {len(path)}")
     from keras_bert.export.checking import FAILED
     from keras_bert.export.verify import verify
 
-    results = verify(paths[0])
+    results = verify(path[0])
     if format == "json":
         print(json.dumps([dataclasses.asdict(result) for result in results], indent=2))
     else:
@@ -29,4 +29,4 @@ def run(*paths: str, format: Literal["text", "json"] = "text"):
             print(f"{result.line:2} {result.status:14} {result.rule}{result.seen and f': {result.seen}'}")
     failed = [result for result in results if result.status == FAILED]
     if failed:
-        raise InputError(f"{paths[0]}: {len(failed)} of {len(results)} checks failed")
+        raise InputError(f"{path[0]}: {len(failed)} of {len(results)} checks failed")

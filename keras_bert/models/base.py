@@ -147,7 +147,8 @@ def load_model(folder, **changes):
     """
     path = os.path.join(folder, "model.keras")
     if not os.path.exists(path):
-        raise InputError(f"{folder}: a folder that finetune wrote holds model.keras; there is none")
+        what = "model.keras is missing" if os.path.isdir(folder) else "there is no such folder"
+        raise InputError(f"{folder}: must be a folder that finetune wrote; {what}")
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path}: not a whole .keras file")
     with zipfile.ZipFile(path) as file:

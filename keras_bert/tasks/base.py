@@ -143,7 +143,16 @@ class Task:
         columns = [column for column in columns if column is not None]
         if len(columns) != len(self.columns):
             raise InputError(f"this model takes {self.describe_input()}; got {len(columns)} texts")
-        return [self.example(*texts) for texts in zip(*columns, strict=True)]
+        for name, column in zip(self.columns, columns):
+            if isinstance(column, (str, bytes)):
+                raise InputError(f"{name} must be a list of texts; got {column[:60]!r}")
+            for index, value in enumerate(column):
+                if not all(isinstance(text, str) for text in ([value] if name != "choices" else value)):
+                    raise InputError(f"{name}[{index}] must be text, as str; got {value!r:.60}")
+        if len({len(column) for column in columns}) > 1:
+            lengths = ", ".join(str(len(column)) for column in columns)
+            raise InputError(f"{', '.join(self.columns)} must be lists of the same length; got {lengths}")
+        return [self.example(*texts) for texts in zip(*columns)]
 
     def describe_input(self):
         """Describes in words what an input consists of."""

@@ -92,7 +92,7 @@ class FineTuned:
         return run(self.model, encoded.batched(self.tokenizer), batch_size)
 
     def evaluate(self, examples: Sequence, choose_threshold: bool = False) -> tuple[dict, Self]:
-        """Scores the model on labelled examples.
+        """Scores the model on labelled examples: `scores, _ = model.evaluate(model.task.read("test.tsv"))`.
 
         Args:
             examples: examples that the task's `read` returned.
