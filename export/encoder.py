@@ -28,7 +28,16 @@ from keras_bert.layers import BertLayer, MaskedLMHead, standardize_inputs
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer
 
-from .writing import check_dtype, check_vocabulary, checked, exportable, needs_tensorflow, save, variable_name
+from .writing import (
+    check_dtype,
+    check_vocabulary,
+    checked,
+    encoder_of,
+    exportable,
+    needs_tensorflow,
+    save,
+    variable_name,
+)
 
 
 class _Reusable(tf.Module):
@@ -66,7 +75,7 @@ class EncoderModule(_Reusable):
     """
 
     def __init__(self, model, dtype, jit_compile):
-        bert = model if isinstance(model, BertLayer) else model.bert
+        bert = encoder_of(model)
         super().__init__("bert", bert.weights, dtype)
         is_plain = bert.dtype_policy.name == dtype and not bert.recompute
         replica = bert if is_plain else BertLayer(bert.config, dtype=dtype)
@@ -175,7 +184,7 @@ def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: Ber
     if not isinstance(model, BertLayer | BertPretrainer):
         raise InputError(f"model must be a BertLayer or a BertPretrainer; got {type(model).__name__}; "
                          "the encoder of a head is its attribute bert")
-    config = (model if isinstance(model, BertLayer) else model.bert).config
+    config = encoder_of(model).config
     check_vocabulary(tokenizer, config)
     check_free(path, overwrite)
     module = EncoderModule(exportable(model), dtype, jit_compile)

@@ -70,6 +70,7 @@ from .writing import (
     check_dtype,
     check_vocabulary,
     checked,
+    encoder_of,
     exportable,
     needs_tensorflow,
     plain_copy,
@@ -105,7 +106,7 @@ class TextModel(Callable):
         # The replica runs with `self.weights`. It is not an attribute, because the SavedModel would then contain its
         # weights, too.
         replica = plain_copy(model, dtype, layout="padded" if jit_compile else "unpadded")
-        bert = getattr(replica, "bert", replica)
+        bert = encoder_of(replica)
         self.weights = [
             tf.Variable(tf.cast(source.value, target.dtype), trainable=False, name=variable_name(source))
             for source, target in zip(model.weights, replica.weights, strict=True)
@@ -181,8 +182,9 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     needs_tensorflow()
     check_dtype(dtype)
     head = make_head(model, options)
-    check_vocabulary(tokenizer, _config(model))
-    longest = _config(model).max_position_embeddings
+    config = encoder_of(model).config
+    check_vocabulary(tokenizer, config)
+    longest = config.max_position_embeddings
     if not head.shortest <= max_length <= longest:
         raise InputError(f"max_length must be {head.shortest} to {longest}, the encoder's longest; got {max_length}")
     if head.labels is not None and len(head.labels) != model.num_classes:
@@ -193,7 +195,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     signatures = {"serving_default": module.__call__, "encode": module.encode}
     if head.explains:
         signatures["explain"] = module.explain
-    assets = {"bert_config": ("bert_config.json", _config(model).to_json)}
+    assets = {"bert_config": ("bert_config.json", config.to_json)}
     if head.labels is not None:
         assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
     save(module, path, signatures, tokenizer, assets, overwrite)
@@ -212,10 +214,6 @@ def make_head(model, options):
         raise InputError(f"labels must be the names of the classes of a {type(model).__name__}; got "
                          f"{options.get('labels')!r}")
     return make(**options)
-
-
-def _config(model):
-    return (model if isinstance(model, BertLayer) else model.bert).config
 
 
 _NO_PIECE = types.SimpleNamespace(cls_id=0, sep_id=0, pad_id=0)

@@ -59,11 +59,15 @@ def variable_name(variable, part="bert"):
     return f"{part}/{variable.path.split('/', 1)[1]}"
 
 
+def encoder_of(model):
+    """Returns the encoder of a head, or the encoder itself."""
+    return model if isinstance(model, BertLayer) else model.bert
+
+
 def plain_copy(model, dtype, layout="padded"):
     """Returns a new model like `model`, without LoRA and with an encoder of this dtype. Its weights are not copied."""
-    is_encoder = isinstance(model, BertLayer)
-    bert = BertLayer((model if is_encoder else model.bert).config, dtype=dtype, layout=layout)
-    if is_encoder:
+    bert = BertLayer(encoder_of(model).config, dtype=dtype, layout=layout)
+    if isinstance(model, BertLayer):
         return bert
     return type(model).from_config(model.get_config() | {"bert": keras.saving.serialize_keras_object(bert)})
 
@@ -76,7 +80,7 @@ def exportable(model):
     """
     if any(layer.quantization_mode for layer in model._flatten_layers()):
         raise InputError("a quantized model cannot be exported; export it before model.quantize")
-    return model.rebuild(lora_rank=None) if getattr(model, "bert", model).lora_rank else model
+    return model.rebuild(lora_rank=None) if encoder_of(model).lora_rank else model
 
 
 def save(module, path, signatures, tokenizer, assets, overwrite):

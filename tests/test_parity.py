@@ -45,7 +45,7 @@ def test_transformers_on_200_real_texts(minilm, minilm_bert):
     rows = PackedBatches(texts, tokenizer.pad_id, None, 512)
     layouts = LAYOUTS if keras.backend.backend() == "tensorflow" else ("padded", "packed")
     largest = dict.fromkeys(layouts, 0.0)
-    # In batches of like length, with little padding; and of random lengths, with much.
+    # Batches of similar lengths, with little padding, and of random lengths, with much padding.
     for group in [*np.arange(200).reshape(10, 20), *np.random.default_rng(1).permutation(200).reshape(10, 20)]:
         inputs = pad([texts[i] for i in group], tokenizer.pad_id)
         real = inputs["input_mask"].astype(bool)

@@ -76,10 +76,10 @@ class BertTask(keras.Model):
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        self._frozen = self.frozen
+        frozen = self.frozen
         keras.Model.trainable.fset(self, value)  # of all layers
         if value:
-            freeze(self._own_layers(), self._frozen)
+            freeze(self._own_layers(), frozen)
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, loss_weights: Any = None, metrics: Any = None,
                 weighted_metrics: Any = None, run_eagerly: bool = False, steps_per_execution: int = 1,
@@ -131,7 +131,7 @@ class DropoutTask(BertTask):
         self.dropout = dropout
 
     def drop(self, x: Any, seed: Any) -> Any:
-        """Applies dropout to `x`; `seed` is the one that the encoder got."""
+        """Applies dropout to `x`; `seed` is the seed that was passed to the encoder."""
         head = self.bert.config.num_hidden_layers + 1  # the next number after the last block's
         return kernels.dropout(x, self.dropout, kernels.fold_in(seed, head))
 

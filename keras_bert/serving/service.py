@@ -79,7 +79,7 @@ class Service:
 
         Args:
             name: name of the model.
-            number: number of the version, or None for the one that is served.
+            number: the version number; None for the served version.
             read: function from the model's signatures to the name of one of them and the inputs, a dict of names to
                 arrays.
             entry: the `Entry` of the request.

@@ -75,7 +75,7 @@ class Model:
         """Context manager that yields the number and the loaded version, which stays loaded until the block ends.
 
         Args:
-            number: number of the requested version; None for the one that is served.
+            number: the version number; None for the served version.
 
         Raises:
             RequestError: the version is not served.
