@@ -34,7 +34,8 @@ BEAM = ["apache-beam>=2.77"]
 PARQUET = ["pyarrow"]
 # What `make test` and `make test-slow` need: tools, and every extra that runs without another framework. Selenium
 # drives Chromium, for the tests of the server's page.
-TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "mypy", "selenium", *TEXT, *HUB, *REPORT, *TASKS,
+TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "mypy", "pandas", "selenium", *TEXT, *HUB, *REPORT,
+        *TASKS,
         *PARQUET, *SERVE, *NOTEBOOK, *DOCS]
 
 setup(
@@ -51,7 +52,8 @@ setup(
         "keras_bert.kernels", "keras_bert.layers", "keras_bert.models", "keras_bert.serving", "keras_bert.tasks",
         "keras_bert.text", "keras_bert.training",
     ],
-    package_data={"keras_bert": ["py.typed"], "keras_bert.serving": ["page/*"]},
+    package_data={"keras_bert": ["py.typed", "__init__.pyi"], "keras_bert.serving": ["page/*"],
+                  "keras_bert.training": ["model_card.md"]},
     package_dir={"keras_bert.export": "export"},
     install_requires=["tensorflow>=2.20,<2.22", "keras>=3.12,<3.16", "absl-py", "tokenizers", "safetensors"],
     extras_require={

@@ -32,12 +32,13 @@ def as_served(folder):
     """Reads the same files as `ours`, in the way of `keras-bert predict` and `serve`."""
     import numpy as np
 
-    from keras_bert.serving.artifact import Artifact
+    from keras_bert.serving.saved_model import SavedModel
 
     yield
-    artifact = Artifact(folder, threads=0)
-    column, = artifact.signatures["serving_default"].inputs
-    yield lambda texts: artifact.run("serving_default", [{column: np.array([text.encode() for text in texts], object)}])
+    saved_model = SavedModel(folder, threads=0)
+    column, = saved_model.signatures["serving_default"].inputs
+    yield lambda texts: saved_model.run(
+        "serving_default", [{column: np.array([text.encode() for text in texts], object)}])
 
 
 def pytorch(folder):

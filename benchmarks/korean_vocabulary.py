@@ -63,14 +63,15 @@ def run(folder, name, seed):
 
     keras.utils.set_random_seed(seed)
     tokenizer = BertTokenizer(f"{folder}/{name}.txt", lower_case=False)
-    texts = [example.text for example in read_examples(f"{folder}/valid.tsv", text="document")]
+    texts = [example.text for example in read_examples(f"{folder}/valid.tsv", text_column="document")]
     pieces = sum(map(len, tokenizer.ids(texts))) / sum(len(tokenizer.rules.normalize(text).split()) for text in texts)
     bert = BertLayer(BertConfig(vocab_size=len(tokenizer.vocabulary), **SIZES))
     with tempfile.TemporaryDirectory() as start:
         FineTuned(BertClassifier(bert, 2), tokenizer, Classify(MAX_LENGTH, ["0", "1"])).save(start)
         started = time.monotonic()
-        finetune(f"{folder}/train.tsv", f"{folder}/valid.tsv", start, f"{start}/model", task="classify",
-                 text="document", epochs=EPOCHS, batch_size=BATCH, learning_rate=LEARNING_RATE, max_length=MAX_LENGTH,
+        finetune(f"{folder}/train.tsv", f"{folder}/valid.tsv", model=start, output=f"{start}/model", task="classify",
+                 text_column="document", epochs=EPOCHS, batch_size=BATCH, learning_rate=LEARNING_RATE,
+                 max_length=MAX_LENGTH,
                  seed=seed)
         seconds = time.monotonic() - started
         with open(f"{start}/model/metrics.json") as file:

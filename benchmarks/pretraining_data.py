@@ -30,7 +30,7 @@ from real_texts import announce, find
 ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3",
                             "TOKENIZERS_PARALLELISM": "false"}
 OURS, GARDEN = "keras_bert", "Model Garden"
-SETTINGS = {"max_seq_length": 128, "max_predictions_per_seq": 20}
+SETTINGS = {"max_length": 128, "max_predictions_per_seq": 20}
 
 
 def our_commands(parts, vocab, folder, flags):

@@ -36,7 +36,8 @@ RATE, DECAY = 1e-4, 0.01
 def ours(config, batch, dtype):
     def make():
         model = BertPretrainer(BertLayer(config, dtype=policy_of(dtype)), next_sentence=False)
-        return model, make_pretraining_optimizer(model, "adamw", WarmupDecay(RATE, 1, 10**6), DECAY, clip_norm=None)
+        return model, make_pretraining_optimizer(model, "adamw", WarmupDecay(RATE, 1, 10**6), DECAY,
+                                                 global_clipnorm=None)
 
     seeds = {"dropout_seed": np.zeros((len(batch["input_word_ids"]), 2), np.int32)}
     trainer = PretrainingTrainer(make, Objective())

@@ -1,6 +1,6 @@
 """Compares scores and time of fine-tuning with the heads of PyTorch transformers, for every task, on the CPU.
 
-    python benchmarks/task_scores.py --task=wnut17 --init_from=minilm --results=FILE.jsonl
+    python benchmarks/task_scores.py --task=wnut17 --model=minilm --results=FILE.jsonl
 
 The published scores use complete data sets: set `KERAS_BERT_DATA` to a folder with them (`real_texts.py`); otherwise
 samples of some of them are read. If a data set has no split, fixed rules make one. Each run is a separate process. For
@@ -37,7 +37,7 @@ class Run:
     """The training settings of a task.
 
     Args:
-        task, layout, epochs, batch_size: as in `finetune`.
+        task, data_format, epochs, batch_size: as in `finetune`.
         files: the training and the validation file, as names for `find`, or a function that writes them to a folder.
         seeds: default of `--seeds`.
     """
@@ -46,7 +46,7 @@ class Run:
     files: tuple | collections.abc.Callable
     epochs: int
     batch_size: int = 32
-    layout: str | None = None
+    data_format: str | None = None
     seeds: tuple = ("0", "1", "2")
 
 
@@ -101,15 +101,15 @@ RUNS = {
     "sst2-16": Run("classify", split_sst2_16, 10, 8, seeds=tuple("01234")),
     "sst2": Run("classify", split_sst2, 2),
     "wnut17": Run("tag", _pair("ner/wnut17/{}.conll"), 3, 16),
-    "codah": Run("choice", _pair("multiple_choice/codah/fold0_{}.tsv"), 2, 16, layout="codah"),
+    "codah": Run("choice", _pair("multiple_choice/codah/fold0_{}.tsv"), 2, 16, data_format="codah"),
     "xquad": Run("span", split_xquad, 4, 16),
-    "korsts": Run("regress", _pair("ko/kornlu/KorSTS/sts-{}.tsv"), 3, layout="korsts"),
-    "question_pair": Run("classify", _pair("ko/question_pair/{}.tsv"), 3, layout="qqp"),
+    "korsts": Run("regress", _pair("ko/kornlu/KorSTS/sts-{}.tsv"), 3, data_format="korsts"),
+    "question_pair": Run("classify", _pair("ko/question_pair/{}.tsv"), 3, data_format="qqp"),
 }
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("task", None, list(RUNS), "What to fine-tune for.", required=True)
-flags.DEFINE_string("init_from", None, "Name or folder of the encoder, as Hugging Face writes it.", required=True)
+flags.DEFINE_string("model", None, "Name or folder of the encoder, as Hugging Face writes it.", required=True)
 flags.DEFINE_string("results", None, "JSON Lines file, one run a line.", required=True)
 flags.DEFINE_list("seeds", None, "Seeds, where not the task's own.")
 flags.DEFINE_integer("epochs", None, "Epochs, where not the task's own.", lower_bound=1)
@@ -132,9 +132,10 @@ def score_of(run, library, seed):
         folder = pathlib.Path(folder)
         train, valid = files_of(run, folder)
         for path in (train, valid):
-            announce(path, len(list(TASKS[run.task].read(path, format=run.layout))), "examples")
+            announce(path, len(list(TASKS[run.task].read(path, data_format=run.data_format))), "examples")
         started = time.monotonic()
-        finetune(train, valid, FLAGS.init_from, folder / "model", task=run.task, layout=run.layout, epochs=run.epochs,
+        finetune(train, valid, model=FLAGS.model, output=folder / "model", task=run.task, data_format=run.data_format,
+                 epochs=run.epochs,
                  batch_size=run.batch_size, learning_rate=FLAGS.learning_rate, dtype=FLAGS.dtype, seed=seed)
         seconds = time.monotonic() - started
         metrics = json.loads((folder / "model/metrics.json").read_text())
@@ -170,7 +171,7 @@ def main(_):
     run = RUNS[FLAGS.task]
     if FLAGS.epochs:
         run = dataclasses.replace(run, epochs=FLAGS.epochs)
-    wanted = {"task": FLAGS.task, "init_from": FLAGS.init_from, "learning_rate": FLAGS.learning_rate,
+    wanted = {"task": FLAGS.task, "model": FLAGS.model, "learning_rate": FLAGS.learning_rate,
               "epochs": run.epochs, "dtype": FLAGS.dtype, "data": str(DATA)}
     if FLAGS.run:
         seed = int(FLAGS.seeds[0])

@@ -61,15 +61,16 @@ class Model:
         return keras.tree.map_structure(torch.Tensor.numpy, self(inputs))
 
 
-def finetune(train, valid, init_from, output_dir, *, task, layout, epochs, batch_size, learning_rate, dtype, seed):
+def finetune(train, valid, *, model, output, task, data_format, epochs, batch_size, learning_rate, dtype, seed):
     """Fine-tunes a model as `keras_bert.finetune` does; see there for the arguments. In its folder, writes only
     `metrics.json`, with the scores of all epochs."""
     torch.manual_seed(seed)
-    folder, kind = find_pretrained(init_from), TASKS[task]
+    folder, kind = find_pretrained(model), TASKS[task]
     tokenizer = BertTokenizer.from_folder(folder)
-    examples = kind.read(train, format=layout)
+    examples = kind.read(train, data_format=data_format)
     learned = kind.from_examples(train, examples, max_length=kind.length)
-    encoded, valid_encoded = (learned.encode(some, tokenizer) for some in (examples, kind.read(valid, format=layout)))
+    encoded, valid_encoded = (learned.encode(some, tokenizer) for some in (examples, kind.read(valid,
+                                                                                               data_format=data_format)))
     batches, valid_batches = encoded.batched(tokenizer), valid_encoded.batched(tokenizer)
     head, loss_of, width = HEADS[task]
     model = head.from_pretrained(folder, num_labels=width or len(learned.labels), classifier_dropout=kind.dropout)
@@ -88,8 +89,8 @@ def finetune(train, valid, init_from, output_dir, *, task, layout, epochs, batch
         model.eval()
         history.append(learned.score(valid_encoded, run_model(forward, valid_batches, batch_size))[kind.main])
         print(f"epoch {epoch + 1}: {kind.main} {history[-1]:.4f}")
-    os.makedirs(output_dir)
-    with open(os.path.join(output_dir, "metrics.json"), "w") as file:
+    os.makedirs(output)
+    with open(os.path.join(output, "metrics.json"), "w") as file:
         json.dump({"main": kind.main, "history": {f"val_{kind.main}": history}}, file)
 
 

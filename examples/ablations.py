@@ -33,7 +33,7 @@ from keras_bert.files import read_json, write_json
 from keras_bert.layers import BertLayer
 from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
-from keras_bert.text.learning import find_texts
+from keras_bert.text.vocabulary_training import find_texts
 from keras_bert.training import finetune, make_optimizer, pictures, pretrain
 
 from intents.build import build
@@ -76,14 +76,14 @@ def make_examples(text, folder):
         for split, chosen in (("valid", documents[::HELD_OUT]),
                               ("train", [document for number, document in enumerate(documents) if number % HELD_OUT])):
             (folder / f"{split}.txt").write_text("\n\n".join(chosen), encoding="utf-8")
-        run("make-vocab", f"--input={folder}/train.txt", f"--size={VOCABULARY}", "--lower_case",
+        run("make-vocab", f"--input={folder}/train.txt", f"--vocab_size={VOCABULARY}", "--lower_case",
             f"--output={folder}/vocab")
     for pairs in (True, False):
         for split in ("train", "valid"):
             output = folder / f"{split}-{'pairs' if pairs else 'packed'}"
             if not output.exists():
                 run("make-pretraining-data", f"--input={folder}/{split}.txt", f"--vocab={folder}/vocab",
-                    f"--output={output}", f"--max_seq_length={LENGTH}", f"--next_sentence={pairs}",
+                    f"--output={output}", f"--max_length={LENGTH}", f"--next_sentence={pairs}",
                     f"--masking={'dynamic' if split == 'train' else 'static'}", "--dupe_factor=1")
 
 
@@ -105,7 +105,8 @@ def pretrained(given, size, data, directionality):
     if not output.exists():
         print(output, file=sys.stderr)
         pieces = len(BertTokenizer.from_folder(examples).vocabulary)
-        pretrain(examples, output, given.steps, valid=given.folder / f"valid-{data}", config=config_of(size, pieces),
+        pretrain(examples, output=output, steps=given.steps, valid=given.folder / f"valid-{data}",
+                 config=config_of(size, pieces),
                  directionality=directionality, batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, warmup_ratio=0.05,
                  eval_steps=given.steps)
     return output
@@ -149,8 +150,8 @@ def entity_scores(given, features):
     output = given.folder / f"entities-{features or 'fine-tuning'}"
     if not output.exists():
         print(output, file=sys.stderr)
-        finetune(given.tagged_train, given.tagged_valid, given.encoder, output, task="tag", features=features,
-                 epochs=given.tag_epochs, batch_size=16, learning_rate=1e-3 if features else 2e-4)
+        finetune(given.tagged_train, given.tagged_valid, model=given.encoder, output=output, task="tag",
+                 features=features, epochs=given.tag_epochs, batch_size=16, learning_rate=1e-3 if features else 2e-4)
     metrics = read_json(output / "metrics.json")
     return {f"{name}, %": 100 * metrics[name.lower()] for name in ("precision", "recall", "F1")}
 

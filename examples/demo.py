@@ -35,8 +35,8 @@ def main(folder):
 
     print("2. Fine-tuning MiniLM (keras-bert finetune does the same)")
     model = keras_bert.finetune(
-        folder / "data/train.tsv", folder / "data/valid.tsv", weights, folder / "model", epochs=4, learning_rate=4e-4,
-        overwrite=True)
+        folder / "data/train.tsv", folder / "data/valid.tsv", model=weights, output=folder / "model", epochs=4,
+        learning_rate=4e-4, overwrite=True)
     print("   Its model card and pictures:")
     for path in sorted(folder.glob("model/*.md")) + sorted(folder.glob("model/*.png")):
         print(f"   {path}")

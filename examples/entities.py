@@ -1,7 +1,7 @@
 """Names in texts: fine-tunes an encoder on WNUT-17 (Derczynski et al., 2017), scores it, asks it about three texts, and
 asks the SavedModel of strings that it exports once more.
 
-    python examples/entities.py --train=train.conll --valid=dev.conll --output_dir=entities
+    python examples/entities.py --train=train.conll --valid=dev.conll --output=entities
 
 The files (https://github.com/leondz/emerging_entities_17), as all of CoNLL's kind, have a word and its tag a line and a
 blank line between sentences. Scores to expect: docs/scores.md.
@@ -25,17 +25,17 @@ TEXTS = [
 ]
 
 
-def main(train, valid, init_from, output_dir):
-    model = keras_bert.finetune(train, valid, init_from, output_dir, task="tag", epochs=5, batch_size=16,
+def main(train, valid, encoder, output):
+    model = keras_bert.finetune(train, valid, model=encoder, output=output, task="tag", epochs=5, batch_size=16,
                                 learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
-    scores, _ = model.evaluate(model.task.read(valid))
+    scores = model.evaluate(valid)
     print(f"F1 of entities {scores['f1']:.3f}, precision {scores['precision']:.3f}, recall {scores['recall']:.3f}")
     for text, entities in zip(TEXTS, model.predict(TEXTS)):
         print(text)
         for entity in entities:
             print(f"    {entity.label:12} {entity.text} ({entity.score:.0%})")
 
-    exported = os.path.join(output_dir, "savedmodel")
+    exported = os.path.join(output, "savedmodel")
     keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
     answers = tf.saved_model.load(exported)(TEXTS)
     found = [text.decode() for text in answers["entity_text"].numpy().ravel() if text]  # "" is padding
@@ -44,7 +44,7 @@ def main(train, valid, init_from, output_dir):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag in ("--train", "--valid", "--output_dir"):
+    for flag in ("--train", "--valid", "--output"):
         parser.add_argument(flag, required=True)
-    parser.add_argument("--init_from", default="minilm")
+    parser.add_argument("--encoder", default="minilm")
     main(**vars(parser.parse_args()))

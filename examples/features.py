@@ -33,8 +33,8 @@ def vectors_of(texts, features, tokenizer):
     return np.concatenate(vectors)
 
 
-def main(texts, questions, init_from):
-    folder = keras_bert.find_pretrained(init_from)
+def main(texts, questions, encoder):
+    folder = keras_bert.find_pretrained(encoder)
     tokenizer = keras_bert.BertTokenizer.from_folder(folder)
     features = BertFeatures(keras_bert.BertLayer.from_pretrained(folder), "last")
     texts = pathlib.Path(texts).read_text(encoding="utf-8").splitlines()
@@ -48,6 +48,6 @@ def main(texts, questions, init_from):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", required=True)
-    parser.add_argument("--init_from", default="minilm")
+    parser.add_argument("--encoder", default="minilm")
     parser.add_argument("questions", nargs="+")
     main(**vars(parser.parse_args()))

@@ -2,7 +2,7 @@
 the best of four learning rates, and of the epochs the best, on dev. Prints the row of the paper's Table 1, and below it
 the paper's own for BERT-base.
 
-    python examples/glue.py --data=GLUE_FOLDER --init_from=bert-base-uncased [--output_dir=glue --tasks=CoLA,RTE]
+    python examples/glue.py --data=GLUE_FOLDER --encoder=bert-base-uncased [--output=glue --tasks=CoLA,RTE]
 
 The folder holds GLUE's own (https://gluebenchmark.com/tasks): CoLA, SST-2 and so on, each with train.tsv and dev.tsv;
 tasks that it lacks are passed over. The paper's row is of the test set, whose labels are not public; WNLI it leaves
@@ -21,7 +21,7 @@ startup.quiet_tensorflow()
 
 import keras_bert
 
-# For each task its layout, its score, and the paper's, of BERT-base on test.
+# For each task its data_format, its score, and the paper's, of BERT-base on test.
 TASKS = {
     "MNLI": ("mnli", "accuracy", 84.6),
     "QQP": ("qqp", "f1", 71.2),
@@ -35,13 +35,14 @@ TASKS = {
 }
 
 
-def metrics_of(data, task, rate, init_from, folder):
+def metrics_of(data, task, rate, encoder, folder):
     """The metrics of one fine-tuning, a dict; one that is done is not done again."""
     if not folder.exists():
         dev = "dev_matched.tsv" if task == "MNLI" else "dev.tsv"
-        layout, score, _ = TASKS[task]
+        data_format, score, _ = TASKS[task]
         keras_bert.finetune(
-            data / task / "train.tsv", data / task / dev, init_from, folder, layout=layout, epochs=3, batch_size=32,
+            data / task / "train.tsv", data / task / dev, model=encoder, output=folder, data_format=data_format,
+            epochs=3, batch_size=32,
             task="regress" if score == "spearman" else "classify", learning_rate=rate, dropout=0.1, max_length=128)
     return json.loads((folder / "metrics.json").read_text())
 
@@ -53,25 +54,25 @@ def row(name, scores):
     return f"{name:20}" + "".join(f"{'-' if cell is None else f'{cell:.1f}':>9}" for cell in cells)
 
 
-def main(data, init_from, output_dir, tasks, learning_rates):
+def main(data, encoder, output, tasks, learning_rates):
     best = {}
     for task in tasks:
-        by_rate = {rate: 100 * metrics_of(data, task, float(rate), init_from, output_dir / f"{task}-{rate}")[
+        by_rate = {rate: 100 * metrics_of(data, task, float(rate), encoder, output / f"{task}-{rate}")[
             TASKS[task][1]] for rate in learning_rates}
         rate = max(by_rate, key=by_rate.get)
         best[task] = by_rate[rate]
         print(f"{task}: {TASKS[task][1]} {best[task]:.1f} with {rate}; "
               + ", ".join(f"{other} {score:.1f}" for other, score in by_rate.items()))
     print(f"{'':20}" + "".join(f"{name:>9}" for name in [*best, "average"]))
-    print(row(f"{init_from}, dev", best))
+    print(row(f"{encoder}, dev", best))
     print(row("BERT-base, test", {task: TASKS[task][2] for task in best}))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, type=pathlib.Path)
-    parser.add_argument("--init_from", required=True)
-    parser.add_argument("--output_dir", default="glue", type=pathlib.Path)
+    parser.add_argument("--encoder", required=True)
+    parser.add_argument("--output", default="glue", type=pathlib.Path)
     parser.add_argument("--tasks", type=lambda names: names.split(","))
     parser.add_argument("--learning_rates", default="5e-5,4e-5,3e-5,2e-5", type=lambda rates: rates.split(","))
     arguments = parser.parse_args()

@@ -1,7 +1,7 @@
 """The best of four endings: fine-tunes an encoder on CODAH (Chen et al., 2019), scores it, asks it about three
 beginnings, and asks the SavedModel of strings that it exports once more.
 
-    python examples/multiple_choice.py --train=train.tsv --valid=dev.tsv --output_dir=endings
+    python examples/multiple_choice.py --train=train.tsv --valid=dev.tsv --output=endings
 
 The files are those of a fold (https://github.com/Websail-NU/CODAH). Scores to expect: docs/scores.md.
 """
@@ -25,15 +25,16 @@ ENDINGS = [
 ]
 
 
-def main(train, valid, init_from, output_dir):
-    model = keras_bert.finetune(train, valid, init_from, output_dir, task="choice", layout="codah", epochs=4,
+def main(train, valid, encoder, output):
+    model = keras_bert.finetune(train, valid, model=encoder, output=output, task="choice", data_format="codah",
+                                epochs=4,
                                 batch_size=16, learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
-    scores, _ = model.evaluate(model.task.read(valid, format="codah"))
+    scores = model.evaluate(valid, data_format="codah")
     print(f"accuracy {scores['accuracy']:.1%}, by chance 25%")
     for beginning, endings, choice in zip(BEGINNINGS, ENDINGS, model.predict(BEGINNINGS, ENDINGS)):
         print(f"{beginning} {endings[choice.index]} ({max(choice.probabilities):.0%})")
 
-    exported = os.path.join(output_dir, "savedmodel")
+    exported = os.path.join(output, "savedmodel")
     keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
     answers = tf.saved_model.load(exported)(BEGINNINGS, ENDINGS)
     print(f"{exported} says", *(endings[number] for endings, number in zip(ENDINGS, answers["choice"].numpy())))
@@ -41,7 +42,7 @@ def main(train, valid, init_from, output_dir):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag in ("--train", "--valid", "--output_dir"):
+    for flag in ("--train", "--valid", "--output"):
         parser.add_argument(flag, required=True)
-    parser.add_argument("--init_from", default="minilm")
+    parser.add_argument("--encoder", default="minilm")
     main(**vars(parser.parse_args()))

@@ -1,7 +1,7 @@
 """Answers to questions, read in a text: fine-tunes an encoder on SQuAD (Rajpurkar et al., 2016 and 2018), scores it,
 asks it three questions, and asks the SavedModel of strings that it exports once more.
 
-    python examples/question_answering.py --train=train-v1.1.json --valid=dev-v1.1.json --output_dir=answers
+    python examples/question_answering.py --train=train-v1.1.json --valid=dev-v1.1.json --output=answers
 
 The files are SQuAD's (https://rajpurkar.github.io/SQuAD-explorer), v1.1 or v2.0, where an answer may be none; KorQuAD's
 and XQuAD's have the same form. Scores to expect: docs/scores.md.
@@ -23,16 +23,16 @@ CONTEXT = ("The Analytical Engine was a calculating machine designed by Charles 
 QUESTIONS = ["Who designed the Analytical Engine?", "What does the program compute?", "Why was it never finished?"]
 
 
-def main(train, valid, init_from, output_dir):
-    model = keras_bert.finetune(train, valid, init_from, output_dir, task="span", epochs=3, batch_size=16,
+def main(train, valid, encoder, output):
+    model = keras_bert.finetune(train, valid, model=encoder, output=output, task="span", epochs=3, batch_size=16,
                                 learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
-    scores, _ = model.evaluate(model.task.read(valid))
+    scores = model.evaluate(valid)
     print(f"F1 {scores['f1']:.1f}, exact match {scores['exact_match']:.1f}")
     contexts = [CONTEXT] * len(QUESTIONS)
     for question, answer in zip(QUESTIONS, model.predict(QUESTIONS, contexts)):
         print(f"{question}  {answer.text or '(no answer)'} ({answer.score:.0%})")
 
-    exported = os.path.join(output_dir, "savedmodel")
+    exported = os.path.join(output, "savedmodel")
     keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
     answers = tf.saved_model.load(exported)(QUESTIONS, contexts)
     print(f"{exported} says", " | ".join(text.decode() for text in answers["answer"].numpy()))
@@ -40,7 +40,7 @@ def main(train, valid, init_from, output_dir):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag in ("--train", "--valid", "--output_dir"):
+    for flag in ("--train", "--valid", "--output"):
         parser.add_argument(flag, required=True)
-    parser.add_argument("--init_from", default="minilm")
+    parser.add_argument("--encoder", default="minilm")
     main(**vars(parser.parse_args()))

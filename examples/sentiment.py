@@ -1,7 +1,7 @@
 """Sentiment of sentences, negative or positive: fine-tunes an encoder on SST-2 (Socher et al., 2013), scores it, asks
 it about three sentences, and asks the SavedModel of strings that it exports once more.
 
-    python examples/sentiment.py --train=SST-2/train.tsv --valid=SST-2/dev.tsv --output_dir=sentiment
+    python examples/sentiment.py --train=SST-2/train.tsv --valid=SST-2/dev.tsv --output=sentiment
 
 The files are GLUE's (https://gluebenchmark.com/tasks), columns `sentence` and `label`. Scores to expect:
 docs/scores.md.
@@ -26,15 +26,16 @@ SENTENCES = [
 ]
 
 
-def main(train, valid, init_from, output_dir):
-    model = keras_bert.finetune(train, valid, init_from, output_dir, task="classify", layout="sst2", epochs=3,
+def main(train, valid, encoder, output):
+    model = keras_bert.finetune(train, valid, model=encoder, output=output, task="classify", data_format="sst2",
+                                epochs=3,
                                 learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
-    scores, _ = model.evaluate(model.task.read(valid, format="sst2"))
+    scores = model.evaluate(valid, data_format="sst2")
     print(f"accuracy {scores['accuracy']:.1%}")
     for sentence, answer in zip(SENTENCES, model.predict(SENTENCES)):
         print(f"{LABELS[answer.label]} ({answer.score:.0%})  {sentence}")
 
-    exported = os.path.join(output_dir, "savedmodel")
+    exported = os.path.join(output, "savedmodel")
     keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
     answers = tf.saved_model.load(exported)(SENTENCES)
     print(f"{exported} says", *(LABELS[label.decode()] for label in answers["label"].numpy()))
@@ -42,7 +43,7 @@ def main(train, valid, init_from, output_dir):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag in ("--train", "--valid", "--output_dir"):
+    for flag in ("--train", "--valid", "--output"):
         parser.add_argument(flag, required=True)
-    parser.add_argument("--init_from", default="minilm")
+    parser.add_argument("--encoder", default="minilm")
     main(**vars(parser.parse_args()))

@@ -1,7 +1,7 @@
 """How alike two sentences are, from 0 to 5: fine-tunes an encoder on STS-B (Cer et al., 2017), scores it, asks it about
 three pairs, and asks the SavedModel of strings that it exports once more.
 
-    python examples/similarity.py --train=STS-B/train.tsv --valid=STS-B/dev.tsv --output_dir=similarity
+    python examples/similarity.py --train=STS-B/train.tsv --valid=STS-B/dev.tsv --output=similarity
 
 The files are GLUE's (https://gluebenchmark.com/tasks), columns `sentence1`, `sentence2` and `score`.
 """
@@ -24,16 +24,17 @@ PAIRS = [
 ]
 
 
-def main(train, valid, init_from, output_dir):
-    model = keras_bert.finetune(train, valid, init_from, output_dir, task="regress", layout="stsb", epochs=3,
+def main(train, valid, encoder, output):
+    model = keras_bert.finetune(train, valid, model=encoder, output=output, task="regress", data_format="stsb",
+                                epochs=3,
                                 learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
-    scores, _ = model.evaluate(model.task.read(valid, format="stsb"))
+    scores = model.evaluate(valid, data_format="stsb")
     print(f"correlation: Pearson {scores['pearson']:.3f}, Spearman {scores['spearman']:.3f}")
     firsts, seconds = map(list, zip(*PAIRS))
     for (first, second), value in zip(PAIRS, model.predict(firsts, seconds)):
         print(f"{value:.2f}  {first} | {second}")
 
-    exported = os.path.join(output_dir, "savedmodel")
+    exported = os.path.join(output, "savedmodel")
     keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
     answers = tf.saved_model.load(exported)(firsts, seconds)
     print(f"{exported} says", *(f"{value:.2f}" for value in answers["value"].numpy()))
@@ -41,7 +42,7 @@ def main(train, valid, init_from, output_dir):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag in ("--train", "--valid", "--output_dir"):
+    for flag in ("--train", "--valid", "--output"):
         parser.add_argument(flag, required=True)
-    parser.add_argument("--init_from", default="minilm")
+    parser.add_argument("--encoder", default="minilm")
     main(**vars(parser.parse_args()))

@@ -1,6 +1,8 @@
-"""Runs one check of a contract and reports its result."""
+"""The functions that both contracts' checks share."""
 
 import dataclasses
+
+import tensorflow as tf
 
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
 
@@ -26,14 +28,23 @@ def expect(condition, seen):
         raise ValueError(seen)
 
 
-def run_check(line, rule, check, loaded, path):
-    """Returns the `Result` of `check(loaded, path)`, which returns what to report, or raises an exception."""
+def run_check(line, check, loaded, path):
+    """Returns the `Result` of `check(loaded, path)`, which returns what to report or raises an exception. The
+    docstring of `check` is the rule."""
+    rule = check.__doc__ or check.__name__  # `python -OO` has no docstrings
     try:
         return Result(line, rule, PASSED, check(loaded, path) or "")
     except NotApplicable as reason:
         return Result(line, rule, NOT_APPLICABLE, str(reason))
     except Exception as error:  # another exporter's SavedModel may raise anything
         return Result(line, rule, FAILED, one_line(error))
+
+
+def static_shapes(call, inputs, **arguments):
+    """Returns the static shapes of the tensors that `call(inputs, **arguments)` returns, in the same structure.
+    `inputs` is a structure of `tf.TypeSpec`s."""
+    outputs = tf.function(lambda inputs: call(inputs, **arguments)).get_concrete_function(inputs).structured_outputs
+    return tf.nest.map_structure(lambda spec: spec.shape, outputs)
 
 
 def one_line(error):

@@ -18,26 +18,15 @@ input_mask, input_type_ids -> pooled_output, sequence_output.
 import functools
 from typing import Literal
 
-import keras
 import tensorflow as tf
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
-from keras_bert.files import check_free
 from keras_bert.layers import BertLayer, MaskedLMHead, standardize_inputs
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer
 
-from .writing import (
-    check_dtype,
-    check_vocabulary,
-    checked,
-    encoder_of,
-    exportable,
-    needs_tensorflow,
-    save,
-    variable_name,
-)
+from . import writing
 
 
 class _Reusable(tf.Module):
@@ -56,10 +45,7 @@ class _Reusable(tf.Module):
 
     def __init__(self, part, sources, dtype, shared=()):
         super().__init__()
-        copies = [
-            tf.Variable(tf.cast(source.value, dtype), trainable=dtype == "float32", name=variable_name(source, part))
-            for source in sources
-        ]
+        copies = [writing.copy_variable(source, dtype, dtype == "float32", part) for source in sources]
         self.variables = [*shared, *copies]
         self.trainable_variables = [variable for variable in self.variables if variable.trainable]
         self.regularization_losses = []
@@ -75,19 +61,27 @@ class EncoderModule(_Reusable):
     """
 
     def __init__(self, model, dtype, jit_compile):
-        bert = encoder_of(model)
+        bert = writing.encoder_of(model)
         super().__init__("bert", bert.weights, dtype)
-        is_plain = bert.dtype_policy.name == dtype and not bert.recompute
+        is_plain = bert.dtype_policy.name == dtype and not bert.gradient_checkpointing
         replica = bert if is_plain else BertLayer(bert.config, dtype=dtype)
+        run = writing.with_variables(replica, self.variables, replica.encode)
+
+        def encode(word_ids, mask, segment_ids, seed, unpadded):  # the seed is None outside training
+            outputs = run([word_ids, mask, segment_ids], training=seed is not None, seed=seed,
+                          layout="unpadded" if unpadded else "padded")
+            return {name: tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), getattr(outputs, name))
+                    for name in ("pooled_output", "sequence_output", "encoder_outputs")}
+
         # Concrete functions, because saving traces every tf.function again, together with each tf.function that it
         # calls. The partials hide them from the module, which would otherwise save them as parts of its interface.
-        encode = tf.function(_stateless_encode(replica, self.variables), jit_compile=jit_compile, autograph=False)
+        encode = tf.function(encode, jit_compile=jit_compile, autograph=False)
         tokens, seed = [tf.TensorSpec([None, None], tf.int32)] * 3, tf.TensorSpec([2], tf.int32)
         self._predict = functools.partial(encode.get_concrete_function(*tokens, None, False))
         self._train = functools.partial(encode.get_concrete_function(*tokens, seed, False))
         # The signature skips padding; the root cannot, as the program that loads it may compile its calls with XLA.
         serve = functools.partial(encode.get_concrete_function(*tokens, None, not jit_compile))
-        self._serve = (lambda *inputs: serve(*checked(inputs, bert.config))) if jit_compile else serve
+        self._serve = (lambda *inputs: serve(*writing.checked(inputs, bert.config))) if jit_compile else serve
         # The seed of the dropout is the number of calls in training, not one from TensorFlow's random operations:
         # without a seed, these fail under op determinism; with one, they repeat themselves for each new shape. Each
         # replica has its own count, so all replicas drop out the same units. `HubLayer` starts the count from Keras's
@@ -126,42 +120,17 @@ class MaskedLMModule(_Reusable):
     def __init__(self, pretrainer, root, dtype):
         super().__init__("mlm", pretrainer.mlm.weights, dtype, shared=root.variables)
         self._encode = root.encode
-        self._predict = _stateless_predict(pretrainer, self.variables, dtype)
+        paths = [weight.path for weight in pretrainer.bert.weights]
+        embeddings = root.variables[paths.index(pretrainer.bert.embeddings.word_embeddings.embeddings.path)]
+        replica = MaskedLMHead(pretrainer.mlm.config, dtype=dtype)
+        predict = writing.with_variables(replica, self.variables[len(root.variables):], replica)
+        self._predict = lambda x: predict(x, embeddings)
 
     @tf.function(autograph=False)
     def __call__(self, inputs, training=False):
         outputs = self._encode(inputs, training)
         masked = tf.gather(outputs["sequence_output"], inputs["masked_lm_positions"], batch_dims=1)
         return outputs | {"mlm_logits": self._predict(masked)}
-
-
-def _stateless_encode(replica, variables):
-    """Returns the encoder as a function of its inputs and a seed (None outside training) that reads `variables`. The
-    module must not refer to `replica`, a `BertLayer`, because its weights would be saved as well."""
-
-    def encode(word_ids, mask, segment_ids, seed, unpadded):
-        with keras.StatelessScope(state_mapping=list(zip(replica.weights, variables, strict=True))):
-            outputs = replica.encode([word_ids, mask, segment_ids], training=seed is not None, seed=seed,
-                                     layout="unpadded" if unpadded else "padded")
-        return {name: tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), getattr(outputs, name))
-                for name in ("pooled_output", "sequence_output", "encoder_outputs")}
-
-    return encode
-
-
-def _stateless_predict(pretrainer, variables, dtype):
-    """Returns the masked language model head as a function of its inputs. It reads `variables`, those of the encoder
-    and its own."""
-    replica = MaskedLMHead(pretrainer.mlm.config, dtype=dtype)
-    sources = pretrainer.bert.weights + pretrainer.mlm.weights
-    copies = {source.path: copy for source, copy in zip(sources, variables)}
-    embeddings = copies[pretrainer.bert.embeddings.word_embeddings.embeddings.path]
-
-    def predict(x):
-        with keras.StatelessScope(state_mapping=list(zip(replica.weights, variables[-len(replica.weights):]))):
-            return replica(x, embeddings)
-
-    return predict
 
 
 def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: BertTokenizer, *,
@@ -179,17 +148,14 @@ def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: Ber
         InputError: `path` exists or cannot be written, `model` is a model with another head, `dtype` is unknown, the
             vocabulary is larger than the encoder's, or Keras does not run on TensorFlow.
     """
-    needs_tensorflow()
-    check_dtype(dtype)
     if not isinstance(model, BertLayer | BertPretrainer):
         raise InputError(f"model must be a BertLayer or a BertPretrainer; got {type(model).__name__}; "
-                         "the encoder of a head is its attribute bert")
-    config = encoder_of(model).config
-    check_vocabulary(tokenizer, config)
-    check_free(path, overwrite)
-    module = EncoderModule(exportable(model), dtype, jit_compile)
+                         "to export the encoder of a head, pass its attribute bert")
+    config = writing.encoder_of(model).config
+    writing.check_export(config, tokenizer, path, dtype, overwrite)
+    module = EncoderModule(writing.exportable(model), dtype, jit_compile)
     assets = {"bert_config": ("bert_config.json", config.to_json)}
-    save(module, path, {"serving_default": _trace(module)}, tokenizer, assets, overwrite)
+    writing.save(module, path, {"serving_default": _trace(module)}, tokenizer, assets, overwrite)
 
 
 def _trace(module):

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from .checking import NotApplicable, expect
+from .checking import NotApplicable, expect, static_shapes
 
 _KEYS = ("input_word_ids", "input_mask", "input_type_ids")
 _DRAWS = 20
@@ -25,6 +25,7 @@ def _needs_training(loaded):
 
 
 def _dict_call(loaded, _):
+    """the root is callable with a dict of input_word_ids, input_mask, input_type_ids, int32 [batch, seq]"""
     expect(callable(loaded), "the root object is not callable")
     for batch, length in ((1, 2), (3, 7)):
         pooled = loaded(_inputs(batch, length))["pooled_output"]
@@ -32,21 +33,23 @@ def _dict_call(loaded, _):
 
 
 def _list_call(loaded, _):
+    """a list of the three returns the list [pooled_output, sequence_output]"""
     inputs = _inputs(2, 5)
     try:
         outputs = loaded(list(inputs.values()))
     except (TypeError, ValueError):
-        raise NotApplicable("it takes dicts only") from None
+        raise NotApplicable("the root accepts only dicts") from None
     expect(isinstance(outputs, (list, tuple)) and len(outputs) == 2, f"returned {type(outputs).__name__}")
     wanted = loaded(inputs)
     for got, key in zip(outputs, ("pooled_output", "sequence_output")):
         shape = wanted[key].shape
-        expect(got.shape == shape, f"{key} has shape {got.shape} from a list, {shape} from a dict")
+        expect(got.shape == shape, f"{key} has shape {got.shape} for a list, {shape} for a dict")
         difference = float(tf.reduce_max(tf.abs(got - wanted[key])))
-        expect(difference < 1e-5, f"{key} from a list differs from a dict's by {difference:.1e}")
+        expect(difference < 1e-5, f"{key} for a list differs from that for a dict by {difference:.1e}")
 
 
 def _training_is_traced(loaded, _):
+    """training is a Python bool, False by default, and both values are traced"""
     inputs = _inputs(2, 5)
     default, off = loaded(inputs), loaded(inputs, training=False)
     loaded(inputs, training=True)
@@ -55,6 +58,7 @@ def _training_is_traced(loaded, _):
 
 
 def _outputs(loaded, _):
+    """a dict returns pooled_output, default (the same), sequence_output and encoder_outputs, float32"""
     outputs = loaded(_inputs(2, 5))
     expected = {"pooled_output", "default", "sequence_output", "encoder_outputs"}
     expect(set(outputs) == expected, f"the keys are {', '.join(sorted(outputs))}")
@@ -63,11 +67,12 @@ def _outputs(loaded, _):
     expect(bool(tf.reduce_all(outputs["default"] == outputs["pooled_output"])), "default is not pooled_output")
     hidden = outputs["pooled_output"].shape[-1]
     for tensor in (outputs["sequence_output"], *outputs["encoder_outputs"]):
-        expect(tensor.shape == (2, 5, hidden), f"an output of shape {tensor.shape} beside pooled_output [2, {hidden}]")
+        expect(tensor.shape == (2, 5, hidden), f"an output has shape {tensor.shape}; pooled_output has [2, {hidden}]")
     return f"{len(outputs['encoder_outputs'])} blocks, hidden size {hidden}"
 
 
 def _hub_layer(loaded, path):
+    """hub.KerasLayer(path, trainable=True) has the trainable variables as weights, in order"""
     _needs_training(loaded)
     if importlib.util.find_spec("tensorflow_hub") is None:
         raise NotApplicable("tensorflow-hub is not installed")
@@ -75,11 +80,12 @@ def _hub_layer(loaded, path):
 
     weights = hub.KerasLayer(os.fspath(path), trainable=True).trainable_weights
     shapes, expected = [w.shape for w in weights], [v.shape for v in loaded.trainable_variables]
-    expect(shapes == expected, f"{len(shapes)} weights for {len(expected)} trainable_variables, or another order")
+    expect(shapes == expected, f"{len(shapes)} weights, {len(expected)} trainable_variables, or their order differs")
     return f"{len(weights)} weights"
 
 
 def _dropout(loaded, _):
+    """dropout is off with training=False and on with training=True"""
     _needs_training(loaded)
     callables = {"": (loaded, _inputs(2, 5))}
     if hasattr(loaded, "mlm"):
@@ -93,32 +99,27 @@ def _dropout(loaded, _):
 
 
 def _static_shapes(loaded, _):
-    shapes = {}
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 10], tf.int32)] * 3)
-    def call(*inputs):
-        outputs = loaded(dict(zip(_KEYS, inputs)))
-        shapes.update({key: outputs[key].shape for key in ("pooled_output", "sequence_output")})
-        return outputs["pooled_output"]
-
-    call.get_concrete_function()
-    pooled, sequence = map(str, shapes.values())
+    """inputs of static length give outputs of static shape"""
+    shapes = static_shapes(loaded, dict.fromkeys(_KEYS, tf.TensorSpec([None, 10], tf.int32)))
+    pooled, sequence = (str(shapes[name]) for name in ("pooled_output", "sequence_output"))
     hidden = loaded(_inputs(1, 2))["pooled_output"].shape[-1]
     expect((pooled, sequence) == (f"(None, {hidden})", f"(None, 10, {hidden})"),
            f"inputs (None, 10) gave pooled_output {pooled}, sequence_output {sequence}")
 
 
 def _variables(loaded, _):
+    """variables contains trainable_variables; regularization_losses are callables that return a scalar"""
     variables = {variable.ref() for variable in loaded.variables}
     expect(variables, "variables is empty")
     stray = [v.name for v in loaded.trainable_variables if v.ref() not in variables or not v.trainable]
     expect(not stray, f"not in variables, or not trainable: {', '.join(stray)}")
     for loss in loaded.regularization_losses:
-        expect(callable(loss), f"regularization_losses holds a {type(loss).__name__}")
+        expect(callable(loss), f"regularization_losses contains a {type(loss).__name__}")
         expect(loss().shape == (), f"a regularization loss has shape {loss().shape}")
 
 
 def _nothing_else(_, path):
+    """no optimizer is saved and no Python lambda is needed to load"""
     with open(os.path.join(path, "saved_model.pb"), "rb") as file:
         nodes = SavedModel.FromString(file.read()).meta_graphs[0].object_graph_def.nodes
     for node in nodes:
@@ -128,18 +129,20 @@ def _nothing_else(_, path):
 
 
 def _assets(loaded, _):
+    """vocab_file is an asset that can be read; do_lower_case is a non-trainable variable"""
     if hasattr(loaded, "sp_model_file"):
-        raise NotApplicable("its tokenizer is SentencePiece")
+        raise NotApplicable("the tokenizer is SentencePiece")
     with open(loaded.vocab_file.asset_path.numpy(), "rb") as file:
-        pieces = file.read().count(b"\n")
+        tokens = file.read().count(b"\n")
     lower_case = loaded.do_lower_case
     expect(lower_case.dtype == tf.bool and not lower_case.trainable, f"do_lower_case is {lower_case}")
-    return f"{pieces} pieces, do_lower_case {bool(lower_case.numpy())}"
+    return f"{tokens} tokens, do_lower_case {bool(lower_case.numpy())}"
 
 
 def _mlm(loaded, _):
+    """.mlm also takes masked_lm_positions, returns mlm_logits, and trains the root's variables and its head's"""
     if not hasattr(loaded, "mlm"):
-        raise NotApplicable("it has no .mlm")
+        raise NotApplicable("no .mlm")
     outputs = loaded.mlm(_inputs(2, 5) | {"masked_lm_positions": tf.constant([[1, 2, 3], [0, 1, 2]])})
     expected = {"pooled_output", "sequence_output", "encoder_outputs", "mlm_logits"}
     expect(set(outputs) == expected, f"the keys are {', '.join(sorted(outputs))}")
@@ -149,18 +152,5 @@ def _mlm(loaded, _):
 
 
 # docs/hub_contract.md has the same lines. Lines 4 and 12 to 14 are about the exporter; a SavedModel does not show them.
-CHECKS = (
-    (1, "the root is callable with a dict of input_word_ids, input_mask, input_type_ids, int32 [batch, seq]",
-     _dict_call),
-    (1, "a list of the three returns the list [pooled_output, sequence_output]", _list_call),
-    (2, "training is a Python bool, False by default, and both values are traced", _training_is_traced),
-    (3, "a dict returns pooled_output, default (the same), sequence_output and encoder_outputs, float32", _outputs),
-    (5, "hub.KerasLayer(path, trainable=True) has the trainable variables as weights, in order", _hub_layer),
-    (6, "dropout is off with training=False and alive with training=True", _dropout),
-    (7, "inputs of static length give outputs of static shape", _static_shapes),
-    (8, "variables holds trainable_variables; regularization_losses are callables that return a scalar", _variables),
-    (9, "no optimizer is saved and no Python lambda is needed to load", _nothing_else),
-    (10, "vocab_file is an asset that can be read; do_lower_case is a non-trainable variable", _assets),
-    (11, ".mlm also takes masked_lm_positions, returns mlm_logits, and trains the root's variables and its head's",
-     _mlm),
-)
+CHECKS = ((1, _dict_call), (1, _list_call), (2, _training_is_traced), (3, _outputs), (5, _hub_layer), (6, _dropout),
+          (7, _static_shapes), (8, _variables), (9, _nothing_else), (10, _assets), (11, _mlm))

@@ -28,44 +28,31 @@ from .writing import Callable, save
 _TEXTS = tf.TensorSpec([None], tf.string, "sentences")
 
 
-class _Function(Callable):
-    """A function that has attributes, such as `tokenize.get_special_tokens_dict`."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.__call__ = function
-
-
 class Preprocessor(Callable):
     """The root object of the SavedModel.
 
     Args:
         tokenizer: the `BertTokenizer` to export.
-        seq_length: the length to which the root pads and cuts its outputs.
+        max_length: the length to which the root pads and truncates its outputs.
         truncator: how `bert_pack_inputs` divides the length among the segments: `round_robin` or `waterfall`.
     """
 
-    def __init__(self, tokenizer, seq_length, truncator):
-        super().__init__()
-        graph = GraphTokenizer(tokenizer)
-        special_tokens = _Function(tf.function(lambda: _special_tokens(tokenizer), input_signature=[]))
-        self.tokenize = _Function(tf.function(graph.tokenize, input_signature=[_TEXTS], autograph=False))
-        self.tokenize_with_offsets = _Function(
-            tf.function(graph.tokenize_with_offsets, input_signature=[_TEXTS], autograph=False))
-        self.tokenize.get_special_tokens_dict = special_tokens
-        self.tokenize_with_offsets.get_special_tokens_dict = special_tokens
+    def __init__(self, tokenizer, max_length, truncator):
+        def preprocess(texts):
+            return pack([flatten(self.tokenize(texts))], max_length, tokenizer, truncator)
 
-        pack_flat = tf.function(
-            lambda segments, length: pack(segments, length, tokenizer, truncator), autograph=False)
-
-        def bert_pack_inputs(inputs, seq_length=seq_length):
+        def bert_pack_inputs(inputs, seq_length=max_length):
             return pack_flat([flatten(segment) for segment in inputs], tf.convert_to_tensor(seq_length))
 
-        def preprocess(texts):
-            return pack([flatten(self.tokenize(texts))], seq_length, tokenizer, truncator)
-
-        self.bert_pack_inputs = _Function(tf.function(bert_pack_inputs, autograph=False))
-        self.__call__ = tf.function(preprocess, input_signature=[_TEXTS], autograph=False)
+        pack_flat = tf.function(lambda segments, length: pack(segments, length, tokenizer, truncator), autograph=False)
+        graph = GraphTokenizer(tokenizer)
+        super().__init__(tf.function(preprocess, input_signature=[_TEXTS], autograph=False))
+        special_tokens = Callable(tf.function(lambda: _special_tokens(tokenizer), input_signature=[]))
+        for name in ("tokenize", "tokenize_with_offsets"):
+            function = Callable(tf.function(getattr(graph, name), input_signature=[_TEXTS], autograph=False))
+            function.get_special_tokens_dict = special_tokens
+            setattr(self, name, function)
+        self.bert_pack_inputs = Callable(tf.function(bert_pack_inputs, autograph=False))
         for segments in range(1, MAX_SEGMENTS + 1):
             for rank in (2, 3):
                 tokens = tf.RaggedTensorSpec([None] * rank, tf.int32)
@@ -73,7 +60,7 @@ class Preprocessor(Callable):
                     [tokens] * segments, seq_length=tf.TensorSpec([], tf.int32))
 
 
-def export_preprocessor(tokenizer: BertTokenizer, path: Path, *, seq_length: int = 128,
+def export_preprocessor(tokenizer: BertTokenizer, path: Path, *, max_length: int = 128,
                         truncator: Literal["round_robin", "waterfall"] = "round_robin",
                         overwrite: bool = False) -> None:
     """Writes a preprocessor SavedModel. Output is written atomically.
@@ -81,20 +68,19 @@ def export_preprocessor(tokenizer: BertTokenizer, path: Path, *, seq_length: int
     Args:
         tokenizer: a `BertTokenizer`.
         path: folder to write.
-        seq_length, truncator: see `Preprocessor`.
+        max_length, truncator: see `Preprocessor`.
         overwrite: If True, replaces an existing `path`.
 
     Raises:
         InputError: `path` exists or cannot be written, or an argument is out of its range.
     """
-    if seq_length < 3:
-        raise InputError(f"seq_length must be at least 3; got {seq_length}")
+    if max_length < 3:
+        raise InputError(f"max_length must be at least 3; got {max_length}")
     if truncator not in TRUNCATORS:
         raise InputError(f"truncator must be one of {', '.join(TRUNCATORS)}; got {truncator!r}")
     check_free(path, overwrite)
-    module = Preprocessor(tokenizer, seq_length, truncator)
-    function = vars(module)["__call__"].get_concrete_function()
-    save(module, path, {"serving_default": function}, tokenizer, {}, overwrite)
+    module = Preprocessor(tokenizer, max_length, truncator)
+    save(module, path, {"serving_default": module.__call__}, tokenizer, {}, overwrite)
 
 
 def _special_tokens(tokenizer):

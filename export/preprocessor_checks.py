@@ -1,5 +1,7 @@
 """The checks of the contract of a Hub-style text preprocessor (docs/hub_contract.md)."""
 
+import contextlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -10,7 +12,7 @@ import tensorflow as tf
 
 from keras_bert.text import BertTokenizer
 
-from .checking import NotApplicable, expect
+from .checking import NotApplicable, expect, static_shapes
 
 _KEYS = ["input_mask", "input_type_ids", "input_word_ids"]
 _TEXT = "abc d ef"
@@ -21,6 +23,7 @@ def _special_tokens(loaded):
 
 
 def _root(loaded, _):
+    """the root takes string [batch] and returns three int32 [batch, seq]; longer texts are truncated"""
     texts = tf.constant([_TEXT, _TEXT + f" {_TEXT}" * 400])
     outputs = loaded(texts)
     expect(sorted(outputs) == _KEYS, f"the keys are {', '.join(sorted(outputs))}")
@@ -29,17 +32,19 @@ def _root(loaded, _):
     word_ids, mask = outputs["input_word_ids"].numpy(), outputs["input_mask"].numpy()
     special = _special_tokens(loaded)
     expect(mask[1].all() and not mask[0].all(), "a long text must fill the length, and a short one must not")
-    expect(word_ids[1, -1] == special["end_of_segment_id"], f"a text that was cut ends in {word_ids[1, -1]}")
+    expect(word_ids[1, -1] == special["end_of_segment_id"], f"a truncated text ends in {word_ids[1, -1]}")
     return f"length {mask.shape[1]}"
 
 
 def _tokenize(loaded, _):
+    """tokenize returns int32 ragged [batch, (words), (tokens)]"""
     _ragged_tokens(loaded.tokenize(tf.constant([_TEXT, "", _TEXT])), tf.int32)
 
 
 def _tokenize_with_offsets(loaded, _):
+    """tokenize_with_offsets adds int64 starts and limits, in bytes of the text"""
     if not hasattr(loaded, "tokenize_with_offsets"):
-        raise NotApplicable("it has no tokenize_with_offsets")
+        raise NotApplicable("no tokenize_with_offsets")
     tokens, starts, limits = loaded.tokenize_with_offsets(tf.constant([_TEXT, "", _TEXT]))
     for tensor, dtype in zip((tokens, starts, limits), (tf.int32, tf.int64, tf.int64)):
         _ragged_tokens(tensor, dtype)
@@ -51,104 +56,88 @@ def _ragged_tokens(tensor, dtype):
     expect(isinstance(tensor, tf.RaggedTensor) and tensor.dtype == dtype and tensor.shape.rank == 3,
            f"returned {type(tensor).__name__} {tensor.dtype.name} {tensor.shape}")
     expect(tensor.row_lengths().numpy().tolist() == [3, 0, 3],
-           f"three words, none and three came out as {tensor.row_lengths().numpy().tolist()}")
+           f"texts of 3, 0 and 3 words gave {tensor.row_lengths().numpy().tolist()} words")
 
 
 def _special_tokens_dict(loaded, _):
+    """get_special_tokens_dict has the ids of the special tokens and vocab_size, in any graph; both share it"""
     with tf.Graph().as_default():
         names = set(loaded.tokenize.get_special_tokens_dict())
     needed = {"padding_id", "start_of_sequence_id", "end_of_segment_id", "vocab_size"}
     expect(needed <= names <= needed | {"mask_id"}, f"the keys are {', '.join(sorted(names))}")
     tokens = _special_tokens(loaded)
     size = tokens.pop("vocab_size")
-    expect(all(0 <= value < size for value in tokens.values()), f"{tokens} in a vocabulary of {size}")
+    expect(all(0 <= value < size for value in tokens.values()), f"the ids are {tokens}, vocab_size is {size}")
     if hasattr(loaded, "tokenize_with_offsets"):
         expect(loaded.tokenize.get_special_tokens_dict is loaded.tokenize_with_offsets.get_special_tokens_dict,
-               "tokenize and tokenize_with_offsets have two")
-    return f"vocabulary of {size}"
+               "tokenize and tokenize_with_offsets have different ones")
+    return f"{size} tokens"
 
 
 def _pack(loaded, _):
+    """bert_pack_inputs takes one or two segments of ragged rank 1 or 2, and seq_length as int or tensor"""
     special = _special_tokens(loaded)
     cls, sep, padding = (special[name] for name in ("start_of_sequence_id", "end_of_segment_id", "padding_id"))
     first, second = [[[4], [5, 6]]], [[[7]]]
-    wanted = {1: [cls, 4, 5, 6, sep, padding, padding, padding], 2: [cls, 4, 5, 6, sep, 7, sep, padding]}
-    for segments in (1, 2):
-        for ragged_rank in (1, 2):
-            inputs = [tf.ragged.constant(part, tf.int32, ragged_rank=2) for part in (first, second)[:segments]]
-            inputs = [part if ragged_rank == 2 else part.merge_dims(1, 2) for part in inputs]
-            for length in (8, tf.constant(8)):
-                got = {name: tensor.numpy()[0].tolist()
-                       for name, tensor in loaded.bert_pack_inputs(inputs, seq_length=length).items()}
-                expect(got["input_word_ids"] == wanted[segments], f"{segments} segments gave {got['input_word_ids']}")
-                expect(got["input_mask"] == [1] * (3 + 2 * segments) + [0] * (5 - 2 * segments),
-                       f"the mask is {got['input_mask']}")
-                expect(got["input_type_ids"] == [0] * 5 + [segments - 1] * 2 + [0],
-                       f"the type ids are {got['input_type_ids']}")
+    for segments, ragged_rank, length in itertools.product((1, 2), (1, 2), (8, tf.constant(8))):
+        inputs = [tf.ragged.constant(part, tf.int32, ragged_rank=2) for part in (first, second)[:segments]]
+        inputs = [part if ragged_rank == 2 else part.merge_dims(1, 2) for part in inputs]
+        got = {name: tensor.numpy()[0].tolist()
+               for name, tensor in loaded.bert_pack_inputs(inputs, seq_length=length).items()}
+        wanted = {"input_word_ids": [cls, 4, 5, 6, sep, *([7, sep] if segments == 2 else [padding] * 2), padding],
+                  "input_mask": [1] * (3 + 2 * segments) + [0] * (5 - 2 * segments),
+                  "input_type_ids": [0] * 5 + [segments - 1] * 2 + [0]}
+        expect(got == wanted, f"{segments} segments gave {got}")
 
 
 def _truncation(loaded, _):
-    kept = _kept(loaded, 2)
-    names = {(4, 3): "round robin", (7, 0): "waterfall"}
-    expect(kept in names, f"of two segments of 8 tokens {kept} are kept at length 10")
-    try:
-        three = _kept(loaded, 3)
-    except (TypeError, ValueError):
-        return f"{names[kept]}, two segments at most"
-    expect(three == {(4, 3): (2, 2, 2), (7, 0): (6, 0, 0)}[kept], f"of three segments {three} are kept at length 10")
-    return names[kept]
+    """at length 10, two segments of 8 tokens keep 4 and 3, or 7 and 0; three keep 2, 2 and 2, or 6, 0 and 0"""
+    kept = [_kept(loaded, 2)]
+    with contextlib.suppress(TypeError, ValueError):  # if at most two segments are accepted
+        kept.append(_kept(loaded, 3))
+    for name, wanted in (("round robin", [(4, 3), (2, 2, 2)]), ("waterfall", [(7, 0), (6, 0, 0)])):
+        if kept == wanted[:len(kept)]:
+            return name if len(kept) == 2 else f"{name}, at most two segments"
+    raise ValueError(f"the segments keep {kept}")
 
 
 def _kept(loaded, segments):
+    """Returns how many tokens of each segment `bert_pack_inputs` keeps."""
     inputs = [tf.ragged.constant([[4 + number] * 8], tf.int32) for number in range(segments)]
     word_ids = loaded.bert_pack_inputs(inputs, seq_length=10)["input_word_ids"].numpy()[0].tolist()
     return tuple(word_ids.count(4 + number) for number in range(segments))
 
 
 def _golden(loaded, path):
-    files = [file for file in pathlib.Path(path, "assets").glob("*")
-             if b"[CLS]" in file.read_bytes().split()]
+    """the ids are those of BERT's own tokenizer"""
+    files = [file for file in pathlib.Path(path, "assets").glob("*") if b"[CLS]" in file.read_bytes().split()]
     if len(files) != 1:
-        raise NotApplicable("it holds no vocabulary of word pieces")
+        raise NotApplicable("no asset is a WordPiece vocabulary")
     texts = [_TEXT, "DEF Abc's xy, d!"]
-    got = [tokens for tokens in loaded.tokenize(tf.constant(texts)).merge_dims(1, 2).to_list()]
+    got = loaded.tokenize(tf.constant(texts)).merge_dims(1, 2).to_list()
     wanted = {casing: BertTokenizer(files[0], lower_case).ids(texts)
               for casing, lower_case in (("uncased", True), ("cased", False))}
     casings = [casing for casing, ids in wanted.items() if ids == got]
-    expect(casings, f"{texts} gave {got}, and BERT's are {wanted['uncased']}, or cased {wanted['cased']}")
+    expect(casings, f"{texts} gave {got}; BERT's ids are {wanted['uncased']}, or cased {wanted['cased']}")
     return casings[0] if len(casings) == 1 else ""
 
 
 def _static_shapes(loaded, _):
+    """shapes are static for a batch of 7 and an unknown one"""
     length = loaded(tf.constant([_TEXT]))["input_word_ids"].shape[1]
     for batch in (7, None):
         texts, tokens = tf.TensorSpec([batch], tf.string), tf.RaggedTensorSpec([batch, None, None], tf.int32)
-        wanted = [
-            (loaded, texts, {}, [batch, length]), (loaded.tokenize, texts, {}, [batch, None, None]),
-            (loaded.bert_pack_inputs, [tokens] * 2, {"seq_length": 256}, [batch, 256]),
-        ]
-        if hasattr(loaded, "tokenize_with_offsets"):
-            wanted.append((loaded.tokenize_with_offsets, texts, {}, [batch, None, None]))
+        wanted = [(loaded, texts, {}, [batch, length]),
+                  (loaded.bert_pack_inputs, [tokens] * 2, {"seq_length": 256}, [batch, 256])]
+        wanted += [(getattr(loaded, name), texts, {}, [batch, None, None])
+                   for name in ("tokenize", "tokenize_with_offsets") if hasattr(loaded, name)]
         for call, inputs, arguments, shape in wanted:
-            seen = _shapes(call, inputs, arguments)
-            expect(all(one == shape for one in seen), f"a batch of {batch} gave {seen} instead of {shape}")
-
-
-def _shapes(call, inputs, arguments):
-    """Returns the static shapes of the tensors that a call returns."""
-    shapes = []
-
-    @tf.function
-    def trace(inputs):
-        outputs = call(inputs, **arguments)
-        shapes.extend(tensor.shape.as_list() for tensor in tf.nest.flatten(outputs))
-        return tf.nest.flatten(outputs)[0]
-
-    trace.get_concrete_function(inputs)
-    return shapes
+            shapes = tf.nest.flatten(static_shapes(call, inputs, **arguments))
+            expect(all(found.as_list() == shape for found in shapes), f"a batch of {batch} gave {shapes}, not {shape}")
 
 
 def _saved_again(loaded, path):
+    """a copy that is loaded and saved again works without the original"""
     texts = tf.constant([_TEXT, "DEF"])
     with tempfile.TemporaryDirectory() as folder:
         first, second = os.path.join(folder, "first"), os.path.join(folder, "second")
@@ -156,19 +145,9 @@ def _saved_again(loaded, path):
         tf.saved_model.save(tf.saved_model.load(first), second)
         shutil.rmtree(first)
         word_ids = tf.saved_model.load(second)(texts)["input_word_ids"]
-    expect(np.array_equal(word_ids, loaded(texts)["input_word_ids"]), "the second gives other ids")
+    expect(np.array_equal(word_ids, loaded(texts)["input_word_ids"]), "the copy gives other ids")
 
 
 # docs/hub_contract.md has the same lines. Line 10, the use with an encoder's .mlm, is about the exporter.
-CHECKS = (
-    (1, "the root takes string [batch] and returns three int32 [batch, seq]; longer texts are cut", _root),
-    (2, "tokenize returns int32 ragged [batch, (words), (pieces)]", _tokenize),
-    (3, "tokenize_with_offsets adds int64 starts and limits, in bytes of the text", _tokenize_with_offsets),
-    (4, "get_special_tokens_dict has the ids of the special tokens and vocab_size, in any graph, one for both",
-     _special_tokens_dict),
-    (5, "bert_pack_inputs takes one or two segments of ragged rank 1 or 2, and seq_length as int or tensor", _pack),
-    (6, "of two segments of 8 tokens 4 and 3 are kept at length 10, or 7 and 0; of three 2, 2 and 2", _truncation),
-    (7, "the ids are those that BERT was trained with", _golden),
-    (8, "shapes are static for a batch of 7 and an unknown one", _static_shapes),
-    (9, "loaded, saved again and the first deleted, the second works", _saved_again),
-)
+CHECKS = ((1, _root), (2, _tokenize), (3, _tokenize_with_offsets), (4, _special_tokens_dict), (5, _pack),
+          (6, _truncation), (7, _golden), (8, _static_shapes), (9, _saved_again))

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.files import writing
+from keras_bert.files import atomic_file, writing
 
 from .text_model import export_text_model, lengths_up_to, make_head
 
@@ -20,36 +20,34 @@ _CHOICES = 4  # per prompt, as in SWAG
 _MODELS = """\
 model_config_list {{
   config {{
-    # What requests call it.
-    name: "{name}"
-    # The folder of the versions, as the server sees it: here where it is mounted in a container.
-    base_path: "/models/{name}"
+    name: "{name}"  # the model's name in requests
+    base_path: "/models/{name}"  # the folder of the versions, as the server sees it: here, mounted in a container
     model_platform: "tensorflow"
   }}
 }}
 """
+# No pad_variable_length_inputs or allowed_batch_sizes: the model pads texts itself and accepts any batch size.
 _BATCHING = """\
-# Most texts that are run together: of the longest, {tokens} tokens. A request with more is refused.
+# Maximum number of texts per batch: {tokens} tokens of the longest texts. Larger requests are rejected.
 max_batch_size {{ value: {size} }}
-# How long the first text of a batch waits for others.
+# Time that the first text of a batch waits for others.
 batch_timeout_micros {{ value: 2000 }}
-# How many batches may wait: {queue} texts. What comes then is refused.
+# Maximum number of waiting batches: {queue} texts. Further requests are rejected.
 max_enqueued_batches {{ value: {batches} }}
-# Batches that run at once; each uses all cores, but while the words of one are looked up, another can compute.
+# Batches that run at the same time. Each uses all cores, but one can compute while another is tokenized.
 num_batch_threads {{ value: 2 }}
 # On x86-64 processors without AVX-512 VNNI, start the server with TF_ENABLE_ONEDNN_OPTS=1 in its environment.
-# No pad_variable_length_inputs: strings have no length. No allowed_batch_sizes: the model takes any, and more are work.
 """
 
 
-def export_version(model, tokenizer, serving_dir, name=None, *, max_length=128, dtype="float32", jit_compile=False,
+def export_version(model, tokenizer, folder, name=None, *, max_length=128, dtype="float32", jit_compile=False,
                    **options):
     """Writes a raw-text SavedModel as the next version in a folder. The version is written atomically, and other
     versions are not changed. Also writes warm-up requests, in the `assets.extra` of the version, and the files
     `models.config` and `batching_parameters.txt`, next to the versions, unless they have been changed by hand.
 
     Args:
-        serving_dir: the folder.
+        folder: folder of the versions.
         name: name of the model in requests. Defaults to the name of the folder.
         model, tokenizer, max_length, dtype, jit_compile, options: see `export_text_model`.
 
@@ -59,54 +57,53 @@ def export_version(model, tokenizer, serving_dir, name=None, *, max_length=128, 
     Raises:
         InputError: see `export_text_model`.
     """
-    serving_dir = os.path.abspath(serving_dir)
-    name = name or os.path.basename(serving_dir)
+    folder = os.path.abspath(folder)
+    name = name or os.path.basename(folder)
     if not re.fullmatch(r"[\w.-]+", name):
-        raise InputError(f"name must be of letters, digits and . _ -; got {name!r}")
+        raise InputError(f"name must consist of letters, digits and . _ -; got {name!r}")
     head, size = make_head(model, options), max(1, _BATCH_TOKENS // max_length)
     settings = {"models.config": _MODELS.format(name=name), "batching_parameters.txt": _BATCHING.format(
         tokens=_BATCH_TOKENS, size=size, batches=512 // size, queue=512 // size * size)}
-    with writing(serving_dir):
-        os.makedirs(serving_dir, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".version.", dir=serving_dir) as workspace:
+    with writing(folder):
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".version.", dir=folder) as workspace:
             new = os.path.join(workspace, "new")
             export_text_model(
                 model, tokenizer, new, max_length=max_length, dtype=dtype, jit_compile=jit_compile, **options)
             words, rows = [1, max_length], [1, size]
-            if jit_compile:  # one for each shape; texts before the last have one word, and [SEP] follows each
+            if jit_compile:  # a request for each shape; texts before the last have one word, and [SEP] follows each
                 words = [length - 2 * len(head.texts) for length in lengths_up_to(max_length)]
                 rows = [min(2**i, size) for i in range((size - 1).bit_length() + 1)]
             _write_requests(os.path.join(new, "assets.extra"), name, head.texts, words, rows)
-            path = _rename_to_next(new, serving_dir)
+            path = _rename_to_next(new, folder)
             for file, text in settings.items():
-                _write_settings(os.path.join(serving_dir, file), text, workspace)
+                _write_settings(os.path.join(folder, file), text)
     return path
 
 
-def _rename_to_next(folder, serving_dir):
-    """Renames a folder to the number after the last version, or to the next free one if it has just been taken."""
-    number = max([0, *(int(name) for name in os.listdir(serving_dir) if name.isascii() and name.isdecimal())])
-    while True:
-        number += 1
+def _rename_to_next(version, folder):
+    """Moves `version` into `folder`, with the number after the last version as its name, or the next free number if
+    another process has just used that one. Returns the new path."""
+    versions = (int(name) for name in os.listdir(folder) if name.isascii() and name.isdecimal())
+    for number in itertools.count(max(versions, default=0) + 1):
         try:
-            os.rename(folder, path := os.path.join(serving_dir, str(number)))
+            os.rename(version, path := os.path.join(folder, str(number)))
             return path
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
 
 
-def _write_settings(path, text, workspace):
-    """Writes a text below a line with its digest. Keeps a file whose digest does not match: a person has changed it."""
+def _write_settings(path, text):
+    """Writes a text below a line with its digest. If the digest in the existing file does not match its text, somebody
+    has edited the file, and it is not changed."""
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             first, _, rest = file.read().partition("\n")
         if _digest(rest) not in first:
             return
-    with open(new := os.path.join(workspace, "settings"), "w", encoding="utf-8") as file:
-        file.write(f"# Written by keras-bert export, which renews it while it is as it was: {_digest(text)}\n"
-                   f"{text}")
-    os.replace(new, path)
+    with atomic_file(path) as new, open(new, "w", encoding="utf-8") as file:
+        file.write(f"# Written by keras-bert export, which updates it until somebody edits it: {_digest(text)}\n{text}")
 
 
 def _digest(text):

@@ -27,25 +27,29 @@ class Reader:
         self.max_length = max_length
         self._lengths = lengths
         self.tokenizer = GraphTokenizer(tokenizer)
-        self._specials = tokenizer
+        self._special_tokens = tokenizer
+
+    def tokens(self, texts):
+        """Converts string [batch] to ids: int32 ragged [batch, (tokens)]."""
+        return flatten(self.tokenizer.tokenize(texts))
 
     def pack(self, *segments, truncator="round_robin"):
-        """Returns inputs of the form [CLS] a [SEP] or [CLS] a [SEP] b [SEP], cut to `max_length` and padded to the
-        longest of the batch or, if there are `lengths`, to the next of them.
+        """Returns inputs of the form [CLS] a [SEP] or [CLS] a [SEP] b [SEP], truncated to `max_length` and padded to
+        the longest of the batch or, if there are `lengths`, to the next of them.
 
         Args:
             segments: one or two ragged int32 [batch, (tokens)].
-            truncator: how segments that are too long are cut, see `graph_packing`.
+            truncator: how segments that are too long are truncated, see `graph_packing`.
 
         Returns:
             list of int32 [batch, seq]: word ids, mask, segment ids.
         """
-        specials = len(segments) + 1
+        added = len(segments) + 1  # [CLS] and a [SEP] per segment
         longest = tf.reduce_max(tf.add_n([tf.cast(segment.row_lengths(), tf.int32) for segment in segments]))
-        length = tf.clip_by_value(longest, 0, self.max_length - specials) + specials
+        length = tf.clip_by_value(longest, 0, self.max_length - added) + added
         if self._lengths is not None:
             length = next_of(self._lengths, length)
-        return list(pack(segments, length, self._specials, truncator).values())
+        return list(pack(segments, length, self._special_tokens, truncator).values())
 
 
 class Head:
@@ -59,7 +63,7 @@ class Head:
         ids: shape of the arguments of the signature `encode`.
         explains: True if a row of texts is a row of the encoder's input or begins with one, as the signature `explain`
             requires.
-        truncator: how texts that are too long together are cut, see `graph_packing`.
+        truncator: how texts that are too long together are truncated, see `graph_packing`.
     """
 
     labels: list | None = None
@@ -69,18 +73,18 @@ class Head:
     truncator = "round_robin"
 
     def read(self, reader, *texts):
-        """Returns the tokens of each text from which the encoder's first input is cut: (ids, starts, limits) as
-        returned by `GraphTokenizer.tokenize_with_offsets`, but ragged [batch, (tokens)]."""
+        """Returns the tokens of each text, before they are truncated to an input: (ids, starts, limits) as returned by
+        `GraphTokenizer.tokenize_with_offsets`, but ragged [batch, (tokens)]."""
         return [[flatten(part) for part in reader.tokenizer.tokenize_with_offsets(text)] for text in texts]
 
     def encode(self, outputs, mask):
-        """Returns the answers to token ids: a dict of tensors.
+        """Returns the answers to token ids: a dict of tensors. Defaults to the outputs of the model.
 
         Args:
             outputs: the outputs of the model for the token ids.
             mask: int32 [batch, seq], 1 for real tokens.
         """
-        raise NotImplementedError
+        return outputs
 
     def answer(self, reader, *texts):
         """Returns the answers to texts: a dict of dense tensors.
@@ -94,7 +98,7 @@ class Head:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _WholeTexts(Head):
-    """Base class of the heads that read a text, or a pair of texts, as one input, cut to `max_length`.
+    """Base class of the heads that read a text, or a pair of texts, as one input, truncated to `max_length`.
 
     Args:
         pairs: If True, reads pairs of texts.
@@ -107,9 +111,7 @@ class _WholeTexts(Head):
         return strings("text", "text_pair") if self.pairs else strings("text")
 
     def answer(self, reader, *texts):
-        if self.pairs:
-            check_same_batch(text=texts[0], text_pair=texts[1])
-        inputs = reader.pack(*(flatten(reader.tokenizer.tokenize(part)) for part in texts))
+        inputs = reader.pack(*map(reader.tokens, texts))
         return self.encode(reader.run(*inputs), inputs[1])
 
 
@@ -161,11 +163,10 @@ class Chooser(Head):
         return {"choice": tf.argmax(outputs, axis=1, output_type=tf.int32), "probabilities": tf.nn.softmax(outputs)}
 
     def answer(self, reader, prompts, choices):
-        check_same_batch(prompt=prompts, choices=choices)
         batch, count = tf.unstack(tf.shape(choices))
-        prompts = tf.gather(flatten(reader.tokenizer.tokenize(prompts)), tf.repeat(tf.range(batch), count))
-        choices = flatten(reader.tokenizer.tokenize(tf.reshape(choices, [batch * count])))
-        inputs = [tf.reshape(part, [batch, count, tf.shape(part)[1]]) for part in reader.pack(prompts, choices)]
+        prompts = tf.gather(reader.tokens(prompts), tf.repeat(tf.range(batch), count))
+        inputs = reader.pack(prompts, reader.tokens(tf.reshape(choices, [batch * count])))
+        inputs = [tf.reshape(part, [batch, count, tf.shape(part)[1]]) for part in inputs]
         return self.encode(reader.run(*inputs), inputs[1])
 
 
@@ -184,9 +185,12 @@ def strings(*names):
     return [tf.TensorSpec([None], tf.string, name) for name in names]
 
 
-def check_same_batch(**texts):
-    """Adds an operation that fails if two arguments have different batch sizes."""
-    tf.debugging.assert_equal(*(tf.shape(part)[0] for part in texts.values()), f"{' and '.join(texts)} must be as many")
+def check_same_batch(specs, texts):
+    """Adds an operation that fails if two arguments, which have these `tf.TensorSpec`s, have different batch sizes."""
+    if len(texts) == 2:
+        names = " and ".join(spec.name for spec in specs)
+        tf.debugging.assert_equal(
+            tf.shape(texts[0])[0], tf.shape(texts[1])[0], f"{names} must have the same batch size")
 
 
 def characters(texts, row, byte):
@@ -241,17 +245,16 @@ class Tagger(Head):
         start, end = characters(texts, text, begin), characters(texts, text, limit)
         kind, first, last = self._entities(label, text)
         entity_text, entity_begin = tf.gather(text, first), tf.gather(begin, first)
-        scores = tf.gather(score, tf.ragged.range(first, last + 1))  # of the words of each entity
-
         words = {"start": start, "end": end, "label": tf.gather(tf.constant(self.labels), label), "score": score}
         entities = {"start": tf.gather(start, first), "end": tf.gather(end, last), "label": kind,
-                    "score": tf.reduce_mean(scores, axis=1),
+                    "score": tf.reduce_mean(tf.gather(score, tf.ragged.range(first, last + 1)), axis=1),
                     "text": tf.strings.substr(
                         tf.gather(texts, entity_text), entity_begin, tf.gather(limit, last) - entity_begin)}
         return _padded("word", words, text, ids.nrows()) | _padded("entity", entities, entity_text, ids.nrows())
 
     def _entities(self, label, text):
-        """Returns the entities of labelled words; an I-X that does not follow an X begins an entity.
+        """Returns the entities of labelled words. An I-X that does not follow an X begins an entity, as in `spans_of`
+        of keras_bert/tasks/tag.py.
 
         Args:
             label: int64 [words], the index of each word's label.
@@ -262,17 +265,17 @@ class Tagger(Head):
         """
         kind = tf.gather(tf.constant([label[2:] for label in self.labels]), label)  # "" for O
         is_i = tf.gather(tf.constant([label[0] == "I" for label in self.labels]), label)
-        is_alike = (kind == tf.concat([[""], kind], 0)[:-1]) & (text == tf.concat([[-1], text], 0)[:-1])
-        goes_on = is_i & is_alike
-        first = tf.where((kind != "") & ~goes_on)[:, 0]
-        last = tf.where((kind != "") & ~tf.concat([goes_on, [False]], 0)[1:])[:, 0]
+        has_same_kind = (kind == tf.concat([[""], kind], 0)[:-1]) & (text == tf.concat([[-1], text], 0)[:-1])
+        is_inside = is_i & has_same_kind
+        first = tf.where((kind != "") & ~is_inside)[:, 0]
+        last = tf.where((kind != "") & ~tf.concat([is_inside, [False]], 0)[1:])[:, 0]
         return tf.gather(kind, first), first, last
 
 
-def _probabilities(reader, pieces):
+def _probabilities(reader, tokens):
     """Returns the label probabilities of all tokens in ragged int32 [batch, (tokens)]: float32 [tokens, labels]."""
-    starts = tf.ragged.range(pieces.row_starts(), pieces.row_limits(), reader.max_length - 2).flat_values
-    inputs = reader.pack(tf.RaggedTensor.from_row_starts(pieces.values, starts))
+    starts = tf.ragged.range(tokens.row_starts(), tokens.row_limits(), reader.max_length - 2).flat_values
+    inputs = reader.pack(tf.RaggedTensor.from_row_starts(tokens.values, starts))
     logits = reader.run(*inputs)
     return tf.nn.softmax(tf.boolean_mask(logits[:, 1:-1], inputs[1][:, 2:] > 0))  # without [CLS] and the final [SEP]
 
@@ -290,14 +293,15 @@ _N_BEST = 20  # as in google-research/bert `run_squad.py`
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanFinder(Head):
     """The head of a `BertSpanLabeler`, which finds the best span over the windows of a context (Devlin et al., 2018,
-    sections 4.2 and 4.3; google-research/bert `run_squad.py`).
+    sections 4.2 and 4.3; google-research/bert `run_squad.py`). The windows and the spans are those of `windows` and
+    `best_spans` in keras_bert/tasks/squad.py.
 
     Args:
         doc_stride: number of tokens from the start of one window to the start of the next; limited to the length of a
             window.
-        max_query_length: maximum length of a question in tokens; longer questions are cut.
+        max_query_length: maximum length of a question in tokens; longer questions are truncated.
         max_answer_length: maximum length of an answer in tokens.
-        null_threshold: there is no answer if the score of no answer exceeds that of the best span by more than this. If
+        null_threshold: the answer is "no answer" if its score minus the score of the best span is greater than this. If
             None, only a context without words has no answer.
     """
 
@@ -322,13 +326,8 @@ class SpanFinder(Head):
         question, context = super().read(reader, *texts)
         return [part[:, :self.max_query_length] for part in question], context
 
-    def encode(self, outputs, mask):
-        return outputs
-
     def answer(self, reader, questions, contexts):
-        check_same_batch(question=questions, context=contexts)
-        question = flatten(reader.tokenizer.tokenize(questions))[:, :self.max_query_length]
-        context, starts, limits = map(flatten, reader.tokenizer.tokenize_with_offsets(contexts))
+        (question, _, _), (context, starts, limits) = self.read(reader, questions, contexts)
         row, windows = self._windows(context, reader.max_length - 3 - question.row_lengths())
         inputs = reader.pack(tf.gather(question, row), tf.gather(context.values, windows))
         outputs = reader.run(*inputs)
@@ -389,22 +388,24 @@ class SpanFinder(Head):
 
 
 def _best(scores):
-    """Returns the n best scores of each row of ragged float32 [batch, (tokens), lengths]; of equal ones, the earlier
-    first.
+    """Returns the `_N_BEST` highest scores of each row; of equal scores, the earlier one comes first.
+
+    Args:
+        scores: ragged float32 [batch, (tokens), lengths].
 
     Returns:
-        (scores, float32 [batch, n], -inf if a row has fewer; int64 [batch], the position of the best one in its
-        flattened row).
+        (scores, float32 [batch, n], padded with -inf; int64 [batch], the index of the highest score in its row,
+        flattened to [tokens * lengths]).
     """
     dense = scores.to_tensor(-math.inf)
-    batch, pieces, lengths = tf.unstack(tf.shape(dense))
-    dense = tf.reshape(dense, [batch, pieces * lengths])
+    batch, tokens, lengths = tf.unstack(tf.shape(dense))
+    dense = tf.reshape(dense, [batch, tokens * lengths])
     dense = tf.pad(dense, [[0, 0], [0, _N_BEST]], constant_values=-math.inf)
-    scores, places = tf.math.top_k(dense, _N_BEST)
-    return scores, tf.cast(places[:, 0], tf.int64)
+    scores, positions = tf.math.top_k(dense, _N_BEST)
+    return scores, tf.cast(positions[:, 0], tf.int64)
 
 
-def _unless(is_null, bytes, pieces):
+def _unless(is_null, bytes, tokens):
     """Returns the byte positions of some tokens of ragged [batch, (tokens)], 0 where `is_null`: int64 [batch]."""
     values = tf.concat([bytes.values, [0]], 0)
-    return tf.gather(values, tf.where(is_null, tf.size(values, tf.int64) - 1, pieces))
+    return tf.gather(values, tf.where(is_null, tf.size(values, tf.int64) - 1, tokens))

@@ -3,6 +3,7 @@
 
 import importlib.util
 import os
+import sys
 
 import tensorflow as tf
 
@@ -27,26 +28,22 @@ def verify(path):
     """
     path = os.fspath(path)
     if not tf.saved_model.contains_saved_model(path):
-        raise InputError(f"{path}: a SavedModel is a folder that holds saved_model.pb; there is none")
-    try:
-        loaded = _load(path)
-    except (ValueError, KeyError, tf.errors.OpError) as error:
-        raise InputError(f"{path}: not a whole SavedModel: {one_line(error)}") from None
+        raise InputError(f"{path}: must be a SavedModel, a folder with the file saved_model.pb; the file is missing")
+    loaded = _load(path)
     if {"serving_default", "encode"} <= loaded.signatures.keys():
-        raise InputError(f"{path}: a raw-text model, as export text-model writes them; verify checks encoders and "
-                         "preprocessors")
+        raise InputError(f"{path}: must be an encoder or a preprocessor; this is a raw-text model, as written by "
+                         "export text-model")
     checks = preprocessor_checks if hasattr(loaded, "tokenize") else encoder_checks
-    return [run_check(line, rule, check, loaded, path) for line, rule, check in checks.CHECKS]
+    return [run_check(line, check, loaded, path) for line, check in checks.CHECKS]
 
 
 def _load(path):
     try:
         return tf.saved_model.load(path)
-    except (tf.errors.NotFoundError, FileNotFoundError) as error:
-        if "Op type not registered" not in str(error):
-            raise
-        if importlib.util.find_spec("tensorflow_text") is None:
-            raise InputError(f"{path}: {one_line(error)}; it may need tensorflow-text: "
-                             "pip install keras-bert-hub[text]") from None
-        importlib.import_module("tensorflow_text")  # its import registers its operations
-        return tf.saved_model.load(path)
+    except (ValueError, KeyError, OSError, tf.errors.OpError) as error:
+        needs_text = "Op type not registered" in str(error) and "tensorflow_text" not in sys.modules
+        if needs_text and importlib.util.find_spec("tensorflow_text"):
+            importlib.import_module("tensorflow_text")  # registers its operations
+            return _load(path)
+        cure = "; it may need tensorflow-text: pip install keras-bert-hub[text]" if needs_text else ""
+        raise InputError(f"{path}: cannot be loaded: {one_line(error)}{cure}") from None

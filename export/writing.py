@@ -7,42 +7,38 @@ import keras
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_folder
+from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import BertLayer
 from keras_bert.text import save_vocabulary
 
-DTYPES = ("float32", "bfloat16")
-
 
 class Callable(tf.Module):
-    """A callable part of a SavedModel. A call runs the `tf.function` that is the instance's attribute `__call__`."""
+    """A callable part of a SavedModel, which can have attributes. A call runs `function`, a `tf.function`."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.__call__ = function
 
     def __call__(self, *arguments, **named):
         return self.__dict__["__call__"](*arguments, **named)
 
 
-def needs_tensorflow():
-    """Raises an `InputError` if Keras runs on another backend, whose variables cannot be written."""
+def check_export(config, tokenizer, path, dtype, overwrite):
+    """Raises an `InputError` if an encoder with this config cannot be exported with these arguments."""
     if keras.backend.backend() != "tensorflow":
         raise InputError("export writes a TensorFlow SavedModel: run it with KERAS_BACKEND=tensorflow; "
                          f"got {keras.backend.backend()}")
-
-
-def check_dtype(dtype):
-    if dtype not in DTYPES:
-        raise InputError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
-
-
-def check_vocabulary(tokenizer, config):
-    """Raises an `InputError` if the vocabulary has tokens for which the encoder has no embedding."""
+    if dtype not in ("float32", "bfloat16"):
+        raise InputError(f"dtype must be one of float32, bfloat16; got {dtype!r}")
     if len(tokenizer.vocabulary) > config.vocab_size:
-        raise InputError(f"the vocabulary must have at most vocab_size ({config.vocab_size}) pieces; "
-                         f"it has {len(tokenizer.vocabulary)}; take the tokenizer of these weights")
+        raise InputError(f"the vocabulary must have at most vocab_size ({config.vocab_size}) tokens; "
+                         f"got {len(tokenizer.vocabulary)}; use the tokenizer of these weights")
+    check_free(path, overwrite)
 
 
 def checked(inputs, config):
     """Returns word ids, mask and segment ids after operations that fail if the encoder has no embedding for an id or a
-    position. A function compiled by XLA would use the nearest embedding instead."""
+    position. Without these checks, a function compiled by XLA uses the nearest embedding instead."""
     word_ids, _, segment_ids = inputs
     rules = [
         (word_ids, config.vocab_size, "input_word_ids must be at least 0 and below vocab_size"),
@@ -54,9 +50,22 @@ def checked(inputs, config):
         return [tf.identity(part) for part in inputs]
 
 
-def variable_name(variable, part="bert"):
-    """Returns a variable's path, with `part` as the name of its layer: `bert/block_0/attention/query/kernel`."""
-    return f"{part}/{variable.path.split('/', 1)[1]}"
+def copy_variable(source, dtype, trainable=False, part="bert"):
+    """Returns a `tf.Variable` with the value of a Keras variable. Its name is the path of the Keras variable, with
+    `part` as the name of the outer layer: `bert/block_0/attention/query/kernel`."""
+    name = f"{part}/{source.path.split('/', 1)[1]}"
+    return tf.Variable(tf.cast(source.value, dtype), trainable=trainable, name=name)
+
+
+def with_variables(layer, variables, function):
+    """Returns `function`, which calls a Keras layer, as a function that reads `variables` instead of the layer's
+    weights. A module must not refer to the layer itself, because its weights would be saved as well."""
+
+    def call(*arguments, **named):
+        with keras.StatelessScope(state_mapping=list(zip(layer.weights, variables, strict=True))):
+            return function(*arguments, **named)
+
+    return call
 
 
 def encoder_of(model):
@@ -79,7 +88,7 @@ def exportable(model):
         InputError: the model is quantized.
     """
     if any(layer.quantization_mode for layer in model._flatten_layers()):
-        raise InputError("a quantized model cannot be exported; export it before model.quantize")
+        raise InputError("model must not be quantized; export it before you call model.quantize")
     return model.rebuild(lora_rank=None) if encoder_of(model).lora_rank else model
 
 

@@ -14,7 +14,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Literal
 
 from keras_bert.errors import InputError
@@ -37,7 +37,6 @@ class Rule:
 
 
 Count = Annotated[int, Rule("at least 1", lambda value: value >= 1)]
-CountOrZero = Annotated[int, Rule("at least 0", lambda value: value >= 0)]
 Length = Annotated[int, Rule("at least 3", lambda value: value >= 3)]  # [CLS], a token, [SEP]
 Seed = Annotated[int, Rule(f"from 0 to {2**31 - 1}", lambda value: 0 <= value < 2**31)]  # an int32 in each batch
 Positive = Annotated[float, Rule("positive", lambda value: value > 0)]
@@ -45,14 +44,16 @@ PositiveOrZero = Annotated[float, Rule("at least 0", lambda value: value >= 0)]
 Share = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
 Port = Annotated[int, Rule("from 0 to 65535", lambda value: 0 <= value < 2**16)]
 Path = str | os.PathLike
+Data = str | os.PathLike | Iterable  # a file; or rows in memory, see `keras_bert.data.tables.Rows`
 Repeated = Annotated[list[str], "one value each time the flag is given, instead of several between commas"]
 
 _CLASSES = {bool: bool, int: numbers.Integral, float: numbers.Real}
-_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path"}
+_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path",
+          Iterable: "rows"}
 
 
-def check(function, values):
-    """Checks values against the annotations of a function's arguments.
+def check(function, values, *rules):
+    """Checks values against the annotations of a function's arguments, and then `rules`, see `check_rules`.
 
     Args:
         function: the function.
@@ -66,6 +67,7 @@ def check(function, values):
             problem = _problem(values[name], parameter.annotation)
             if problem is not None:
                 raise InputError(f"{name} must be {problem}; got {values[name]!r:.200}")
+    check_rules(*rules)
 
 
 def check_rules(*rules):
@@ -80,6 +82,15 @@ def check_rules(*rules):
     for name, value, rule, holds in rules:
         if not holds:
             raise InputError(f"{name} must be {rule}; got {value!r}")
+
+
+def as_flags(function, values):
+    """Returns the flags that stand for the values of a function's arguments, without those with default values."""
+    flags = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if values[name] != parameter.default:
+            flags.append(f"--{name}={','.join(values[name]) if isinstance(values[name], list) else values[name]}")
+    return flags
 
 
 def plain(value):

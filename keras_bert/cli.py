@@ -101,7 +101,7 @@ def _parse(name, rest):
     positional = values([name, *rest])[1:]
     options = [argument for argument in given if not argument.is_positional]
     if positional and len(options) == len(given):
-        raise flags.Error(f"takes flags alone, as --name=value; got {positional[0]!r}")
+        raise flags.Error(f"takes only flags, as --name=value; got {positional[0]!r}")
     if missing := [f"--{argument.name}" for argument in options
                    if argument.default is inspect.Parameter.empty and getattr(values, argument.name) is None]:
         raise flags.Error(f"missing {', '.join(missing)}")

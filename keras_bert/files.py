@@ -36,17 +36,17 @@ def check_free(path, overwrite=False):
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder) or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise InputError(f"{os.fspath(path)}: {folder} must be a folder that can be written to")
+        raise InputError(f"{os.fspath(path)}: {folder} must be a writable folder")
     if folder == parent:
         with writing(path), _locked(parent):
             _clean_up(os.path.abspath(path))
-    _check_not_taken(path, overwrite)
+    _check_not_occupied(path, overwrite)
 
 
-def _check_not_taken(path, overwrite):
-    taken = os.listdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path)
-    if taken and not overwrite:
-        raise InputError(f"{os.fspath(path)}: exists already; name another path or pass --overwrite")
+def _check_not_occupied(path, overwrite):
+    occupied = os.listdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path)
+    if occupied and not overwrite:
+        raise InputError(f"{os.fspath(path)}: exists already; pass another path or --overwrite")
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ def atomic_folder(path, overwrite=False):
             yield new
             _sync_tree(new)
             with _locked(os.path.dirname(path)):
-                _check_not_taken(path, overwrite)  # another process may have written it in the meantime
+                _check_not_occupied(path, overwrite)  # another process may have written it in the meantime
                 try:
                     if os.path.lexists(path):
                         os.rename(path, os.path.join(workspace, _OLD))
@@ -82,25 +82,24 @@ def atomic_folder(path, overwrite=False):
                     _move_back(workspace, path)
 
 
-@contextlib.contextmanager
 def reading(path):
     """Context manager that turns an error of the system, for example a missing file, into an InputError that names
     `path`."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {os.strerror(error.errno) if error.errno else error}") from None
+    return _naming_errors(path, "cannot be read")
 
 
-@contextlib.contextmanager
 def writing(path):
     """Context manager that turns an error of the system, for example a full disk, into an InputError that names
     `path`."""
+    return _naming_errors(path, "cannot be written")
+
+
+@contextlib.contextmanager
+def _naming_errors(path, problem):
     try:
         yield
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else error
-        raise InputError(f"{path}: cannot be written: {reason}") from None
+        raise InputError(f"{path}: {problem}: {os.strerror(error.errno) if error.errno else error}") from None
 
 
 @contextlib.contextmanager

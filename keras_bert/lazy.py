@@ -1,5 +1,6 @@
 """Lazy imports of a package's names."""
 
+import ast
 import importlib
 
 
@@ -8,7 +9,7 @@ def importer(package, modules):
 
     Args:
         package: the package's `__name__`.
-        homes: dict of names to the modules that define them.
+        modules: dict of names to the modules that define them.
     """
     def get(name):
         if name not in modules:
@@ -16,3 +17,10 @@ def importer(package, modules):
         return getattr(importlib.import_module(modules[name]), name)
 
     return get
+
+
+def read_stub(path):
+    """Returns the `modules` for `importer` that a stub (`.pyi`) declares, so that type checkers and this package read
+    the same declaration: lines of `from module import Name as Name`."""
+    lines = ast.parse(path.read_text(encoding="utf-8")).body
+    return {alias.name: line.module for line in lines if isinstance(line, ast.ImportFrom) for alias in line.names}

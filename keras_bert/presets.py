@@ -124,7 +124,7 @@ def _has_hub_library():
 def _from_hub(repository):
     """Returns the folder of a repository in the cache; downloads it if necessary."""
     if not _has_hub_library():
-        raise InputError(f'{repository}: not on this machine; to download it: pip install "keras-bert-hub[hub]"')
+        raise InputError(f'{repository}: the download needs huggingface_hub: pip install "keras-bert-hub[hub]"')
     from huggingface_hub.constants import ENDPOINT
 
     try:
@@ -160,7 +160,7 @@ def _reason(error):
     from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
 
     if isinstance(error, RepositoryNotFoundError):
-        return "there is no such repository, or it asks for a login (hf auth login)"
+        return "there is no such repository, or it requires a login (hf auth login)"
     if isinstance(error, RemoteEntryNotFoundError):
         return f"the repository has no {os.path.basename(error.response.url.path)}"
     error = error.__cause__ or error

@@ -82,7 +82,7 @@ def _filtered_stderr(levels):
     try:
         original = os.dup(2)
         if not os.path.basename(sys.executable or "").startswith("python"):
-            raise OSError("Python is embedded in another program")
+            raise OSError("sys.executable is not Python: the program embeds it")
         process = subprocess.Popen([sys.executable, "-ISc", _FILTER, levels], stdin=subprocess.PIPE)
     except OSError:  # or standard error is closed
         yield

@@ -6,6 +6,7 @@ import time
 
 class StatusLine:
     """A status line, which is redrawn up to five times a second on a terminal; elsewhere, one line every ten seconds.
+    As a context manager, it removes the line at the end.
 
     Args:
         stream: where to write. Defaults to standard error.
@@ -15,6 +16,12 @@ class StatusLine:
         self.stream = stream or sys.stderr
         self.interactive = self.stream.isatty()
         self._shown = time.monotonic()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.clear()
 
     def is_due(self):
         """Returns True if it is time to show the next line."""

@@ -182,7 +182,7 @@ def trained_once(tmp_path_factory):
     train, valid = write_intents(folder)
     pretrained = write_huggingface(folder / "pretrained", randomize(BertLayer(TINY)))
     with eagerly():
-        finetune(train, valid, pretrained, folder / "trained", epochs=1, batch_size=2)
+        finetune(train, valid, model=pretrained, output=folder / "trained", epochs=1, batch_size=2)
     return folder / "trained"
 
 
@@ -239,8 +239,8 @@ def write_intents(folder):
 
 def finetune_command(intents, pretrained, output, *more):
     """A command that fine-tunes the tiny encoder for one epoch."""
-    return ("finetune", f"--train={intents[0]}", f"--valid={intents[1]}", f"--init_from={pretrained}",
-            f"--output_dir={output}", "--epochs=1", "--batch_size=2", *more)
+    return ("finetune", f"--train={intents[0]}", f"--valid={intents[1]}", f"--model={pretrained}",
+            f"--output={output}", "--epochs=1", "--batch_size=2", *more)
 
 
 def randomize(layer, seed=0):

@@ -55,6 +55,7 @@ class Server:
     Attributes:
         port, grpc_port: where it answers.
         lines: what it has written to standard error.
+        reader: thread that reads the lines.
     """
 
     def __init__(self, models, *flags):
@@ -62,8 +63,9 @@ class Server:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", "--grpc_port=0", *named, *flags],
             stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"})
-        self.lines = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self.lines, self.host = [], next((flag[7:] for flag in flags if flag.startswith("--host=")), "127.0.0.1")
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
         ports = self.wait(lambda: self.lines and re.search(r":(\d+)/v1.* gRPC at .*:(\d+);", self.lines[0]))
         self.port, self.grpc_port = map(int, ports.groups())
 
@@ -87,7 +89,7 @@ class Server:
 
     def ask(self, path, body=None, method=None, headers=(), connection=None):
         """One request: (status, JSON or text, headers). `body` is sent as JSON if it is a dict."""
-        connection = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = connection or http.client.HTTPConnection(self.host, self.port, timeout=120)
         data = json.dumps(body).encode() if isinstance(body, dict) else body
         connection.request(method or ("GET" if body is None else "POST"), path, data, dict(headers))
         response = connection.getresponse()
@@ -102,8 +104,8 @@ class Server:
         return answer["predictions" if "instances" in request else "outputs"]
 
     def events(self):
-        """The lines of the log that are JSON."""
-        return [json.loads(line) for line in self.lines if line.startswith("{")]
+        """The lines of the log: all that follow the start-up messages must be JSON."""
+        return [json.loads(line) for line in list(self.lines) if not line.startswith("keras-bert: ")]
 
     def workers(self):
         """The pids of the workers."""

@@ -14,7 +14,7 @@ from conftest import TINY_VOCABULARY, finetune_command
     (["teach"], 2, ["'teach'", "finetune, evaluate, predict, export, export preprocessor,"]),
     (["finetune", "--epoch=3"], 2, ["epoch", "epochs"]),
     (["finetune", "--epochs=many"], 2, ["--epochs", "many"]),
-    (["finetune", "--train=a.tsv"], 2, ["--valid", "--init_from", "--output_dir"]),
+    (["finetune", "--train=a.tsv"], 2, ["--valid", "--model", "--output"]),
     (["finetune", "train.tsv"], 2, ["--name=value", "train.tsv"]),
     (["predict"], 2, ["--model"]),
     (["predict", "--model=x", "--top_k=0", "hello"], 1, ["top_k must be at least 1", "0"]),

@@ -74,7 +74,7 @@ def test_tensors_have_the_paths_of_variables(tmp_path):
     np.testing.assert_array_equal(state(other)[3], state(model)[3])
     del tensors[f"model/bert_layer/{query}"]
     save_file(tensors, path, metadata)
-    with pytest.raises(InputError, match=f"not a whole checkpoint: .*{query}"):
+    with pytest.raises(InputError, match=f"the checkpoint is damaged or incomplete: .*{query}"):
         checkpoints.restore_last(other)
 
 
@@ -100,10 +100,10 @@ def test_paths_that_are_not_unique_are_refused(tmp_path):
 
 @pytest.mark.parametrize("changes,refusal", [
     ({"keras": "3.11.0", "backend": "torch"}, "of backend torch (now {backend}), keras 3.11.0 (now {keras}); finish it "
-     "with that"),
-    ({"tensorflow": "2.19.1"}, "of tensorflow 2.19.1 (now {tensorflow}); finish it with that"),
-    ({"keras-bert-hub": "9.9.0"}, "of keras-bert-hub 9.9.0 (now {keras-bert-hub}); finish it with that"),
-    ({"tensorflow": None}, "of tensorflow None (now {tensorflow}); finish it with that"),
+     "with these versions"),
+    ({"tensorflow": "2.19.1"}, "of tensorflow 2.19.1 (now {tensorflow}); finish it with these versions"),
+    ({"keras-bert-hub": "9.9.0"}, "of keras-bert-hub 9.9.0 (now {keras-bert-hub}); finish it with these versions"),
+    ({"tensorflow": None}, "of tensorflow None (now {tensorflow}); finish it with these versions"),
     (None, "of keras-bert-hub 0.1, which later versions cannot resume; finish it with that version"),
 ])
 def test_other_versions_are_refused(tmp_path, changes, refusal):

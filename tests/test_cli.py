@@ -40,7 +40,7 @@ def test_finetune_shows_its_progress_and_what_it_wrote(run, intents, pretrained,
 
 def test_predict_in_every_form(run, trained, tmp_path, monkeypatch):
     texts = ["play music", "light off", "what time"]
-    status, output, _ = run("predict", f"--model={trained}", "--format=jsonl", "--top_k=2", *texts)
+    status, output, _ = run("predict", f"--model={trained}", "--output_format=jsonl", "--top_k=2", *texts)
     assert status == 0
     answers = [json.loads(line) for line in output]
     assert [answer["text"] for answer in answers] == texts
@@ -52,7 +52,7 @@ def test_predict_in_every_form(run, trained, tmp_path, monkeypatch):
         f"1,{text}" for text in texts), "a.jsonl": "\n".join(json.dumps({"text": text}) for text in texts)}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-        arguments = ("--format=jsonl", "--top_k=2", f"--input={tmp_path / name}")
+        arguments = ("--output_format=jsonl", "--top_k=2", f"--input={tmp_path / name}")
         assert run("predict", f"--model={trained}", *arguments)[1] == output
 
     stdin = io.TextIOWrapper(io.BytesIO("\n".join(texts).encode()))
@@ -73,7 +73,7 @@ def test_export(run, trained, pretrained, tmp_path):
         assert tf.saved_model.contains_saved_model(str(tmp_path / name))
     status, _, messages = run("export", f"--model={trained}", f"--output={tmp_path / 'one'}")
     assert status == 1 and messages == [
-        f"keras-bert: {tmp_path / 'one'}: exists already; name another path or pass --overwrite"]
+        f"keras-bert: {tmp_path / 'one'}: exists already; pass another path or --overwrite"]
     assert run("export", f"--model={trained}", f"--output={tmp_path / 'one'}", "--overwrite", "--dtype=bfloat16",
                "--jit_compile")[0] == 0
 
@@ -87,7 +87,7 @@ def test_python_m_export(pretrained, tmp_path):
 
 
 def test_evaluate(run, trained, intents, tmp_path):
-    status, output, _ = run("evaluate", f"--model={trained}", f"--data={intents[1]}", "--format=json")
+    status, output, _ = run("evaluate", f"--model={trained}", f"--data={intents[1]}", "--output_format=json")
     scores = json.loads("\n".join(output))
     metrics = json.loads((trained / "metrics.json").read_text())
     for key in ("accuracy", "macro_f1", "loss", "calibration_error", "classes", "confusions", "out_of_scope"):
@@ -104,17 +104,19 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
     path.write_text(intents[1].read_text() + "what time is it today\tnone\nbook a flight\tnone\n")
     status, _, messages = run("evaluate", f"--model={trained}", f"--data={path}")
     assert status == 1 and "row 6: label 'none' does not occur in the training file" in messages[0]
-    status, output, _ = run("evaluate", f"--model={trained}", f"--data={path}", "--out_of_scope=none", "--format=json",
+    status, output, _ = run("evaluate", f"--model={trained}", f"--data={path}", "--out_of_scope_label=none",
+                            "--output_format=json",
                             "--choose_threshold")
     chosen = json.loads("\n".join(output))["out_of_scope"]
     assert (chosen["texts"], chosen["stand_in"]) == (2, False)
-    _, output, _ = run("predict", f"--model={trained}", "--format=jsonl", "what time is it today", "play some music")
+    _, output, _ = run("predict", f"--model={trained}", "--output_format=jsonl", "what time is it today",
+                       "play some music")
     for answer in map(json.loads, output):
         assert answer["in_scope"] == (answer["score"] >= chosen["threshold"])
 
 
 def test_a_label_out_of_scope_that_no_text_has_is_refused(run, trained, intents):
-    status, _, messages = run("evaluate", f"--model={trained}", f"--data={intents[1]}", "--out_of_scope=nothing")
+    status, _, messages = run("evaluate", f"--model={trained}", f"--data={intents[1]}", "--out_of_scope_label=nothing")
     assert (status, messages) == (1, [f"keras-bert: {intents[1]}: no text has the label out_of_scope, 'nothing'"])
 
 
@@ -169,7 +171,7 @@ def test_formats_of_the_flag_are_those_of_the_table():
     (["--epochs=x"], "flag --epochs=x: invalid literal for int() with base 10: 'x'"),
     (["--epoch=1"], "Unknown command line flag 'epoch'. Did you mean: epochs ?"),
     (["--task=ner"], "flag --task=ner: value should be one of <intent|classify|regress|tag|span|choice>"),
-    ([], "missing --train, --valid, --init_from, --output_dir"), (["a.tsv"], "takes flags alone, as --name=value")])
+    ([], "missing --train, --valid, --model, --output"), (["a.tsv"], "takes only flags, as --name=value")])
 def test_bad_flags_are_named(run, flags, message):
     status, output, messages = run("finetune", *flags)
     assert (status, output, len(messages)) == (2, [], 1)
@@ -212,9 +214,12 @@ def test_the_public_api_is_annotated(name):
         assert not missing and signature.return_annotation is not signature.empty, f"{function.__qualname__}: {missing}"
 
 
-def test_the_names_for_type_checkers_are_the_public_ones():
-    source = pathlib.Path(keras_bert.__file__).read_text()
-    assert set(re.findall(r"^    from \S+ import (\w+) as \1$", source, re.M)) == set(keras_bert.__all__)
+def test_the_stub_declares_the_public_names():
+    """Type checkers and `import keras_bert` read the same lines."""
+    stub = pathlib.Path(keras_bert.__file__ + "i").read_text()
+    assert sorted(re.findall(r"^from \S+ import (\w+) as \1$", stub, re.M)) == keras_bert.__all__ == sorted(
+        name for name in dir(keras_bert) if name in keras_bert.__all__)
+    assert {"BertLayer", "FineTuned", "finetune", "export_text_model"} < set(keras_bert.__all__)
 
 
 def test_help_without_docstrings():
@@ -259,7 +264,7 @@ def test_a_threshold_is_for_intents(run, trained, tmp_path):
 
 @pytest.mark.parametrize("given,message", [
     (("play music",), "text must be a list of texts; got 'play music'"),
-    (([1],), "text[0] must be text, as str; got 1"), ((["a", b"b"],), "text[1] must be text, as str; got b'b'"),
+    (([1],), "text[0] must be a str; got 1"), ((["a", b"b"],), "text[1] must be a str; got b'b'"),
     ((["a"], ["b"]), "this model takes single texts; got 2")])
 def test_predict_takes_lists_of_texts(trained, given, message):
     from keras_bert.training import FineTuned

@@ -30,9 +30,9 @@ def test_every_weight_of_minilm_is_carried(minilm, minilm_bert):
     names = shapes(minilm_bert.config)
     assert len(names) == len(minilm_bert.weights) == 5 + 16 * 6 + 2 == 103
     tensors = load_file(minilm / "model.safetensors")
-    assert {TABLE[name].theirs for name in names} == tensors.keys() - {"embeddings.position_ids"}
+    assert {TABLE[name].stored_name for name in names} == tensors.keys() - {"embeddings.position_ids"}
     assert {id(variable(minilm_bert, name)) for name in names} == {id(weight) for weight in minilm_bert.weights}
-    assert minilm_bert.count_params() == sum(tensors[TABLE[name].theirs].size for name in names)
+    assert minilm_bert.count_params() == sum(tensors[TABLE[name].stored_name].size for name in names)
 
 
 def test_round_trip(pretrained, bert):
@@ -47,7 +47,7 @@ def test_saved_by_transformers(tmp_path):
     model.save_pretrained(tmp_path)  # with the prefix bert. and a head
     loaded = load_pretrained(tmp_path)
     for name, array in Weights.of(loaded).arrays(TABLE):
-        np.testing.assert_array_equal(array, model.bert.state_dict()[name.theirs].numpy())
+        np.testing.assert_array_equal(array, model.bert.state_dict()[name.stored_name].numpy())
 
 
 def test_old_names(pretrained, bert):
@@ -110,7 +110,7 @@ def test_damaged_folders_name_the_file(pretrained, tmp_path):
 
     empty = shutil.copytree(pretrained, tmp_path / "empty")
     (empty / "model.safetensors").unlink()
-    refused("needs model.safetensors", empty)
+    refused("model.safetensors: not found", empty)
 
     config = shutil.copytree(pretrained, tmp_path / "config")
     (config / "config.json").write_text(json.dumps(TINY.to_dict() | {"num_attention_heads": 5}))

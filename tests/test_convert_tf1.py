@@ -67,11 +67,11 @@ def test_logits_of_a_genuine_checkpoint():
 
 def test_every_tensor_of_it_is_accounted_for():
     source = open_source(CHECKPOINT)
-    weights, left, missing = source.take()
-    taken = {tf1.TABLE[name].theirs for name in weights.read}
-    assert source.kind == "pretraining" and missing == [] and len(taken) == 46
-    assert taken | left.keys() == source.shapes.keys()
-    assert all(name == "global_step" or name.endswith(("/adam_m", "/adam_v")) for name in left)
+    weights, skipped, missing = source.load()
+    loaded = {tf1.TABLE[name].stored_name for name in weights.read}
+    assert source.kind == "pretraining" and missing == [] and len(loaded) == 46
+    assert loaded | skipped.keys() == source.shapes.keys()
+    assert all(name == "global_step" or name.endswith(("/adam_m", "/adam_v")) for name in skipped)
     assert source.tokenizer.vocabulary[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -80,7 +80,7 @@ def test_every_tensor_of_it_is_accounted_for():
     ("google_uncased_L8_H512_index_only", BertConfig.from_size("medium"))])
 def test_the_table_covers_what_google_released(name, config):
     released = {name: tuple(tensor["shape"]) for name, tensor in json.loads(INDEX.read_text())[name].items()}
-    ours = {tf1.TABLE[name].theirs: tf1.TABLE[name].their_shape(shape, config)
+    ours = {tf1.TABLE[name].stored_name: tf1.TABLE[name].stored_shape(shape, config)
             for name, shape in shapes(config, "pretraining").items()}
     assert ours == released
 
@@ -116,7 +116,7 @@ def test_a_path_may_name_one_of_several_checkpoints(checkpoint):
     folder, model = checkpoint
     for file in list(folder.glob("bert_model.ckpt.*")):
         shutil.copy(file, str(file).replace("bert_model.ckpt", "model.ckpt-10"))
-    with pytest.raises(InputError, match="several checkpoints.*bert_model.ckpt.*model.ckpt-10"):
+    with pytest.raises(InputError, match="multiple checkpoints.*bert_model.ckpt.*model.ckpt-10"):
         open_source(folder)
     loaded = BertPretrainer.from_pretrained(folder / "model.ckpt-10")
     np.testing.assert_array_equal(loaded.mlm.bias, model.mlm.bias)
@@ -147,7 +147,7 @@ def test_an_unknown_variable_is_an_error_unless_named(checkpoint, tmp_path):
         convert(folder, tmp_path / "out", "huggingface")
     lines = []
     convert(folder, tmp_path / "out", "huggingface", ignore=["adapter/*"], report=lines.append)
-    assert "left 1: adapter/kernel: ignored" in lines
+    assert "skipped 1: adapter/kernel: ignored" in lines
 
 
 def test_what_tensorflow_1_cannot_hold_is_refused(tmp_path):
@@ -155,7 +155,7 @@ def test_what_tensorflow_1_cannot_hold_is_refused(tmp_path):
     from conftest import write_huggingface
 
     source = write_huggingface(tmp_path / "source", randomize(BertLayer(config)))
-    with pytest.raises(InputError, match="tf1 cannot hold these weights exactly: layer_norm_eps is 1e-12 there"):
+    with pytest.raises(InputError, match="tf1 cannot store these weights exactly: layer_norm_eps must be 1e-12"):
         convert(source, tmp_path / "out", "tf1")
     assert not (tmp_path / "out").exists()
     found = convert(source, tmp_path / "out", "tf1", allow_inexact=True)

@@ -26,7 +26,7 @@ def test_columns_by_name(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("q1\tq2\tsame\nx\ty\t1\n")
     assert read_examples(path, "q1", "q2", "same") == [Example("x", "y", "1", 2)]
-    assert read_examples(path, "q2", label=None) == [Example("y", None, None, 2)]
+    assert read_examples(path, "q2", label_column=None) == [Example("y", None, None, 2)]
 
 
 def test_csv_rows_are_counted_in_lines(tmp_path):

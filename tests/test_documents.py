@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from keras_bert.data import documents
 from keras_bert.data.documents import Tokens, read_blocks
-from keras_bert.data.pairs import join, pack_sentences, pair_sentences, truncate
+from keras_bert.data.pairs import full_sentences, pack_spans, pair_sentences, truncate
 from keras_bert.errors import InputError
 from keras_bert.text import save_vocabulary
 
@@ -48,7 +48,7 @@ def test_rows_are_documents(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join([*rows, "", ""]))
     parquet.write_table(pyarrow.table({"body": bodies, "text": [1] * 4}), tmp_path / "a.parquet", row_group_size=3)
     for name in ("a.jsonl", "a.parquet"):
-        assert read_documents(tmp_path / name, text="body") == [["one", "two"], ["drei", "vier 한국어"]]
+        assert read_documents(tmp_path / name, text_column="body") == [["one", "two"], ["drei", "vier 한국어"]]
 
 
 def test_sentences_are_split(tmp_path):
@@ -79,7 +79,7 @@ def test_blocks_hold_whole_documents_and_little_more_than_their_size(tmp_path, m
     ("a.jsonl", b'{"text": 5}\n', "row 1: 'text' must be a text; got 5"),
     ("a.jsonl", b"[" * 100_000, "row 1: not JSON: "),
     ("a.parquet", b"PAR1 no table", "not a Parquet file: "),
-    ("a.txt", b" \n\n", "must hold text; there is none"),
+    ("a.txt", b" \n\n", "must contain text; there is none"),
 ])
 def test_bad_files_are_named_with_the_row(run, tmp_path, name, content, message):
     save_vocabulary(TINY_VOCABULARY, tmp_path / "vocab.txt")
@@ -96,8 +96,8 @@ def test_a_parquet_file_without_the_column(tmp_path):
         parquet.write_table(pyarrow.table({"text": column}), tmp_path / "a.parquet")
         with pytest.raises(InputError, match=f"a.parquet: {message}"):
             read_documents(tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="there is no column 'body'; the file has text"):
-        read_documents(tmp_path / "a.parquet", text="body")
+    with pytest.raises(InputError, match="there is no column 'body'; the columns are text"):
+        read_documents(tmp_path / "a.parquet", text_column="body")
 
 
 # Numbered tokens, so that a span says where it comes from.
@@ -181,7 +181,7 @@ def test_truncation_takes_from_the_longer_at_either_end():
 def test_packing_uses_every_token_once_and_fills_the_texts(most):
     limit, sep = 40, -1
     lengths = random_lengths(200, most)
-    ids, spans = pack_sentences(numbered(lengths), limit, sep)
+    ids, spans = full_sentences(numbered(lengths), limit, sep)
     texts = [ids[begin:end].tolist() for begin, end, *_ in spans]
     assert (spans[:, 1:2] == spans[:, 2:]).all()
     assert [i for text in texts for i in text if i != sep] == list(range(sum(map(sum, lengths))))
@@ -201,7 +201,7 @@ def test_texts_are_joined_and_padded(tokenizer):
     rng = np.random.default_rng(0)
     ids = rng.integers(5, 40, 100).astype(np.int32)
     spans = np.array([[0, 4, 90, 100], [7, 8, 8, 9], [3, 9, 9, 9], [0, 6, 90, 97]])
-    features = join(ids, spans, tokenizer, 17)
+    features = pack_spans(ids, spans, tokenizer, 17)
     for row, (a, b, c, d) in enumerate(spans):
         first = [tokenizer.cls_id, *ids[a:b], tokenizer.sep_id]
         second = [*ids[c:d], tokenizer.sep_id] if d > c else []

@@ -68,10 +68,10 @@ def test_lines_2_and_6_dropout(loaded):
 
 
 def test_what_it_refuses(bert, tokenizer, tmp_path):
-    with pytest.raises(InputError, match="a BertLayer or a BertPretrainer; got BertClassifier; .* attribute bert"):
+    with pytest.raises(InputError, match="a BertLayer or a BertPretrainer; got BertClassifier; .*its attribute bert"):
         export_encoder(BertClassifier(bert, 2), tmp_path / "out", tokenizer)
     small = BertLayer(dataclasses.replace(TINY, vocab_size=59))
-    with pytest.raises(InputError, match=r"at most vocab_size \(59\) pieces; it has 60"):
+    with pytest.raises(InputError, match=r"at most vocab_size \(59\) tokens; got 60"):
         export_encoder(small, tmp_path / "out", tokenizer)
     assert not list(tmp_path.iterdir())
 
@@ -79,7 +79,7 @@ def test_what_it_refuses(bert, tokenizer, tmp_path):
 @pytest.mark.slow
 def test_an_encoder_that_recomputes(bert, tokenizer, tmp_path):
     inputs = random_inputs(2, 5)
-    export_encoder(bert.rebuild(recompute=True), tmp_path / "out", tokenizer)
+    export_encoder(bert.rebuild(gradient_checkpointing=True), tmp_path / "out", tokenizer)
     outputs = tf.saved_model.load(str(tmp_path / "out"))(as_dict(inputs))
     np.testing.assert_allclose(outputs["sequence_output"], bert(inputs)[1], atol=2e-6)
 

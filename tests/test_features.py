@@ -181,7 +181,7 @@ def test_from_pretrained(bert, tmp_path):
     folder = write_huggingface(tmp_path / "bert", bert)
     got = BertFeatures.from_pretrained(folder, features="last")(INPUTS)
     np.testing.assert_array_equal(numpy(got), numpy(bert(INPUTS)[1]))
-    with pytest.warns(InputWarning, match="random values"):
+    with pytest.warns(InputWarning, match="randomly initialised"):
         tagger = BertFeatureTagger.from_pretrained(folder, num_classes=3, features="last", units=7)
     np.testing.assert_array_equal(numpy(tagger.features(INPUTS)), numpy(got))
 

@@ -83,7 +83,7 @@ def test_pairs_from_columns_are_cut_to_max_length(extract, deep_bert, tmp_path):
     pairs = [("play some music", "now"), ("turn on the light", "turn the lamp off please")]
     rows = [json.dumps({"first": first, "second": second}) for first, second in pairs]
     (tmp_path / "pairs.jsonl").write_text("\n".join(rows))
-    assert extract("--text=first", "--text_pair=second", "--max_length=9", "--features=layer-1",
+    assert extract("--text_column=first", "--text_pair_column=second", "--max_length=9", "--features=layer-1",
                    input="pairs.jsonl")[0] == 0
     found = read(tmp_path / "out.npz", "none")
     assert found[1][0] == "[CLS] turn on the [SEP] turn the lamp [SEP]".split()
@@ -108,7 +108,7 @@ def test_the_encoder_of_a_folder_that_finetune_wrote(run, trained, tmp_path):
     (["--output="], 1, ["output must be a file that ends in .npz or .parquet; got ''"]),
     (["--output=out.csv"], 1, ["output must be a file that ends in .npz or .parquet; got 'out.csv'"]),
     (["--features=layer-5"], 1, ["features must be one of", "layer-N with N from 0 to 4; got 'layer-5'"]),
-    (["--features=weighted-all"], 1, ["features must be without weights to learn; got 'weighted-all'"]),
+    (["--features=weighted-all"], 1, ["features must be without weights to train; got 'weighted-all'"]),
     (["--pooling=max"], 2, ["--pooling", "max"]),
     (["--max_length=129"], 1, ["max_length must be at most 128, the encoder's positions; got 129"]),
     (["--max_length=2"], 1, ["max_length must be at least 3; got 2"]),
@@ -125,7 +125,8 @@ def test_bad_usage_is_one_line_and_leaves_nothing(extract, tmp_path, flags, stat
 
 
 @pytest.mark.parametrize("content,message", [
-    (b"", "must hold text; there is none"), (b"a\n\xff\n", "row 2: must be UTF-8 text: invalid start byte at byte 1")])
+    (b"", "the file must have at least one line of text"),
+    (b"a\n\xff\n", "row 2: must be UTF-8 text: invalid start byte at byte 1")])
 def test_bad_texts_are_named(extract, tmp_path, content, message):
     (tmp_path / "bad.txt").write_bytes(content)
     assert extract(input="bad.txt") == (1, [], [f"keras-bert: {tmp_path}/bad.txt: {message}"])
@@ -134,7 +135,7 @@ def test_bad_texts_are_named(extract, tmp_path, content, message):
 def test_what_stands_there_is_kept_until_the_new_file_is_whole(extract, tmp_path, monkeypatch):
     (tmp_path / "out.npz").write_text("old")
     before = sorted(tmp_path.iterdir())
-    assert extract()[2] == [f"keras-bert: {tmp_path}/out.npz: exists already; name another path or pass --overwrite"]
+    assert extract()[2] == [f"keras-bert: {tmp_path}/out.npz: exists already; pass another path or --overwrite"]
     with monkeypatch.context() as patched:
         patched.setattr(features_module, "run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert extract("--overwrite")[0] == 130

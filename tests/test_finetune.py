@@ -43,7 +43,7 @@ def pytorch_twin(model):
     config = model.bert.config
     twin = transformers.BertForSequenceClassification(
         transformers.BertConfig(**config.to_dict(), num_labels=model.num_classes, classifier_dropout=0.0))
-    ours = {f"bert.{TABLE[name].theirs}": variable(model, name) for name in shapes(config)}
+    ours = {f"bert.{TABLE[name].stored_name}": variable(model, name) for name in shapes(config)}
     ours |= {"classifier.weight": model.classifier.kernel, "classifier.bias": model.classifier.bias}
     pairs = {name: (ours.pop(name), parameter, name.endswith("weight") and parameter.ndim == 2
                     and "embeddings" not in name) for name, parameter in twin.named_parameters()}
@@ -119,7 +119,8 @@ def test_optimizer_steps_equal_pytorch(classifier):
 
 def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
     train, valid = intents
-    model = finetune(train, valid, pretrained, tmp_path / "out", epochs=30, batch_size=2, learning_rate=0.01)
+    model = finetune(train, valid, model=pretrained, output=tmp_path / "out", epochs=30, batch_size=2,
+                     learning_rate=0.01)
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     assert metrics["accuracy"] == 1.0
     assert len(metrics["history"]["val_accuracy"]) == 30
@@ -159,7 +160,8 @@ def test_rows_of_gradients_with_any_option_of_keras(option):
 @pytest.mark.slow
 def test_same_seed_same_model(tmp_path, pretrained, intents):
     first, again, other = (
-        finetune(*intents, pretrained, tmp_path / f"out{run}", epochs=2, batch_size=2, seed=seed).model.get_weights()
+        finetune(*intents, model=pretrained, output=tmp_path / f"out{run}", epochs=2, batch_size=2,
+                 seed=seed).model.get_weights()
         for run, seed in enumerate((3, 3, 4)))
     assert all((one == two).all() for one, two in zip(first, again))
     assert any((one != two).any() for one, two in zip(first, other))
@@ -169,7 +171,8 @@ def test_same_seed_same_model(tmp_path, pretrained, intents):
 def test_pairs(tmp_path, pretrained):
     path = tmp_path / "pairs.csv"
     path.write_text("first,second,same\nplay music,play a song,1\nlight off,book a flight,0\n")
-    model = finetune(path, path, pretrained, tmp_path / "out", text="first", text_pair="second", label="same", epochs=1)
+    model = finetune(path, path, model=pretrained, output=tmp_path / "out", text_column="first",
+                     text_pair_column="second", label_column="same", epochs=1)
     assert model.task.pairs and model.task.labels == ["0", "1"]
     with pytest.raises(InputError, match="takes pairs"):
         model.predict(["play"])
@@ -188,12 +191,12 @@ def test_starts_from_its_own_folder(trained_once):
     ({"max_length": 129}, ["max_length", "128", "129"]),
     ({"max_length": 2}, ["max_length", "at least 3"]),
     ({"learning_rate": -1.0}, ["learning_rate", "positive"]),
-    ({"init_from": "/nowhere"}, ["/nowhere"]),
+    ({"model": "/nowhere"}, ["/nowhere"]),
 ])
 def test_bad_arguments(tmp_path, pretrained, intents, changes, words):
-    arguments = {"init_from": pretrained} | changes
+    arguments = {"model": pretrained} | changes
     with pytest.raises((InputError, OSError)) as error:
-        finetune(*intents, output_dir=tmp_path / "out", **arguments)
+        finetune(*intents, output=tmp_path / "out", **arguments)
     for word in words:
         assert word in str(error.value)
     assert not (tmp_path / "out").exists()
@@ -204,13 +207,13 @@ def test_bad_data_is_refused_before_anything_is_written(tmp_path, pretrained, in
     train, valid = intents
     valid.write_text("text\tlabel\nplay\tmusic\nfly\tflight\n")
     with pytest.raises(InputError, match="valid.tsv: row 3: label 'flight' does not occur"):
-        finetune(train, valid, pretrained, tmp_path / "out")
+        finetune(train, valid, model=pretrained, output=tmp_path / "out")
     (pretrained / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
     with pytest.raises(InputError, match="vocab.txt.*60.*got 4"):
-        finetune(train, train, pretrained, tmp_path / "out")
+        finetune(train, train, model=pretrained, output=tmp_path / "out")
     train.write_text("text\tlabel\nplay\tmusic\n")
     with pytest.raises(InputError, match="at least two labels"):
-        finetune(train, train, pretrained, tmp_path / "out")
+        finetune(train, train, model=pretrained, output=tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pretrained", "train.tsv", "valid.tsv"]
 
 
@@ -219,7 +222,7 @@ def test_never_overwrites_silently(tmp_path, pretrained, intents):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.txt").write_text("years of work")
     with pytest.raises(InputError, match="out: exists already"):
-        finetune(*intents, pretrained, tmp_path / "out", epochs=1)
+        finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=1)
     assert (tmp_path / "out/thesis.txt").read_text() == "years of work"
-    finetune(*intents, pretrained, tmp_path / "out", epochs=1, overwrite=True)
+    finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=1, overwrite=True)
     assert (tmp_path / "out/model.keras").exists() and not (tmp_path / "out/thesis.txt").exists()

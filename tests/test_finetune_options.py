@@ -28,19 +28,22 @@ def changed(before, after):
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_frozen_blocks_stay(tmp_path, pretrained, intents, bert):
-    model = finetune(*intents, pretrained, tmp_path / "out", epochs=2, batch_size=2, freeze_blocks=1,
+    model = finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=2, batch_size=2, freeze_blocks=1,
                      learning_rate=0.01)
     moved = changed(bert, model.model.bert)
     assert moved and not any(name.startswith(("embeddings", "block_0")) for name in moved)
     assert {"pooler/kernel", "block_1/attention/query/kernel"} <= moved
     with pytest.raises(InputError, match=r"freeze_blocks must be at most .* \(2\); got 3"):
-        finetune(*intents, pretrained, tmp_path / "out3", freeze_blocks=3)
+        finetune(*intents, model=pretrained, output=tmp_path / "out3", freeze_blocks=3)
+    with pytest.raises(InputError, match=r"lora_rank must be at most the encoder's hidden_size \(\d+\); got 9999"):
+        finetune(*intents, model=pretrained, output=tmp_path / "out3", lora_rank=9999)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_lora_changes_queries_and_values_by_a_low_rank(tmp_path, pretrained, intents, bert):
-    model = finetune(*intents, pretrained, tmp_path / "out", epochs=3, batch_size=2, lora_rank=2, learning_rate=0.05)
+    model = finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=3, batch_size=2, lora_rank=2,
+                     learning_rate=0.05)
     assert changed(bert, model.model.bert) == {
         f"block_{i}/attention/{name}/kernel" for i in range(2) for name in ("query", "value")}
     for i in range(2):
@@ -68,7 +71,8 @@ def test_class_weights_help_the_rare_class(tmp_path, pretrained):
         rows = "play music\tcommon\n" * common + "play music\trare\n" * 3
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + rows)
     for weighing, valid, share in ((None, "train", 3 / 33), ("balanced", "even", 0.5)):
-        model = finetune(tmp_path / "train.tsv", tmp_path / f"{valid}.tsv", pretrained, tmp_path / f"out_{valid}",
+        model = finetune(tmp_path / "train.tsv", tmp_path / f"{valid}.tsv", model=pretrained,
+                         output=tmp_path / f"out_{valid}",
                          epochs=15, learning_rate=0.01, class_weights=weighing)
         answer, = model.predict(["play music"], top_k=2)
         assert answer.scores[answer.labels.index("rare")] == pytest.approx(share, abs=0.05)
@@ -78,7 +82,8 @@ def test_class_weights_help_the_rare_class(tmp_path, pretrained):
 def test_early_stopping_keeps_the_best_epoch_and_tensorboard_sees_it(tmp_path, pretrained, intents):
     text = intents[1].read_text()  # answers that the training file calls wrong: scores get worse in time
     intents[1].write_text(text.replace("music\n", "x\n").replace("light\n", "music\n").replace("x\n", "light\n"))
-    finetune(*intents, pretrained, tmp_path / "out", epochs=40, batch_size=2, learning_rate=0.02, early_stopping=2,
+    finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=40, batch_size=2, learning_rate=0.02,
+             early_stopping_patience=2,
              log_dir=str(tmp_path / "logs"))
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     accuracy, loss = metrics["history"]["val_accuracy"], metrics["history"]["val_loss"]
@@ -94,7 +99,7 @@ def test_early_stopping_keeps_the_best_epoch_and_tensorboard_sees_it(tmp_path, p
 
 @pytest.mark.slow
 def test_mixed_bfloat16_learns_with_float32_weights(tmp_path, pretrained, intents):
-    model = finetune(*intents, pretrained, tmp_path / "out", epochs=30, batch_size=2, learning_rate=0.01,
+    model = finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=30, batch_size=2, learning_rate=0.01,
                      dtype="mixed_bfloat16")
     assert json.loads((tmp_path / "out/metrics.json").read_text())["accuracy"] == 1.0
     assert {str(variable.dtype) for variable in model.model.trainable_variables} == {"float32"}
@@ -119,7 +124,8 @@ def clip_and_look(gradients, norm):
     return clip(gradients, norm / 100)
 kernels.clip_by_global_norm = clip_and_look
 folder = sys.argv[1]
-runs = [finetune(f"{folder}/train.tsv", f"{folder}/valid.tsv", f"{folder}/calm", f"{folder}/out{len(devices)}",
+runs = [finetune(f"{folder}/train.tsv", f"{folder}/valid.tsv", model=f"{folder}/calm",
+                 output=f"{folder}/out{len(devices)}",
                  epochs=2, batch_size=4, learning_rate=1e6, dropout=0.0, devices=devices, weight_decay=1e-6)
         for devices in ((), ("CPU:0", "CPU:1"))]
 one, two = (run.model.get_weights() for run in runs)
@@ -187,5 +193,5 @@ def test_determinism_is_asked_for(tmp_path, intents, pretrained):
 
 
 def test_lora_needs_an_encoder_that_trains(tmp_path, intents, pretrained):
-    with pytest.raises(InputError, match="^lora_rank must be 0 with features, whose encoder is frozen; got 2$"):
-        finetune(*intents, pretrained, tmp_path / "out", task="tag", features="last", lora_rank=2)
+    with pytest.raises(InputError, match="^lora_rank must be left out with features, whose encoder is frozen; got 2$"):
+        finetune(*intents, model=pretrained, output=tmp_path / "out", task="tag", features="last", lora_rank=2)

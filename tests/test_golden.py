@@ -36,6 +36,8 @@ TOLERANCES = {
     "/runs/": 1e-3,  # the same
 }
 RUNS = {"finetune": finetune, "pretrain": pretrain}
+# The arguments of 0.1 that have another name now.
+RENAMED = {"init_from": "model", "output_dir": "output", "out_of_scope": "out_of_scope_label", "data": "train"}
 
 
 def of(*kinds):
@@ -166,13 +168,14 @@ def test_unfinished_runs_continue(unpacked, artifact, monkeypatch, capsys):
     version, _, name = artifact.split("/")
     monkeypatch.chdir(unpacked(artifact))  # the paths of a run are relative
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # no pictures, which take time
+    arguments = {RENAMED.get(name, name): value for name, value in inputs["arguments"].items()}
     try:
-        model = RUNS[name](**inputs["arguments"])
+        model = RUNS[name](**arguments)
     except InputError as error:
         assert re.fullmatch(rf".*\bkeras-bert-hub {re.escape(version)}\b.*\bversion\b.*", str(error))
         return
     assert re.search(r"from step [1-9]", capsys.readouterr().err)
-    metrics = json.loads(pathlib.Path(inputs["arguments"]["output_dir"], "metrics.json").read_text())
+    metrics = json.loads(pathlib.Path(arguments["output"], "metrics.json").read_text())
     outputs = ({"predictions": model.predict(*inputs["columns"], **inputs["options"])} if name == "finetune" else
                {"logits": model.predict_on_batch(arrays(inputs["ids"]))})
     assert_answers(artifact, outputs | {"history": metrics["history"]}, answers)

@@ -29,8 +29,8 @@ def on_jax(*arguments):
 
 @pytest.mark.slow
 def test_finetune_and_predict(tmp_path, pretrained, intents):
-    run = on_jax("finetune", f"--train={intents[0]}", f"--valid={intents[1]}", f"--init_from={pretrained}",
-                 f"--output_dir={tmp_path / 'out'}", "--epochs=20", "--batch_size=2", "--learning_rate=0.01")
+    run = on_jax("finetune", f"--train={intents[0]}", f"--valid={intents[1]}", f"--model={pretrained}",
+                 f"--output={tmp_path / 'out'}", "--epochs=20", "--batch_size=2", "--learning_rate=0.01")
     assert run.returncode == 0, run.stderr[-2000:]
     assert "accuracy 1.0000, macro F1 1.0000 on 4 texts" in run.stdout
     # What JAX trained, TensorFlow answers alike.

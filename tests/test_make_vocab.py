@@ -14,8 +14,14 @@ import tokenizers
 from test_rules import words_of
 
 from keras_bert.errors import InputError
-from keras_bert.text import BertTokenizer, learning, load_vocabulary
-from keras_bert.text.learning import SPECIALS, find_texts, format_report, learn_vocabulary, report_vocabulary
+from keras_bert.text import BertTokenizer, load_vocabulary, vocabulary_training
+from keras_bert.text.vocabulary_training import (
+    SPECIALS,
+    find_texts,
+    format_report,
+    report_vocabulary,
+    train_vocabulary,
+)
 
 from conftest import REAL
 
@@ -37,7 +43,7 @@ def text(tmp_path):
 
 
 def learn(path, size=90, held_out=0, **options):
-    return learn_vocabulary([str(path)], size, held_out=held_out, **options)
+    return train_vocabulary([str(path)], size, held_out=held_out, **options)
 
 
 def merge_naively(counts, first_pieces, size, min_frequency):
@@ -64,15 +70,15 @@ def merge_naively(counts, first_pieces, size, min_frequency):
 @pytest.mark.parametrize("options", OPTIONS)
 def test_pieces_are_the_most_frequent_merges(text, options):
     learned = learn(text, size=150, **options)
-    characters = [piece for piece in learned.pieces[5:] if len(piece.removeprefix("##")) == 1]
+    characters = [piece for piece in learned.tokens[5:] if len(piece.removeprefix("##")) == 1]
     words = collections.Counter(word for line in TEXT.splitlines() for word in learned.rules.normalize(line).split())
     words = {word: count for word, count in words.items() if set(word) <= set(characters)}
-    assert learned.pieces == merge_naively(words, [*SPECIALS, *characters], 150, 2)
-    assert len(set(learned.pieces)) == len(learned.pieces)
+    assert learned.tokens == merge_naively(words, [*SPECIALS, *characters], 150, 2)
+    assert len(set(learned.tokens)) == len(learned.tokens)
 
 
 def test_specials_come_first_then_characters_that_begin_words_and_continue_them(text):
-    pieces = learn(text, size=200).pieces
+    pieces = learn(text, size=200).tokens
     assert pieces[:5] == list(SPECIALS)
     assert not any("[" in piece for piece in pieces[5:] if len(piece) > 1)  # though [MASK] stands in the text
     for character, count in collections.Counter("".join(TEXT.split())).items():
@@ -86,33 +92,35 @@ def test_characters_take_half_of_the_vocabulary_unless_merges_leave_more(tmp_pat
     words = ["".join(letters) for letters in itertools.product("abcdef", repeat=3)]
     path.write_text(" ".join([*words, *ideographs] * 2), encoding="utf-8")
     for size, characters in ((65, 30), (1500, 12 + 1000)):
-        lengths = [len(piece.removeprefix("##")) for piece in learn(path, size=size).pieces[5:]]
+        lengths = [len(piece.removeprefix("##")) for piece in learn(path, size=size).tokens[5:]]
         assert lengths.count(1) == characters and len(lengths) >= characters + 30
 
 
 def test_words_that_bert_does_not_spell_are_not_learned(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text(f"{'a' * 201} bb bb {'c' * 200}\n" * 3)
-    pieces = learn(path, size=50).pieces
+    pieces = learn(path, size=50).tokens
     assert not any("a" in piece for piece in pieces) and {"bb", "##cc"} <= set(pieces)
 
 
 def test_the_size_is_exact_and_small_texts_give_less(run, text, tmp_path):
     output = tmp_path / "new/vocab.txt"
-    status, lines, messages = run("make-vocab", f"--input={text}", "--size=70", f"--output={output}")
+    status, lines, messages = run("make-vocab", f"--input={text}", "--vocab_size=70", f"--output={output}")
     assert (status, messages) == (0, [])
     assert len(output.read_text(encoding="utf-8").splitlines()) == 70
-    assert lines[0] == f"{output}: 70 pieces; lower_case=False, strip_accents=False"
-    status, lines, messages = run("make-vocab", f"--input={text}", "--size=1000", f"--output={output}", "--overwrite")
+    assert lines[0] == f"{output}: 70 tokens; lower_case=False, strip_accents=False"
+    status, lines, messages = run("make-vocab", f"--input={text}", "--vocab_size=1000", f"--output={output}",
+                                  "--overwrite")
     pieces = load_vocabulary(output)
     assert status == 0 and 70 < len(pieces) < 1000
-    assert messages == [f"keras-bert: the texts give {len(pieces)} pieces, not 1000; more text, or a lower "
-                        "--min_frequency, would give more"]
+    assert messages == [f"keras-bert: the texts give only {len(pieces)} of 1000 tokens; use more text or a lower "
+                        "--min_frequency"]
 
 
 def test_the_same_texts_give_the_same_file(text, tmp_path):
-    code = ("import sys; from keras_bert.text.learning import learn_vocabulary as learn; l = learn([sys.argv[1]], 110);"
-            "sys.stdout.buffer.write(repr(l.pieces).encode() + l.bpe_tokenizer().to_str().encode())")
+    code = ("import sys; from keras_bert.text.vocabulary_training import train_vocabulary;"
+            "v = train_vocabulary([sys.argv[1]], 110);"
+            "sys.stdout.buffer.write(repr(v.tokens).encode() + v.bpe_tokenizer().to_str().encode())")
     outputs = {subprocess.run([sys.executable, "-c", code, text], env=os.environ | {"PYTHONHASHSEED": seed}, check=True,
                               capture_output=True).stdout for seed in "123"}
     assert len(outputs) == 1
@@ -121,12 +129,12 @@ def test_the_same_texts_give_the_same_file(text, tmp_path):
 def test_large_counts_are_scaled_and_many_words_forgotten(tmp_path, monkeypatch):
     path = tmp_path / "text.txt"
     path.write_text("".join(f"the cat the mat w{number:03} the\n" for number in range(500)))
-    first = learn(path, size=40).pieces[:12]
-    monkeypatch.setattr(learning, "FED_CHARACTERS", 2000)
-    assert learn(path, size=40).pieces[:12] == first
-    assert list(learning._repeated({"the": 2500, "cat": 3}, 2)) == ["the " * 1000, "the " * 250, "cat "]
-    monkeypatch.setattr(learning, "MAX_WORDS", 50)
-    counts, _ = learning._count([str(path)], learning.Rules(), 0, lambda line: None)
+    first = learn(path, size=40).tokens[:12]
+    monkeypatch.setattr(vocabulary_training, "FED_CHARACTERS", 2000)
+    assert learn(path, size=40).tokens[:12] == first
+    assert list(vocabulary_training._repeated({"the": 2500, "cat": 3}, 2)) == ["the " * 1000, "the " * 250, "cat "]
+    monkeypatch.setattr(vocabulary_training, "MAX_WORDS", 50)
+    counts, _ = vocabulary_training._count([str(path)], vocabulary_training.Rules(), 0, lambda line: None)
     assert len(counts) <= 50 and 1400 < counts["the"] <= 1500 and 400 < counts["cat"] <= 500
 
 
@@ -135,18 +143,18 @@ def test_the_tokenizer_reads_what_was_learned(tmp_path, options):
     path = tmp_path / "text.txt"
     path.write_text("\n".join(f"{word} {word[::-1]}, Été" for word in KOREAN), encoding="utf-8")
     learned = learn(path, 200, 0.1, **options)
-    tokenizer = BertTokenizer(learned.pieces, options.get("lower_case", False), options.get("strip_accents"))
+    tokenizer = BertTokenizer(learned.tokens, options.get("lower_case", False), options.get("strip_accents"))
     assert tokenizer.rules == learned.rules
     assert len(learned.held_out) == len(KOREAN) // 10 and tokenizer.unknown_rate(learned.held_out) == 0
-    assert any("\u1100" <= piece[0] < "\u1200" for piece in learned.pieces) == (options.get("hangul") == "jamo")
+    assert any("\u1100" <= piece[0] < "\u1200" for piece in learned.tokens) == (options.get("hangul") == "jamo")
 
 
 def test_texts_without_korean_are_learned_as_the_tokenizer_reads_them(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("কো কো কো 한\n" * 10, encoding="utf-8")  # composes under NFC
     learned = learn(path, size=13, lower_case=True)  # no room for the syllable
-    assert learned.rules == BertTokenizer(learned.pieces).rules
-    assert BertTokenizer(learned.pieces).unknown_rate(["কো"]) == 0
+    assert learned.rules == BertTokenizer(learned.tokens).rules
+    assert BertTokenizer(learned.tokens).unknown_rate(["কো"]) == 0
 
 
 def test_report(tmp_path):
@@ -157,8 +165,8 @@ def test_report(tmp_path):
     report = report_vocabulary(learned)
     assert (report.lines, report.words, report.longest[:2]) == (10, 50, ["cat", "sat"])
     assert (report.coverage, report.unknown_rate) == (pytest.approx(13 / 15), 2 / 5)
-    assert (report.pieces_per_word, report.one_piece_rate) == (pytest.approx(7 / 5), 2 / 5)
-    assert report.unknown_rate == BertTokenizer(learned.pieces, False).unknown_rate(learned.held_out)
+    assert (report.tokens_per_word, report.single_token_rate) == (pytest.approx(7 / 5), 2 / 5)
+    assert report.unknown_rate == BertTokenizer(learned.tokens, False).unknown_rate(learned.held_out)
     assert "[UNK]              0.4000 of the words" in format_report(report).splitlines()
     assert report_vocabulary(learned, "bpe").unknown_rate == 2 / 5
     assert math.isnan(report_vocabulary(learn(path, size=60)).coverage)
@@ -167,10 +175,11 @@ def test_report(tmp_path):
 def test_bpe_is_a_tokenizers_file_and_a_terminal_shows_progress(run, text, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     output = tmp_path / "bpe.json"
-    status, lines, messages = run("make-vocab", f"--input={text}", "--size=60", f"--output={output}", "--model=bpe",
+    status, lines, messages = run("make-vocab", f"--input={text}", "--vocab_size=60", f"--output={output}",
+                                  "--algorithm=bpe",
                            "--held_out=0.25")
     assert status == 0 and lines[1:3] == ["lines held out     1", "words held out     14"]
-    assert messages[1].startswith("\x1b[Klearning 60 pieces from") and messages[-1] == "\x1b[K"
+    assert messages[0].startswith("\x1b[Ktraining 60 tokens on") and messages[-1] == "\x1b[K"
     tokenizer = tokenizers.Tokenizer.from_file(str(output))
     assert tokenizer.get_vocab_size() == 60
     assert tokenizer.encode("the cat ☃").tokens == ["the", "cat", "[UNK]"]
@@ -179,8 +188,8 @@ def test_bpe_is_a_tokenizers_file_and_a_terminal_shows_progress(run, text, tmp_p
 def test_nothing_is_replaced_unasked_or_half_written(run, text, tmp_path, monkeypatch):
     output = tmp_path / "vocab.txt"
     output.write_text("mine")
-    command = ("make-vocab", f"--input={text}", "--size=110", f"--output={output}")
-    assert run(*command)[::2] == (1, [f"keras-bert: {output}: exists already; name another path or pass --overwrite"])
+    command = ("make-vocab", f"--input={text}", "--vocab_size=110", f"--output={output}")
+    assert run(*command)[::2] == (1, [f"keras-bert: {output}: exists already; pass another path or --overwrite"])
 
     def fail(pieces, path):
         pathlib.Path(path).write_text("half")
@@ -190,9 +199,10 @@ def test_nothing_is_replaced_unasked_or_half_written(run, text, tmp_path, monkey
     assert run(*command, "--overwrite")[::2] == (
         1, [f"keras-bert: {output}: cannot be written: No space left on device"])
     assert output.read_text() == "mine" and sorted(os.listdir(tmp_path)) == ["text.txt", "vocab.txt"]
-    assert run("make-vocab", f"--input={tmp_path}/*.txt", "--size=99", f"--output={output}", "--overwrite")[2] == [
-        f"keras-bert: {output}: must not be one of the texts to learn from"]
-    assert run("make-vocab", f"--input={text}", "--size=99", f"--output={tmp_path}", "--overwrite")[2] == [
+    assert run("make-vocab", f"--input={tmp_path}/*.txt", "--vocab_size=99", f"--output={output}",
+               "--overwrite")[2] == [
+        f"keras-bert: {output}: must not be one of the input files"]
+    assert run("make-vocab", f"--input={text}", "--vocab_size=99", f"--output={tmp_path}", "--overwrite")[2] == [
         f"keras-bert: {tmp_path}: must be a file; it is a folder"]
 
 
@@ -210,34 +220,34 @@ def test_files_to_read(tmp_path):
 
 
 @pytest.mark.parametrize("content, message", [
-    (b"", "must hold text; it is empty"),
-    (b"\n \r\n", "must hold text; it is empty"),
+    (b"", "must contain text; it is empty"),
+    (b"\n \r\n", "must contain text; it is empty"),
     (b"fine\nfine \xff\n", "line 2: must be UTF-8 text: invalid start byte at byte 6"),
     ("text".encode("utf-16"), "line 1: must be UTF-8 text: invalid start byte at byte 1"),
-    (b"abc", "no character occurs min_frequency=2 times or more in the lines not held out"),
+    (b"abc", "no character occurs at least min_frequency=2 times in the lines that are not held out"),
 ])
 def test_bad_texts(run, tmp_path, content, message):
     path = tmp_path / "text.txt"
     path.write_bytes(content)
-    assert run("make-vocab", f"--input={path}", "--size=99", f"--output={tmp_path}/vocab.txt") == (
+    assert run("make-vocab", f"--input={path}", "--vocab_size=99", f"--output={tmp_path}/vocab.txt") == (
         1, [], [f"keras-bert: {path}: {message}"])
     assert os.listdir(tmp_path) == ["text.txt"]
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"size": 6}, "size must be from 7 to 1000000, the 5 special tokens included; got 6"),
-    ({"size": 10**12}, "size must be from 7 to 1000000"),
-    ({"hangul": "jamo"}, "hangul=jamo needs strip_accents"),
+    ({"size": 6}, "vocab_size must be from 7 to 1000000, the 5 special tokens included; got 6"),
+    ({"size": 10**12}, "vocab_size must be from 7 to 1000000"),
+    ({"hangul": "jamo"}, "strip_accents must be True for hangul=jamo"),
     ({"hangul": "letters"}, "hangul must be one of syllables, jamo; got 'letters'"),
     ({"min_frequency": 0}, "min_frequency must be at least 1; got 0"),
-    ({"held_out": 1}, "held_out must be a share of at least 0 and under 1; got 1"),
-    ({"held_out": math.nan}, "held_out must be a share"),
+    ({"held_out": 1}, "held_out must be at least 0 and below 1; got 1"),
+    ({"held_out": math.nan}, "held_out must be at least 0"),
 ])
 def test_bad_arguments(text, options, message):
     with pytest.raises(InputError, match=message):
         learn(text, **options)
-    with pytest.raises(InputError, match="paths must name one text file at least; got none"):
-        learn_vocabulary([], 100)
+    with pytest.raises(InputError, match="paths must name at least one text file; got none"):
+        train_vocabulary([], 100)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -253,4 +263,4 @@ def test_korean(options):
     report = report_vocabulary(learned)
     assert (report.lines, report.words) == (len(lines) // 50, len(held_out))
     assert report.unknown_rate == pytest.approx(unknown / len(held_out)) and 0 < report.unknown_rate < 0.03
-    assert report.coverage > 0.99 and report.pieces_per_word < 2
+    assert report.coverage > 0.99 and report.tokens_per_word < 2

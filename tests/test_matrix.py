@@ -50,9 +50,9 @@ def refused(operation, layout, dtype):
     if operation == "positions" and layout == "packed":
         return "positions are of rows with one text each; got layout='packed'"
     if layout == "unpadded" and ON_JAX and operation not in ("attention", "positions"):  # those keep the padding
-        return "layout='unpadded' runs on Keras's TensorFlow backend alone; KERAS_BACKEND is 'jax'"
+        return "layout='unpadded' .* only on Keras's TensorFlow backend \\(KERAS_BACKEND is 'jax'\\)"
     if layout == "unpadded" and operation == "xla":
-        return "layout='unpadded' has shapes that depend on the values, which XLA cannot compile"
+        return "layout='unpadded' has shapes that depend on the values, so it runs only .* without XLA"
     return None
 
 

@@ -205,7 +205,7 @@ def weight_at(model, path):
 
 
 def test_the_config_has_every_argument():
-    arguments = {"layout": "packed", "frozen": ["block_1", "pooler"], "lora_rank": 3, "recompute": True,
+    arguments = {"layout": "packed", "frozen": ["block_1", "pooler"], "lora_rank": 3, "gradient_checkpointing": True,
                  "trainable": False, "name": "encoder"}
     config = BertLayer(TINY, **arguments).get_config()
     assert {name: config[name] for name in arguments} == arguments
@@ -214,8 +214,8 @@ def test_the_config_has_every_argument():
 
 @pytest.mark.parametrize("arguments,message", [
     ({"layout": "ragged"}, "layout must be one of padded, packed, unpadded; got 'ragged'"),
-    ({"frozen": ["block_2"]}, "frozen must name layers: embeddings, block_0, block_1, pooler, or with a / what is in "
-                              "them; got 'block_2'")])
+    ({"frozen": ["block_2"]}, "frozen must name layers: embeddings, block_0, block_1, pooler, or their sublayers as "
+                              "layer/sublayer; got 'block_2'")])
 def test_impossible_arguments(arguments, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         BertLayer(TINY, **arguments)
@@ -297,9 +297,9 @@ def test_from_config_leaves_the_config_as_it_is():
 
 @pytest.mark.parametrize("make", [BertLayer.rebuild, lambda bert, **modes: head(bert).rebuild(**modes).bert])
 def test_rebuild_changes_the_arguments_and_keeps_the_weights(make, bert):
-    copy = make(bert, layout="packed", recompute=True, frozen=["pooler"])
-    assert (copy.layout, copy.recompute, copy.frozen) == ("packed", True, ("pooler",))
-    assert (bert.layout, bert.recompute, bert.frozen) == ("padded", False, ())
+    copy = make(bert, layout="packed", gradient_checkpointing=True, frozen=["pooler"])
+    assert (copy.layout, copy.gradient_checkpointing, copy.frozen) == ("packed", True, ("pooler",))
+    assert (bert.layout, bert.gradient_checkpointing, bert.frozen) == ("padded", False, ())
     for ours, theirs in zip(copy.weights, bert.weights, strict=True):
         assert ours is not theirs
         np.testing.assert_array_equal(numpy(ours), numpy(theirs))
@@ -312,9 +312,9 @@ def test_features_leave_the_encoder_as_it_is(bert):
 
 
 @pytest.mark.parametrize("config,message", [
-    ("{}", "config.json is not that of a model: KeyError"),
-    ("{", "config.json is not that of a model: JSONDecodeError"),
-    (None, "its weights cannot be read: ")])
+    ("{}", "not the whole .keras file of a model: KeyError"),
+    ("{", "not the whole .keras file of a model: JSONDecodeError"),
+    (None, "the weights cannot be read: ")])
 def test_a_damaged_file_is_one_line(config, message, tmp_path):
     head(BertLayer(TINY)).save(tmp_path / "whole.keras")
     with zipfile.ZipFile(tmp_path / "whole.keras") as whole, zipfile.ZipFile(tmp_path / "model.keras", "w") as file:
@@ -327,7 +327,7 @@ def test_a_damaged_file_is_one_line(config, message, tmp_path):
 def test_a_file_without_its_config_is_one_line(tmp_path):
     with zipfile.ZipFile(tmp_path / "model.keras", "w") as file:
         file.writestr("metadata.json", "{}")
-    with pytest.raises(InputError, match="model.keras: not a whole .keras file: config.json is missing"):
+    with pytest.raises(InputError, match="model.keras: not the whole .keras file of a model: .*config.json"):
         load_model(tmp_path)
 
 
@@ -351,7 +351,7 @@ def test_files_of_version_0_1(bert, tmp_path):
     assert again.bert.layout == "packed"
 
 
-@pytest.mark.filterwarnings("ignore:.*holds no such head:keras_bert.errors.InputWarning")
+@pytest.mark.filterwarnings("ignore:.*head in these weights:keras_bert.errors.InputWarning")
 def test_pretrained_weights_under_lora(bert, tmp_path):
     folder = write_huggingface(tmp_path / "bert", bert)
     for model in (BertLayer.from_pretrained(folder, lora_rank=2, frozen=["embeddings", "block_0"]),

@@ -90,7 +90,8 @@ def test_the_batches_of_an_epoch_have_one_shape_and_hold_every_text_once():
 @pytest.mark.slow
 def test_finetune_learns_from_packed_rows(tmp_path, intents, pretrained):
     train, valid = intents
-    finetune(train, valid, pretrained, tmp_path / "model", epochs=30, batch_size=4, learning_rate=1e-2, max_length=16,
+    finetune(train, valid, model=pretrained, output=tmp_path / "model", epochs=30, batch_size=4, learning_rate=1e-2,
+             max_length=16,
              pack=True)
     with open(tmp_path / "model/metrics.json") as file:
         assert json.load(file)["accuracy"] == 1
@@ -98,4 +99,4 @@ def test_finetune_learns_from_packed_rows(tmp_path, intents, pretrained):
 
 def test_pack_is_for_one_answer_a_text(tmp_path, intents):
     with pytest.raises(InputError, match="^pack must be left out unless task is intent or classify or regress; got"):
-        finetune(*intents, "minilm", tmp_path / "model", task="tag", pack=True)
+        finetune(*intents, model="minilm", output=tmp_path / "model", task="tag", pack=True)

@@ -13,7 +13,6 @@ from keras_bert.convert import huggingface
 from keras_bert.convert.weights import Weights
 from keras_bert.data import PackedBatches
 from keras_bert.layers import BertLayer
-from keras_bert.layers.bert import LAYOUTS
 from keras_bert.text import BertTokenizer, pad
 
 from conftest import REAL, TINY, Peer, random_inputs, randomize
@@ -43,7 +42,7 @@ def test_transformers_on_200_real_texts(minilm, minilm_bert):
     tokenizer = BertTokenizer.from_folder(minilm)
     texts = real_texts(tokenizer)
     rows = PackedBatches(texts, tokenizer.pad_id, None, 512)
-    layouts = LAYOUTS if keras.backend.backend() == "tensorflow" else ("padded", "packed")
+    layouts = ["padded", "packed"] + ["unpadded"] * (keras.backend.backend() == "tensorflow")
     largest = dict.fromkeys(layouts, 0.0)
     # Batches of similar lengths, with little padding, and of random lengths, with much padding.
     for group in [*np.arange(200).reshape(10, 20), *np.random.default_rng(1).permutation(200).reshape(10, 20)]:
@@ -70,7 +69,7 @@ def torch_twin(bert, **changes):
     config = transformers.BertConfig(**bert.config.to_dict() | changes)
     twin = transformers.BertModel._from_config(config, attn_implementation="eager")
     arrays = Weights.of(bert).arrays(huggingface.TABLE)
-    twin.load_state_dict({name.theirs: torch.tensor(array) for name, array in arrays})
+    twin.load_state_dict({name.stored_name: torch.tensor(array) for name, array in arrays})
     return twin.eval()
 
 

@@ -3,7 +3,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from keras_bert.training.progress import peak
+from keras_bert.training.progress import TrainingLog, peak
 
 
 @pytest.mark.parametrize("names,operations", [
@@ -26,3 +26,8 @@ def test_peak_of_gpus_by_whole_words(monkeypatch, names, operations):
     monkeypatch.setattr(tf.config, "experimental", types.SimpleNamespace(
         get_device_details=lambda name: {"device_name": name}))
     assert peak() == operations
+
+
+def test_without_a_folder_tensorboard_is_not_needed(monkeypatch):
+    monkeypatch.setattr(tf.summary, "scalar", None)  # it raises an error if TensorBoard is not installed
+    TrainingLog(10, "examples").write(1, "train", {"loss": 1.0})

@@ -11,7 +11,7 @@ from matplotlib import font_manager
 from matplotlib.text import Text
 
 from keras_bert.training import pictures
-from keras_bert.training.pictures import draw
+from keras_bert.training.pictures import FINE_TUNING, draw
 from keras_bert.training.report import model_card
 
 TOKENS = "[CLS] wake me up at ##six please [SEP]".split()
@@ -41,9 +41,9 @@ def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
         "attention": {"tokens": tokens, "layers": attention.tolist()},
         "train_examples": 17561, "valid_examples": texts * len(labels) + 33, "seconds": 730.1,
         "command": "keras-bert finetune --train=train.tsv",
-        "arguments": {"train": "/data/train.tsv", "valid": "/data/valid.tsv", "init_from": "MiniLM", "epochs": epochs,
+        "arguments": {"train": "/data/train.tsv", "valid": "/data/valid.tsv", "model": "MiniLM", "epochs": epochs,
                       "devices": [], "early_stopping": None},
-        "sha256": {"train": "a" * 64, "valid": "b" * 64, "init_from": "c" * 64},
+        "sha256": {"train": "a" * 64, "valid": "b" * 64, "model": "c" * 64},
         "versions": {"python": "3.11.2", "keras": "3.15", "tensorflow": "2.20.0", "keras-bert-hub": "0.1.0"},
     }))
 
@@ -64,7 +64,7 @@ def checked_draw(tmp_path, monkeypatch):
         texts.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            paths = draw(metrics, tmp_path)
+            paths = draw(metrics, tmp_path, FINE_TUNING)
         for path, drawn in zip(paths, texts.values(), strict=True):
             image = matplotlib.image.imread(path)
             assert image[..., :3].std() > 0.01, f"{path} is blank"
@@ -139,13 +139,13 @@ def test_matrix_holds_shares_of_the_true_class(checked_draw, monkeypatch):
     assert numbers() == sorted(["70", "25", "5", "100"])  # a is right 14 times of 20; b and c never
     metrics["classes"]["a"]["texts"] = 2000
     assert numbers() == sorted(["100", "<1", "<1", "100"])
-    monkeypatch.setattr(pictures, "MOST_CLASSES", 2)
+    monkeypatch.setattr(pictures, "MAX_CLASSES", 2)
     assert numbers() == sorted(["100", "<1", "100"])
 
 
-def test_confused_classes_stand_side_by_side():
+def test_confused_classes_stand_order():
     def order(*pairs):
-        return "".join(pictures._side_by_side(list("abcdef"), [(*pair, 1) for pair in pairs]))
+        return "".join(pictures._order(list("abcdef"), [(*pair, 1) for pair in pairs]))
 
     assert order("af", "be", "fb", "az") == "afbecd"
     assert order("af", "be", "ae") == "faebcd"  # both chains turned
@@ -153,7 +153,8 @@ def test_confused_classes_stand_side_by_side():
 
 def test_pictures_depend_on_the_metrics_alone(tmp_path):
     def drawn(labels):
-        return [open(path, "rb").read() for path in draw(make_metrics(labels) | {"attention": None}, tmp_path)]
+        paths = draw(make_metrics(labels) | {"attention": None}, tmp_path, FINE_TUNING)
+        return [open(path, "rb").read() for path in paths]
 
     before = dict(matplotlib.rcParams)
     first = drawn(["날씨", "b"])
@@ -168,7 +169,7 @@ def test_pictures_depend_on_the_metrics_alone(tmp_path):
 def test_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r'pip install "keras-bert-hub\[report\]"'):
-        draw(make_metrics(["a", "b"]), tmp_path)
+        draw(make_metrics(["a", "b"]), tmp_path, FINE_TUNING)
 
 
 def tables(card):
@@ -205,7 +206,7 @@ def test_card_tells_the_metrics():
 
 
 def test_card_of_odd_labels():
-    metrics = make_metrics(ODD) | {"command": "keras-bert finetune --text='```'"}
+    metrics = make_metrics(ODD) | {"command": "keras-bert finetune --text_column='```'"}
     card = model_card(metrics, [])
     assert [row[0] for row in tables(card)["Weakest classes"]][::-1] == [
         r"\$cost\$ of \$\\nonsense\$", r"a\|b", r"&lt;b&gt;\*bold\*&lt;/b&gt;",
@@ -220,6 +221,6 @@ def test_card_of_what_there_is():
     card = model_card(metrics, [])
     assert "out-of-scope" not in card and "## Pictures" not in card and "None" not in card
     assert [row[0] for row in tables(card)["Weakest classes"]] == ["b", "a"]
-    assert "Classes without a validation text: 1." in card and "No validation text is answered wrongly." in card
+    assert "Classes without a validation text: 1." in card and "No validation text is misclassified." in card
     metrics["out_of_scope"] = {"threshold": 0.3, "precision": 0.5, "recall": 0.5, "texts": 7, "stand_in": True}
-    assert "the 7 wrongly answered validation texts, since there were no texts out of scope" in model_card(metrics, [])
+    assert "the 7 misclassified validation texts, because there were no texts out of scope" in model_card(metrics, [])

@@ -77,7 +77,7 @@ def test_the_gardens_passes(tmp_path, lower_case):
     (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN))
     exporter.export_preprocessing(str(tmp_path / "garden"), vocab_file=str(tmp_path / "vocab.txt"),
                                   default_seq_length=128, do_lower_case=lower_case, tokenize_with_offsets=True)
-    assert statuses(tmp_path / "garden") == [(line, PASSED) for line, _, _ in CHECKS]
+    assert statuses(tmp_path / "garden") == [(line, PASSED) for line, _ in CHECKS]
 
 
 def _with_another(part, function):
@@ -197,7 +197,7 @@ def test_truncation_of_four():
 
 @pytest.mark.slow
 def test_it_chains_with_encoders(tmp_path, source, exported, tokenizer):
-    export_preprocessor(tokenizer, tmp_path / "preprocessor", seq_length=12)
+    export_preprocessor(tokenizer, tmp_path / "preprocessor", max_length=12)
     preprocessor, encoder = (tf.saved_model.load(str(path)) for path in (tmp_path / "preprocessor", exported()))
     texts = ["play some music!", "", "turn the lamp on please " * 9]
     wanted, _ = source(tokenizer(texts, max_length=12))
@@ -245,11 +245,11 @@ def test_command_line(run, tmp_path):
     (tmp_path / "sample.txt").write_text("abc\n세상 모든 말\n")
     command = ("export", "preprocessor", f"--vocab={vocabulary}", f"--output={output}")
     with pytest.warns(UserWarning, match=r"sample.txt: .* 75% of the words"):
-        assert run(*command, "--lower_case=true", "--seq_length=9", f"--sample={tmp_path / 'sample.txt'}") == (
+        assert run(*command, "--lower_case=true", "--max_length=9", f"--sample={tmp_path / 'sample.txt'}") == (
             0, [str(output)], [])
     assert tf.saved_model.load(str(output))(["ABC"])["input_word_ids"].numpy().tolist() == [[2, 6, 3] + [0] * 6]
-    for arguments, message in [((), f"{output}: exists already; name another path or pass --overwrite"),
-                               (("--overwrite", "--seq_length=2"), "seq_length must be at least 3; got 2"),
+    for arguments, message in [((), f"{output}: exists already; pass another path or --overwrite"),
+                               (("--overwrite", "--max_length=2"), "max_length must be at least 3; got 2"),
                                (("--overwrite", f"--vocab={tmp_path / 'no'}"), f"{tmp_path / 'no'}: No such file")]:
         status, _, messages = run(*command, *arguments)
         assert status == 1 and len(messages) == 1 and messages[0].startswith(f"keras-bert: {message}")

@@ -163,7 +163,7 @@ def test_downloaded_weights_must_have_the_published_checksum(hub, process):
         assert message.endswith(f"model.safetensors: its SHA-256 must be {preset.sha256}; got "
                                 f"{hashlib.sha256(WEIGHTS).hexdigest()}")
 
-    status, output, _ = process("from keras_bert import cli; cli.main(['presets', '--format=json'])")
+    status, output, _ = process("from keras_bert import cli; cli.main(['presets', '--output_format=json'])")
     places = {preset["name"]: preset["where"] for preset in json.loads(output)}
     assert status == 0 and places == dict.fromkeys(PRESETS, "") | {"minilm": "package", preset.name: "cache"}
 
@@ -217,7 +217,7 @@ def test_without_huggingface_hub(monkeypatch, capsys):
     assert find_pretrained("minilm")
     with pytest.raises(InputError) as error:
         find_pretrained("bert-base-uncased")
-    assert str(error.value) == ('google-bert/bert-base-uncased: not on this machine; to download it: pip install '
+    assert str(error.value) == ('google-bert/bert-base-uncased: the download needs huggingface_hub: pip install '
                                 '"keras-bert-hub[hub]"')
     assert cli.run(["presets"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -13,8 +13,8 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer
 from keras_bert.training import pretrain
-from keras_bert.training.optimizer import Phased, WarmupDecay
-from keras_bert.training.pretraining_report import baselines
+from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay
+from keras_bert.training.report import baselines
 
 from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize, write_huggingface
 
@@ -52,7 +52,7 @@ def config(tmp_path):
 @pytest.fixture
 def command(examples, config, tmp_path):
     def build(*more):
-        return ("pretrain", f"--data={examples}", f"--config={config}", f"--output_dir={tmp_path}/out", "--steps=6",
+        return ("pretrain", f"--train={examples}", f"--config={config}", f"--output={tmp_path}/out", "--steps=6",
                 "--batch_size=8", *more)
 
     return build
@@ -91,12 +91,14 @@ def test_learns_and_is_written_whole(run, examples, command, tmp_path):
 def test_phases_and_going_on_from_other_weights(run, examples, command, tmp_path):
     longer = write_examples(tmp_path / "longer", length=32)
     status, _, messages = run(*command(
-        f"--data={examples},{longer}", "--steps=4,2", "--batch_size=8,4", "--optimizer=lamb", "--learning_rate=0.1,0.2",
+        f"--train={examples},{longer}", "--steps=4,2", "--batch_size=8,4", "--optimizer=lamb",
+        "--learning_rate=0.1,0.2",
         "--power=0.5"))
     assert status == 0, messages
     assert metrics(tmp_path / "out")["history"]["step"] == [1, 2, 3, 4, 5, 6]
-    with pytest.warns(match="holds no such head"):
-        pretrain(examples, tmp_path / "next", 1, batch_size=8, learning_rate=1e-9, weight_decay=0.0, init_from=str(
+    with pytest.warns(match="head in these weights"):
+        pretrain(examples, output=tmp_path / "next", steps=1, batch_size=8, learning_rate=1e-9, weight_decay=0.0,
+                 model=str(
             write_huggingface(tmp_path / "encoder", randomize(BertLayer(TINY)))))
     before, after = (BertLayer.from_pretrained(tmp_path / name).get_weights() for name in ("encoder", "next"))
     for one, other in zip(before, after, strict=True):
@@ -105,7 +107,7 @@ def test_phases_and_going_on_from_other_weights(run, examples, command, tmp_path
 
 def test_schedules_follow_one_another():
     schedules = [WarmupDecay(1.0, 2, 10), WarmupDecay(3.0, 1, 4)]
-    phased = Phased(schedules)
+    phased = PhasedSchedule(schedules)
     expected = [float(schedules[0](step)) for step in range(10)] + [float(schedules[1](step)) for step in range(4)]
     np.testing.assert_allclose([float(phased(step)) for step in range(14)], expected, atol=1e-7)
     assert float(phased(14)) == 0
@@ -116,7 +118,8 @@ def test_schedules_follow_one_another():
 def test_language_models(examples, tmp_path, directionality, step):
     """Learned, the accuracy is that of a guess of the neighbour: certain within a sentence. And the loss is what NumPy
     computes from the logits of all places."""
-    model = pretrain(examples, tmp_path / "out", 200, config=CONFIG, valid=examples, batch_size=32, learning_rate=0.01,
+    model = pretrain(examples, output=tmp_path / "out", steps=200, config=CONFIG, valid=examples, batch_size=32,
+                     learning_rate=0.01,
                      directionality=directionality, next_sentence=False)
     assert model.bert.config.directionality == directionality
     from keras_bert.data.pretraining_input import PretrainingInput
@@ -158,8 +161,10 @@ def test_left_to_right_pools_the_last_token():
 @pytest.mark.slow
 def test_recomputation_changes_nothing(examples, tmp_path):
     """With dropout, which must be drawn alike again; and with parts of batches."""
-    runs = [pretrain(examples, tmp_path / f"{recompute}", 5, config=CONFIG, batch_size=8, learning_rate=0.01,
-                     recompute=recompute, accumulate=2).get_weights() for recompute in (False, True)]
+    runs = [pretrain(examples, output=tmp_path / f"{checkpointing}", steps=5, config=CONFIG, batch_size=8,
+                     learning_rate=0.01,
+                     gradient_checkpointing=checkpointing, gradient_accumulation_steps=2).get_weights()
+            for checkpointing in (False, True)]
     for one, other in zip(*runs, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-6)  # float32 sums in another order, Adam's division after them
 
@@ -181,37 +186,40 @@ def test_corrupt_records(run, command, tmp_path):
     content = bytearray(path.read_bytes())
     content[40] ^= 255
     path.write_bytes(content)
-    status, _, messages = run(*command(f"--data={broken}"))
+    status, _, messages = run(*command(f"--train={broken}"))
     assert status == 1
-    assert messages[-1] == f"keras-bert: {path}: byte 0: the record is corrupt; with skip_corrupt it is left out"
-    status, output, messages = run(*command(f"--data={broken}", "--skip_corrupt", "--overwrite"))
+    assert messages[-1] == f"keras-bert: {path}: byte 0: the record is corrupt; pass skip_corrupt to skip " \
+        "what cannot be read"
+    status, output, messages = run(*command(f"--train={broken}", "--skip_corrupt", "--overwrite"))
     assert status == 0, messages
     assert "corrupt_records 1" in output
 
 
 @pytest.mark.parametrize("flags,message", [
-    (["--data=nowhere"], "nowhere: cannot be read: No such file or directory"),
+    (["--train=nowhere"], "nowhere: cannot be read: No such file or directory"),
     (["--steps=0"], "steps must be at least 1; got 0"),
     (["--steps=2,3,4", "--batch_size=8,8"], "batch_size must be one value, or one for each of 3 phases; got 2"),
     (["--learning_rate=1,2"], "learning_rate must be one value, or one for each of 1 phases; got [1.0, 2.0]"),
     (["--learning_rate=0"], "learning_rate must be positive; got 0.0"),
-    (["--batch_size=9", "--accumulate=2"],
-     "batch_size must be multiples of accumulate (2) times the number of devices that share it (1); got [9]"),
+    (["--batch_size=9", "--gradient_accumulation_steps=2"],
+     "batch_size must be multiples of gradient_accumulation_steps (2) times the "
+     "number of devices that share it (1); got [9]"),
     (["--seed=-1"], "seed must be from 0 to 2147483647; got -1"),
     (["--model_parallel=0"], "model_parallel must be at least 1; got 0"),
     (["--warmup_ratio=1"], "warmup_ratio must be at least 0 and below 1; got 1.0"),
     (["--config=enormous"], "enormous: No such file or directory"),
     (["--config=base"], "max_position"),
     (["--model_parallel=2"], "model_parallel must be 1 unless on the JAX backend; got 2"),
-    (["--strategy=many"], "strategy must be one, mirrored, multiworker or tpu; got 'many'"),
-    (["--strategy=multiworker"], "strategy multiworker needs TF_CONFIG in the environment, with cluster and task"),
-    (["--vocab=VOCAB"], "must be made with the model's vocabulary; it is another one"),
-    (["--init_from=nothing/here"], "nothing/here"),
+    (["--distribution_strategy=many"], "distribution_strategy must be one, mirrored, multiworker or tpu; got 'many'"),
+    (["--distribution_strategy=multiworker"],
+     "distribution_strategy multiworker needs TF_CONFIG in the environment, with cluster and task"),
+    (["--vocab=VOCAB"], "must be made with the model's vocabulary; theirs differs"),
+    (["--model=nothing/here"], "nothing/here"),
 ])
 def test_bad_arguments(run, command, tmp_path, flags, message):
     (tmp_path / "vocab.txt").write_text("\n".join(reversed(TINY_VOCABULARY)))
     if flags == ["--config=base"]:
-        flags, message = [f"--data={write_examples(tmp_path / 'long', 64)}"], "at most the encoder's max_position_emb"
+        flags, message = [f"--train={write_examples(tmp_path / 'long', 64)}"], "at most the encoder's max_position_emb"
     status, _, messages = run(*command(*(flag.replace("VOCAB", f"{tmp_path}/vocab.txt") for flag in flags)))
     assert status == 1 and message in messages[-1], messages
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.checkpoints").exists()
@@ -226,7 +234,8 @@ def test_steps_that_are_no_numbers(run, command):
 @pytest.mark.usefixtures("eager")
 def test_files_without_a_folder(examples, tmp_path):
     """As the Model Garden writes them: their vocabulary must be named."""
-    with pytest.raises(InputError, match="need vocab"):
-        pretrain(f"{examples}/*.tfrecord", tmp_path / "out", 1, config=CONFIG, batch_size=8)
-    model = pretrain(f"{examples}/*.tfrecord", tmp_path / "out", 1, config=CONFIG, batch_size=8, vocab=examples)
+    with pytest.raises(InputError, match="pass vocab"):
+        pretrain(f"{examples}/*.tfrecord", output=tmp_path / "out", steps=1, config=CONFIG, batch_size=8)
+    model = pretrain(f"{examples}/*.tfrecord", output=tmp_path / "out", steps=1, config=CONFIG, batch_size=8,
+                     vocab=examples)
     assert model.next_sentence is not None

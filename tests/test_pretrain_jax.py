@@ -25,11 +25,12 @@ def test_equals_tensorflow(tmp_path):
     config = BertConfig(**CONFIG | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
     begin = write_huggingface(tmp_path / "begin", randomize(BertPretrainer(BertLayer(config))))
     examples = write_examples(tmp_path / "examples")
-    model = pretrain(examples, tmp_path / "tensorflow", 20, init_from=begin, valid=examples, batch_size=16,
+    model = pretrain(examples, output=tmp_path / "tensorflow", steps=20, model=begin, valid=examples, batch_size=16,
                      learning_rate=1e-3, eval_steps=10)
-    command = [sys.executable, "-m", "keras_bert.cli", "pretrain", f"--data={examples}", f"--valid={examples}",
-               f"--init_from={begin}", f"--output_dir={tmp_path}/jax", "--steps=20", "--batch_size=16",
-               "--learning_rate=1e-3", "--eval_steps=10", "--backend=jax", "--model_parallel=2", "--accumulate=2"]
+    command = [sys.executable, "-m", "keras_bert.cli", "pretrain", f"--train={examples}", f"--valid={examples}",
+               f"--model={begin}", f"--output={tmp_path}/jax", "--steps=20", "--batch_size=16",
+               "--learning_rate=1e-3", "--eval_steps=10", "--backend=jax", "--model_parallel=2",
+               "--gradient_accumulation_steps=2"]
     devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | devices)
     assert ended.returncode == 0, ended.stderr
@@ -43,7 +44,8 @@ def test_equals_tensorflow(tmp_path):
 
     for flag, message in [
             ("--model_parallel=3", "model_parallel must divide the number of devices (4); got 3"),
-            ("--batch_size=18", "batch_size must be multiples of accumulate (2) times the number of devices that share "
+            ("--batch_size=18",
+             "batch_size must be multiples of gradient_accumulation_steps (2) times the number of devices that share "
              "it (2); got [18]")]:
         refused = subprocess.run([*command, "--overwrite", flag], capture_output=True, text=True,
                                  env=os.environ | devices)

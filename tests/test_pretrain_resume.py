@@ -33,8 +33,8 @@ def work(tmp_path_factory):
 
 
 def command(folder, name, *more):
-    return [sys.executable, "-m", "keras_bert.cli", "pretrain", f"--data={folder}/train", f"--valid={folder}/valid",
-            f"--config={folder}/config.json", f"--output_dir={folder}/{name}", f"--steps={STEPS}", "--batch_size=8",
+    return [sys.executable, "-m", "keras_bert.cli", "pretrain", f"--train={folder}/train", f"--valid={folder}/valid",
+            f"--config={folder}/config.json", f"--output={folder}/{name}", f"--steps={STEPS}", "--batch_size=8",
             "--learning_rate=0.01", "--save_steps=7", "--eval_steps=90", *more]
 
 
@@ -78,7 +78,7 @@ def test_killed_at_random_moments(work, kills):
         process.kill()
         process.communicate()
         assert process.returncode == -signal.SIGKILL
-    assert "going on from step" in assert_ends_as_undisturbed(work, name)
+    assert "resuming from step" in assert_ends_as_undisturbed(work, name)
 
 
 @pytest.mark.slow
@@ -88,8 +88,8 @@ def test_stopped_by_a_scheduler(work):
     process.send_signal(signal.SIGTERM)
     _, messages = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
-    assert messages.splitlines()[-1].startswith("keras-bert: stopped at step "), messages
-    assert "going on from step" in assert_ends_as_undisturbed(work, "stopped")
+    assert messages.splitlines()[-1].startswith("keras-bert: stopped and saved at step "), messages
+    assert "resuming from step" in assert_ends_as_undisturbed(work, "stopped")
 
 
 def start_workers(folder, name, *more):
@@ -100,7 +100,7 @@ def start_workers(folder, name, *more):
             free.bind(("localhost", 0))
             ports.append(free.getsockname()[1])
     cluster = {"worker": [f"localhost:{port}" for port in ports]}
-    return [start(folder, name, f"--config={folder}/no_dropout.json", "--strategy=multiworker", *more,
+    return [start(folder, name, f"--config={folder}/no_dropout.json", "--distribution_strategy=multiworker", *more,
                   TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}))
             for index in range(2)]
 
@@ -133,7 +133,7 @@ def test_two_workers_equal_one_and_survive(work):
         assert statuses[kill % 2] == -signal.SIGKILL
         assert statuses[1 - kill % 2] == 1 and "keras-bert: another worker was lost" in messages[1 - kill % 2], messages
     statuses, messages = end_workers(start_workers(work, "lost"))
-    assert statuses == [0, 0] and "going on from step" in messages[0], messages
+    assert statuses == [0, 0] and "resuming from step" in messages[0], messages
     lost, lost_history = result(work, "lost")
     assert lost_history == two_history
     for wanted, got in zip(two, lost, strict=True):

@@ -155,7 +155,7 @@ def test_a_folder_is_replaced_whole_or_not_at_all(run, command, tmp_path):
     assert run(*command, "--shards=5")[0] == 0
     before = contents(output)
     assert run(*command) == (
-        1, [], [f"keras-bert: {output}: exists already; name another path or pass --overwrite"])
+        1, [], [f"keras-bert: {output}: exists already; pass another path or --overwrite"])
     (tmp_path / "bad.txt").write_bytes(b"\xff")
     assert run(*command, f"--input={tmp_path}/bad.txt", "--overwrite")[0] == 1
     assert contents(output) == before
@@ -165,14 +165,14 @@ def test_a_folder_is_replaced_whole_or_not_at_all(run, command, tmp_path):
 
 
 def test_the_command_says_what_it_made(run, command, tmp_path, monkeypatch):
-    status, output, messages = run(*command, "--max_seq_length=32", "--whole_word_mask", "--dupe_factor=1", "--seed=5")
+    status, output, messages = run(*command, "--max_length=32", "--whole_word_mask", "--dupe_factor=1", "--seed=5")
     settings, counts = (json.loads((tmp_path / "out/pretraining_data.json").read_text())[name]
                         for name in ("settings", "counts"))
     assert (status, messages) == (0, [])
     assert output == [f"{tmp_path}/out: " + ", ".join(f"{count} {name}" for name, count in counts.items())]
-    assert settings == {"max_seq_length": 32, "max_predictions_per_seq": 5, "next_sentence": True, "masking": "static",
+    assert settings == {"max_length": 32, "max_predictions_per_seq": 5, "next_sentence": True, "masking": "static",
                         "whole_word_mask": True, "dupe_factor": 1, "seed": 5, "paths": [f"{tmp_path}/text.txt"],
-                        "text": "text", "split_sentences": False, "shards": 10}
+                        "text_column": "text", "split_sentences": False, "shards": 10}
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr("time.monotonic", itertools.count(100).__next__)
     bar = run(*command, "--overwrite")[2][-2]
@@ -191,8 +191,8 @@ def test_a_stopped_command_leaves_nothing(command, tmp_path):
 @pytest.mark.parametrize("arguments, status, message", [
     (["--masking=none"], 2, "masking"),
     (["--processes=0"], 1, "processes"),
-    (["text.txt"], 2, "takes flags alone, as --name=value; got 'text.txt'"),
-    (["--max_seq_length=4"], 1, "max_seq_length must be from 5 to 8192; got 4"),
+    (["text.txt"], 2, "takes only flags, as --name=value; got 'text.txt'"),
+    (["--max_length=4"], 1, "max_length must be from 5 to 8192; got 4"),
     (["--max_predictions_per_seq=200"], 1, "max_predictions_per_seq must be from 1 to 128; got 200"),
     (["--dupe_factor=0"], 1, "dupe_factor must be from 1 to 1000; got 0"),
     (["--seed=-1"], 1, "seed must be from 0"),
@@ -209,15 +209,23 @@ def test_bad_usage_is_one_line(run, command, tmp_path, arguments, status, messag
     assert got == 2 and "missing --input, --output" in messages[0]
 
 
+def test_beam_is_not_ignored(run, command, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.delitem(sys.modules, "keras_bert.data.beam", raising=False)
+    status, _, messages = run(*command, "--beam")
+    assert (status, messages) == (1, ['keras-bert: --beam needs Apache Beam: pip install "keras-bert-hub[beam]"'])
+    assert not (tmp_path / "out").exists()
+
+
 def test_vocabularies(run, command, tmp_path):
     folder = make(tmp_path / "text.txt", "made")[0]
-    assert run(*command, f"--vocab={folder}", "--max_seq_length=24", "--max_predictions_per_seq=4", "--dupe_factor=2",
+    assert run(*command, f"--vocab={folder}", "--max_length=24", "--max_predictions_per_seq=4", "--dupe_factor=2",
                "--shards=3")[0] == 0
     assert read(tmp_path / "out") == read(folder)
     assert run(*command, f"--vocab={folder}", "--nolower_case", "--overwrite")[2] == [
-        f"keras-bert: --lower_case: only for a vocab.txt; {folder} says by itself how to read texts"]
+        f"keras-bert: --lower_case: only for a vocab.txt; the folder {folder} has its own tokenizer settings"]
     save_vocabulary(TINY_VOCABULARY[:4] + TINY_VOCABULARY[5:], tmp_path / "vocab.txt")
-    assert run(*command, "--overwrite")[2] == ["keras-bert: masking needs a vocabulary with [MASK]"]
+    assert run(*command, "--overwrite")[2] == ["keras-bert: masking needs [MASK] in the vocabulary"]
 
 
 def test_korean(run, tmp_path):

@@ -94,7 +94,7 @@ def scores_and_gradients(model, batch):
 
 def in_form(model, table):
     """The weights of a model as another library calls and stores them."""
-    return {name.theirs: array for name, array in Weights.of(model).arrays(table)}
+    return {name.stored_name: array for name, array in Weights.of(model).arrays(table)}
 
 
 def assert_close(got, wanted, tolerance=1e-5):

@@ -83,7 +83,7 @@ def check_overflow(**options):
 
 
 def test_parts_of_a_batch_add_up(eager):
-    check_shared(accumulate=4)
+    check_shared(accumulation_steps=4)
 
 
 def test_float16_survives_an_overflow():
@@ -96,7 +96,7 @@ tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU"
                                            [tf.config.LogicalDeviceConfiguration()] * 2)
 from test_pretraining_trainer import check_overflow, check_shared
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-check_shared(strategy=strategy, accumulate=2)
+check_shared(strategy=strategy, accumulation_steps=2)
 check_overflow(strategy=strategy)
 print(strategy.num_replicas_in_sync)
 """

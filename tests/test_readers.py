@@ -115,8 +115,9 @@ def test_second_texts_are_those_of_the_first_row(tmp_path):
 ])
 def test_published_layouts(tmp_path, format, content, expected):
     path = write(tmp_path / "file.txt", content)
-    assert next(iterate_examples(path, format=format)) == Example(*expected)
-    assert next(iterate_examples(path, label=None, format=format)) == Example(*expected[:2], None, expected[3])
+    assert next(iterate_examples(path, data_format=format)) == Example(*expected)
+    assert next(iterate_examples(path, label_column=None, data_format=format)) == Example(*expected[:2], None,
+                                                                                          expected[3])
 
 
 def test_every_layout_is_tested():
@@ -131,12 +132,12 @@ def test_every_layout_is_tested():
     ("ko/question_pair/dev.tsv", "qqp", {"0": 64, "1": 36}),
 ])
 def test_real_files_of_classes(name, format, labels):
-    assert collections.Counter(example.label for example in read_examples(REAL / name, format=format)) == labels
+    assert collections.Counter(example.label for example in read_examples(REAL / name, data_format=format)) == labels
 
 
 def test_a_real_file_of_numbers():
     path = REAL / "ko/kornlu/KorSTS/sts-dev.tsv"
-    numbers = [number(path, example) for example in iterate_examples(path, format="korsts")]
+    numbers = [number(path, example) for example in iterate_examples(path, data_format="korsts")]
     assert len(numbers) == 100 and 0 <= min(numbers) and max(numbers) <= 5
     assert abs(sum(numbers) / 100 - 1.75) < 1e-9
 
@@ -150,11 +151,11 @@ def test_real_files_that_may_not_be_redistributed():
         ("glue/RTE/fewshot16-42_train.tsv", "rte", 32, {"entailment", "not_entailment"}),
         ("ko/kornlu/KorNLI/xnli.dev.ko.tsv", "kornli", 2490, {"contradiction", "entailment", "neutral"}),
     ]:
-        examples = read_examples(DATA / name, format=format)
+        examples = read_examples(DATA / name, data_format=format)
         assert len(examples) == count and {example.label for example in examples} == labels
     for name, format, count, mean in [("glue/STS-B/fewshot16-42_dev.tsv", "stsb", 32, 2.5499),
                                       ("ko/kornlu/KorSTS/sts-train.tsv", "korsts", 5749, 2.7010)]:
-        numbers = [number(name, example) for example in iterate_examples(DATA / name, format=format)]
+        numbers = [number(name, example) for example in iterate_examples(DATA / name, data_format=format)]
         assert len(numbers) == count and abs(sum(numbers) / count - mean) < 1e-4
     examples = list(read_choices(DATA / "multiple_choice/swag_hf_sample.json", "swag"))
     assert len(examples) == 10 and {len(example.choices) for example in examples} == {4}

@@ -25,9 +25,9 @@ def refusal(read, path):
 
 
 @pytest.mark.parametrize("content, message", [
-    ("", ": there is no column 'text'; the file has none"),
+    ("", ": there is no column 'text'; the columns are none"),
     ("text\tlabel\n", ": holds no rows"),
-    ("text\tintent\na\tb\n", ": there is no column 'label'; the file has text, intent"),
+    ("text\tintent\na\tb\n", ": there is no column 'label'; the columns are text, intent"),
     ("text\tlabel\na\tb\n\na\n", ": row 4: must have 2 columns as the header; got 1"),
     ("text\tlabel\na\tb\tc\n", ": row 2: must have 2 columns as the header; got 3"),
     ("text\tlabel\ttext\na\tb\tc\n", ": row 1: column names must differ; got text, label, text"),
@@ -42,7 +42,7 @@ def test_tsv(tmp_path, content, message):
 @pytest.mark.parametrize("content, message", [
     ('text,label\n"a,b\n', ": row 2: unexpected end of data"),
     ('text,label\na,b\n"a" b,c\n', ": row 3: ',' expected after '\"'"),
-    ('"no\nheader","x"\na,b\n', ": there is no column 'text'; the file has no header, x"),
+    ('"no\nheader","x"\na,b\n', ": there is no column 'text'; the columns are no header, x"),
 ])
 def test_csv(tmp_path, content, message):
     check(iterate_examples, tmp_path / "a.csv", content, message)
@@ -67,15 +67,15 @@ def test_json_lines(tmp_path, content, message):
                                             "invalid start byte"),
     ("klue-tc", '["title"]', ": row 1: must be an object; got \"title\""),
     ("klue-sts", '[{"sentence1": "a", "sentence2": "b", "labels": 3.5}]',
-     ": there is no column 'labels.label'; the file has sentence1, sentence2, labels"),
+     ": there is no column 'labels.label'; the columns are sentence1, sentence2, labels"),
     ("cola", "gj04\t1\t\ta\ngj04\t1\tb\n", ": row 2: must have 4 columns; got 3"),
     ("qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tWhy?\n",
      ": row 2: must have 6 columns as the header; got 4"),
-    ("GLUE", "text\tlabel\na\tb\n", ": format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, nsmc, "
-                                    "kornli, korsts, klue-tc, klue-nli, klue-sts; got 'GLUE'"),
+    ("GLUE", "text\tlabel\na\tb\n", ": data_format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, "
+                                    "nsmc, kornli, korsts, klue-tc, klue-nli, klue-sts; got 'GLUE'"),
 ])
 def test_published_layouts(tmp_path, format, content, message):
-    check(functools.partial(iterate_examples, format=format), tmp_path / "a.tsv", content, message)
+    check(functools.partial(iterate_examples, data_format=format), tmp_path / "a.tsv", content, message)
 
 
 @pytest.mark.parametrize("score", ["good", "nan", "inf", "1e999", "3,5"])
@@ -87,7 +87,7 @@ def test_numbers(tmp_path, score):
 @pytest.mark.parametrize("content, message", [
     ("play\tO\n\nfly\tB_X\n", ": row 3: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'B_X'"),
     ("fly\tM-X\n", ": row 1: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'M-X'"),
-    ("play O\n# a comment\nfly\n", ": row 3: must have 2 columns as the rows before; got 1"),
+    ("play O\n# a comment\nfly\n", ": row 3: must have 2 columns, like the rows before; got 1"),
     ("play\tO\n \tO\n", ": row 2: must have a word in the first column; got ' '"),
     (b"play\tO\n\xff\tO\n", ": row 2: must be UTF-8 text: invalid start byte at byte 1"),
     ("\n# nothing\n-DOCSTART-\tO\n\n", ": holds no sentences"),
@@ -112,7 +112,7 @@ def test_rows_of_words(tmp_path, values, message):
     ("가 나\tO\n", ": row 1: must have as many tags as words, 2; got 1"),
 ])
 def test_klue_ner(tmp_path, content, message):
-    check(functools.partial(read_tagged, format="klue-ner"), tmp_path / "a.tsv", content, message)
+    check(functools.partial(read_tagged, data_format="klue-ner"), tmp_path / "a.tsv", content, message)
 
 
 @pytest.mark.parametrize("tags, message", [
@@ -190,7 +190,7 @@ CHOICES = '{"prompt": "p", "choices": ["a", "b"], "label": 1}\n'
     ("a.csv", "prompt,choice0,label\np,a,0\n", ": row 2: must have two choices or more; got 1"),
     ("a.csv", "prompt,choice0,choice2,label\np,a,b,0\n", ": row 2: 'choice1' must be a text; got None"),
     ("a.csv", "prompt,choice0,choice1,label\np,a,b,2\n", ": row 2: 'label' must be a number from 0 to 1; got '2'"),
-    ("a.csv", "text,choice0,choice1\np,a,b\n", ": there is no column 'prompt'; the file has text, choice0, choice1"),
+    ("a.csv", "text,choice0,choice1\np,a,b\n", ": there is no column 'prompt'; the columns are text, choice0, choice1"),
     ("a.jsonl", CHOICES.replace("1", "-1"), ": row 1: 'label' must be a number from 0 to 1; got -1"),
     ("a.jsonl", CHOICES.replace("1", "true"), ": row 1: 'label' must be a number from 0 to 1; got True"),
     ("a.jsonl", CHOICES + '{"prompt": "p", "choices": ["a", "b"]}',
@@ -218,8 +218,8 @@ def test_files_that_are_none(tmp_path, read):
     (iterate_examples, "a data file must end in .tsv, .csv, .jsonl, .json, .parquet"),
     (read_choices, "a data file must end in .tsv, .csv, .jsonl, .json, .parquet"),
     (read_questions, "a file of questions must end in .json, .jsonl, .parquet"),
-    (read_tagged, "tagged words must be in a file that ends in .conll, .bio, .iob, .tsv, .txt, .jsonl, .parquet, or "
-                  "have a format of conll, klue-ner, snips"),
+    (read_tagged, "a file of tagged words must end in .conll, .bio, .iob, .tsv, .txt, .jsonl, .parquet, or "
+                  "have a data_format of conll, klue-ner, snips"),
 ])
 def test_suffixes(tmp_path, read, suffixes):
     assert refusal(read, tmp_path / "a.xlsx") == f"{tmp_path}/a.xlsx: {suffixes}; got .xlsx"
@@ -228,8 +228,8 @@ def test_suffixes(tmp_path, read, suffixes):
 
 @pytest.mark.parametrize("read, known", [(read_tagged, "conll, klue-ner, snips"), (read_choices, "swag, codah")])
 def test_formats(tmp_path, read, known):
-    message = refusal(functools.partial(read, format="CoNLL"), tmp_path / "a.txt")
-    assert message == f"{tmp_path}/a.txt: format must be one of {known}; got 'CoNLL'"
+    message = refusal(functools.partial(read, data_format="CoNLL"), tmp_path / "a.txt")
+    assert message == f"{tmp_path}/a.txt: data_format must be one of {known}; got 'CoNLL'"
 
 
 @pytest.mark.parametrize("read", [iterate_examples, read_tagged, read_questions, read_choices])

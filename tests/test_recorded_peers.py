@@ -60,7 +60,7 @@ def assert_all_close(got, wanted):
 
 def in_form_of_transformers(model):
     """The weights of a model by the names of transformers without the prefix `bert.`."""
-    return {name.theirs: array for name, array in Weights.of(model).arrays(huggingface.TABLE)}
+    return {name.stored_name: array for name, array in Weights.of(model).arrays(huggingface.TABLE)}
 
 
 def select(reference, prefix):

@@ -17,7 +17,7 @@ from conftest import TINY_VOCABULARY
 LENGTH, PREDICTIONS, COUNTS = 12, 3, (7, 1, 15)
 COUNT = sum(COUNTS)
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
-SKIPPED = "; with skip_corrupt it is left out"
+SKIPPED = "; pass skip_corrupt to skip what cannot be read"
 
 
 def features_of(count, first=0):
@@ -122,7 +122,7 @@ def test_unmasked_examples_need_masking(tmp_path):
     del features["next_sentence_labels"]
     (tmp_path / "a").write_bytes(frame(serialize(features)).tobytes())
     records = PretrainingRecords([tmp_path / "a"])
-    with pytest.raises(InputError, match="a: the examples are not masked; they need masking"):
+    with pytest.raises(InputError, match="a: the examples are not masked; pass masking"):
         records.dataset(2, seed=0)
     batch, = batches(records, 1, 2, seed=0, masking=Masking(TOKENIZER, 2))
     assert "next_sentence_labels" not in batch and batch["masked_lm_weights"].shape == (2, 2)
@@ -130,7 +130,8 @@ def test_unmasked_examples_need_masking(tmp_path):
 
 @pytest.mark.parametrize("batch_size, shard, shards", [(5, 0, 2), (4, 2, 2), (4, -1, 2), (0, 0, 1)])
 def test_batches_that_cannot_be_shared_out(paths, batch_size, shard, shards):
-    with pytest.raises(InputError, match=f"shard {shard} of {shards} must be .* got a batch of {batch_size}"):
+    given = f"batch_size={batch_size}, shards={shards}, shard={shard}"
+    with pytest.raises(InputError, match=f"multiple of shards.* got {given}$"):
         PretrainingRecords(paths).dataset(batch_size, 0, shard=shard, shards=shards)
 
 
@@ -178,11 +179,11 @@ def garbage(content):
     (flip(4, 0), "no TFRecord begins here, or its length is corrupt", 11),
     (flip(4, 6), "no TFRecord begins here, or its length is corrupt", 11),
     (flip(4, 9), "no TFRecord begins here, or its length is corrupt", 11),
-    (cut(14, 100), "the file is cut off within the record", 1),
-    (cut(14, 5), "the file is cut off within the record", 1),
+    (cut(14, 100), "the file ends within the record", 1),
+    (cut(14, 5), "the file ends within the record", 1),
     (garbage(b"\0" * 99), "no TFRecord begins here, or its length is corrupt", 15),
     (garbage(b"\x1f\x8b garbage, not a file of records"), "no TFRecord begins here, or its length is corrupt", 15),
-    (garbage(b"short"), "the file is cut off within the record", 15),
+    (garbage(b"short"), "the file ends within the record", 15),
     (garbage(frame(np.full((1, 1), ord("x"), np.uint8)).tobytes().replace(b"x", b"y")), "the record is corrupt", 15),
 ])
 def test_a_broken_place_is_named_or_left_out(paths, damage, problem, lost):
@@ -211,16 +212,16 @@ def test_files_that_are_no_examples(paths, tmp_path):
             PretrainingRecords(paths, **options)
         return str(caught.value)
 
-    assert error() == "paths: must hold examples; there are none"
-    assert error(write("empty", [])) == f"{tmp_path}/empty: must hold examples; there are none"
+    assert error() == "paths: must contain examples; there are none"
+    assert error(write("empty", [])) == f"{tmp_path}/empty: must contain examples; there are none"
     assert error(tmp_path / "no") == f"{tmp_path}/no: cannot be read: No such file or directory"
-    assert error(write("text", [b"\xff\xff text"])) == f"{tmp_path}/text: must hold tf.train.Examples"
+    assert error(write("text", [b"\xff\xff text"])) == f"{tmp_path}/text: must contain tf.train.Examples"
     other = write("other", serialize({"label": np.zeros((1, 1), int)}))
-    assert error(other) == (f"{other}: must hold examples for pretraining; they lack input_word_ids, input_mask, "
+    assert error(other) == (f"{other}: must contain pretraining examples; these lack input_word_ids, input_mask, "
                             "input_type_ids")
     shorter = write("shorter", serialize({name: values[:, :9] for name, values in features_of(1).items()}))
-    assert error(*paths, shorter).startswith(f"{shorter}: the examples must be as those of {paths[0]}; got ")
+    assert error(*paths, shorter).startswith(f"{shorter}: the examples must have the features of {paths[0]}, ")
     huge = write("huge", [bytes(200_000)])
-    assert error(huge).startswith(f"{huge}: byte 0: a record of 200000 bytes is no example; with")
+    assert error(huge).startswith(f"{huge}: byte 0: a record of 200000 bytes is too long for an example; pass")
     write("broken", [b"x"]).write_bytes((tmp_path / "broken").read_bytes().replace(b"x", b"y"))
     assert error(tmp_path / "broken", skip_corrupt=True) == f"{tmp_path}/broken: every example is corrupt"

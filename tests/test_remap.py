@@ -59,7 +59,7 @@ def assert_refused(reason, *args, **kwargs):
 def test_a_permuted_vocabulary_changes_nothing(source, pretrainer, tmp_path):
     order = np.random.default_rng(0).permutation(len(VOCABULARY))
     mapped, report = remap(source, tmp_path, [VOCABULARY[i] for i in order])
-    assert report == "60 pieces, 60 carried, 0 as the mean of the pieces that spell them, 0 as the mean of all"
+    assert report == "60 tokens: 60 kept, 0 from the tokens that spell them, 0 from the mean of all"
     # The same rows meet the same weights, padding's too.
     for got, wanted in zip(encode(mapped), encode(source), strict=True):
         np.testing.assert_array_equal(got, wanted)
@@ -78,7 +78,7 @@ def test_new_pieces_get_the_mean_of_what_spells_them(source, pretrainer, tmp_pat
     unknown = ["xyz", "ita", "##xs", "##", "[play]", "[unused99]"]
     carried = ["[MASK]", "##s", "[CLS]", "play", "[PAD]", "[unused3]", "[SEP]", "[", "[UNK]"]
     mapped, report = remap(source, tmp_path, [*unknown, *carried, *spelt])
-    assert report == "19 pieces, 9 carried, 4 as the mean of the pieces that spell them, 6 as the mean of all"
+    assert report == "19 tokens: 9 kept, 4 from the tokens that spell them, 6 from the mean of all"
     model = BertPretrainer.from_pretrained(mapped)
     assert model.bert.config.vocab_size == 19 and model.bert.config.pad_token_id == 10
     ids = {piece: index for index, piece in enumerate(VOCABULARY)}
@@ -120,7 +120,7 @@ def test_the_case_is_that_of_the_new_vocabulary(tmp_path, old, new):
 def test_a_source_needs_its_vocabulary(source, tmp_path):
     bare = shutil.copytree(source, tmp_path / "bare")
     (bare / "vocab.txt").unlink()
-    assert_refused("put the vocab.txt of the weights into their folder", bare, tmp_path / "to", "huggingface",
+    assert_refused("add the vocab.txt of the weights to their folder", bare, tmp_path / "to", "huggingface",
                    vocab=source / "vocab.txt")
     assert_refused("missing [PAD]", source, tmp_path / "to", "huggingface", vocab=__file__)
 
@@ -128,7 +128,7 @@ def test_a_source_needs_its_vocabulary(source, tmp_path):
 def test_cut_positions(source, tmp_path):
     lines, short = [], tmp_path / "short"
     convert(source, short, "huggingface", max_position_embeddings=9, report=lines.append)
-    assert "positions 0 to 8 kept" in lines
+    assert "kept positions 0 to 8" in lines
     assert open_source(short).config.max_position_embeddings == 9
     for got, wanted in zip(encode(short), encode(source), strict=True):
         np.testing.assert_array_equal(got, wanted)
@@ -136,7 +136,7 @@ def test_cut_positions(source, tmp_path):
 
 @pytest.mark.parametrize("number", [0, -1, 129])
 def test_positions_that_there_are_not(source, tmp_path, number):
-    assert_refused(f"max_position_embeddings must be 1 to 128, what the weights have; got {number}",
+    assert_refused(f"max_position_embeddings must be from 1 to 128, the number in the weights; got {number}",
                    source, tmp_path / "to", "huggingface", max_position_embeddings=number)
 
 
@@ -147,7 +147,7 @@ def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
     pieces = [piece for index, piece in enumerate(pieces) if piece in known or index % 20 == 0]
     mapped, report = remap(minilm, tmp_path, pieces, max_position_embeddings=64)
     carried = sum(piece in known for piece in pieces)
-    assert report.startswith(f"{len(pieces)} pieces, {carried} carried, ")
+    assert report.startswith(f"{len(pieces)} tokens: {carried} kept, ")
     texts = ["the river runs from the north to the old town.", "where is the next station, and when does it open?"]
     tokens = [BertTokenizer.from_folder(folder).tokenize(" ".join(texts)) for folder in (mapped, minilm)]
     assert tokens[0] == tokens[1] and known.issuperset(tokens[0])

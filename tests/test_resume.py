@@ -73,7 +73,7 @@ def work(tmp_path_factory):
 
 def command(folder, name, *more):
     return ["finetune", f"--train={folder}/train.tsv", f"--valid={folder}/valid.tsv",
-            f"--init_from={folder}/pretrained", f"--output_dir={folder}/{name}", f"--epochs={EPOCHS}",
+            f"--model={folder}/pretrained", f"--output={folder}/{name}", f"--epochs={EPOCHS}",
             "--batch_size=4", "--learning_rate=0.01", "--save_steps=3", *more]
 
 
@@ -113,7 +113,7 @@ def unfinished(tmp_path, intents, pretrained, monkeypatch, eager):
             os.truncate(path, os.path.getsize(path) // 2)
             raise Interruption
 
-    arguments = dict(train=intents[0], valid=intents[1], init_from=pretrained, output_dir=tmp_path / "out", epochs=3,
+    arguments = dict(train=intents[0], valid=intents[1], model=pretrained, output=tmp_path / "out", epochs=3,
                      batch_size=2, save_steps=1, learning_rate=0.01)
     save_file = checkpoints.save_file
     with monkeypatch.context() as patch, pytest.raises(Interruption):
@@ -125,8 +125,8 @@ def unfinished(tmp_path, intents, pretrained, monkeypatch, eager):
 @pytest.mark.slow
 def test_an_interrupted_run_ends_as_one_that_was_not(unfinished, tmp_path, capsys):
     again = finetune(**unfinished).model.get_weights()
-    assert "going on from step 3 of 6" in capsys.readouterr().err
-    wanted = finetune(**unfinished | {"output_dir": tmp_path / "whole"}).model.get_weights()
+    assert "resuming from step 3 of 6" in capsys.readouterr().err
+    wanted = finetune(**unfinished | {"output": tmp_path / "whole"}).model.get_weights()
     for one, other in zip(again, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
     got, wanted = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("out", "whole"))
@@ -144,7 +144,7 @@ def test_killed_within_a_save(work, place, count):
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     messages = assert_ends_as_undisturbed(work, name)
-    assert ("going on from step" in messages) == (place in ("report", "rename") or count > 0)
+    assert ("resuming from step" in messages) == (place in ("report", "rename") or count > 0)
 
 
 @pytest.mark.long
@@ -174,9 +174,9 @@ def test_stopped_by_a_signal(work, number):
     _, messages = process.communicate()
     assert process.returncode == 128 + number
     assert "Traceback" not in messages
-    assert messages.splitlines()[-1].startswith("keras-bert: stopped at step ")
-    assert "the same command goes on from there" in messages
-    assert "going on from step" in assert_ends_as_undisturbed(work, name)
+    assert messages.splitlines()[-1].startswith("keras-bert: stopped and saved at step ")
+    assert "run the same command again to resume" in messages
+    assert "resuming from step" in assert_ends_as_undisturbed(work, name)
 
 
 def test_other_arguments_or_files_are_refused(unfinished, tmp_path):
@@ -191,11 +191,11 @@ def test_other_arguments_or_files_are_refused(unfinished, tmp_path):
     assert refusal(epochs=5, seed=1).startswith(f"{holds} epochs=3 (now 5), seed=0 (now 1);")
     content = (tmp_path / "train.tsv").read_text()
     (tmp_path / "train.tsv").write_text(content + "play\tmusic\n")
-    assert refusal().startswith(f"{holds} another content of {tmp_path}/train.tsv;")
+    assert refusal().startswith(f"{holds} other contents of {tmp_path}/train.tsv (train);")
     (tmp_path / "train.tsv").write_text(content)
     last = folder / "last.safetensors"
     os.truncate(last, last.stat().st_size - 100)
-    assert refusal().startswith(f"{last}: not a whole checkpoint")
+    assert refusal().startswith(f"{last}: the checkpoint is damaged or incomplete")
     (folder / "run.json").write_text("{")
     assert refusal().startswith(f"{folder}/run.json: not a JSON file")
     (folder / "run.json").unlink()  # a folder of somebody's own, by its looks
@@ -208,9 +208,10 @@ def test_other_arguments_or_files_are_refused(unfinished, tmp_path):
 @pytest.mark.usefixtures("eager")
 def test_a_loss_that_is_no_number(intents, pretrained, tmp_path):
     with pytest.raises(InputError) as error:
-        finetune(*intents, pretrained, tmp_path / "out", epochs=40, batch_size=2, learning_rate=1e30, save_steps=1)
+        finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=40, batch_size=2, learning_rate=1e30,
+                 save_steps=1)
     folder = tmp_path / "out.checkpoints"
-    assert re.search(r"at step \d+ (it is|\S+ is not)", str(error.value)) and "learning_rate" in str(error.value)
+    assert re.search(r"step \d+ (it is|\S+ is not)", str(error.value)) and "learning_rate" in str(error.value)
     with safetensors.safe_open(folder / "last.safetensors", framework="numpy") as file:
         assert all(np.isfinite(file.get_tensor(key)).all() for key in file.keys())
     assert not (tmp_path / "out").exists()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_bert.serving.batching import Batcher, QueueFull
+from keras_bert.serving.batcher import Batcher
 
 REQUESTS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 12), st.integers(0, 3), st.booleans()),
                     min_size=1, max_size=25)
@@ -112,7 +112,7 @@ def test_who_has_gone_is_not_run_and_leaves_its_place():
             await asyncio.sleep(0.005)
             gone, late = asyncio.create_task(ask(1)), asyncio.create_task(ask(2, 0.005))
             await asyncio.sleep(0)
-            with pytest.raises(QueueFull):
+            with pytest.raises(asyncio.QueueFull):
                 await ask(3)
             gone.cancel()
             with pytest.raises(TimeoutError):

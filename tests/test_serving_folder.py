@@ -17,7 +17,7 @@ from keras_bert.export import export_version
 from keras_bert.export.serving_folder import _rename_to_next
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
-from keras_bert.serving.artifact import Artifact
+from keras_bert.serving.saved_model import SavedModel
 
 from conftest import TINY, randomize
 
@@ -90,12 +90,12 @@ def test_the_warm_up_runs_as_tensorflow_serving_runs_it(folder):
 @pytest.mark.slow
 def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     called = []
-    artifact = Artifact(str(folder / "1"), 1)
+    saved_model = SavedModel(str(folder / "1"), 1)
     inputs = {"text": np.array([b"a"], object), "layers": np.zeros(1, np.int32)}
-    assert artifact.key("explain", inputs) != artifact.key("explain", inputs)
-    artifact._call = lambda name, inputs: called.append((name, inputs["text"].shape))
-    artifact.warm_up()
-    artifact.close()
+    assert saved_model.batch_key("explain", inputs) != saved_model.batch_key("explain", inputs)
+    saved_model._call = lambda name, inputs: called.append((name, inputs["text"].shape))
+    saved_model.warm_up()
+    saved_model.close()
     assert called == [("serving_default", (rows,)) for rows in (1, 1, 16, 16)]
 
 
@@ -157,22 +157,21 @@ def test_exports_at_once_take_different_numbers(tmp_path):
 
 
 def test_what_it_refuses(classifier, run, tmp_path, trained):
-    with pytest.raises(InputError, match="name must be of letters, digits and . _ -; got 'a b'"):
+    with pytest.raises(InputError, match="name must consist of letters, digits and . _ -; got 'a b'"):
         export_version(classifier, TOKENIZER, tmp_path / "a b", labels=["a", "b"])
     with pytest.raises(InputError, match="max_length must be"):
         export_version(classifier, TOKENIZER, tmp_path / "x", labels=["a", "b"], max_length=999)
     assert list((tmp_path / "x").iterdir()) == []
-    for given, got in (([], "neither"), ([f"--output={tmp_path / 'o'}", f"--serving_dir={tmp_path / 's'}"], "both")):
-        status, _, messages = run("export", "text-model", f"--model={trained}", *given)
-        assert status == 1 and messages == [
-            f"keras-bert: export text-model writes either --output or --serving_dir; got {got}"]
+    status, _, messages = run("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'o'}", "--name=a")
+    assert (status, messages) == (1, ["keras-bert: --name needs --versioned; got --name=a without it"])
 
 
 @pytest.mark.slow
 def test_the_command_line(run, trained, tmp_path):
-    arguments = ("export", "text-model", f"--model={trained}", f"--serving_dir={tmp_path / 'served'}", "--name=mine")
+    arguments = ("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'served'}", "--versioned",
+                 "--name=mine")
     assert [run(*arguments)[:2] for _ in range(2)] == [(0, [str(tmp_path / "served" / number)]) for number in "12"]
-    artifact = Artifact(str(tmp_path / "served" / "2"), 1)
-    outputs, = artifact.run("serving_default", [{"text": np.array([b"play music"], object)}])
-    artifact.close()
+    saved_model = SavedModel(str(tmp_path / "served" / "2"), 1)
+    outputs, = saved_model.run("serving_default", [{"text": np.array([b"play music"], object)}])
+    saved_model.close()
     assert outputs["label"].shape == (1,)

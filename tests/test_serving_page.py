@@ -182,7 +182,7 @@ def test_tokens_and_heads_by_keyboard_alone(page):
         else:
             keys.send_keys(Keys.ARROW_RIGHT)
             keys = page.driver.switch_to.active_element
-    assert looks(page) == 1 + 2 + 1 and page.one("#looks").text.startswith(f"집 looks at {tokens[4]} 77")
+    assert looks(page) == 1 + 2 + 1 and page.one("#looks").text.startswith(f"집 attends to {tokens[4]} 77")
     assert page.one("#layer-shown").text == f"3 of {LAYERS}"
     webdriver.ActionChains(page.driver).move_to_element(page.all("#tokens label")[5]).perform()
     assert looks(page) == 5 + 2 + 1
@@ -202,9 +202,9 @@ def test_a_token_is_asked_for_and_kept(driver, paths, tmp_path):
     (tmp_path / "token").write_text("tökén", encoding="utf-8")
     with serving({"names": paths["names"]}, f"--token_file={tmp_path}/token") as server:
         page = Page(driver, server)
-        for token, message in (("wrong", ""), ("tökén", "The server did not take that one.")):
-            page.wait(lambda message=message: page.one("#door").get_attribute("open")
-                      and page.one("#door-message").text == message)
+        for token, message in (("wrong", ""), ("tökén", "The server rejected this token.")):
+            page.wait(lambda message=message: page.one("#token-dialog").get_attribute("open")
+                      and page.one("#token-message").text == message)
             driver.switch_to.active_element.send_keys(token, Keys.ENTER)
         page.wait(lambda: page.all("#field-text"))
         driver.switch_to.active_element.send_keys(Keys.TAB)

@@ -131,7 +131,9 @@ def test_a_worker_that_is_killed_costs_only_what_it_held_and_comes_back(tmp_path
         answered = answers.count(1)
         assert len(answers) - answered <= 8 and answered > 100
         assert len(after := set(server.workers())) == 2 and len(after & before) == 1
-        assert any(f"worker {victim} ended with status -9; another starts in 1 s" in line for line in server.lines)
+        died, = [event for event in server.events() if event.get("event") == "died"]
+        assert (died["worker"], died["exit_status"]) == (victim, -9)
+        assert died["restart_s"] in (0.5, 1)  # 0.5 if this machine is so busy that the worker had lived for 30 s
         metrics = server.ask("/metrics")[1]
         assert 'keras_bert_version_workers{model="echo",version="1"} 2.0' in metrics
         counter = 'keras_bert_requests_total{code="200",method="predict",model="echo"} '
@@ -157,7 +159,8 @@ def test_told_to_stop_it_ends_what_runs(tmp_path, number):
         thread.join()
         assert answers[0][0]["echo"] == "sleep 1.5" and server.process.wait(20) == 0
         assert any(event.get("event") == "stopped" for event in server.events())
-        assert any(f"{number.name} from process {os.getpid()}: stopping" in line for line in server.lines)
+        stopping, = [event for event in server.events() if event.get("event") == "stopping"]
+        assert (stopping["signal"], stopping["sender"]) == (number.name, os.getpid())
 
 
 def test_what_does_not_end_is_not_waited_for(tmp_path):
@@ -188,13 +191,13 @@ def test_bad_starts_are_one_line(run, tmp_path):
         port = taken.getsockname()[1]
         for flags, status, message in (
                 ([f"--model={tmp_path}/no"], 1, f"{tmp_path}/no: cannot be read: No such file or directory"),
-                ([f"--model={tmp_path}"], 1, f"{tmp_path}: must be a SavedModel, or hold some in folders"),
+                ([f"--model={tmp_path}"], 1, f"{tmp_path}: must be a SavedModel, or a folder of SavedModels"),
                 ([f"--model={tmp_path}/empty"], 1, f"{tmp_path}/empty/7: must be a SavedModel; there is no saved_mod"),
                 ([f"--model={echo}", f"--model={echo}"], 1, "another model is named 'echo'; name this one NAME=PATH"),
                 ([f"--model=a b={echo}"], 1, "a name must be of letters, digits and . _ -; got 'a b'"),
                 ([f"--model={echo}", f"--port={port}"], 1, f"127.0.0.1:{port}: cannot be served: Address already in"),
                 ([f"--model={echo}", "--port=0", f"--grpc_port={port}"], 1, f"127.0.0.1:{port}: cannot be served"),
-                ([f"--model={echo}", f"--token_file={tmp_path}/token"], 1, "token: must hold a token"),
+                ([f"--model={echo}", f"--token_file={tmp_path}/token"], 1, "token: must contain a token"),
                 ([f"--model={echo}", "--workers=0"], 1, "workers must be at least 1; got 0"),
                 ([], 2, "missing --model"),
                 ([f"--model={echo}", "--port=http"], 2, "port")):

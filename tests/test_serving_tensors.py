@@ -9,9 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from keras_bert.serving.refusal import RequestError
-from keras_bert.serving.responses import write_response
-from keras_bert.serving.tensors import STRING, Signature, Spec, read_request
+from keras_bert.serving.tensors import STRING, RequestError, Signature, Spec, read_request, write_response
 
 TEXT = Signature({"text": Spec(STRING, (None,))}, {})
 IDS = Signature({"ids": Spec(np.dtype("int32"), (None, 1, 2))}, {})

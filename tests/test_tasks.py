@@ -89,7 +89,7 @@ def model(encoder, data, tmp_path_factory):
         folder, (name, content) = tmp_path_factory.mktemp(task), FILES[task]
         (folder / name).write_text(repeated(name, content))
         arguments = ["finetune", f"--task={task}", f"--train={folder / name}", f"--valid={data[task]}",
-                     f"--init_from={encoder}", f"--output_dir={folder / 'model'}", "--batch_size=4", "--epochs=8",
+                     f"--model={encoder}", f"--output={folder / 'model'}", "--batch_size=4", "--epochs=8",
                      "--learning_rate=0.01", "--dropout=0", *FLAGS.get(task, [])]
         with contextlib.redirect_stdout(io.StringIO()):  # the tests compare what later commands print
             assert cli.run(arguments) == 0
@@ -107,7 +107,7 @@ def test_a_task_is_learned_and_scored(model, data, run, task):
     assert metrics["history"]["loss"][-1] < 0.5 * metrics["history"]["loss"][0]
     card = (folder / "README.md").read_text()
     assert f"\n- {task}\n" in card and "## Scores" in card
-    status, output, _ = run("evaluate", f"--model={folder}", f"--data={data[task]}", "--format=json")
+    status, output, _ = run("evaluate", f"--model={folder}", f"--data={data[task]}", "--output_format=json")
     scores = json.loads("\n".join(output))
     assert status == 0 and {name: scores[name] for name in (metrics["main"], "loss")} == pytest.approx(
         {name: metrics[name] for name in (metrics["main"], "loss")}, abs=5e-5)  # a correlation of three numbers
@@ -125,11 +125,12 @@ def test_a_task_is_learned_and_scored(model, data, run, task):
 ])
 def test_lines_are_answered(model, data, run, tmp_path, task, line, answer):
     model = f"--model={model(task)}"
-    status, output, _ = run("predict", model, "--format=jsonl", line)
+    status, output, _ = run("predict", model, "--output_format=jsonl", line)
     record = json.loads(output[0])
     assert status == 0 and len(output) == 1 and record | answer == record
     (tmp_path / "lines.txt").write_text(f"{line}\n{line}\n")
-    for again in map(json.loads, run("predict", model, "--format=jsonl", f"--input={tmp_path / 'lines.txt'}")[1]):
+    for again in map(json.loads, run("predict", model, "--output_format=jsonl",
+                                     f"--input={tmp_path / 'lines.txt'}")[1]):
         assert again == {name: pytest.approx(value, abs=1e-6) if name in ("score", "value", "probabilities") else value
                          for name, value in record.items()}
     assert len(run("predict", model, line)[1]) == 1
@@ -191,7 +192,7 @@ def test_exported_models_answer_as_predict_does(model, run, tmp_path):
 @pytest.mark.slow
 def test_a_tagger_on_features_is_exported_too(data, encoder, run, tmp_path):
     assert run("finetune", "--task=tag", "--features=sum-all", f"--train={data['tag']}", f"--valid={data['tag']}",
-               f"--init_from={encoder}", f"--output_dir={tmp_path / 'model'}", "--epochs=1")[0] == 0
+               f"--model={encoder}", f"--output={tmp_path / 'model'}", "--epochs=1")[0] == 0
     assert run("export", "text-model", f"--model={tmp_path / 'model'}", f"--output={tmp_path / 'out'}")[0] == 0
     assert run("export", f"--model={tmp_path / 'model'}", f"--output={tmp_path / 'encoder'}")[0] == 0
     frozen, exported = BertLayer.from_pretrained(encoder), BertLayer.from_pretrained(tmp_path / "encoder")
@@ -209,14 +210,14 @@ def test_a_tagger_on_features_is_exported_too(data, encoder, run, tmp_path):
     ("span", ["--features=last"], "features must be left out unless task is tag; got 'last'"),
     ("regress", ["--class_weights=balanced"],
      "class_weights must be left out unless task is intent or classify; got 'balanced'"),
-    ("span", ["--max_length=67"], "max_length must be at least 68, a question and a token; got 67"),
+    ("span", ["--max_length=67"], "max_length must be at least 68, for a question and one token of the context; got"),
     ("span", ["--doc_stride=0"], "doc_stride must be at least 1; got 0"),
-    ("classify", ["--layout=swag"], "swag"),
-    ("choice", ["--layout=poem"], "poem"),
+    ("classify", ["--data_format=swag"], "swag"),
+    ("choice", ["--data_format=poem"], "poem"),
 ])
 def test_bad_usage_is_one_line(data, encoder, run, tmp_path, task, flags, message):
     status, _, messages = run("finetune", f"--task={task}", f"--train={data[task]}", f"--valid={data[task]}",
-                              f"--init_from={encoder}", f"--output_dir={tmp_path / 'out'}", *flags)
+                              f"--model={encoder}", f"--output={tmp_path / 'out'}", *flags)
     assert status == 1 and len(messages) == 1 and message in messages[0]
     assert list(tmp_path.iterdir()) == []
 
@@ -237,11 +238,11 @@ def test_a_saved_model_is_asked_as_its_folder_is(model, data, run, tmp_path, tas
         QUESTIONS[task][0], QUESTIONS[task][-1])] if len(QUESTIONS[task]) > 1 else QUESTIONS[task][0]
     strange = [line for line in strange if line.count("\t") in {"choice": (3,), "tag": range(9)}.get(task, (1,))]
     top_k = ["--top_k=2"] if task == "classify" else []
-    for arguments in ([f"--input={data[task]}"], ["--format=jsonl", *top_k, *strange], [*top_k, *strange]):
+    for arguments in ([f"--input={data[task]}"], ["--output_format=jsonl", *top_k, *strange], [*top_k, *strange]):
         ours, theirs = (run("predict", f"--model={path}", *arguments) for path in (tmp_path / "saved", folder))
         assert ours[0] == theirs[0] == 0 and len(ours[1]) == len(theirs[1]) > 1
         for our, their in zip(ours[1], theirs[1]):
-            if "--format=jsonl" in arguments:
+            if "--output_format=jsonl" in arguments:
                 our, their = json.loads(our), json.loads(their)
                 assert list(our) == list(their) and _rounded(our) == _rounded(their)
             else:
@@ -263,7 +264,7 @@ def test_saved_models_that_predict_refuses(model, encoder, run, tmp_path):
     assert run("export", "text-model", f"--model={encoder}", f"--output={tmp_path / 'embed'}")[0] == 0
     status, _, messages = run("predict", f"--model={tmp_path / 'embed'}", "a")
     assert (status, messages) == (1, [f"keras-bert: {tmp_path / 'embed'}: must be a SavedModel of export text-model "
-                                      "that answers; this one gives mean_output, pooled_output"])
+                                      "with a task; this one returns mean_output, pooled_output"])
     assert run("export", "text-model", f"--model={model('span')}", f"--output={tmp_path / 'span'}")[0] == 0
     status, _, messages = run("predict", f"--model={tmp_path / 'span'}", "--top_k=2", "a\tb")
     assert status == 1 and "a SavedModel gives one answer to a question" in messages[0]

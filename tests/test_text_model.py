@@ -68,7 +68,7 @@ def test_pairs_are_cut_as_in_training(classifier, tokenizer, tmp_path):
     np.testing.assert_allclose(answers["probabilities"], wanted, atol=1e-6)
     assert answers["label"].numpy().tolist() == [["a", "나", "c"][i].encode() for i in np.argmax(wanted, axis=1)]
     assert "in_scope" not in answers
-    with pytest.raises(tf.errors.InvalidArgumentError, match="text and text_pair must be as many"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text and text_pair must have the same batch size"):
         loaded(["a"], ["b", "c"])
 
 
@@ -133,9 +133,9 @@ def test_bfloat16_is_half_the_size(classifier, tokenizer, exported, tmp_path):
 def test_what_it_refuses(bert, tokenizer, tmp_path, options, message):
     with pytest.raises(InputError, match="a raw-text model must be one of BertLayer, .*; got BertPretrainer"):
         export_text_model(BertPretrainer(bert), tokenizer, tmp_path / "out")
-    with pytest.raises(InputError, match="labels must be the names of the classes of a BertClassifier; got None"):
+    with pytest.raises(InputError, match="the names of the 2 classes of this BertClassifier; got 0 names"):
         export_text_model(BertClassifier(bert, 2), tokenizer, tmp_path / "out")
-    with pytest.raises(InputError, match="labels is no option of a BertLayer, which has pairs"):
+    with pytest.raises(InputError, match="a BertLayer takes only these options: pairs; got labels"):
         export_text_model(bert, tokenizer, tmp_path / "out", labels=["a"])
     with pytest.raises(InputError, match=message):
         export_text_model(bert, tokenizer, tmp_path / "out", **options)

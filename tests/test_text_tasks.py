@@ -15,7 +15,7 @@ from text_reference import LABELS, LENGTH, TOKENIZER, close, find, rows_of, soft
 
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
-from keras_bert.export.text_heads import Reader, SpanFinder, Tagger
+from keras_bert.export.text_heads import Reader, SpanFinder, Tagger, check_same_batch
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertMultipleChoice, BertRegressor, BertSpanLabeler, BertTokenClassifier
 from keras_bert.text import packing
@@ -224,12 +224,12 @@ def test_what_is_not_utf8_is_left_out(answers):
 
 
 def test_arguments_must_be_of_one_batch():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="question and context must be as many"):
-        SpanFinder().answer(None, tf.constant(["a"]), tf.constant(["b", "c"]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="question and context must have the same batch"):
+        check_same_batch(SpanFinder.texts, [tf.constant(["a"]), tf.constant(["b", "c"])])
 
 
 @pytest.mark.parametrize("task, options, message", [
-    ("tag", {"labels": LABELS[:4]}, "labels must be the names of 5 classes; got 4"),
+    ("tag", {"labels": LABELS[:4]}, "the names of the 5 classes of this BertTokenClassifier; got 4 names"),
     ("tag", {"labels": ["O", "B-", *LABELS[:3]]}, "labels must be O, B-… or I-…; got 'B-'"),
     ("span", {"max_length": 67}, "max_length must be 68 to 128, the encoder's longest; got 67"),
     ("span", {"doc_stride": 0}, "doc_stride must be at least 1; got 0")])

@@ -19,7 +19,7 @@ if kernels.BACKEND != "tensorflow":
 import tensorflow as tf
 from tensorflow.python.framework import test_util
 
-from keras_bert.kernels.unpadded import pack
+from keras_bert.kernels.unpadded import assign_rows
 
 
 @pytest.fixture(scope="module", params=["bidi", "ltr", "rtl"])
@@ -71,11 +71,11 @@ def test_masks_with_holes(bert, seed):
 
 @pytest.mark.parametrize("decorate", [
     pytest.param(lambda function: function, id="eager"), pytest.param(tf.function, id="graph", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("training", "recompute"), [(False, False), (True, False), (True, True)])
-def test_gradients(bert, training, recompute, decorate):
+@pytest.mark.parametrize(("training", "checkpointing"), [(False, False), (True, False), (True, True)])
+def test_gradients(bert, training, checkpointing, decorate):
     """The gradients of training are our own; without dropout they are those of any call."""
     config = dataclasses.replace(bert.config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    bert = randomize(BertLayer(config, recompute=recompute))
+    bert = randomize(BertLayer(config, gradient_checkpointing=checkpointing))
     inputs = with_lengths([3, 40, 1, 33, 9], 40)  # two rows of 64 places
     weights = np.random.default_rng(0).normal(size=(5, 40, TINY.hidden_size)).astype(np.float32)
     weights *= inputs["input_mask"][:, :, None]
@@ -98,7 +98,7 @@ def test_gradients(bert, training, recompute, decorate):
 @hypothesis.given(strategies.lists(strategies.integers(1, 40), min_size=1, max_size=40), strategies.integers(0, 30))
 def test_texts_packed_into_rows_do_not_overlap(lengths, more):
     width = max(lengths) + more
-    row, begin, rows = (part.numpy() for part in pack(tf.constant(lengths), tf.constant(width)))
+    row, begin, rows = (part.numpy() for part in assign_rows(tf.constant(lengths), tf.constant(width)))
     taken = collections.Counter(
         (r, b + i) for r, b, length in zip(row, begin, lengths, strict=True) for i in range(length))
     assert max(taken.values()) == 1

@@ -93,9 +93,9 @@ IDS = {
     "input_mask": [[1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0]],
     "input_type_ids": [[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0, 0]],
 }
-FINETUNE = {"train": "train.tsv", "valid": "valid.tsv", "init_from": "pretrained", "batch_size": 4, "epochs": 6,
+FINETUNE = {"train": "train.tsv", "valid": "valid.tsv", "model": "pretrained", "batch_size": 4, "epochs": 6,
             "learning_rate": 0.02, "dropout": 0.0, "save_steps": 2, "seed": 1}
-PRETRAIN = {"data": "examples", "valid": "examples", "config": "config.json", "batch_size": 4, "steps": 12,
+PRETRAIN = {"train": "examples", "valid": "examples", "config": "config.json", "batch_size": 4, "steps": 12,
             "learning_rate": 0.01, "eval_steps": 6, "save_steps": 4, "seed": 1}
 
 
@@ -190,9 +190,9 @@ def write_pretrained(writer):
     make_pretraining_data(["documents.txt"], keras_bert.BertTokenizer(VOCABULARY), "examples", settings, shards=1,
                           processes=1)
     with killed_at(6):
-        keras_bert.pretrain(output_dir="pretrained", **PRETRAIN)
+        keras_bert.pretrain(output="pretrained", **PRETRAIN)
     shutil.copytree("pretrained.checkpoints", "run/pretrained.checkpoints")
-    keras_bert.pretrain(output_dir="pretrained", **PRETRAIN)
+    keras_bert.pretrain(output="pretrained", **PRETRAIN)
     model = keras_bert.BertPretrainer.from_pretrained("pretrained")
     guesses = keras_bert.fill_mask(model, keras_bert.BertTokenizer.from_folder("pretrained"), MASKED, 3)
     logits = model.predict_on_batch(_arrays(IDS))
@@ -201,7 +201,7 @@ def write_pretrained(writer):
     history = json.loads(pathlib.Path("pretrained/metrics.json").read_text())["history"]
     shutil.move("run/pretrained.checkpoints", ".")
     writer.add("runs/pretrain", ["examples", "config.json", "pretrained.checkpoints"],
-               {"arguments": PRETRAIN | {"output_dir": "pretrained"}, "ids": IDS},
+               {"arguments": PRETRAIN | {"output": "pretrained"}, "ids": IDS},
                {"logits": logits, "history": history})
     shutil.rmtree("pretrained.checkpoints")
     return model
@@ -214,10 +214,10 @@ def write_finetuned(writer):
         the `FineTuned` models, a dict by task; and what they were asked, the columns of texts, a dict by task.
     """
     def run(name, **arguments):
-        return keras_bert.finetune(output_dir=name, **FINETUNE | {"epochs": 20} | arguments)
+        return keras_bert.finetune(output=name, **FINETUNE | {"epochs": 20} | arguments)
 
-    intent = {"out_of_scope": "other", "max_length": 32}
-    unfinished = FINETUNE | intent | {"output_dir": "unfinished"}
+    intent = {"out_of_scope_label": "other", "max_length": 32}
+    unfinished = FINETUNE | intent | {"output": "unfinished"}
     with killed_at(8):
         keras_bert.finetune(**unfinished)
     shutil.copytree("unfinished.checkpoints", "run/unfinished.checkpoints")
@@ -269,7 +269,7 @@ def write_encoders(writer, pretrainer):
     for name, (model, options) in exports.items():
         export_encoder(model, f"encoder_{name}", tokenizer, **options)
         writer.add_saved_model(f"encoders/{name}", f"encoder_{name}", IDS | {"masked_lm_positions": [[1, 3], [2, 0]]})
-    export_preprocessor(tokenizer, "preprocessor", seq_length=16)
+    export_preprocessor(tokenizer, "preprocessor", max_length=16)
     writer.add_saved_model("preprocessors/preprocessor", "preprocessor", {"text": TEXTS, "text_pair": SECOND_TEXTS})
 
 

@@ -8,34 +8,34 @@ from keras_bert.errors import InputError
 EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 
 
-def run(model: str, data: str, layout: str | None = None, text: str = "text", text_pair: str | None = None,
-        label: str = "label", out_of_scope: str | None = None, choose_threshold: bool = False,
-        format: Literal["text", "json"] = "text"):
+def run(model: str, data: str, data_format: str | None = None, text_column: str = "text",
+        text_pair_column: str | None = None, label_column: str = "label", out_of_scope_label: str | None = None,
+        choose_threshold: bool = False, output_format: Literal["text", "json"] = "text"):
     """Score a fine-tuned model on labelled texts.
 
     Args:
         model: Folder that finetune wrote.
         data: Labelled file of the model's task, as finetune takes it.
-        layout: Layout of a published file, see finetune.
-        text: Column of the text.
-        text_pair: Column of the second text; text_pair if there is one.
-        label: Column of the label.
-        out_of_scope: Label of the texts that no label of the model fits.
+        data_format: Format of a published data set, see finetune.
+        text_column: Column of the text.
+        text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
+        label_column: Column of the label.
+        out_of_scope_label: Label of the texts that are out of scope.
         choose_threshold: Choose the score below which a text is out of scope on these texts, which should be validation
             data, and save it in the model's folder.
-        format: Tables, or one JSON object.
+        output_format: Tables, or one JSON object.
     """
     from keras_bert.training import FineTuned
 
     tuned = FineTuned.load(model)
     if choose_threshold and tuned.task.name != "intent":
         raise InputError(f"--choose_threshold is for the task intent; {model} is of the task {tuned.task.name}")
-    examples = tuned.task.read(data, format=layout, text=text, text_pair=text_pair, label=label)
-    tuned.task.check(data, examples, out_of_scope)
-    scores, chosen = tuned.evaluate(examples, choose_threshold)
+    encoded = tuned.encode(data, data_format=data_format, text_column=text_column, text_pair_column=text_pair_column,
+                           label_column=label_column, out_of_scope_label=out_of_scope_label)
+    scores, calibrated = tuned.score(encoded, choose_threshold)
     if choose_threshold:
-        chosen.save_settings(model)
-    print(json.dumps(scores, indent=2, ensure_ascii=False) if format == "json" else _tables(scores))
+        calibrated.save_settings(model)
+    print(json.dumps(scores, indent=2, ensure_ascii=False) if output_format == "json" else _tables(scores))
 
 
 def _tables(scores):
@@ -51,11 +51,11 @@ def _tables(scores):
         lines += [f"{label:{width}}  {row['precision']:9.4f}  {row['recall']:6.4f} {row['f1']:6.4f}  {row['texts']:5}"
                   for label, row in classes.items()] + [""]
     if confusions := scores.get("confusions"):
-        lines += ["most often confused (right label, answer, texts)"]
+        lines += ["most frequent confusions (true label, predicted label, texts)"]
         lines += [f"{right:{width}}  {answer:{width}}  {texts:5}" for right, answer, texts in confusions[:10]] + [""]
     lines += [f"{name:{width}} {value:.4f}" for name, value in shown.items()]
-    if refused := scores.get("out_of_scope"):
-        what = "wrongly answered texts, in place of texts out of scope" if refused["stand_in"] else "texts out of scope"
-        lines.append(f"{'threshold':{width}} {refused['threshold']:.4f}: refuses {what} ({refused['texts']}) with "
-                     f"precision {refused['precision']:.4f}, recall {refused['recall']:.4f}")
+    if scope := scores.get("out_of_scope"):
+        what = "misclassified texts, as no text is out of scope" if scope["stand_in"] else "out-of-scope texts"
+        lines.append(f"{'threshold':{width}} {scope['threshold']:.4f}: rejects {what} ({scope['texts']}) with "
+                     f"precision {scope['precision']:.4f}, recall {scope['recall']:.4f}")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ EXAMPLE = "keras-bert export preprocessor --vocab=vocab.txt --output=preprocesso
 
 
 def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: bool | None = None,
-        split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None, seq_length: Count = 128,
+        split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None, max_length: Count = 128,
         truncator: Literal["round_robin", "waterfall"] = "round_robin", sample: str | None = None,
         overwrite: bool = False):
     """Export a tokenizer as a SavedModel that takes strings.
@@ -21,9 +21,9 @@ def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: 
         split_cjk: Make each CJK ideograph a word.
         normalization: NFC composes the Hangul syllables that strip_accents decomposes. Default: if the vocabulary
             spells Korean in syllables.
-        seq_length: Length in tokens that the root object pads and cuts to.
-        truncator: How several texts share the length: round_robin, token by token in turn; waterfall, the first ones
-            first.
+        max_length: Length in tokens to which the root object pads and truncates.
+        truncator: How multiple texts share the length: round_robin gives each one token in turn, waterfall fills the
+            first texts first.
         sample: File with one text per line; print a warning if the vocabulary cannot spell most of its words.
         overwrite: Replace the output.
     """
@@ -34,5 +34,5 @@ def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: 
     if sample is not None:
         with open(sample, encoding="utf-8", errors="replace") as file:
             tokenizer.warn_if_unknown(file, sample)
-    export_preprocessor(tokenizer, output, seq_length=seq_length, truncator=truncator, overwrite=overwrite)
+    export_preprocessor(tokenizer, output, max_length=max_length, truncator=truncator, overwrite=overwrite)
     print(output)

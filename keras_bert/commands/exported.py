@@ -1,4 +1,4 @@
-"""A raw-text SavedModel, asked as a fine-tuned folder is."""
+"""`Exported`, a raw-text SavedModel with the interface of `FineTuned`."""
 
 import itertools
 import os
@@ -7,71 +7,87 @@ import numpy as np
 
 from keras_bert.errors import InputError
 from keras_bert.files import read_json
-from keras_bert.serving.answers import kind_of, read_answers
-from keras_bert.serving.artifact import Artifact
+from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING
 from keras_bert.tasks import TASKS, Answer, Choice, Entity, Prediction
 
-_AT_ONCE = 32  # texts
+_BATCH = 32  # texts
+# For each task, an output that no other task's model has.
+_OUTPUTS = {"classify": "label", "regress": "value", "tag": "entity_label", "span": "answer", "choice": "choice"}
 
 
 class Exported:
-    """What `keras-bert export text-model` wrote, with `task` and `answer` as `FineTuned` has them.
+    """A SavedModel of `keras-bert export text-model`, with the `task` and `answer` of `FineTuned`.
 
     Args:
-        path: its folder.
+        path: folder of the SavedModel.
 
     Raises:
-        InputError: it is not one, or one that gives embeddings.
+        InputError: the folder is not such a SavedModel, or the model returns embeddings.
     """
 
     def __init__(self, path):
         self._path = path
-        self._artifact = Artifact(path, threads=0)
-        signature = self._artifact.signatures.get(DEFAULT)
-        kind = signature and kind_of(signature.outputs)
+        self._saved_model = SavedModel(path, threads=0)
+        signature = self._saved_model.signatures.get(DEFAULT)
+        outputs = signature.outputs if signature else {}
+        kind = next((task for task, output in _OUTPUTS.items() if output in outputs), None)
         if not kind:
-            raise InputError(f"{path}: must be a SavedModel of export text-model that answers; this one gives "
-                             + ", ".join(signature.outputs if signature else ["nothing"]))
+            raise InputError(f"{path}: must be a SavedModel of export text-model with a task; this one returns "
+                             + ", ".join(outputs or ["nothing"]))
         task = TASKS[kind]
         self._labels = read_json(os.path.join(path, "assets", "labels.json")) if kind in ("classify", "tag") else None
-        given = {"labels": self._labels, "pairs": "text_pair" in signature.inputs}
-        self.task = task(max_length=self._artifact.longest,
-                         **{name: value for name, value in given.items() if name in task.__dataclass_fields__})
+        arguments = {"labels": self._labels, "pairs": "text_pair" in signature.inputs}
+        self.task = task(max_length=self._saved_model.max_length,
+                         **{name: value for name, value in arguments.items() if name in task.__dataclass_fields__})
 
     def answer(self, examples, top_k=1):
-        """Answers examples; of spans only the best answer is known."""
+        """Returns the answers to examples. For questions, only the best answer is known."""
         if top_k > 1 and self.task.name == "span":
             raise InputError(f"{self._path}: a SavedModel gives one answer to a question; "
-                             "--top_k takes the folder that finetune wrote")
+                             "--top_k needs the folder that finetune wrote")
         answers = []
-        for _, alike in itertools.groupby(examples, lambda example: len(getattr(example, "choices", ()))):
-            alike = list(alike)
-            for begin in range(0, len(alike), _AT_ONCE):
-                inputs = self._inputs(alike[begin:begin + _AT_ONCE])
-                outputs, = self._artifact.run(DEFAULT, [inputs])
-                answers += read_answers(outputs, self._labels if top_k > 1 else None)
-        return [self._of_task(answer, top_k) for answer in answers]
+        for _, group in itertools.groupby(examples, lambda example: len(getattr(example, "choices", ()))):
+            group = list(group)
+            for begin in range(0, len(group), _BATCH):
+                outputs, = self._saved_model.run(DEFAULT, [self._inputs(group[begin:begin + _BATCH])])
+                rows = zip(*(_to_lists(array) for array in outputs.values()))
+                answers += [self._read(dict(zip(outputs, row)), top_k) for row in rows]
+        return answers
 
     def _inputs(self, examples):
         columns = {name: [getattr(example, name) for example in examples] for name in self.task.columns[1:]}
         columns[self.task.columns[0]] = [self.task.text(example) for example in examples]
-        return {name: np.vectorize(_encoded, [STRING])(np.array(column, STRING)) for name, column in columns.items()}
+        return {name: np.vectorize(_encode, [STRING])(np.array(column, STRING)) for name, column in columns.items()}
 
-    def _of_task(self, answer, top_k):
-        """An answer as the task has it."""
+    def _read(self, row, top_k):
+        """Returns the answer in a row of the outputs, a dict of names to Python values."""
         match self.task.name:
             case "classify":
-                return Prediction(answer["labels"][:top_k], answer["scores"][:top_k], answer["in_scope"])
+                best = [(row["label"], row["score"])]
+                if top_k > 1:
+                    best = sorted(zip(self._labels, row["probabilities"]), key=lambda pair: -pair[1])[:top_k]
+                return Prediction([label for label, _ in best], [score for _, score in best], row.get("in_scope"))
             case "regress":
-                return answer
+                return row["value"]
             case "tag":
-                return [Entity(**entity) for entity in answer]
+                fields = ("label", "text", "start", "end", "score")
+                entities = [Entity(**dict(zip(fields, values)))
+                            for values in zip(*(row[f"entity_{field}"] for field in fields))]
+                return [entity for entity in entities if entity.start >= 0]  # -1 pads the shorter lists of a batch
             case "span":
-                return Answer(**answer)
+                return Answer(row["answer"], row["start"], row["end"], row["score"])
             case "choice":
-                return Choice(**answer)
+                return Choice(row["choice"], row["probabilities"])
 
 
-def _encoded(text):
-    return text.encode("utf-8", "ignore")  # a surrogate of a broken argument is no character
+def _to_lists(array):
+    """Returns an array as nested lists of Python values, bytes decoded."""
+    def decode(value):
+        return [decode(item) for item in value] if isinstance(value, list) else value.decode(errors="replace")
+
+    return decode(array.tolist()) if array.dtype == STRING else array.tolist()
+
+
+def _encode(text):
+    return text.encode("utf-8", "ignore")  # drops the surrogates of invalid bytes in arguments

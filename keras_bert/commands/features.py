@@ -10,14 +10,10 @@ def run(**arguments):
     """Write an encoder's vectors of texts."""
     from keras_bert.training import write_features
 
-    line = StatusLine()
-
     def show(done, texts):
         if line.is_due():
             line.show(f"{done} of {texts} texts")
 
-    try:
+    with StatusLine() as line:
         texts, tokens = write_features(**arguments, progress=show)
-    finally:
-        line.clear()
     print(f"{arguments['output']}: {texts} texts, {tokens} tokens")

@@ -10,7 +10,7 @@ EXAMPLE = 'keras-bert fill-mask --model=my_pretrained "The capital of France is 
 
 
 def run(*text: str, model: str, config: str | None = None, next_sentence_pooler: bool = False,
-        format: Literal["text", "jsonl"] = "text", top_k: Count = 5):
+        output_format: Literal["text", "jsonl"] = "text", top_k: Count = 5):
     """Predict the [MASK] tokens of texts.
 
     Args:
@@ -18,11 +18,11 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
         model: Weights with a masked LM head, in any format that convert reads: a folder, a checkpoint or a name.
         config: bert_config.json, for weights without one.
         next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler, see export.
-        format: Lines of token, probability and text; or one JSON object per text.
+        output_format: Lines of token, probability and text; or one JSON object per text.
         top_k: Predictions per [MASK].
     """
     if not text:
-        raise InputError("fill-mask takes texts with [MASK] as arguments; got none")
+        raise InputError("fill-mask needs texts with [MASK] as arguments; got none")
     from keras_bert.convert import load_pretrained, open_source
     from keras_bert.models import BertPretrainer
     from keras_bert.training import fill_mask
@@ -32,10 +32,10 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
         raise InputError(f"{source.path}: fill-mask needs weights with a masked LM head; these are {source.kind}")
     pretrainer = load_pretrained(source, BertPretrainer)
     for masked, masks in zip(text, fill_mask(pretrainer, source.needed_tokenizer(), text, top_k)):
-        if format == "jsonl":
-            found = [[{"piece": piece, "score": score} for piece, score in guesses] for guesses in masks]
+        if output_format == "jsonl":
+            found = [[{"token": token, "score": score} for token, score in guesses] for guesses in masks]
             print(json.dumps({"text": masked, "masks": found}, ensure_ascii=False))
             continue
         for guesses in masks:
-            for piece, score in guesses:
-                print(f"{piece}\t{score:.4f}\t{masked}")
+            for token, score in guesses:
+                print(f"{token}\t{score:.4f}\t{masked}")

@@ -4,7 +4,7 @@ import os
 
 from keras_bert.files import read_json
 
-EXAMPLE = "keras-bert finetune --train=train.tsv --valid=valid.tsv --init_from=minilm --output_dir=my_model"
+EXAMPLE = "keras-bert finetune --train=train.tsv --valid=valid.tsv --model=minilm --output=my_model"
 API = "training/finetune.py", "finetune"
 
 
@@ -14,7 +14,7 @@ def run(**arguments):
     from keras_bert.training.report import SCORES
 
     finetune(**arguments)
-    folder = arguments["output_dir"]
+    folder = arguments["output"]
     metrics = read_json(os.path.join(folder, "metrics.json"))
     scores = [f"{name} {metrics[key]:.4f}" for key, name in SCORES.items() if key in metrics]
     print(f"{folder}: {', '.join(scores[:2])} on {metrics['valid_examples']} texts, epoch {metrics['best_epoch']}, "

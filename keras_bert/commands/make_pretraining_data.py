@@ -13,9 +13,9 @@ from keras_bert.terminal import StatusLine
 EXAMPLE = "keras-bert make-pretraining-data --input='texts/*.txt' --vocab=vocab.txt --output=examples"
 
 
-def run(input: list[str], vocab: str, output: str, text: str = "text", split_sentences: bool = False,
+def run(input: list[str], vocab: str, output: str, text_column: str = "text", split_sentences: bool = False,
         lower_case: bool | None = None, strip_accents: bool | None = None, split_cjk: bool | None = None,
-        normalization: Literal["none", "NFC"] | None = None, max_seq_length: int = 128,
+        normalization: Literal["none", "NFC"] | None = None, max_length: int = 128,
         max_predictions_per_seq: int | None = None, next_sentence: bool = True,
         masking: Literal["static", "dynamic"] = "static", whole_word_mask: bool = False, dupe_factor: int | None = None,
         seed: Seed = 0, shards: int = 10, processes: Count | None = None, beam: bool = False,
@@ -27,19 +27,18 @@ def run(input: list[str], vocab: str, output: str, text: str = "text", split_sen
             .parquet with one document per row.
         vocab: vocab.txt, or a folder with vocab.txt and tokenizer_config.json.
         output: Folder to write.
-        text: Key or column of the text in .jsonl and .parquet files.
+        text_column: Key or column of the text in .jsonl and .parquet files.
         split_sentences: Split lines after . ! ? … before white space, and after 。 ！ ？.
         lower_case: With a vocab.txt: lower-case the texts. Default: if the vocabulary has no capital letters.
         strip_accents: With a vocab.txt: decompose the texts and remove accents. Default: as lower_case.
         split_cjk: With a vocab.txt: make each CJK ideograph a word. Default: true.
         normalization: With a vocab.txt: NFC composes the Hangul syllables that strip_accents decomposes. Default: if
             the vocabulary spells Korean in syllables.
-        max_seq_length: Tokens per example.
-        max_predictions_per_seq: Maximum number of masked tokens per example. Default: 15% of max_seq_length, rounded
-            up.
+        max_length: Tokens per example.
+        max_predictions_per_seq: Maximum number of masked tokens per example. Default: 15% of max_length, rounded up.
         next_sentence: Make pairs, half of them with a random second text; otherwise fill the examples with whole
             sentences.
-        masking: static masks the tokens now; dynamic leaves it to pretrain, which masks other tokens at each step.
+        masking: static masks the tokens now; with dynamic, pretrain masks other tokens at each step.
         whole_word_mask: Mask all tokens of a word or none.
         dupe_factor: How often to use the texts, each time paired and masked differently. Default: 10, or 1 with
             --masking=dynamic.
@@ -51,18 +50,19 @@ def run(input: list[str], vocab: str, output: str, text: str = "text", split_sen
         overwrite: Replace the output.
     """
     from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
-    from keras_bert.text.learning import find_texts
+    from keras_bert.text.vocabulary_training import find_texts
 
     if beam_args and not beam:
         raise InputError("--beam_args needs --beam")
     settings = PretrainingSettings(
-        max_seq_length, max_predictions_per_seq, next_sentence, masking, whole_word_mask, dupe_factor, seed)
+        max_length, max_predictions_per_seq, next_sentence, masking, whole_word_mask, dupe_factor, seed)
     tokenizer = _tokenizer(vocab, {"lower_case": lower_case, "strip_accents": strip_accents, "split_cjk": split_cjk,
                                    "normalization": normalization})
     with _stoppable(), _Progress() as progress:
         made = make_pretraining_data(
-            find_texts(input), tokenizer, output, settings, text=text, split_sentences=split_sentences, shards=shards,
-            processes=processes, beam_args=beam_args if beam else None, overwrite=overwrite, progress=progress)
+            find_texts(input), tokenizer, output, settings, text_column=text_column, split_sentences=split_sentences,
+            shards=shards,
+            processes=processes, beam_args=(beam_args or []) if beam else None, overwrite=overwrite, progress=progress)
     print(f"{output}: " + ", ".join(f"{count} {name}" for name, count in made["counts"].items()))
 
 
@@ -74,13 +74,13 @@ def _tokenizer(vocab, rules):
         return BertTokenizer(vocab, **{"lower_case": None} | given)
     if given:
         names = ", ".join(f"--{name}" for name in given)
-        raise InputError(f"{names}: only for a vocab.txt; {vocab} says by itself how to read texts")
+        raise InputError(f"{names}: only for a vocab.txt; the folder {vocab} has its own tokenizer settings")
     return BertTokenizer.from_folder(vocab)
 
 
 @contextlib.contextmanager
 def _stoppable():
-    """Makes SIGTERM an exception, which leaves nothing behind."""
+    """Context manager in which SIGTERM raises an exception, so that temporary files are removed."""
     def stop(number, _):
         raise Stopped(number, "stopped; nothing was written")
 
@@ -97,9 +97,6 @@ class _Progress(StatusLine):
     def __enter__(self):
         self.started = time.monotonic()
         return self
-
-    def __exit__(self, *_):
-        self.clear()
 
     def __call__(self, share, examples):
         if not self.is_due():

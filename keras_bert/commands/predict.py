@@ -10,12 +10,13 @@ from keras_bert.arguments import Count
 from keras_bert.errors import InputError
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
-_AT_ONCE = 1024
-_FILES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".iob")  # others hold a text a line
+_CHUNK = 1024  # texts that are answered before the first answer is printed
+_FILES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".iob")  # others have one text per line
 
 
-def run(*texts: str, model: str, input: str | None = None, layout: str | None = None, text: str = "text",
-        text_pair: str | None = None, format: Literal["text", "jsonl"] = "text", top_k: Count = 1):
+def run(*texts: str, model: str, input: str | None = None, data_format: str | None = None,
+        text_column: str = "text", text_pair_column: str | None = None,
+        output_format: Literal["text", "jsonl"] = "text", top_k: Count = 1):
     """Answer texts with a fine-tuned model.
 
     Args:
@@ -24,24 +25,25 @@ def run(*texts: str, model: str, input: str | None = None, layout: str | None = 
         input: Instead of texts: a file as finetune takes it, labels ignored; otherwise one text per line; - for
             standard input. In lines, the parts of an input, a question and its context for instance, are separated by
             tabs.
-        layout: Layout of a published file, see finetune.
-        text: Column of the text.
-        text_pair: Column of the second text; text_pair if there is one.
-        format: Lines of answer, score and text; or one JSON object per line.
+        data_format: Format of a published data set, see finetune.
+        text_column: Column of the text.
+        text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
+        output_format: Lines of answer, score and text; or one JSON object per line.
         top_k: Labels per text of a classifier, answers per question.
     """
     if bool(texts) == (input is not None):
-        raise InputError("predict answers either texts as arguments or --input; "
+        raise InputError("predict needs either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
     loaded = _load(model)
     task = loaded.task
     if top_k > 1 and not task.supports_top_k:
-        raise InputError(f"--top_k is for classes and spans; {model} is of the task {task.name}")
+        raise InputError(f"--top_k is for classifiers and the task span; {model} is of the task {task.name}")
     options = {"top_k": top_k} if task.supports_top_k else {}
-    columns = {"format": layout, "text": text, "text_pair": text_pair, "label": None}
+    columns = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
+               "label_column": None}
     for examples in _chunks(texts, input, columns, task):
         for example, answer in zip(examples, loaded.answer(examples, **options)):
-            print(json.dumps(task.record(example, answer), ensure_ascii=False) if format == "jsonl"
+            print(json.dumps(task.record(example, answer), ensure_ascii=False) if output_format == "jsonl"
                   else task.line(example, answer))
         sys.stdout.flush()
 
@@ -57,23 +59,23 @@ def _load(path):
 
 
 def _chunks(texts, path, columns, task):
-    """Lists of examples, in order."""
+    """Yields lists of examples, in order."""
     if path is None:
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]
     elif path == "-":
         yield from _line_chunks(sys.stdin.buffer, "standard input", task)
-    elif columns["format"] or path.endswith(_FILES):
+    elif columns["data_format"] or path.endswith(_FILES):
         examples = task.read(path, **columns)
         task.check_inputs(path, examples)
-        yield from (examples[begin:begin + _AT_ONCE] for begin in range(0, len(examples), _AT_ONCE))
+        yield from (examples[begin:begin + _CHUNK] for begin in range(0, len(examples), _CHUNK))
     else:
         with open(path, "rb") as file:
             yield from _line_chunks(file, path, task)
 
 
 def _line_chunks(stream, name, task):
-    """One line at once from a terminal, many from a file or a pipe."""
-    size = 1 if stream.isatty() else _AT_ONCE
+    """Yields the examples of a stream: one at a time from a terminal, otherwise `_CHUNK` at a time."""
+    size = 1 if stream.isatty() else _CHUNK
     lines = enumerate(stream, 1)
     while chunk := list(itertools.islice(lines, size)):
         yield [_example(task, _decode(line, f"{name}: line {number}"), f"{name}: line {number}")
@@ -84,7 +86,7 @@ def _decode(line, place):
     try:
         return line.decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{place}: must be UTF-8 text: {error.reason} at byte {error.start}") from None
+        raise InputError(f"{place}: must be UTF-8 text: {error.reason} at byte {error.start + 1}") from None
 
 
 def _example(task, text, place):

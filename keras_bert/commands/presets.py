@@ -7,16 +7,16 @@ from typing import Literal
 EXAMPLE = "keras-bert presets"
 
 
-def run(format: Literal["text", "json"] = "text"):
+def run(output_format: Literal["text", "json"] = "text"):
     """List the pretrained encoders that have a name.
 
     Args:
-        format: One line per name, or one JSON list.
+        output_format: One line per name, or one JSON list.
     """
     from keras_bert.presets import PRESETS, where
 
     presets = [dataclasses.asdict(preset) | {"where": where(preset)} for preset in PRESETS.values()]
-    if format == "json":
+    if output_format == "json":
         print(json.dumps(presets, indent=2))
         return
     rows = [(preset["name"], preset["size"], f"{preset['parameters']}M", preset["language"], preset["licence"],

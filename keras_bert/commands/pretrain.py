@@ -5,7 +5,7 @@ from typing import Literal
 
 from keras_bert.files import read_json
 
-EXAMPLE = "keras-bert pretrain --data=examples --output_dir=my_bert --steps=10000 --config=L4-H256"
+EXAMPLE = "keras-bert pretrain --train=examples --output=my_bert --steps=10000 --config=L4-H256"
 API = "training/pretrain.py", "pretrain"
 
 
@@ -20,7 +20,7 @@ def run(backend: Literal["tensorflow", "jax"] | None = None, **arguments):
     from keras_bert.training import pretrain
 
     pretrain(**arguments)
-    folder = arguments["output_dir"]
+    folder = arguments["output"]
     metrics = read_json(os.path.join(folder, "metrics.json"))
     for title in ("valid", "baselines"):
         for name, value in metrics.get(title, {}).items():

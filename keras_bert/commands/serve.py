@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import types
 
 from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated
 from keras_bert.errors import InputError
@@ -36,19 +37,16 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         grace_s: Time for running requests to finish when the server is stopped, in seconds.
         token_file: File with the bearer token that requests must send.
     """
+    flags = dict(locals())
     if sys.platform != "linux":
-        raise InputError(f"serve runs on Linux alone; this is {sys.platform}: use a container, or TensorFlow Serving")
+        raise InputError(f"serve runs only on Linux; this is {sys.platform}: use a container, or TensorFlow Serving")
     try:
-        from keras_bert.serving.settings import Settings
         from keras_bert.serving.supervisor import supervise
     except ImportError:
         raise InputError('serving needs FastAPI, uvicorn and more: pip install "keras-bert-hub[serve]"') from None
 
-    supervise(Settings(
-        _by_name(model), token=_token(token_file) if token_file else "", host=host, port=port, grpc_port=grpc_port,
-        workers=workers, max_batch_tokens=max_batch_tokens, batch_timeout_ms=batch_timeout_ms, max_queue=max_queue,
-        max_body_mb=max_body_mb, max_instances=max_instances, max_characters=max_characters,
-        body_timeout_s=body_timeout_s, timeout_s=timeout_s, grace_s=grace_s))
+    supervise(types.SimpleNamespace(**flags, models=_by_name(model), max_body=int(max_body_mb * 2**20),
+                                    token=_token(token_file) if token_file else ""))
 
 
 def _by_name(arguments):
@@ -70,5 +68,5 @@ def _token(path):
     with reading(path), open(path, encoding="utf-8") as file:
         token = file.read().strip()
     if not token:
-        raise InputError(f"{path}: must hold a token")
+        raise InputError(f"{path}: must contain a token")
     return token

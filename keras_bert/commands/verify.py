@@ -9,20 +9,20 @@ from keras_bert.errors import InputError
 EXAMPLE = "keras-bert verify encoder"
 
 
-def run(*path: str, format: Literal["text", "json"] = "text"):
+def run(*path: str, output_format: Literal["text", "json"] = "text"):
     """Check a SavedModel against the contract of a Hub-style encoder or preprocessor.
 
     Args:
         path: Path of the SavedModel.
-        format: One line per check, or one JSON list.
+        output_format: One line per check, or one JSON list.
     """
     if len(path) != 1:
-        raise InputError(f"verify takes the path of one SavedModel; got {len(path)}")
+        raise InputError(f"verify needs the path of one SavedModel; got {len(path)} paths")
     from keras_bert.export.checking import FAILED
     from keras_bert.export.verify import verify
 
     results = verify(path[0])
-    if format == "json":
+    if output_format == "json":
         print(json.dumps([dataclasses.asdict(result) for result in results], indent=2))
     else:
         for result in results:

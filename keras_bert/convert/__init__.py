@@ -10,7 +10,7 @@ from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
 
 # Arguments that `load_pretrained` passes to `BertLayer`. `trainable` goes to the model with the head.
-ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "recompute")
+ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "gradient_checkpointing")
 
 __all__ = ["FORMATS", "convert", "load_pretrained", "open_source"]
 
@@ -27,29 +27,24 @@ def load_pretrained(name, model=BertLayer, config=None, **kwargs):
         **kwargs: arguments of `BertLayer`, e.g. `dtype` and `layout`, and of the model's class.
 
     Raises:
-        InputError: see `open_source` and `Source.take`; or the model needs `num_classes`, and neither the source nor
+        InputError: see `open_source` and `Source.load`; or the model needs `num_classes`, and neither the source nor
             the arguments have it.
     """
     source = name if isinstance(name, Source) else open_source(name, config)
     if model is BertLayer:
-        return source.take(ENCODER)[0].build(**kwargs)
+        return source.load(ENCODER)[0].build(**kwargs)
     encoder = {name: kwargs.pop(name) for name in ENCODER_ARGUMENTS if name in kwargs}
     kind = source.kind if KINDS[source.kind].model is model else ENCODER
     if kind == "pretraining" and kwargs.get("next_sentence") is False:
         kind = "masked_lm"
     if kwargs.get("num_classes", source.options.get("num_classes")) != source.options.get("num_classes"):
         kind = ENCODER
-    weights = source.take(kind)[0]
-    options = weights.options | kwargs
-    if "num_classes" in inspect.signature(model).parameters and "num_classes" not in options:
+    weights = source.load(kind)[0]
+    if "num_classes" in inspect.signature(model).parameters and "num_classes" not in weights.options | kwargs:
         raise InputError(f"{source.path}: these weights have no classification head; pass num_classes=…, the number of "
                          f"classes, for {model.__name__} to add one")
-    lora_rank = encoder.pop("lora_rank", None)
-    head = model(BertLayer(weights.config, **encoder), **options)
-    weights.assign(head)
-    if lora_rank:
-        head.bert.enable_lora(lora_rank)
+    head = weights.build(model, kwargs, **encoder)
     if len(weights.read) < len(head.weights):
-        warnings.warn(f"{source.path}: holds no such head as {model.__name__}'s: it starts from random values",
+        warnings.warn(f"{source.path}: no {model.__name__} head in these weights; it is randomly initialised",
                       InputWarning, stacklevel=2)
     return head

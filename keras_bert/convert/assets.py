@@ -1,7 +1,8 @@
-"""Readers and writers of the files next to the weights in most folders: config, vocabulary and labels."""
+"""Reads and writes the files that most formats keep in the folder of the weights: config, vocabulary and labels."""
 
 import os
 
+from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary
@@ -9,17 +10,23 @@ from keras_bert.text import BertTokenizer, save_vocabulary
 _LABELS = "labels.json"
 
 
-def find_config(prefix, config=None):
-    """Returns the path of the config: `config`, or if that is None, `bert_config.json` in the checkpoint's folder.
+def read_assets(folder, config=None, lower_case=None):
+    """Reads the files that `write_assets` writes.
+
+    Args:
+        config: path of the config. If None, `bert_config.json` in the folder.
+        lower_case: see `read_tokenizer`.
+
+    Returns:
+        `BertConfig`, `BertTokenizer` or None, list of labels or None.
 
     Raises:
-        InputError: the file does not exist.
+        InputError: there is no config, or it is invalid.
     """
-    config = config or os.path.join(os.path.dirname(prefix), "bert_config.json")
+    config = config or os.path.join(folder, "bert_config.json")
     if not os.path.exists(config):
-        raise InputError(f"{config}: there is none, and the weights do not say what BERT they are of: name its config "
-                         "by --config")
-    return config
+        raise InputError(f"{config}: not found; the weights do not contain the config, so pass its path with --config")
+    return BertConfig.from_json(config), read_tokenizer(folder, lower_case), read_labels(folder)
 
 
 def read_tokenizer(folder, lower_case=None):
@@ -40,6 +47,13 @@ def read_labels(folder):
     return read_json(path) if os.path.exists(path) else None
 
 
+def write_assets(weights, folder):
+    """Writes config, vocabulary and labels; the first two have the names that Google uses."""
+    weights.config.to_json(os.path.join(folder, "bert_config.json"))
+    write_tokenizer(weights.tokenizer, folder)
+    write_labels(weights.labels, folder)
+
+
 def write_tokenizer(tokenizer, folder):
     """Writes `vocab.txt` and `tokenizer_config.json`, unless the tokenizer is None."""
     if tokenizer is not None:
@@ -51,10 +65,3 @@ def write_labels(labels, folder):
     """Writes `labels.json`, unless the labels are None."""
     if labels is not None:
         write_json(os.path.join(folder, _LABELS), labels)
-
-
-def write_beside(weights, folder):
-    """Writes config, vocabulary and labels; the first two have the names that Google uses."""
-    weights.config.to_json(os.path.join(folder, "bert_config.json"))
-    write_tokenizer(weights.tokenizer, folder)
-    write_labels(weights.labels, folder)

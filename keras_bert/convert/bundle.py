@@ -1,5 +1,6 @@
 """TensorFlow checkpoints: `PREFIX.index` with the names and shapes, `PREFIX.data-…` with the arrays."""
 
+import glob
 import os
 import re
 
@@ -26,7 +27,7 @@ class Bundle:
             self._reader = tf.train.load_checkpoint(prefix)
             self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
         except self._errors as error:
-            raise InputError(f"{prefix}.index: not a whole TensorFlow checkpoint: {_reason(error)}") from None
+            raise InputError(f"{prefix}.index: not a complete TensorFlow checkpoint: {_reason(error)}") from None
 
     def get(self, name):
         try:
@@ -48,10 +49,10 @@ class Bundle:
         keys, skipped = {}, {}
         for key in sorted(self.shapes):
             name = full_names.get(key)
-            if not name or key.startswith(_NO_WEIGHTS):
+            if not name or key.startswith(_NOT_WEIGHTS):
                 continue
             if ".OPTIMIZER_SLOT/" in key or _OPTIMIZER.match(key):
-                skipped[key] = "an optimizer's"
+                skipped[key] = "optimizer variable"
             elif name in keys:
                 raise InputError(f"{self.prefix}: two variables have the name {name}: {keys[name]} and {key}")
             else:
@@ -60,7 +61,7 @@ class Bundle:
 
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_NO_WEIGHTS = ("save_counter/", "do_lower_case/", "calls_in_training/", "keras_api/")
+_NOT_WEIGHTS = ("save_counter/", "do_lower_case/", "calls_in_training/", "keras_api/")
 _OPTIMIZER = re.compile(r"(.*/)?(optimizer|global_step|step)/")
 
 
@@ -73,16 +74,14 @@ def find_checkpoint(path):
     path = os.fspath(path)
     if os.path.exists(f"{path}.index"):
         return path
-    if not os.path.isdir(path):
-        return None
-    prefixes = sorted(os.path.join(path, name.removesuffix(".index")) for name in os.listdir(path)
-                      if name.endswith(".index"))
+    indices = sorted(glob.glob(os.path.join(glob.escape(path), "*.index")))
+    prefixes = [index.removesuffix(".index") for index in indices]
     if len(prefixes) > 1:
         import tensorflow as tf
 
         latest = tf.train.latest_checkpoint(path)
         if latest is None:
-            raise InputError(f"{path}: holds several checkpoints, name one: {', '.join(prefixes)}")
+            raise InputError(f"{path}: has multiple checkpoints; pass the path of one: {', '.join(prefixes)}")
         return latest
     return prefixes[0] if prefixes else None
 
@@ -120,15 +119,15 @@ def write_objects(prefix, arrays, paths, aliases):
 
     nodes = {"": tf.train.Checkpoint()}
 
-    def place(path, value):
+    def attach(path, value):
         parent, _, attribute = path.rpartition("/")
         if parent not in nodes:
-            place(parent, tf.Module())
+            attach(parent, tf.Module())
         setattr(nodes[parent], attribute, value)
         nodes[path] = value
 
     for full_name, array in arrays.items():
-        place(paths[full_name], tf.Variable(array, name=full_name))
+        attach(paths[full_name], tf.Variable(array, name=full_name))
     for alias, path in aliases.items():
-        place(alias, nodes[path])
+        attach(alias, nodes[path])
     nodes[""].save(prefix)

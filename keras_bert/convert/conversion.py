@@ -38,12 +38,12 @@ def differences(weights, target, folder):
         dict of output names to floats.
     """
     inputs = _inputs(weights)
-    wanted = _outputs(weights.build(), weights.kind, inputs)
+    expected = _outputs(weights.build(), weights.kind, inputs)
     if target.run:
-        written = target.run(folder, inputs)
+        found = target.run(folder, inputs)
     else:
-        written = _outputs(target.read(folder).take()[0].build(), weights.kind, inputs)
-    return {name: float(np.max(np.abs(np.asarray(written[name]) - value))) for name, value in wanted.items()}
+        found = _outputs(target.read(folder).load()[0].build(), weights.kind, inputs)
+    return {name: float(np.max(np.abs(np.asarray(found[name]) - value))) for name, value in expected.items()}
 
 
 def _inputs(weights):
@@ -97,15 +97,15 @@ def open_source(name, config=None, next_sentence_pooler=False):
         path = find_pretrained(path)
     form = next((form for form in FORMATS.values() if form.recognise(path)), None)
     if form is None:
-        raise InputError(f"{path}: is of no known format ({', '.join(FORMATS)}); it holds "
+        raise InputError(f"{path}: must have one of the formats {', '.join(FORMATS)}; it contains "
                          f"{', '.join(sorted(os.listdir(path))[:10]) or 'nothing'}")
     if next_sentence_pooler and form is not garden.FORMAT:
         raise InputError(f"{path}: next_sentence_pooler is for the Model Garden's checkpoints; this one is {form.name}")
     source = form.read(path, config, True) if next_sentence_pooler else form.read(path, config)
-    pieces = len(source.tokenizer.vocabulary) if source.tokenizer else 0
-    if pieces > source.config.vocab_size:
+    tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
+    if tokens > source.config.vocab_size:
         raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "
-                         f"({source.config.vocab_size}) pieces; got {pieces}")
+                         f"({source.config.vocab_size}) tokens; got {tokens}")
     return source
 
 
@@ -127,7 +127,7 @@ def convert(model: Path, output: Path,
             of the Model Garden, whose own pooler is not trained.
         allow_missing: Names of weights that may be missing, with * as a wildcard; they are initialised.
         ignore: Names of weights to skip, with * as a wildcard.
-        allow_inexact: Write what the format can hold if it cannot hold everything.
+        allow_inexact: Write what the format can store if it cannot store everything.
         overwrite: Replace the output.
         report: function that gets each line of the report.
 
@@ -135,40 +135,44 @@ def convert(model: Path, output: Path,
         dict of each output to the largest absolute difference between the weights and what was written.
 
     Raises:
-        InputError: see `open_source` and `Source.take`; the format cannot hold the weights; or what was written does
-            not give their outputs.
+        InputError: see `open_source` and `Source.load`; the format cannot store the weights; or the written model
+            gives other outputs.
     """
     check(convert, locals())
     max_position_embeddings = plain(max_position_embeddings)
     check_free(output, overwrite)
-    opened = open_source(model, config, next_sentence_pooler)
-    weights, left, missing = opened.take(None, allow_missing or (), ignore or ())
-    _report_source(opened, weights, left, missing, report)
+    source = open_source(model, config, next_sentence_pooler)
+    weights, skipped, missing = source.load(None, allow_missing or (), ignore or ())
+    _report_source(source, weights, skipped, missing, report)
     if vocab is not None:
-        weights, carried, spelt = with_vocabulary(weights, vocab)
-        report(f"vocabulary {vocab}: {weights.config.vocab_size} pieces, {carried} carried, {spelt} as the mean of the "
-             f"pieces that spell them, {weights.config.vocab_size - carried - spelt} as the mean of all")
+        weights, kept, spelled = with_vocabulary(weights, vocab)
+        report(f"vocabulary {vocab}: {weights.config.vocab_size} tokens: {kept} kept, {spelled} from the tokens that "
+               f"spell them, {weights.config.vocab_size - kept - spelled} from the mean of all")
     if max_position_embeddings is not None:
         weights = with_positions(weights, max_position_embeddings)
-        report(f"positions 0 to {max_position_embeddings - 1} kept")
+        report(f"kept positions 0 to {max_position_embeddings - 1}")
     target = FORMATS[format]
-    weights = _of_a_kind_it_holds(weights, target, allow_inexact, report)
+    weights = _as_stored_kind(weights, target, allow_inexact, report)
     with atomic_folder(output, overwrite) as new:
         target.write(target.fit(weights), new)
         found = differences(weights, target, new)
         largest = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
         report(f"largest difference after reloading: {largest}")
         if not allow_inexact and not all(value <= _EXACT for value in found.values()):  # NaN fails too
-            raise InputError(f"{output}: what was written must give the same outputs within {_EXACT}; got {found}")
+            raise InputError(f"{output}: the written model must give the same outputs within {_EXACT}; got {found}")
     return found
 
 
-def _of_a_kind_it_holds(weights, target, allow_inexact, report):
-    """Returns the weights as a kind of model that the format has: without the head if it has no such head."""
+def _as_stored_kind(weights, target, allow_inexact, report):
+    """Returns the weights as a kind of model that the format can store, without the heads that the format lacks.
+
+    Raises:
+        InputError: the format cannot store the weights exactly, and `allow_inexact` is False.
+    """
     if losses := target.losses(weights):
         if not allow_inexact:
-            raise InputError(f"{target.name} cannot hold these weights exactly: {'; '.join(losses)}; --allow_inexact "
-                             "writes them as well as it can")
+            raise InputError(f"{target.name} cannot store these weights exactly: {'; '.join(losses)}; pass "
+                             "--allow_inexact to write them as closely as possible")
         report(f"inexact: {'; '.join(losses)}")
     if weights.kind in target.kinds:
         return weights
@@ -177,15 +181,15 @@ def _of_a_kind_it_holds(weights, target, allow_inexact, report):
     return weights.as_kind(ENCODER)
 
 
-def _report_source(source, weights, left, missing, report):
+def _report_source(source, weights, skipped, missing, report):
     config = weights.config
     report(f"{source.format} {source.path}: {weights.kind}, {config.num_hidden_layers} blocks of width "
-           f"{config.hidden_size}, {config.hidden_act}, {config.vocab_size} pieces")
-    report(f"took {len(weights.read) - len(missing)} weights")
-    for reason in dict.fromkeys(left.values()):
-        names = sorted(name for name in left if left[name] == reason)
-        report(f"left {len(names)}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}: {reason}")
+           f"{config.hidden_size}, {config.hidden_act}, {config.vocab_size} tokens")
+    report(f"loaded {len(weights.read) - len(missing)} weights")
+    for reason in dict.fromkeys(skipped.values()):
+        names = sorted(name for name in skipped if skipped[name] == reason)
+        report(f"skipped {len(names)}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}: {reason}")
     if missing:
         report(f"initialised {', '.join(missing)}: not in the source")
     if source.tokenizer is None:
-        report("no vocabulary: compared on random ids")
+        report("no vocabulary: outputs are compared on random ids")

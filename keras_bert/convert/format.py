@@ -1,32 +1,34 @@
-"""`Format`, the description of one library's files: the names of the weights, reader, writer and restrictions."""
+"""`Format`, one library's reader, writer and restrictions, and `Table`, its names and forms of the weights."""
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable
 
 import numpy as np
 
-from keras_bert.convert.kinds import KINDS
+from keras_bert.convert.kinds import KINDS, NAMES
 
 # How another library stores a weight: in the same form; a dense kernel as [out, in]; or with the last or first axis, of
 # size heads x width, split into two axes.
 SAME, TRANSPOSED, SPLIT_LAST, SPLIT_FIRST = "same", "transposed", "split last", "split first"
+# The forms of Keras's `MultiHeadAttention` and the suffixes of Keras's variables, for `Table`.
+SPLIT_HEADS = {"attention.output_dense.kernel": SPLIT_FIRST} | dict.fromkeys(
+    ("query.kernel", "query.bias", "key.kernel", "key.bias", "value.kernel", "value.bias"), SPLIT_LAST)
+KERAS_SUFFIXES = {part: f"/{part}" for part in ("embeddings", "kernel", "bias", "gamma", "beta")}
+_BLOCK = re.compile(r"(?<=blocks\.)\d+")
 
 
 @dataclasses.dataclass(frozen=True)
-class Name:
-    """The names of one weight: `ours` is the name in `kinds`, `theirs` is the name in the other library, and `form` is
-    how that library stores it. `{i}` in both names is the number of the block; `{_i}` in `theirs` is empty for block 0,
-    `_1` for block 1, and so on."""
+class Entry:
+    """The names of one weight: `name` is the one in `kinds`, `stored_name` the one in the other library, and `form` is
+    how that library stores the weight."""
 
-    ours: str
-    theirs: str
-    form: str = SAME
+    name: str
+    stored_name: str
+    form: str
 
-    def for_block(self, index):
-        return Name(self.ours.format(i=index), self.theirs.format(i=index, _i=f"_{index}" if index else ""), self.form)
-
-    def to_theirs(self, array, config):
+    def to_stored(self, array, config):
         """Converts this package's array to the other library's form."""
         if self.form == TRANSPOSED:
             return np.transpose(array)
@@ -35,52 +37,53 @@ class Name:
             return np.reshape(array, (*array.shape[:-1], *heads))
         return np.reshape(array, (*heads, *array.shape[1:])) if self.form == SPLIT_FIRST else array
 
-    def their_shape(self, shape, config):
+    def stored_shape(self, shape, config):
         """Returns the other library's shape of a weight that has `shape` in this package."""
-        return self.to_theirs(np.broadcast_to(np.float32(0), shape), config).shape
+        return self.to_stored(np.broadcast_to(np.float32(0), shape), config).shape
 
-    def to_ours(self, array, shape):
+    def from_stored(self, array, shape):
         """Converts the other library's array to this package's form, float32."""
         array = np.transpose(array) if self.form == TRANSPOSED else np.reshape(array, shape)
         return np.asarray(array, np.float32)
 
 
 class Table:
-    """The names of all weights in one format.
+    """The names and forms of this package's weights in another format. The name of a weight consists of a layer and a
+    part: `bert.pooler.kernel` is the `kernel` of `bert.pooler`.
 
     Args:
-        *names: `Name`s. Those of the blocks' weights contain `{i}`.
+        names: dict of this package's names of layers, or of single weights, to the format's names. `{i}` in both is the
+            number of the block; `{_i}` in the format's name is empty for block 0, `_1` for block 1, and so on. Weights
+            that the format does not store are left out.
+        suffixes: dict of parts to the suffixes that the format appends to the name of a layer, e.g. `kernel` to
+            `/kernel`. Single weights have none.
+        forms: dict of the ends of this package's names, e.g. `query.kernel`, to `TRANSPOSED`, `SPLIT_LAST` or
+            `SPLIT_FIRST`. All other weights have the form `SAME`.
     """
 
-    def __init__(self, *names):
-        self._names = {name.ours: name for name in names}
+    def __init__(self, names, suffixes=KERAS_SUFFIXES, forms=None):
+        self._entries, forms = {}, forms or {}
+        for name in NAMES:
+            layer, _, part = name.rpartition(".")
+            stored_name = names.get(name) or layer in names and names[layer] + suffixes[part]
+            if stored_name:
+                form = next((form for end, form in forms.items() if f".{name}".endswith(f".{end}")), SAME)
+                self._entries[name] = stored_name, form
 
-    def __contains__(self, ours):
-        return _template(ours) in self._names
+    def __contains__(self, name):
+        return _BLOCK.sub("{i}", name) in self._entries
 
-    def __getitem__(self, ours):
-        """Returns the `Name` of a weight from this package's name for it."""
-        block = re.search(r"blocks\.(\d+)\.", ours)
-        name = self._names[_template(ours)]
-        return name.for_block(int(block[1])) if block else name
-
-
-def _template(ours):
-    return re.sub(r"blocks\.\d+\.", "blocks.{i}.", ours)
-
-
-def dense(ours, theirs, form=SAME):
-    """Returns the `Name`s of a dense layer with Keras's names. If the kernel's output axis is split, so is the bias."""
-    bias = SPLIT_LAST if form == SPLIT_LAST else SAME
-    return Name(f"{ours}.kernel", f"{theirs}/kernel", form), Name(f"{ours}.bias", f"{theirs}/bias", bias)
+    def __getitem__(self, name):
+        """Returns the `Entry` of a weight from this package's name for it."""
+        stored_name, form = self._entries[_BLOCK.sub("{i}", name)]
+        block = _BLOCK.search(name)
+        index = int(block[0]) if block else 0
+        return Entry(name, stored_name.format(i=index, _i=f"_{index}" if index else ""), form)
 
 
-def norm(ours, theirs):
-    """Returns the `Name`s of scale and shift of a layer normalisation with Keras's names."""
-    return Name(f"{ours}.gamma", f"{theirs}/gamma"), Name(f"{ours}.beta", f"{theirs}/beta")
-
-
-_HEAD = ("masked_lm", "pretraining")
+def has_file(name):
+    """Returns a function of a path that returns True if this is a folder that contains a file of that name."""
+    return lambda path: os.path.isfile(os.path.join(path, name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,13 +115,15 @@ class Format:
     def losses(self, weights):
         """Returns the list of reasons why this format cannot store the weights exactly."""
         config, options = weights.config, weights.options
-        reasons = [] if weights.kind in self.kinds else [f"it holds {', '.join(self.kinds)}, not {weights.kind}"]
+        reasons = []
+        if weights.kind not in self.kinds:
+            reasons.append(f"it stores {', '.join(self.kinds)}, not {weights.kind}")
         reasons += _differences("", vars(config), self._allowed(config))
-        if weights.kind in _HEAD:
+        if "mlm.bias" in weights.read:
             head = {"hidden_act": options.get("mlm_activation") or config.hidden_act,
                     "layer_norm_eps": options.get("mlm_layer_norm_eps") or config.layer_norm_eps}
             fixed = {name: (getattr(config, name),) for name in head} if self.head is None else self.head
-            reasons += _differences("of the masked LM head ", head, fixed)
+            reasons += _differences(" of the masked LM head", head, fixed)
         return reasons
 
     def fit(self, weights):
@@ -133,6 +138,6 @@ class Format:
         return {name: [vars(config).get(value, value) for value in allowed] for name, allowed in self.fixed.items()}
 
 
-def _differences(whose, values, fixed):
-    return [f"{name} {whose}is {' or '.join(map(str, allowed))} there, not {values[name]}"
+def _differences(owner, values, fixed):
+    return [f"{name}{owner} must be {' or '.join(map(str, allowed))}, not {values[name]}"
             for name, allowed in fixed.items() if values[name] not in allowed]

@@ -9,7 +9,7 @@ import ml_dtypes
 
 from keras_bert.config import BertConfig
 from keras_bert.convert.assets import read_labels, write_labels
-from keras_bert.convert.format import SAME, SPLIT_FIRST, SPLIT_LAST, Format, Name, Table
+from keras_bert.convert.format import SPLIT_HEADS, Format, Table, has_file
 from keras_bert.convert.weights import Source
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
@@ -19,39 +19,27 @@ _MODEL, _TASK = "model.weights.h5", "task.weights.h5"
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 
 
-def _pair(first, second, theirs, forms=(SAME, SAME)):
-    """Returns the `Name`s of the two variables of a layer, which are numbered in KerasHub's files."""
-    return Name(first, f"{theirs}/vars/0", forms[0]), Name(second, f"{theirs}/vars/1", forms[1])
-
-
-def _dense(ours, theirs, form=SAME):
-    return _pair(f"{ours}.kernel", f"{ours}.bias", theirs, (form, SPLIT_LAST if form == SPLIT_LAST else SAME))
-
-
-def _norm(ours, theirs):
-    return _pair(f"{ours}.gamma", f"{ours}.beta", theirs)
-
-
 _BLOCK = f"{_MODEL}/layers/transformer_encoder{{_i}}"
-TABLE = Table(
-    Name("bert.embeddings.word_embeddings.embeddings", f"{_MODEL}/layers/reversible_embedding/vars/0"),
-    Name("bert.embeddings.position_embeddings.embeddings", f"{_MODEL}/layers/position_embedding/vars/0"),
-    Name("bert.embeddings.segment_embeddings.embeddings", f"{_MODEL}/layers/embedding/vars/0"),
-    *_norm("bert.embeddings.norm", f"{_MODEL}/layers/layer_normalization"),
-    *_dense("bert.blocks.{i}.attention.query", f"{_BLOCK}/_self_attention_layer/query_dense", SPLIT_LAST),
-    *_dense("bert.blocks.{i}.attention.key", f"{_BLOCK}/_self_attention_layer/key_dense", SPLIT_LAST),
-    *_dense("bert.blocks.{i}.attention.value", f"{_BLOCK}/_self_attention_layer/value_dense", SPLIT_LAST),
-    *_dense("bert.blocks.{i}.attention.output_dense", f"{_BLOCK}/_self_attention_layer/output_dense", SPLIT_FIRST),
-    *_norm("bert.blocks.{i}.attention_norm", f"{_BLOCK}/_self_attention_layer_norm"),
-    *_dense("bert.blocks.{i}.intermediate", f"{_BLOCK}/_feedforward_intermediate_dense"),
-    *_dense("bert.blocks.{i}.output_dense", f"{_BLOCK}/_feedforward_output_dense"),
-    *_norm("bert.blocks.{i}.output_norm", f"{_BLOCK}/_feedforward_layer_norm"),
-    *_dense("bert.pooler", f"{_MODEL}/layers/dense"),
-    *_dense("mlm.dense", f"{_TASK}/layers/masked_lm_head/_intermediate_dense"),
-    *_norm("mlm.norm", f"{_TASK}/layers/masked_lm_head/_intermediate_layer_norm"),
-    Name("mlm.bias", f"{_TASK}/layers/masked_lm_head/vars/0"),
-    *_dense("classifier", f"{_TASK}/layers/dense"),
-)
+TABLE = Table({
+    "bert.embeddings.word_embeddings": f"{_MODEL}/layers/reversible_embedding",
+    "bert.embeddings.position_embeddings": f"{_MODEL}/layers/position_embedding",
+    "bert.embeddings.segment_embeddings": f"{_MODEL}/layers/embedding",
+    "bert.embeddings.norm": f"{_MODEL}/layers/layer_normalization",
+    "bert.blocks.{i}.attention.query": f"{_BLOCK}/_self_attention_layer/query_dense",
+    "bert.blocks.{i}.attention.key": f"{_BLOCK}/_self_attention_layer/key_dense",
+    "bert.blocks.{i}.attention.value": f"{_BLOCK}/_self_attention_layer/value_dense",
+    "bert.blocks.{i}.attention.output_dense": f"{_BLOCK}/_self_attention_layer/output_dense",
+    "bert.blocks.{i}.attention_norm": f"{_BLOCK}/_self_attention_layer_norm",
+    "bert.blocks.{i}.intermediate": f"{_BLOCK}/_feedforward_intermediate_dense",
+    "bert.blocks.{i}.output_dense": f"{_BLOCK}/_feedforward_output_dense",
+    "bert.blocks.{i}.output_norm": f"{_BLOCK}/_feedforward_layer_norm",
+    "bert.pooler": f"{_MODEL}/layers/dense",
+    "mlm.dense": f"{_TASK}/layers/masked_lm_head/_intermediate_dense",
+    "mlm.norm": f"{_TASK}/layers/masked_lm_head/_intermediate_layer_norm",
+    "mlm.bias": f"{_TASK}/layers/masked_lm_head/vars/0",
+    "classifier": f"{_TASK}/layers/dense",
+}, {"embeddings": "/vars/0", "kernel": "/vars/0", "bias": "/vars/1", "gamma": "/vars/0", "beta": "/vars/1"},
+    SPLIT_HEADS)
 _KINDS = {"BertMaskedLM": "masked_lm", "BertTextClassifier": "classification"}
 # Constants in KerasHub's classes: activation and layer norm epsilons of the encoder, then those of the masked LM head.
 _ACTIVATION, _EPSILON = "gelu_tanh", 1e-12
@@ -65,29 +53,25 @@ _FIELDS = {
 }
 
 
-def recognise(path):
-    return os.path.exists(os.path.join(path, _MODEL))
-
-
 def read(path, config=None):
     """Returns the `Source` of a preset. `config` is ignored, because the preset contains the config."""
     tokenizer = _read_tokenizer(path)
     config = _read_config(os.path.join(path, "config.json"), tokenizer)
-    places = _list(path, _MODEL)
+    shapes = _read_shapes(path, _MODEL)
     kind, options = "encoder", {}
     if os.path.exists(os.path.join(path, _TASK)):
-        places |= _list(path, _TASK)
-        kind, options = _task(os.path.join(path, "task.json"))
-    skipped = {name: "an optimizer's" for name in places if name.startswith(f"{_TASK}/optimizer/")}
-    return Source(path, FORMAT.name, config, kind, TABLE, places, lambda name: _get(path, name), skipped, options,
+        shapes |= _read_shapes(path, _TASK)
+        kind, options = _read_task(os.path.join(path, "task.json"))
+    skipped = {name: "optimizer variable" for name in shapes if name.startswith(f"{_TASK}/optimizer/")}
+    return Source(path, FORMAT.name, config, kind, TABLE, shapes, lambda name: _get(path, name), skipped, options,
                   tokenizer, read_labels(path))
 
 
-def _described(file, *names):
+def _read_object(file, *names):
     """Returns (class name, its arguments) of the object in a JSON file, whose class must be one of `names`."""
     values = read_json(file)
     if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
-        raise InputError(f"{file}: must describe an object of KerasHub by class_name and config; got {values!r:.100}")
+        raise InputError(f"{file}: must be a KerasHub object with class_name and config; got {values!r:.100}")
     name = values.get("class_name")
     if name not in names:
         raise InputError(f"{file}: class_name must be {' or '.join(names)}; got {name!r}")
@@ -95,7 +79,7 @@ def _described(file, *names):
 
 
 def _read_config(file, tokenizer):
-    _, values = _described(file, "BertBackbone")
+    _, values = _read_object(file, "BertBackbone")
     known = {ours: values[theirs] for theirs, ours in _FIELDS.items() if theirs in values}
     known |= {"hidden_act": _ACTIVATION, "layer_norm_eps": _EPSILON, "pad_token_id": tokenizer and tokenizer.pad_id}
     try:
@@ -104,11 +88,11 @@ def _read_config(file, tokenizer):
         raise InputError(f"{file}: {error}") from None
 
 
-def _task(file):
+def _read_task(file):
     """Returns (kind, options) of the model that a `task.json` describes."""
-    name, values = _described(file, *_KINDS)
+    name, values = _read_object(file, *_KINDS)
     if _KINDS[name] == "masked_lm":
-        return "masked_lm", {"next_sentence": False, **_HEAD}
+        return "masked_lm", _HEAD
     if values.get("activation") not in (None, "linear"):
         raise InputError(f"{file}: activation must be linear, so that outputs are logits; got {values['activation']!r}")
     if not isinstance(values.get("num_classes"), int):
@@ -120,14 +104,14 @@ def _read_tokenizer(path):
     file = os.path.join(path, _VOCABULARY)
     if not os.path.exists(file):
         return None
-    _, values = _described(os.path.join(path, "tokenizer.json"), "BertTokenizer")
+    _, values = _read_object(os.path.join(path, "tokenizer.json"), "BertTokenizer")
     # KerasHub's `strip_accents` is False by default, even for checkpoints that were trained without accents. So False
     # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
     return BertTokenizer(file, values.get("lowercase", False), values.get("strip_accents") or None,
                          values.get("split_on_cjk", True))
 
 
-def _list(path, name):
+def _read_shapes(path, name):
     shapes = {}
 
     def visit(key, item):
@@ -154,7 +138,7 @@ def _open(path):
     try:
         return h5py.File(path)
     except OSError as error:
-        raise InputError(f"{path}: not a whole HDF5 file: {error}") from None
+        raise InputError(f"{path}: not a complete HDF5 file: {error}") from None
 
 
 def write(weights, folder):
@@ -176,8 +160,8 @@ def write(weights, folder):
         settings = {"backbone": backbone, "preprocessor": preprocessor} | options
         write_json(os.path.join(folder, "task.json"), _object(task, settings))
     write_labels(weights.labels, folder)
-    for name, array in weights.arrays(TABLE):
-        file, _, key = name.theirs.partition("/")
+    for entry, array in weights.arrays(TABLE):
+        file, _, key = entry.stored_name.partition("/")
         with h5py.File(os.path.join(folder, file), "a") as opened:
             opened[key] = array
 
@@ -187,16 +171,16 @@ def _write_tokenizer(tokenizer, folder):
     if tokenizer is None:
         return None
     if tokenizer.mask_id is None or len(set(tokenizer.vocabulary)) < len(tokenizer.vocabulary):
-        raise InputError("kerashub: a vocabulary there must hold [MASK], and no piece twice")
+        raise InputError("kerashub: the vocabulary must contain [MASK], and no token twice")
     rules = tokenizer.rules
     os.makedirs(os.path.join(folder, os.path.dirname(_VOCABULARY)))
     save_vocabulary(tokenizer.vocabulary, os.path.join(folder, _VOCABULARY))
-    described = _object("BertTokenizer", {
+    values = _object("BertTokenizer", {
         "config_file": "tokenizer.json", "vocabulary": None, "lowercase": rules.lower_case,
         # KerasHub strips accents by decomposition and does not recompose Hangul syllables.
         "strip_accents": rules.strip_accents and rules.normalization == "none", "split_on_cjk": rules.split_cjk})
-    write_json(os.path.join(folder, "tokenizer.json"), described)
-    return described
+    write_json(os.path.join(folder, "tokenizer.json"), values)
+    return values
 
 
 def _object(name, config):
@@ -206,7 +190,7 @@ def _object(name, config):
             "class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
 
 
-FORMAT = Format("kerashub", recognise, read, write, ("encoder", *_KINDS.values()),
+FORMAT = Format("kerashub", has_file(_MODEL), read, write, ("encoder", *_KINDS.values()),
                 fixed={"hidden_act": (_ACTIVATION, "gelu_new"), "layer_norm_eps": (_EPSILON,),
                        "attention_probs_dropout_prob": ("hidden_dropout_prob",), "directionality": ("bidi",)},
                 head={"hidden_act": (_HEAD["mlm_activation"],), "layer_norm_eps": (_HEAD["mlm_layer_norm_eps"],)})

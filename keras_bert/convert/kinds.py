@@ -1,19 +1,11 @@
 """The kinds of models that formats can store, with the names and shapes of their weights."""
 
 import dataclasses
-import functools
 
 import numpy as np
 
+from keras_bert import models
 from keras_bert.layers import BertLayer
-from keras_bert.models import (
-    BertClassifier,
-    BertMultipleChoice,
-    BertPretrainer,
-    BertRegressor,
-    BertSpanLabeler,
-    BertTokenClassifier,
-)
 
 # A name is the path of attributes from a model to a variable, where `{i}` is the number of the block. A dimension is a
 # number, a field of `BertConfig`, or `num_classes`.
@@ -56,23 +48,25 @@ class Kind:
         model: class of the model.
         head: dict of the names and shapes of the weights that are not the encoder's.
         is_pooled: True if the model uses the pooled output. Other libraries omit the pooler if it does not.
+        options: dict of the arguments that make the class a model of this kind.
     """
 
     model: type
     head: dict
     is_pooled: bool = True
+    options: dict = dataclasses.field(default_factory=dict)
 
 
 ENCODER = "encoder"
 KINDS = {
     ENCODER: Kind(BertLayer, {}),
-    "pretraining": Kind(BertPretrainer, {**_MASKED_LM, **_dense("next_sentence", "hidden_size", 2)}),
-    "masked_lm": Kind(BertPretrainer, _MASKED_LM, is_pooled=False),
-    "classification": Kind(BertClassifier, _dense("classifier", "hidden_size", "num_classes")),
-    "regression": Kind(BertRegressor, _dense("regressor", "hidden_size", 1)),
-    "token_classification": Kind(BertTokenClassifier, _dense("classifier", "hidden_size", "num_classes"), False),
-    "span": Kind(BertSpanLabeler, _dense("span", "hidden_size", 2), is_pooled=False),
-    "multiple_choice": Kind(BertMultipleChoice, _dense("classifier", "hidden_size", 1)),
+    "pretraining": Kind(models.BertPretrainer, {**_MASKED_LM, **_dense("next_sentence", "hidden_size", 2)}),
+    "masked_lm": Kind(models.BertPretrainer, _MASKED_LM, is_pooled=False, options={"next_sentence": False}),
+    "classification": Kind(models.BertClassifier, _dense("classifier", "hidden_size", "num_classes")),
+    "regression": Kind(models.BertRegressor, _dense("regressor", "hidden_size", 1)),
+    "token_classification": Kind(models.BertTokenClassifier, _dense("classifier", "hidden_size", "num_classes"), False),
+    "span": Kind(models.BertSpanLabeler, _dense("span", "hidden_size", 2), is_pooled=False),
+    "multiple_choice": Kind(models.BertMultipleChoice, _dense("classifier", "hidden_size", 1)),
 }
 
 
@@ -80,9 +74,9 @@ KINDS = {
 NAMES = tuple({**_EMBEDDINGS, **_BLOCK, **_POOLER, **{name: None for kind in KINDS.values() for name in kind.head}})
 
 
-def kind_of(model):
+def model_kind(model):
     """Returns the kind of a `BertLayer` or of a model on one."""
-    if isinstance(model, BertPretrainer):
+    if isinstance(model, models.BertPretrainer):
         return "pretraining" if model.next_sentence is not None else "masked_lm"
     return next(name for name, kind in KINDS.items() if isinstance(model, kind.model))
 
@@ -115,8 +109,6 @@ def variable(model, name):
     """Returns the `keras.Variable` with that name in a `BertLayer` or a model on one."""
     if isinstance(model, BertLayer):
         name = name.removeprefix("bert.")
-    return functools.reduce(_step, name.split("."), model)
-
-
-def _step(parent, name):
-    return parent[int(name)] if name.isdigit() else getattr(parent, name)
+    for part in name.split("."):
+        model = model[int(part)] if part.isdigit() else getattr(model, part)
+    return model

@@ -24,18 +24,18 @@ def with_vocabulary(weights, path):
         path: path of the new `vocab.txt`.
 
     Returns:
-        (`Weights`, number of tokens that keep their row, number of tokens spelt with old tokens).
+        (`Weights`, number of tokens that keep their row, number of tokens spelled with old tokens).
 
     Raises:
         InputError: the weights have no tokenizer.
     """
     if weights.tokenizer is None:
-        raise InputError(f"{path}: rows can only be mapped from a known vocabulary: put the vocab.txt of the weights "
-                         "into their folder")
+        raise InputError(f"{path}: another vocabulary needs the old one too; add the vocab.txt of the weights to their "
+                         "folder")
     tokenizer = _tokenizer(path, weights.tokenizer)
-    ids = {piece: index for index, piece in enumerate(weights.tokenizer.vocabulary)}
-    spellings = [[ids[piece]] if piece in ids else _spell(piece, ids) for piece in tokenizer.vocabulary]
-    carried = sum(piece in ids for piece in tokenizer.vocabulary)
+    ids = {token: index for index, token in enumerate(weights.tokenizer.vocabulary)}
+    spellings = [[ids[token]] if token in ids else _spell(token, ids) for token in tokenizer.vocabulary]
+    kept = sum(token in ids for token in tokenizer.vocabulary)
 
     def mapped(name):
         def read():
@@ -47,15 +47,15 @@ def with_vocabulary(weights, path):
 
     config = dataclasses.replace(weights.config, vocab_size=len(tokenizer.vocabulary), pad_token_id=tokenizer.pad_id)
     read = weights.read | {name: mapped(name) for name in (_WORDS, "mlm.bias") if name in weights.read}
-    return (dataclasses.replace(weights, config=config, read=read, tokenizer=tokenizer), carried,
-            sum(map(bool, spellings)) - carried)
+    return (dataclasses.replace(weights, config=config, read=read, tokenizer=tokenizer), kept,
+            sum(map(bool, spellings)) - kept)
 
 
 def with_positions(weights: Weights, number):
     """Returns the weights with only the first `number` position embeddings."""
-    most = weights.config.max_position_embeddings
-    if not 1 <= number <= most:
-        raise InputError(f"max_position_embeddings must be 1 to {most}, what the weights have; got {number}")
+    limit = weights.config.max_position_embeddings
+    if not 1 <= number <= limit:
+        raise InputError(f"max_position_embeddings must be from 1 to {limit}, the number in the weights; got {number}")
     read = weights.read | {_POSITIONS: lambda: weights.read[_POSITIONS]()[:number]}
     config = dataclasses.replace(weights.config, max_position_embeddings=number)
     return dataclasses.replace(weights, config=config, read=read)
@@ -70,13 +70,13 @@ def _tokenizer(path, old):
     return BertTokenizer(new.vocabulary, **dataclasses.asdict(old.rules))
 
 
-def _spell(piece, ids):
-    """Returns the ids of the old tokens that spell the token `piece`, by longest match first; an empty list if that
+def _spell(token, ids):
+    """Returns the ids of the old tokens that spell a new token, by longest match first; an empty list if that
     fails, and for special tokens."""
-    if piece.startswith("[") and piece.endswith("]"):
+    if token.startswith("[") and token.endswith("]"):
         return []
-    prefix = CONTINUES if piece.startswith(CONTINUES) else ""
-    rest, spelling = piece.removeprefix(CONTINUES), []
+    prefix = CONTINUES if token.startswith(CONTINUES) else ""
+    rest, spelling = token.removeprefix(CONTINUES), []
     while rest:
         end = next((end for end in range(len(rest), 0, -1) if prefix + rest[:end] in ids), None)
         if end is None:

@@ -2,40 +2,31 @@
 
 import os
 
-from keras_bert.config import BertConfig
 from keras_bert.convert import garden
-from keras_bert.convert.assets import find_config, read_tokenizer
+from keras_bert.convert.assets import read_assets
 from keras_bert.convert.bundle import Bundle
-from keras_bert.convert.format import Format, Name, Table
+from keras_bert.convert.format import Format, Table, has_file
 from keras_bert.convert.kinds import NAMES
 from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 
-# This package's SavedModels have the names of `export.writing.variable_name`: bert/block_0/attention/query/kernel.
-TABLE = Table(*(Name(name, name.replace("blocks.", "block_").replace(".", "/")) for name in NAMES))
-
-
-def recognise(path):
-    return os.path.exists(os.path.join(path, "saved_model.pb"))
+# This package's SavedModels have the names of `export.writing.copy_variable`: bert/block_0/attention/query/kernel.
+TABLE = Table({name: name.replace("blocks.", "block_").replace(".", "/") for name in NAMES})
+_LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def read(path, config=None):
     """Returns the `Source` of a SavedModel. This package's SavedModels contain the config, others need `config`."""
     bundle = Bundle(os.path.join(path, "variables", "variables"))
-    assets = os.path.join(path, "assets")
-    config = BertConfig.from_json(find_config(os.path.join(assets, "vocab.txt"), config))
-    tokenizer = read_tokenizer(assets, bundle.get(_CASING) if _CASING in bundle.shapes else None)
+    lower_case = bundle.get(_LOWER_CASE) if _LOWER_CASE in bundle.shapes else None
+    assets = read_assets(os.path.join(path, "assets"), config, lower_case)
     keys, skipped = bundle.variables()
     if not any(name.startswith("bert/embeddings/") for name in keys):
-        return garden.read_bundle(bundle, path, FORMAT.name, config, tokenizer=tokenizer)
+        return garden.read_bundle(bundle, path, FORMAT.name, assets)
     shapes = {name: bundle.shapes[key] for name, key in keys.items()} | dict.fromkeys(skipped, ())
-    kind = detect(TABLE, shapes, ("masked_lm",))
-    options = {"next_sentence": False} if kind == "masked_lm" else {}
-    return Source(path, FORMAT.name, config, kind, TABLE, shapes, lambda name: bundle.get(keys[name]), skipped, options,
-                  tokenizer)
-
-
-_CASING = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
+    config, tokenizer, labels = assets
+    return Source(path, FORMAT.name, config, detect(TABLE, shapes, ("masked_lm",)), TABLE, shapes,
+                  lambda name: bundle.get(keys[name]), skipped, {}, tokenizer, labels)
 
 
 def write(weights, folder):
@@ -43,7 +34,7 @@ def write(weights, folder):
     from keras_bert.export import export_encoder  # only this format needs TensorFlow as Keras's backend
 
     if weights.tokenizer is None:
-        raise InputError("a Hub-style SavedModel holds its vocabulary; there is none beside the weights")
+        raise InputError("a Hub-style SavedModel contains its vocabulary; vocab.txt is missing next to the weights")
     export_encoder(weights.build(), folder, weights.tokenizer)
 
 
@@ -56,4 +47,4 @@ def run(path, inputs):
     return loaded.mlm(inputs) if "masked_lm_positions" in inputs else loaded(inputs)
 
 
-FORMAT = Format("hub", recognise, read, write, ("encoder", "masked_lm"), run=run)
+FORMAT = Format("hub", has_file("saved_model.pb"), read, write, ("encoder", "masked_lm"), run=run)

@@ -4,39 +4,39 @@
 import os
 import re
 
-from keras_bert.config import BertConfig
-from keras_bert.convert.assets import find_config, read_labels, read_tokenizer, write_beside
+from keras_bert.convert.assets import read_assets, write_assets
 from keras_bert.convert.bundle import Bundle, find_checkpoint, write_bundle
-from keras_bert.convert.format import TRANSPOSED, Format, Name, Table, dense, norm
+from keras_bert.convert.format import KERAS_SUFFIXES, TRANSPOSED, Format, Table
 from keras_bert.convert.weights import Source, detect
 
 _LAYER = "bert/encoder/layer_{i}"
-TABLE = Table(
-    Name("bert.embeddings.word_embeddings.embeddings", "bert/embeddings/word_embeddings"),
-    Name("bert.embeddings.position_embeddings.embeddings", "bert/embeddings/position_embeddings"),
-    Name("bert.embeddings.segment_embeddings.embeddings", "bert/embeddings/token_type_embeddings"),
-    *norm("bert.embeddings.norm", "bert/embeddings/LayerNorm"),
-    *dense("bert.blocks.{i}.attention.query", f"{_LAYER}/attention/self/query"),
-    *dense("bert.blocks.{i}.attention.key", f"{_LAYER}/attention/self/key"),
-    *dense("bert.blocks.{i}.attention.value", f"{_LAYER}/attention/self/value"),
-    *dense("bert.blocks.{i}.attention.output_dense", f"{_LAYER}/attention/output/dense"),
-    *norm("bert.blocks.{i}.attention_norm", f"{_LAYER}/attention/output/LayerNorm"),
-    *dense("bert.blocks.{i}.intermediate", f"{_LAYER}/intermediate/dense"),
-    *dense("bert.blocks.{i}.output_dense", f"{_LAYER}/output/dense"),
-    *norm("bert.blocks.{i}.output_norm", f"{_LAYER}/output/LayerNorm"),
-    *dense("bert.pooler", "bert/pooler/dense"),
-    # run_pretraining.py
-    *dense("mlm.dense", "cls/predictions/transform/dense"),
-    *norm("mlm.norm", "cls/predictions/transform/LayerNorm"),
-    Name("mlm.bias", "cls/predictions/output_bias"),
-    Name("next_sentence.kernel", "cls/seq_relationship/output_weights", TRANSPOSED),
-    Name("next_sentence.bias", "cls/seq_relationship/output_bias"),
+TABLE = Table({
+    "bert.embeddings.word_embeddings": "bert/embeddings/word_embeddings",
+    "bert.embeddings.position_embeddings": "bert/embeddings/position_embeddings",
+    "bert.embeddings.segment_embeddings": "bert/embeddings/token_type_embeddings",
+    "bert.embeddings.norm": "bert/embeddings/LayerNorm",
+    "bert.blocks.{i}.attention.query": f"{_LAYER}/attention/self/query",
+    "bert.blocks.{i}.attention.key": f"{_LAYER}/attention/self/key",
+    "bert.blocks.{i}.attention.value": f"{_LAYER}/attention/self/value",
+    "bert.blocks.{i}.attention.output_dense": f"{_LAYER}/attention/output/dense",
+    "bert.blocks.{i}.attention_norm": f"{_LAYER}/attention/output/LayerNorm",
+    "bert.blocks.{i}.intermediate": f"{_LAYER}/intermediate/dense",
+    "bert.blocks.{i}.output_dense": f"{_LAYER}/output/dense",
+    "bert.blocks.{i}.output_norm": f"{_LAYER}/output/LayerNorm",
+    "bert.pooler": "bert/pooler/dense",
+    # Heads of google-research/bert run_pretraining.py.
+    "mlm.dense": "cls/predictions/transform/dense",
+    "mlm.norm": "cls/predictions/transform/LayerNorm",
+    "mlm.bias": "cls/predictions/output_bias",
+    "next_sentence.kernel": "cls/seq_relationship/output_weights",
+    "next_sentence.bias": "cls/seq_relationship/output_bias",
     # run_classifier.py, run_squad.py
-    Name("classifier.kernel", "output_weights", TRANSPOSED),
-    Name("classifier.bias", "output_bias"),
-    Name("span.kernel", "cls/squad/output_weights", TRANSPOSED),
-    Name("span.bias", "cls/squad/output_bias"),
-)
+    "classifier.kernel": "output_weights",
+    "classifier.bias": "output_bias",
+    "span.kernel": "cls/squad/output_weights",
+    "span.bias": "cls/squad/output_bias",
+}, KERAS_SUFFIXES | {"embeddings": ""},
+    {"next_sentence.kernel": TRANSPOSED, "classifier.kernel": TRANSPOSED, "span.kernel": TRANSPOSED})
 _HEADS = ("pretraining", "masked_lm", "classification", "span")
 # The moments of Adam and LAMB, and the beta powers, loss scales and step counters of optimizers.
 _OPTIMIZER = re.compile(r".*/(adam_[mv]|Adam(_1)?|lamb_[mv])(_\d+)?$|beta[12]_power$|loss_scale|good_steps$")
@@ -49,23 +49,20 @@ def recognise(path):
 def read(path, config=None):
     """Returns the `Source` of a checkpoint, with `bert_config.json` and `vocab.txt` from the same folder."""
     bundle = Bundle(find_checkpoint(path))
-    config = BertConfig.from_json(find_config(bundle.prefix, config))
-    skipped = {name: "an optimizer's" for name in bundle.shapes if _OPTIMIZER.match(name)}
-    skipped["global_step"] = "a counter"
+    config, tokenizer, labels = read_assets(os.path.dirname(bundle.prefix), config)
+    skipped = {name: "optimizer variable" for name in bundle.shapes if _OPTIMIZER.match(name)}
+    skipped["global_step"] = "step counter"
     kind = detect(TABLE, bundle.shapes, _HEADS)
-    folder = os.path.dirname(bundle.prefix)
-    labels = read_labels(folder)
     options = {"num_classes": bundle.shapes["output_bias"][0]} if kind == "classification" else {}
-    options |= {"next_sentence": False} if kind == "masked_lm" else {}
     return Source(bundle.prefix, FORMAT.name, config, kind, TABLE, bundle.shapes, bundle.get, skipped, options,
-                  read_tokenizer(folder), labels)
+                  tokenizer, labels)
 
 
 def write(weights, folder):
     """Writes the files that google-research/bert's programs need to initialise a model."""
     write_bundle(os.path.join(folder, "bert_model.ckpt"),
-                 ((name.theirs, array) for name, array in weights.arrays(TABLE)))
-    write_beside(weights, folder)
+                 ((entry.stored_name, array) for entry, array in weights.arrays(TABLE)))
+    write_assets(weights, folder)
 
 
 FORMAT = Format("tf1", recognise, read, write, ("encoder", *_HEADS),

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_bert.config import BertConfig
 from keras_bert.convert.format import Table
-from keras_bert.convert.kinds import ENCODER, KINDS, initial, kind_of, shapes, variable
+from keras_bert.convert.kinds import ENCODER, KINDS, initial, model_kind, shapes, variable
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
@@ -39,7 +39,7 @@ class Weights:
     @classmethod
     def of(cls, model, tokenizer=None, labels=None):
         """Returns the weights of a `BertLayer` or of a model on one."""
-        kind = kind_of(model)
+        kind = model_kind(model)
         config = model.config if kind == ENCODER else model.bert.config
         options = {} if kind == ENCODER else {
             name: value for name, value in model.get_config().items() if name in OPTIONS}
@@ -53,49 +53,50 @@ class Weights:
         return shapes(self.config, self.kind, self.options.get("num_classes"))
 
     def arrays(self, table):
-        """Yields (`Name`, array in the form of the table's format) for every weight that the format has."""
-        for ours, read in self.read.items():
-            if ours in table:
-                name = table[ours]
-                yield name, np.ascontiguousarray(name.to_theirs(read(), self.config))
+        """Yields (`Entry`, array in the form of the table's format) for every weight that the format has."""
+        for name, read in self.read.items():
+            if name in table:
+                yield table[name], np.ascontiguousarray(table[name].to_stored(read(), self.config))
 
     def as_kind(self, kind):
         """Returns only the weights of a model of `kind`; all of them must be among these."""
-        names = shapes(self.config, kind)
-        options = self.options | {"next_sentence": False} if kind == "masked_lm" else {}
-        return dataclasses.replace(self, kind=kind, read={name: self.read[name] for name in names}, options=options,
-                                   labels=None)
+        read = {name: self.read[name] for name in shapes(self.config, kind)}
+        options = self.options if kind == "masked_lm" else {}
+        return dataclasses.replace(self, kind=kind, read=read, options=options, labels=None)
 
-    def build(self, lora_rank=None, **kwargs):
-        """Returns the model, a `BertLayer` or a model on one, with these weights.
+    def build(self, model=None, options=None, *, lora_rank=None, **kwargs):
+        """Returns a `BertLayer`, or a model with a `BertLayer` as its encoder, with these weights. Variables without a
+        stored weight keep their initial values.
 
         Args:
-            lora_rank, **kwargs: arguments of `BertLayer`, e.g. `dtype`.
+            model: class to build. If None, the class for `self.kind`, see `KINDS`.
+            options: dict of arguments of the model's class, e.g. `dropout`; they override `self.options`.
+            lora_rank: if not None, enables LoRA of this rank in the encoder after loading.
+            **kwargs: arguments of `BertLayer`, e.g. `dtype`.
         """
+        kind = KINDS[self.kind]
+        model, options = model or kind.model, kind.options | self.options | (options or {})
         bert = BertLayer(self.config, **kwargs)
-        model = bert if self.kind == ENCODER else KINDS[self.kind].model(bert, **self.options)
-        self.assign(model)
-        if lora_rank:
-            bert.enable_lora(lora_rank)  # afterwards a kernel is a sum, which cannot be assigned to
-        return model
-
-    def assign(self, model):
-        """Assigns the weights to the variables of a model; its other variables do not change."""
+        built = bert if model is BertLayer else model(bert, **options)
         for name, read in self.read.items():
-            variable(model, name).assign(read())
+            variable(built, name).assign(read())
+        if lora_rank:
+            encoder = built if model is BertLayer else built.bert  # some models hold a frozen copy of bert
+            encoder.enable_lora(lora_rank)  # afterwards a kernel is a sum, which cannot be assigned to
+        return built
 
 
 # Arguments of models with heads that are kept together with the weights.
-OPTIONS = ("num_classes", "dropout", "next_sentence", "mlm_activation", "mlm_layer_norm_eps")
+OPTIONS = ("num_classes", "dropout", "mlm_activation", "mlm_layer_norm_eps")
 
 
-def _value(source):
-    return np.asarray(ops.convert_to_numpy(source), np.float32)
+def _value(variable):
+    return np.asarray(ops.convert_to_numpy(variable), np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """The weights at a path, under the names of their format. The arrays are read later, by the result of `take`.
+    """The weights at a path, under the names of their format. The arrays are read later, by the result of `load`.
 
     Args:
         path: path of the file or folder, for messages.
@@ -105,7 +106,7 @@ class Source:
         table: `Table` of the format's names.
         shapes: dict of the format's names to shapes.
         get: function of one of the format's names that returns the array.
-        aside: dict of the names that are not weights of this package's models to the reason why they are skipped.
+        skipped: dict of the names that are not weights of this package's models to the reason why they are skipped.
         options, tokenizer, labels: see `Weights`.
     """
 
@@ -128,10 +129,10 @@ class Source:
             InputError: there is no vocabulary next to the weights.
         """
         if self.tokenizer is None:
-            raise InputError(f"{self.path}: there must be a vocabulary, vocab.txt, beside the weights; there is none")
+            raise InputError(f"{self.path}: vocab.txt is missing next to the weights; add it")
         return self.tokenizer
 
-    def take(self, kind=None, allow_missing=(), ignore=()):
+    def load(self, kind=None, allow_missing=(), ignore=()):
         """Returns the weights under this package's names, after checking that they are complete.
 
         Args:
@@ -150,35 +151,37 @@ class Source:
         kind = kind or self.kind
         wanted = shapes(self.config, kind, self.options.get("num_classes"))
         if not KINDS[self.kind].is_pooled:
-            allow_missing = (*allow_missing, *(self.table[f"bert.pooler.{part}"].theirs for part in ("kernel", "bias")))
-        left = self._leave(wanted, ignore)
+            pooler = "bert.pooler.kernel", "bert.pooler.bias"
+            allow_missing = [*allow_missing, *(self.table[name].stored_name for name in pooler)]
+        skipped = self._skipped(wanted, ignore)
         read, missing, problems = {}, [], []
-        for ours, shape in wanted.items():
-            name = self.table[ours]
-            expected = name.their_shape(shape, self.config)
-            read[ours] = functools.partial(self._read, name, shape)
-            if name.theirs not in self.shapes:
-                read[ours] = functools.partial(initial, ours, shape, self.config)
-                missing.append(name.theirs)
-                if not _matches(name.theirs, allow_missing):
-                    problems.append(f"missing {name.theirs}")
-            elif self.shapes[name.theirs] != expected:
-                problems.append(f"{name.theirs} has shape {self.shapes[name.theirs]} where the config gives {expected}")
-        unexpected = self.shapes.keys() - left.keys() - {self.table[ours].theirs for ours in wanted}
+        for name, shape in wanted.items():
+            entry = self.table[name]
+            stored_name, expected = entry.stored_name, entry.stored_shape(shape, self.config)
+            read[name] = functools.partial(self._read, entry, shape)
+            if stored_name not in self.shapes:
+                read[name] = functools.partial(initial, name, shape, self.config)
+                missing.append(stored_name)
+                if not _matches(stored_name, allow_missing):
+                    problems.append(f"missing {stored_name}")
+            elif self.shapes[stored_name] != expected:
+                problems.append(f"{stored_name} has shape {self.shapes[stored_name]}, but the config gives {expected}")
+        unexpected = self.shapes.keys() - skipped.keys() - {self.table[name].stored_name for name in wanted}
         problems += [f"unexpected {name}" for name in sorted(unexpected)]
         if problems:
-            raise InputError(f"{self.path}: the weights do not fit the config: {'; '.join(problems)}")
+            raise InputError(f"{self.path}: the weights do not match the config: {'; '.join(problems)}")
         weights = Weights(self.config, self.kind, read, self.options, self.tokenizer, self.labels)
-        return weights if kind == self.kind else weights.as_kind(kind), left, missing
+        return weights if kind == self.kind else weights.as_kind(kind), skipped, missing
 
-    def _leave(self, wanted, ignore):
+    def _skipped(self, wanted, ignore):
         """Returns a dict of the format's names to skip to the reason."""
-        head = {self.table[ours].theirs: "the head, not asked for" for ours in KINDS[self.kind].head.keys() - wanted}
+        other = KINDS[self.kind].head.keys() - wanted
+        head = {self.table[name].stored_name: "not part of this model" for name in other}
         ignored = {name: "ignored" for name in self.shapes if _matches(name, ignore)}
         return {name: reason for name, reason in (head | ignored | self.skipped).items() if name in self.shapes}
 
-    def _read(self, name, shape):
-        return name.to_ours(self.get(name.theirs), shape)
+    def _read(self, entry, shape):
+        return entry.from_stored(self.get(entry.stored_name), shape)
 
 
 def detect(table, names, kinds):
@@ -187,9 +190,9 @@ def detect(table, names, kinds):
     A head is complete if at least one weight of each of its parts is among `names`, the names in a source.
     """
     for kind in kinds:
-        parts = {ours.split(".")[0] for ours in KINDS[kind].head}
-        found = {ours.split(".")[0] for ours in KINDS[kind].head if ours in table and table[ours].theirs in names}
-        if parts == found:
+        head = KINDS[kind].head
+        found = [name for name in head if name in table and table[name].stored_name in names]
+        if {name.split(".")[0] for name in found} == {name.split(".")[0] for name in head}:
             return kind
     return ENCODER
 

@@ -32,7 +32,7 @@ class Block:
     share: float
 
 
-def read_blocks(path, file=0, text="text", split_sentences=False):
+def read_blocks(path, file=0, text_column="text", split_sentences=False):
     """Yields the blocks of a file, which is read as a stream.
 
     A block ends once it has at least a million characters and at least two documents; the last one ends with the file.
@@ -44,7 +44,7 @@ def read_blocks(path, file=0, text="text", split_sentences=False):
     Args:
         path: path of the file, UTF-8.
         file: number of the file, stored in the blocks.
-        text: key or column of the text in `.jsonl` and `.parquet` files.
+        text_column: key or column of the text in `.jsonl` and `.parquet` files.
         split_sentences: if True, also splits lines after `. ! ? …` (and closing quotes) followed by white space, and
             after `。 ！ ？`.
 
@@ -57,7 +57,7 @@ def read_blocks(path, file=0, text="text", split_sentences=False):
     """
     reader = _READERS.get(os.path.splitext(path)[1].lower(), _read_text)
     documents, characters, number = [], 0, 0
-    for share, document in reader(path, text):
+    for share, document in reader(path, text_column):
         if split_sentences:
             document = [sentence for line in document for sentence in _END.sub(r"\1\2\n", line).split("\n")]
         if sentences := [line.strip() for line in document if line.strip()]:
@@ -81,16 +81,16 @@ def _read_text(path, _):
     yield 1.0, document
 
 
-def _read_json_lines(path, text):
+def _read_json_lines(path, text_column):
     for row, share, values in json_lines(path):
-        yield share, text_of(path, row, values, text).split("\n")
+        yield share, text_of(path, row, values, text_column).split("\n")
 
 
-def _read_parquet(path, text):
-    rows = parquet_rows(path, [text])
-    check_columns(path, next(rows), [text])
+def _read_parquet(path, text_column):
+    rows = parquet_rows(path, [text_column])
+    check_columns(path, next(rows), [text_column])
     for row, share, values in rows:
-        yield share, text_of(path, row, values, text).split("\n")
+        yield share, text_of(path, row, values, text_column).split("\n")
 
 
 _READERS = {".jsonl": _read_json_lines, ".parquet": _read_parquet}
@@ -107,26 +107,26 @@ class WordIds:
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
-        self._forget()
+        self._reset()
 
     def __call__(self, texts):
         """Returns the ids of all texts, concatenated, int32 [ids], and the number of ids per text, int64 [texts]."""
         if len(self._ids) > BLOCK:  # bounds the memory
-            self._forget()
+            self._reset()
         words = " ".join(texts).split(" ")
         numbers = np.fromiter(map(self._numbers.__getitem__, words), int, len(words))
-        self._learn(list(itertools.islice(self._numbers, len(self._counts), None)))
+        self._add(list(itertools.islice(self._numbers, len(self._counts), None)))
         counts = self._counts[numbers]
         begins = np.cumsum(self._counts)[numbers] - counts
-        places = np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        positions = np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         firsts = np.cumsum([0, *(text.count(" ") + 1 for text in texts[:-1])])
-        return self._ids[places], np.add.reduceat(counts, firsts)
+        return self._ids[positions], np.add.reduceat(counts, firsts)
 
-    def _forget(self):
+    def _reset(self):
         self._numbers = _Numbers()
         self._ids, self._counts = np.empty(0, np.int32), np.empty(0, int)  # of all words, in the order of their numbers
 
-    def _learn(self, words):
+    def _add(self, words):
         ids, counts = self.tokenizer.flat_ids(words)
         self._ids, self._counts = np.append(self._ids, ids), np.append(self._counts, counts)
 

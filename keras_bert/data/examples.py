@@ -47,15 +47,15 @@ FORMATS = {
 }
 
 
-def choose(path, format, formats):
+def choose(path, data_format, formats):
     """Returns the entry of a format's name in `formats`.
 
     Raises:
         InputError: the name is unknown; the message names the file and lists the formats.
     """
-    if format not in formats:
-        raise InputError(f"{path}: format must be one of {', '.join(formats)}; got {format!r}")
-    return formats[format]
+    if data_format not in formats:
+        raise InputError(f"{path}: data_format must be one of {', '.join(formats)}; got {data_format!r}")
+    return formats[data_format]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,21 +69,21 @@ class Example:
     row: int
 
 
-def read_examples(path, text="text", text_pair=None, label="label", format=None):
+def read_examples(path, text_column="text", text_pair_column=None, label_column="label", data_format=None):
     """Returns the examples of `iterate_examples` as a list."""
-    return list(iterate_examples(path, text, text_pair, label, format))
+    return list(iterate_examples(path, text_column, text_pair_column, label_column, data_format))
 
 
-def iterate_examples(path, text="text", text_pair=None, label="label", format=None):
-    """Reads a table by its column names, see `read_table`: `.tsv`, `.csv`, `.jsonl`, `.json`, `.parquet`.
+def iterate_examples(path, text_column="text", text_pair_column=None, label_column="label", data_format=None):
+    """Reads a table by its column names, see `read_table`: `.tsv`, `.csv`, `.jsonl`, `.json`, `.parquet`, `Rows`.
 
     Args:
-        path: path of the file, UTF-8.
-        text: column of the text.
-        text_pair: column of the second text. If None, `text_pair` if the file has that column.
-        label: column of the label. If None, only texts are read.
-        format: name of a published dataset's layout in `FORMATS`. It sets the columns and the reader, whatever the
-            file's suffix; of the arguments above, only `label=None` still has an effect.
+        path: path of the file, UTF-8; or `Rows`.
+        text_column: column of the text.
+        text_pair_column: column of the second text. If None, `text_pair` if there is such a column.
+        label_column: column of the label. If None, only texts are read.
+        data_format: name of a published dataset's format in `FORMATS`. It sets the columns and the reader, whatever
+            the file's suffix; of the arguments above, only `label_column=None` still has an effect.
 
     Yields:
         `Example`s.
@@ -91,10 +91,11 @@ def iterate_examples(path, text="text", text_pair=None, label="label", format=No
     Raises:
         InputError: the file is invalid; the message names the file, the row and the column.
     """
-    layout = choose(path, format, FORMATS) if format else Columns(text, text_pair, label, kind=None)
-    text, text_pair, label = layout.text, layout.text_pair, label and layout.label
-    columns, rows = read_table(path, (text, text_pair, label), layout.kind, layout.header)
-    if text_pair is None and not format and "text_pair" in columns:
+    given = Columns(text_column, text_pair_column, label_column, kind=None)
+    columns = choose(path, data_format, FORMATS) if data_format else given
+    text, text_pair, label = columns.text, columns.text_pair, label_column and columns.label
+    names, rows = read_table(path, (text, text_pair, label), columns.kind, columns.header)
+    if text_pair is None and not data_format and "text_pair" in names:
         text_pair = "text_pair"
     for row, values in rows:
         yield Example(text_of(path, row, values, text), text_pair and text_of(path, row, values, text_pair),

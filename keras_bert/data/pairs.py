@@ -1,4 +1,5 @@
-"""Pairing, cutting and packing of the sentences of a block, as spans of its token ids."""
+"""Texts and pairs of texts for pretraining, chosen from the sentences of a block of documents: as spans of its token
+ids, and as model inputs."""
 
 import bisect
 import itertools
@@ -76,18 +77,16 @@ def truncate(spans, limit, rng):
         the shortened spans, int64 [pairs, 4].
     """
     begin_a, end_a, begin_b, end_b = spans.T
-    longer = (end_a - begin_a) - (end_b - begin_b)
-    excess = np.maximum(end_a - begin_a + end_b - begin_b - limit, 0)
-    shared = np.maximum(excess - np.abs(longer), 0)  # once A and B are equally long: in turn, first from B
-    alone = excess - shared
-    cut_a = np.where(longer > 0, alone, 0) + shared // 2
-    cut_b = np.where(longer > 0, 0, alone) + shared - shared // 2
-    front_a, front_b = rng.binomial(cut_a, 0.5), rng.binomial(cut_b, 0.5)
-    return np.stack([begin_a + front_a, end_a - cut_a + front_a, begin_b + front_b, end_b - cut_b + front_b], axis=1)
+    length_a, length_b = end_a - begin_a, end_b - begin_b
+    kept_a = np.minimum(length_a, np.maximum(limit - length_b, (limit + 1) // 2))  # equally long: first from B
+    kept_b = np.minimum(length_b, limit - kept_a)
+    begin_a = begin_a + rng.binomial(length_a - kept_a, 0.5)
+    begin_b = begin_b + rng.binomial(length_b - kept_b, 0.5)
+    return np.stack([begin_a, begin_a + kept_a, begin_b, begin_b + kept_b], axis=1)
 
 
-def pack_sentences(tokens, limit, sep_id):
-    """Packs whole sentences into texts for training without next-sentence prediction.
+def full_sentences(tokens, limit, sep_id):
+    """Fills texts with whole sentences for training without next-sentence prediction.
 
     A text has as many consecutive sentences as fit. It may continue in the next document, with [SEP] in between
     (FULL-SENTENCES of Liu et al., 2019, section 4.2). A sentence longer than `limit` is divided.
@@ -115,8 +114,8 @@ def pack_sentences(tokens, limit, sep_id):
     return ids, np.stack([begin, end, end, end], axis=1)
 
 
-def join(ids, spans, tokenizer, length):
-    """Joins spans into inputs: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if B is empty.
+def pack_spans(ids, spans, tokenizer, length):
+    """Packs spans into inputs: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if B is empty.
 
     Args:
         ids: int32 [tokens].
@@ -127,13 +126,13 @@ def join(ids, spans, tokenizer, length):
         dict of int32 [examples, length]: `input_word_ids`, `input_mask`, `input_type_ids`.
     """
     begin_a, end_a, begin_b, end_b = (column[:, None] for column in spans.T)
-    place = np.arange(length)
+    position = np.arange(length)
     middle = end_a - begin_a + 1  # the position of the first [SEP]
     last = middle + np.where(end_b > begin_b, end_b - begin_b + 1, 0)
-    source = np.where(place < middle, begin_a + place - 1, begin_b + place - middle - 1)
-    joined = ids.take(source, mode="clip")
-    joined[:, 0] = tokenizer.cls_id
-    joined[(place == middle) | (place == last)] = tokenizer.sep_id
-    joined[place > last] = tokenizer.pad_id
-    return {"input_word_ids": joined, "input_mask": (place <= last).astype(np.int32),
-            "input_type_ids": ((place > middle) & (place <= last)).astype(np.int32)}
+    source = np.where(position < middle, begin_a + position - 1, begin_b + position - middle - 1)
+    word_ids = ids.take(source, mode="clip")
+    word_ids[:, 0] = tokenizer.cls_id
+    word_ids[(position == middle) | (position == last)] = tokenizer.sep_id
+    word_ids[position > last] = tokenizer.pad_id
+    return {"input_word_ids": word_ids, "input_mask": (position <= last).astype(np.int32),
+            "input_type_ids": ((position > middle) & (position <= last)).astype(np.int32)}

@@ -13,7 +13,7 @@ from keras_bert.arguments import Path
 from keras_bert.data import workers
 from keras_bert.data.documents import Tokens, WordIds, read_blocks
 from keras_bert.data.masking import Masking
-from keras_bert.data.pairs import join, pack_sentences, pair_sentences, truncate
+from keras_bert.data.pairs import full_sentences, pack_spans, pair_sentences, truncate
 from keras_bert.data.tfrecord import serialize
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, check_free, write_json
@@ -21,7 +21,7 @@ from keras_bert.text import BertTokenizer, save_vocabulary
 
 SETTINGS = "pretraining_data.json"
 MAX_LENGTH = 8192
-_AT_ONCE = 2**19  # tokens per array of examples; bounds the memory that a large document needs
+_CHUNK = 2**19  # tokens per array of examples; bounds the memory that a large document needs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +29,10 @@ class PretrainingSettings:
     """The settings for making examples.
 
     Args:
-        max_seq_length: tokens per example, [CLS] and [SEP] included.
-        max_predictions_per_seq: maximum masked tokens per example. If None, 15% of `max_seq_length`, rounded up.
-        next_sentence: if True, makes pairs, half of them with a random second text. If False, packs whole sentences to
-            full length.
+        max_length: tokens per example, [CLS] and [SEP] included.
+        max_predictions_per_seq: maximum masked tokens per example. If None, 15% of `max_length`, rounded up.
+        next_sentence: if True, makes pairs, half of them with a random second text. If False, fills
+            texts with whole sentences.
         masking: `static` masks when the examples are written, `dynamic` each time they are read.
         whole_word_mask: if True, masks all tokens of a word or none.
         dupe_factor: number of times that the texts are used, each time with new pairs and masks. If None, 10, or 1 if
@@ -40,7 +40,7 @@ class PretrainingSettings:
         seed: seed of the random numbers. The same seed, settings and files give the same examples.
     """
 
-    max_seq_length: int = 128
+    max_length: int = 128
     max_predictions_per_seq: int | None = None
     next_sentence: bool = True
     masking: str = "static"
@@ -49,15 +49,15 @@ class PretrainingSettings:
     seed: int = 0
 
     def __post_init__(self):
-        defaults = {"max_predictions_per_seq": -(-15 * self.max_seq_length // 100),
+        defaults = {"max_predictions_per_seq": -(-15 * self.max_length // 100),
                     "dupe_factor": 10 if self.masking == "static" else 1}
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if self.masking not in ("static", "dynamic"):
             raise InputError(f"masking must be one of static, dynamic; got {self.masking!r}")
-        for name, low, high in (("max_seq_length", 5, MAX_LENGTH), ("dupe_factor", 1, 1000), ("seed", 0, 2**31 - 1),
-                                ("max_predictions_per_seq", 1, self.max_seq_length)):
+        for name, low, high in (("max_length", 5, MAX_LENGTH), ("dupe_factor", 1, 1000), ("seed", 0, 2**31 - 1),
+                                ("max_predictions_per_seq", 1, self.max_length)):
             if not low <= getattr(self, name) <= high:
                 raise InputError(f"{name} must be from {low} to {high}; got {getattr(self, name)}")
 
@@ -93,25 +93,25 @@ class ExampleMaker:
             rng = np.random.default_rng((self.settings.seed, block.file, block.number, duplicate))
             ids, spans, labels = self._texts(tokens, rng)
             order = rng.permutation(len(spans))
-            count = _AT_ONCE // self.settings.max_seq_length
-            for some in (order[i:i + count] for i in range(0, len(order), count)):
-                features = join(ids, spans[some], self.tokenizer, self.settings.max_seq_length)
+            count = _CHUNK // self.settings.max_length
+            for chunk in (order[i:i + count] for i in range(0, len(order), count)):
+                features = pack_spans(ids, spans[chunk], self.tokenizer, self.settings.max_length)
                 if self.settings.masking == "static":
                     word_ids = features["input_word_ids"]
                     features |= self.masking(word_ids, self.masking.noise(rng, *word_ids.shape))
-                yield features | {"next_sentence_labels": labels[some, None]}
+                yield features | {"next_sentence_labels": labels[chunk, None]}
 
     def _texts(self, tokens, rng):
         if self.settings.next_sentence:
-            limit = self.settings.max_seq_length - 3
+            limit = self.settings.max_length - 3
             spans, labels = pair_sentences(tokens, limit, rng)
             return tokens.ids, truncate(spans, limit, rng), labels
-        ids, spans = pack_sentences(tokens, self.settings.max_seq_length - 2, self.tokenizer.sep_id)
+        ids, spans = full_sentences(tokens, self.settings.max_length - 2, self.tokenizer.sep_id)
         return ids, spans, np.zeros(len(spans), np.int32)
 
 
 def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, output: Path,
-                          settings: PretrainingSettings | None = None, *, text: str = "text",
+                          settings: PretrainingSettings | None = None, *, text_column: str = "text",
                           split_sentences: bool = False, shards: int = 10, processes: int | None = None,
                           beam_args: list[str] | None = None, overwrite: bool = False,
                           progress: Callable[[float, int], None] | None = None) -> dict:
@@ -127,7 +127,7 @@ def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, outpu
         tokenizer: `BertTokenizer` with [MASK].
         output: folder to write. It is written atomically.
         settings: `PretrainingSettings`.
-        text, split_sentences: see `read_blocks`.
+        text_column, split_sentences: see `read_blocks`.
         shards: number of TFRecord files.
         processes: number of worker processes. If None, one per core.
         beam_args: list of flags of a Beam pipeline, e.g. `--runner=…`, to run it there. If None, runs on this machine.
@@ -148,27 +148,25 @@ def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, outpu
         if not 1 <= value <= 10_000:
             raise InputError(f"{name} must be from 1 to 10000; got {value}")
     check_free(output, overwrite)
-    read = functools.partial(read_blocks, text=text, split_sentences=split_sentences)
+    read = functools.partial(read_blocks, text_column=text_column, split_sentences=split_sentences)
     with atomic_folder(output, overwrite) as folder:
         if beam_args is None:
             counts = workers.write_shards(maker, read, paths, folder, shards, processes, progress)
         else:
             counts = _beam().write_shards(maker, read, paths, folder, shards, beam_args)
         if not counts["examples"]:
-            raise InputError(f"{paths[0]}{' and the others' * (len(paths) > 1)}: must hold text; there is none")
-        return _describe(maker, counts, folder, paths=[os.fspath(path) for path in paths], text=text,
-                         split_sentences=split_sentences, shards=shards)
-
-
-def _describe(maker, counts, folder, **more_settings):
-    save_vocabulary(maker.tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
-    maker.tokenizer.save_settings(folder)
-    with open(os.path.join(folder, "vocab.txt"), "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    description = {"settings": dataclasses.asdict(maker.settings) | more_settings, "counts": dict(counts),
-                   "vocabulary_sha256": digest}
-    write_json(os.path.join(folder, SETTINGS), description)
-    return description
+            raise InputError(f"{paths[0]}{' and the others' * (len(paths) > 1)}: must contain text; there is none")
+        vocabulary = os.path.join(folder, "vocab.txt")
+        save_vocabulary(tokenizer.vocabulary, vocabulary)
+        tokenizer.save_settings(folder)
+        with open(vocabulary, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        inputs = {"paths": [os.fspath(path) for path in paths], "text_column": text_column,
+                  "split_sentences": split_sentences, "shards": shards}
+        description = {"settings": dataclasses.asdict(maker.settings) | inputs, "counts": dict(counts),
+                       "vocabulary_sha256": digest}
+        write_json(os.path.join(folder, SETTINGS), description)
+        return description
 
 
 def _beam():

@@ -48,15 +48,15 @@ class PretrainingRecords:
         self.paths = self._files.paths
         self._failure = None
         if not len(self):
-            raise InputError(f"{', '.join(self.paths) or 'paths'}: must hold examples; there are none")
-        specs = [(path, self._spec(file)) for file, path in enumerate(self.paths)]
-        self._features = next((spec for _, spec in specs if spec), None)
-        if not self._features:
+            raise InputError(f"{', '.join(self.paths) or 'paths'}: must contain examples; there are none")
+        specs = {path: spec for file, path in enumerate(self.paths) if (spec := self._spec(file))}
+        if not specs:
             raise InputError(f"{', '.join(self.paths)}: every example is corrupt")
-        for path, spec in specs:
-            if spec and spec != self._features:
-                raise InputError(f"{path}: the examples must be as those of {self.paths[0]}; got {_list(spec)} "
-                                 f"beside {_list(self._features)}")
+        first, self._features = next(iter(specs.items()))
+        for path, spec in specs.items():
+            if spec != self._features:
+                raise InputError(f"{path}: the examples must have the features of {first}, {_list(self._features)}; "
+                                 f"got {_list(spec)}")
         self.seq_length = self._features["input_word_ids"][1]
         self.has_labels = "next_sentence_labels" in self._features
 
@@ -65,7 +65,7 @@ class PretrainingRecords:
 
     @property
     def corrupt(self):
-        """Number of corrupt places found so far, also in batches that were read ahead."""
+        """Number of corrupt records found so far, also in batches that were read ahead."""
         return len(self._files.broken)
 
     def plan(self, seed, epoch):
@@ -76,14 +76,14 @@ class PretrainingRecords:
         """Returns an endless dataset of batches that starts at `step`.
 
         The examples are in the order of `plan`, epoch after epoch. A batch may contain the end of one epoch and the
-        beginning of the next. It depends only on `seed` and its step.
+        beginning of the next. A batch depends only on `seed` and its step, not on the step that the dataset starts at.
 
         Args:
             batch_size: number of examples per batch, of all shards together.
             seed: int, 0 or more.
             step: number of the first batch, from 0 over all epochs.
-            shard, shards: number of the part of each batch to return, from 0, and number of parts. All parts together
-                are the batch of a single shard.
+            shard, shards: each batch is split into `shards` equal parts, and part `shard`, counted from 0, is returned.
+                In order, the parts are the batch of `shards=1`.
             masking: `Masking` with the vocabulary that the examples were made with. It masks the examples again at each
                 step, whether they are masked or not. If None, uses the masks of the examples.
 
@@ -97,10 +97,10 @@ class PretrainingRecords:
                 None. Iterate within `naming_errors` to raise it for a corrupt example too.
         """
         if batch_size < 1 or batch_size % shards or not 0 <= shard < shards:
-            raise InputError(f"shard {shard} of {shards} must be a part of a batch, and all alike; got a batch of "
-                             f"{batch_size}")
+            raise InputError("batch_size must be a positive multiple of shards, and shard from 0 to shards - 1; got "
+                             f"batch_size={batch_size}, shards={shards}, shard={shard}")
         if masking is None and "masked_lm_ids" not in self._features:
-            raise InputError(f"{self.paths[0]}: the examples are not masked; they need masking")
+            raise InputError(f"{self.paths[0]}: the examples are not masked; pass masking")
         count = batch_size // shards
         rows = slice(shard * count, (shard + 1) * count)
 
@@ -157,8 +157,8 @@ class PretrainingRecords:
             raise
 
     def _numbers(self, seed, positions):
-        epochs, places = np.divmod(positions, len(self))
-        return np.concatenate([self.plan(seed, int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
+        epochs, indices = np.divmod(positions, len(self))
+        return np.concatenate([self.plan(seed, int(epoch))[indices[epochs == epoch]] for epoch in np.unique(epochs)])
 
     def _spec(self, file):
         """Returns the features of a file's first intact example: {this package's name: (name in the file, size)}; None
@@ -174,11 +174,11 @@ class PretrainingRecords:
         try:
             found = tf.train.Example.FromString(record).features.feature
         except DecodeError:
-            raise InputError(f"{path}: must hold tf.train.Examples") from None
+            raise InputError(f"{path}: must contain tf.train.Examples") from None
         spec = {_OLD_NAMES.get(name, name): (name, len(feature.float_list.value or feature.int64_list.value))
                 for name, feature in found.items()}
         if missing := [name for name in _INPUTS if name not in spec]:
-            raise InputError(f"{path}: must hold examples for pretraining; they lack {', '.join(missing)}")
+            raise InputError(f"{path}: must contain pretraining examples; these lack {', '.join(missing)}")
         return {name: spec[name] for name in (*_INPUTS, *_MASKS, "next_sentence_labels") if name in spec}
 
     def _parse(self, records, count):
@@ -246,8 +246,8 @@ class PretrainingInput:
             return cls(path, records, {"next_sentence": records.has_labels, "masking": "static"}, None)
         settings = os.path.join(path, SETTINGS)
         if not os.path.exists(settings):
-            raise InputError(f"{path}: must hold {SETTINGS}, as keras-bert make-pretraining-data writes it; other files"
-                             " are named by a glob")
+            raise InputError(f"{path}: has no {SETTINGS}, which make-pretraining-data writes; to read other TFRecord "
+                             f"files, pass a glob pattern, e.g. '{path}/*.tfrecord'")
         files = sorted(glob.glob(os.path.join(glob.escape(path), "*.tfrecord")))
         return cls(path, PretrainingRecords(files, skip_corrupt), read_json(settings)["settings"],
                    BertTokenizer.from_folder(path))
@@ -268,13 +268,13 @@ class PretrainingInput:
             InputError: the examples were made with another vocabulary.
         """
         if self.tokenizer and self.tokenizer.vocabulary != tokenizer.vocabulary:
-            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; it is another one")
+            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; theirs differs")
         masker = None
         if directionality != "bidi":
             masker = NextTokens(tokenizer, self.records.seq_length, directionality)
         elif (masking or self.settings["masking"]) == "dynamic":
-            most = self.settings.get("max_predictions_per_seq", -(-15 * self.records.seq_length // 100))
-            masker = Masking(tokenizer, most, self.settings.get("whole_word_mask", False))
+            limit = self.settings.get("max_predictions_per_seq", -(-15 * self.records.seq_length // 100))
+            masker = Masking(tokenizer, limit, self.settings.get("whole_word_mask", False))
 
         def dataset(step=0, shard=0, shards=1):
             return self.records.dataset(batch_size, seed, step, shard=shard, shards=shards, masking=masker)

@@ -1,15 +1,76 @@
 """Readers of tables in TSV, CSV, JSON and Parquet files, as streams."""
 
 import csv
+import dataclasses
+import importlib
 import itertools
 import json
 import os
 import re
+from collections.abc import Iterable
 
 from keras_bert.errors import InputError
 from keras_bert.files import reading
 
 csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072 characters
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """A table in memory, which readers accept in place of a path.
+
+    Args:
+        name: what error messages call it.
+        rows: list of dicts from column names to values.
+    """
+
+    name: str
+    rows: list[dict]
+
+    def __str__(self):
+        return self.name
+
+
+def open_data(data, name, tuples=()):
+    """Returns a data set as readers accept it: the path of a file as str, or `Rows`.
+
+    Args:
+        data: a path; a pandas DataFrame; or an iterable of dicts from column names to values, or of tuples.
+        name: what error messages call rows in memory.
+        tuples: tuples of column names, one for each allowed length of a tuple of values.
+
+    Raises:
+        InputError: a row has another form, or there is none; the message names the row, counted from 1.
+    """
+    if isinstance(data, str | os.PathLike):
+        return os.fspath(data)
+    if not isinstance(data, Iterable):
+        raise InputError(f"{name} must be a path or rows; got {data!r:.40}")
+    rows, columns = [], {len(names): names for names in tuples}
+    for row, values in enumerate(data.to_dict("records") if hasattr(data, "columns") else data, 1):
+        if isinstance(values, list | tuple) and len(values) in columns:
+            values = dict(zip(columns[len(values)], values))
+        if not isinstance(values, dict):
+            forms = " or ".join(["a dict", *(f"({', '.join(names)})" for names in tuples)])
+            raise InputError(f"{name}: row {row}: must be {forms}; got {values!r:.40}")
+        try:
+            rows.append({str(column): _native(value) for column, value in values.items()})
+        except UnicodeEncodeError as error:
+            raise InputError(f"{name}: row {row}: must be valid Unicode: {error.reason}") from None
+    if not rows:
+        raise InputError(f"{name}: holds no rows")
+    return Rows(name, rows)
+
+
+def _native(value):
+    """Converts tuples to lists, and NumPy's values and arrays to Python's; raises an error for lone surrogates."""
+    if isinstance(value, dict):
+        return {name: _native(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_native(part) for part in value]
+    if isinstance(value, str):
+        value.encode()
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def read_table(path, required=(), kind=None, header=None):
@@ -20,7 +81,7 @@ def read_table(path, required=(), kind=None, header=None):
     read as a whole; the values of its nested objects become columns `outer.inner`. Blank lines are skipped.
 
     Args:
-        path: path of the file, UTF-8.
+        path: path of the file, UTF-8; or `Rows`, for which `kind` and `header` have no effect.
         required: names of columns that the table must have. Those that are None are ignored.
         kind: suffix that selects the reader. If None, the file's own suffix.
         header: names of the columns, for a `.tsv` or `.csv` file without a header.
@@ -34,11 +95,24 @@ def read_table(path, required=(), kind=None, header=None):
         InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
             not installed.
     """
-    kind = kind or os.path.splitext(path)[1].lower()
-    if kind not in _READERS:
-        raise InputError(f"{path}: a data file must end in {', '.join(_READERS)}; got {kind or 'no suffix'}")
-    rows = _read(path, required, _READERS[kind](path, header))
+    rows = _read(path, required, choose_reader(path, _READERS, "a data file", kind)(path, header))
     return next(rows), rows
+
+
+def choose_reader(path, readers, what, kind=None, other=""):
+    """Returns the reader of a data set.
+
+    Args:
+        path: path of the file, or `Rows`.
+        readers: dict of suffixes to readers; the key None is for `Rows`.
+        what, other: what error messages call the file, and another way to say how to read it.
+        kind: suffix to use instead of the path's.
+    """
+    suffix = None if isinstance(path, Rows) else kind or os.path.splitext(path)[1].lower()
+    if suffix not in readers:
+        raise InputError(
+            f"{path}: {what} must end in {', '.join(filter(None, readers))}{other}; got {suffix or 'no suffix'}")
+    return readers[suffix]
 
 
 def _read(path, required, table):
@@ -63,7 +137,7 @@ def check_columns(path, columns, required):
         raise InputError(f"{path}: row 1: column names must differ; got {names}")
     for name in filter(None, required):
         if name not in columns:
-            raise InputError(f"{path}: there is no column {name!r}; the file has {names}")
+            raise InputError(f"{path}: there is no column {name!r}; the columns are {names}")
 
 
 def text_of(path, row, values, column):
@@ -127,17 +201,21 @@ def _refuse_surrogates(text, values):
         json.dumps(values, ensure_ascii=False).encode()
 
 
+def import_pyarrow(path):
+    """Returns the modules `pyarrow` and `pyarrow.parquet`; raises an InputError if they are not installed."""
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise InputError(f"{path}: Parquet files need pyarrow: pip install pyarrow") from None
+
+
 def parquet_rows(path, columns=None):
     """Yields the column names of a Parquet file, then (row, fraction of the rows read so far, values) for each row.
 
     Args:
         columns: list of the columns to read. If None, all.
     """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError(f"{path}: Parquet files need pyarrow: pip install pyarrow") from None
+    pyarrow, parquet = import_pyarrow(path)
     with reading(path):
         file = open(path, "rb")
     row = 0
@@ -151,7 +229,7 @@ def parquet_rows(path, columns=None):
                     yield row, row / rows, dict(zip(batch.schema.names, (value.as_py() for value in values)))
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a Parquet file: {' '.join(str(error).split())}; "
-                         f"other files end in {', '.join(_READERS)}") from None
+                         f"other files end in {', '.join(filter(None, _READERS))}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
 
@@ -203,6 +281,13 @@ def _read_objects(objects):
         yield row, dict.fromkeys(columns) | values
 
 
+def _read_memory(table, _):
+    columns = list(dict.fromkeys(itertools.chain.from_iterable(table.rows)))
+    yield columns
+    for row, values in enumerate(table.rows, 1):
+        yield row, dict.fromkeys(columns) | values
+
+
 def _read_parquet(path, _):
     rows = parquet_rows(path)
     yield next(rows)
@@ -222,5 +307,5 @@ def _object(path, row, value):
     return value
 
 
-_READERS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_json_lines, ".json": _read_json,
+_READERS = {None: _read_memory, ".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_json_lines, ".json": _read_json,
             ".parquet": _read_parquet}

@@ -9,7 +9,7 @@ import numpy as np
 from keras_bert.errors import InputError
 from keras_bert.files import reading
 
-HEAD, FRAME = 12, 16  # bytes before a record: its length and a checksum; and with the checksum after the record
+HEADER, FRAME = 12, 16  # bytes before a record: its length and a checksum; and with the checksum after the record
 _POLYNOMIAL = 0x82F63B78  # of CRC-32C, lowest bit first
 # These bytes turn a CRC register of zeros into one of ones, the start value of CRC-32C. So a record with these bytes in
 # front can be padded with zeros at the front.
@@ -60,8 +60,8 @@ def _varints(values):
     """Encodes integers [rows, n] as base 128 varints of one length: uint8 [rows, n * bytes of the largest]."""
     length = max(-(-int(values.max(initial=1)).bit_length() // 7), 1)
     data = np.empty((*values.shape, length), np.uint8)
-    for place in range(length):
-        data[..., place] = values >> 7 * place & 127 | (place < length - 1) << 7
+    for index in range(length):
+        data[..., index] = values >> 7 * index & 127 | (index < length - 1) << 7
     return data.reshape(len(values), -1)
 
 
@@ -133,10 +133,10 @@ class RecordFiles:
 
     Args:
         paths: list of TFRecord files, uncompressed.
-        skip_corrupt: if True, adds corrupt places to `broken` instead of raising an error.
+        skip_corrupt: if True, adds corrupt records to `broken` instead of raising an error.
 
     Attributes:
-        broken: set of (path, byte), the corrupt places found so far.
+        broken: set of (path, byte), the corrupt records found so far.
         firsts: int64 [files + 1], the number of each file's first record, then the number of all records.
 
     Raises:
@@ -148,8 +148,8 @@ class RecordFiles:
         self.skip_corrupt = skip_corrupt
         self.broken = set()
         bounds = [np.array(self._find(path), np.int64) for path in self.paths]
-        self.firsts = np.cumsum([0, *(len(places) - 1 for places in bounds)])
-        self._begins = np.concatenate([np.empty(0, np.int64), *(places[:-1] for places in bounds)])
+        self.firsts = np.cumsum([0, *(len(offsets) - 1 for offsets in bounds)])
+        self._begins = np.concatenate([np.empty(0, np.int64), *(offsets[:-1] for offsets in bounds)])
         self._lengths = np.concatenate([np.empty(0, np.int64), *map(np.diff, bounds)]) - FRAME
 
     def __len__(self):
@@ -162,41 +162,41 @@ class RecordFiles:
         for file in np.unique(files):
             with reading(self.paths[file]), open(self.paths[file], "rb") as stream:
                 for row in np.flatnonzero(files == file):
-                    stream.seek(self._begins[numbers[row]] + HEAD)
-                    records[row] = stream.read(self._lengths[numbers[row]] + FRAME - HEAD)
-        contents = [record[:HEAD - FRAME] for record in records]
+                    stream.seek(self._begins[numbers[row]] + HEADER)
+                    records[row] = stream.read(self._lengths[numbers[row]] + FRAME - HEADER)
+        contents = [record[:HEADER - FRAME] for record in records]
         for row, checksum in enumerate(checksums(contents)):
-            if records[row][HEAD - FRAME:] != checksum:
-                self._note(self.paths[files[row]], self._begins[numbers[row]], "the record is corrupt")
+            if records[row][HEADER - FRAME:] != checksum:
+                self._report(self.paths[files[row]], self._begins[numbers[row]], "the record is corrupt")
                 contents[row] = None
         return contents
 
     def _find(self, path):
         """Returns the offset of each complete record, then the end of the last one: a list of int."""
-        bounds, heads, size = [0], [], 0
+        bounds, headers, size = [0], [], 0
         with reading(path), open(path, "rb") as file:
             if size := os.fstat(file.fileno()).st_size:
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                     while bounds[-1] + FRAME <= size:
-                        heads.append(data[bounds[-1]:bounds[-1] + HEAD])
-                        bounds.append(bounds[-1] + FRAME + int.from_bytes(heads[-1][:8], "little"))
-        for begin, head, checksum in zip(bounds, heads, checksums([head[:8] for head in heads])):
-            length = int.from_bytes(head[:8], "little")
-            if head[8:] != checksum:
+                        headers.append(data[bounds[-1]:bounds[-1] + HEADER])
+                        bounds.append(bounds[-1] + FRAME + int.from_bytes(headers[-1][:8], "little"))
+        for begin, header, checksum in zip(bounds, headers, checksums([header[:8] for header in headers])):
+            length = int.from_bytes(header[:8], "little")
+            if header[8:] != checksum:
                 problem = "no TFRecord begins here, or its length is corrupt"
             elif length > MAX_RECORD:
-                problem = f"a record of {length} bytes is no example"
+                problem = f"a record of {length} bytes is too long for an example"
             elif begin + FRAME + length > size:
-                problem = "the file is cut off within the record"
+                problem = "the file ends within the record"
             else:
                 continue
-            self._note(path, begin, problem)
+            self._report(path, begin, problem)
             return bounds[:bounds.index(begin) + 1]
         if bounds[-1] != size:
-            self._note(path, bounds[-1], "the file is cut off within the record")
+            self._report(path, bounds[-1], "the file ends within the record")
         return bounds
 
-    def _note(self, path, byte, problem):
+    def _report(self, path, byte, problem):
         if not self.skip_corrupt:
-            raise InputError(f"{path}: byte {byte}: {problem}; with skip_corrupt it is left out")
+            raise InputError(f"{path}: byte {byte}: {problem}; pass skip_corrupt to skip what cannot be read")
         self.broken.add((path, int(byte)))

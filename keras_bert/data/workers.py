@@ -49,8 +49,8 @@ def write_shards(maker, read, paths, folder, shards, processes, progress=None):
             with open(part, "rb") as file:
                 for shape in shapes:
                     records = np.fromfile(file, np.uint8, math.prod(shape)).reshape(shape)
-                    for place, shard in enumerate(files):
-                        shard.write(records[place::shards].tobytes())
+                    for index, shard in enumerate(files):
+                        shard.write(records[index::shards].tobytes())
                     files = files[len(records) % shards:] + files[:len(records) % shards]
             os.remove(part)
             counts.update(made)
@@ -102,7 +102,7 @@ def _pool(processes, maker, folder):
         yield pool
         pool.shutdown()
     except BrokenProcessPool:
-        raise InputError("a worker process was killed, perhaps because memory ran out: fewer --processes need less"
+        raise InputError("a worker process was killed, perhaps because memory ran out; pass fewer --processes"
                          ) from None
     finally:
         lifeline.close()

@@ -8,16 +8,9 @@ import keras
 from keras import ops
 
 BACKEND = keras.backend.backend()
+
 if BACKEND == "tensorflow":
     import tensorflow as tf
-elif BACKEND == "jax":
-    import jax
-else:
-    raise ImportError(f"keras_bert runs on Keras's TensorFlow and JAX backends; KERAS_BACKEND is {BACKEND!r}")
-
-
-if BACKEND == "tensorflow":
-    from keras_bert.kernels.unpadded import UnpaddedLayout as UnpaddedLayout
 
     class SeedSource:
         """The source of seeds for calls without a seed; has no variables."""
@@ -35,10 +28,10 @@ if BACKEND == "tensorflow":
     def adam_step(variable, momentum, velocity, gradient, step, learning_rate, beta_1, beta_2, epsilon):
         """Applies one step of Adam, float32, in one pass over memory; separate operations need multiple passes."""
         step = tf.cast(step, tf.float32)
-        left_1, left_2 = tf.pow(beta_1, step), tf.pow(beta_2, step)
+        power_1, power_2 = tf.pow(beta_1, step), tf.pow(beta_2, step)
         tf.raw_ops.ResourceApplyAdam(  # adds epsilon before the bias correction, so epsilon is scaled here
-            var=variable.handle, m=momentum.handle, v=velocity.handle, beta1_power=left_1, beta2_power=left_2,
-            lr=learning_rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon * tf.sqrt(1 - left_2), grad=gradient)
+            var=variable.handle, m=momentum.handle, v=velocity.handle, beta1_power=power_1, beta2_power=power_2,
+            lr=learning_rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon * tf.sqrt(1 - power_2), grad=gradient)
 
     def clip_by_global_norm(gradients, norm):
         """Returns the gradients, scaled down to a global norm of `norm` if it is larger."""
@@ -81,7 +74,9 @@ if BACKEND == "tensorflow":
     def _uniform(shape, seed):
         return tf.random.stateless_uniform(shape, seed)
 
-else:
+elif BACKEND == "jax":
+    import jax
+
     adam_step = None  # not needed: XLA fuses the operations
     recompute = jax.checkpoint
 
@@ -97,10 +92,6 @@ else:
         def load_own_variables(self, store):
             pass
 
-    def UnpaddedLayout(*_):
-        raise ValueError("layout='unpadded' runs on Keras's TensorFlow backend alone; KERAS_BACKEND is 'jax': use "
-                         "layout='padded' or 'packed'")
-
     def gather(x, positions):
         return ops.take_along_axis(x, ops.expand_dims(positions, -1), axis=1)
 
@@ -110,28 +101,27 @@ else:
     def _fold_in(seed, number):
         return ops.cast(jax.random.key_data(jax.random.fold_in(_key(seed), number)), "int32")
 
-    def dense(gradient):
-        return gradient
-
     def clip_by_global_norm(gradients, norm):
         length = ops.sqrt(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
         return [gradient * (norm / ops.maximum(length, norm)) for gradient in gradients]
 
-    def sum_over_replicas(tensors):
-        return tensors  # one program runs on all devices
+    def unchanged(tensors):
+        return tensors
+
+    dense = per_replica = sum_over_replicas = unchanged  # gradients are dense; one program runs on all devices
 
     def update_each(update, rows):
         for row in rows:
             update(*row)
-
-    def per_replica(seed):
-        return seed  # one program runs on all devices
 
     def _uniform(shape, seed):
         return jax.random.uniform(_key(seed), shape)
 
     def _key(seed):
         return jax.random.wrap_key_data(ops.cast(seed, "uint32"), impl="threefry2x32")
+
+else:
+    raise ImportError(f"keras_bert runs on Keras's TensorFlow and JAX backends; KERAS_BACKEND is {BACKEND!r}")
 
 
 def fold_in(seed, number):

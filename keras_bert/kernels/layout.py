@@ -1,17 +1,25 @@
-"""`Layout`: how the tokens of a batch are arranged inside the encoder.
+"""`Layout`, how the tokens of a batch are arranged inside the encoder, and `PackedLayout`. Both run on all backends,
+because their shapes do not depend on the values; the third layout is in `unpadded.py`.
 
 Dimensions: B rows of the inputs, S their length, T texts, N heads, H hidden size, D = H / N. `[…, H]` are hidden states
 in a layout's arrangement; for attention they are arranged as R rows of length L, [R, N, L, D].
 """
 
-import abc
-
 import keras
 from keras import ops
 
+from keras_bert import kernels
 
-class Layout(abc.ABC):
-    """An arrangement of the tokens of a batch.
+
+class Layout:
+    """An arrangement of the tokens of a batch. This class is the layout `padded`: one text per row, with padding, as in
+    the inputs. The subclasses are the other layouts.
+
+    Args:
+        mask: int32 [B, S], 1 for real tokens.
+        heads: number of attention heads.
+        directionality, dtype: see `attention_bias`.
+        visible: see `attention_bias`; by default, all real tokens of a row.
 
     Attributes:
         position_ids: int32, the position of each token in its text; broadcasts to the shape that `pack` returns.
@@ -23,43 +31,85 @@ class Layout(abc.ABC):
 
     attend_pooled = None
 
-    @abc.abstractmethod
+    def __init__(self, mask, heads, directionality, dtype, visible=None):
+        self._mask = mask
+        self._heads = heads
+        self._is_ltr = directionality == "ltr"
+        self.position_ids = ops.expand_dims(ops.arange(ops.shape(mask)[1]), 0)
+        visible = ops.expand_dims(ops.greater(mask, 0), 1) if visible is None else visible
+        self.bias = attention_bias(visible, directionality, dtype)
+
     def pack(self, ids):
         """Arranges integers [B, S]."""
+        return ids
 
-    @abc.abstractmethod
     def unpack(self, x):
         """Restores [B, S, H] from […, H]."""
+        return x
 
-    @abc.abstractmethod
     def queries(self, positions=None):
         """Returns the tokens that the last block should compute: the pooled token of each text, and those at
         `positions`, int32 [B, n]. Returns None if it should compute all tokens."""
+        pooled = ops.zeros_like(self._mask[:, :1])
+        if self._is_ltr:  # only the last real token attends to all others
+            indices = ops.arange(ops.shape(self._mask)[1], dtype="int32")
+            pooled = ops.max(ops.where(ops.greater(self._mask, 0), indices, 0), axis=1, keepdims=True)
+        return pooled if positions is None else ops.concatenate([pooled, positions], axis=1)
 
-    @abc.abstractmethod
     def select(self, x, queries):
         """Returns the hidden states […, H] of the tokens `queries`, in the arrangement of `queries`."""
+        return kernels.gather(x, queries)
 
-    @abc.abstractmethod
     def pooled(self, x, queries=None):
         """Returns the hidden state of each text's pooled token, [T, H]; x is […, H], or the result of `select` for
         `queries`."""
+        return (self.select(x, self.queries()) if self._is_ltr and queries is None else x)[:, 0]
 
-    @abc.abstractmethod
     def split_heads(self, x):
         """Arranges […, H] as rows for attention, [R, N, L, D]."""
+        x = ops.reshape(x, (-1, ops.shape(x)[1], self._heads, x.shape[2] // self._heads))
+        return ops.transpose(x, (0, 2, 1, 3))
 
-    @abc.abstractmethod
     def merge_heads(self, x):
         """Inverts `split_heads`."""
+        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, ops.shape(x)[2], self._heads * x.shape[3]))
 
     def select_bias(self, queries):
         """Returns the rows of `bias` for the tokens `queries`; all rows if None."""
-        return self.bias
+        if queries is None or self.bias.shape[2] == 1:
+            return self.bias
+        return ops.expand_dims(kernels.gather(ops.squeeze(self.bias, 1), queries), 1)
 
     def normalize(self, x, norm):
         """Applies `norm`, a `LayerNormalization`, to `x`."""
         return norm(x)
+
+
+class PackedLayout(Layout):
+    """The layout with multiple texts per row, one after the other; each text attends only to itself (Krell et al.,
+    2021, https://arxiv.org/abs/2107.02027). XLA compiles the shapes once, and there is little padding. Hidden states
+    are [B, S, H].
+
+    Args:
+        mask, heads, directionality, dtype: see `Layout`.
+        sequence_ids: int32 [B, S], the number of the text that each token belongs to, from 1; 0 for padding.
+        pooled_positions: int32 [T], the index of each text's pooled token among all B * S tokens.
+    """
+
+    def __init__(self, mask, heads, directionality, dtype, sequence_ids, pooled_positions):
+        same = ops.equal(ops.expand_dims(sequence_ids, 2), ops.expand_dims(sequence_ids, 1))
+        super().__init__(mask, heads, directionality, dtype, visible=same)
+        earlier = ops.transpose(is_later(ops.shape(mask)[1]))
+        self.position_ids = ops.sum(ops.cast(ops.logical_and(same, earlier), "int32"), axis=2)
+        self._pooled_positions = pooled_positions
+
+    def queries(self, positions=None):
+        if positions is not None:
+            raise ValueError("positions are of rows with one text each; got layout='packed'")
+        return None  # one query per text would need a copy of its whole row's keys and values
+
+    def pooled(self, x, queries=None):
+        return ops.take(ops.reshape(x, (-1, x.shape[2])), self._pooled_positions, axis=0)
 
 
 def attention_bias(visible, directionality, dtype):

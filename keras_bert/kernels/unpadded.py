@@ -4,9 +4,10 @@ shapes depend on the values; XLA cannot compile it."""
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
+from keras_bert import kernels
 from keras_bert.kernels.layout import Layout, attention_bias
 
-# Minimum length of the rows that attention is computed in, if the batch has so many tokens; short texts share a row.
+# Minimum length of the rows for attention, if the batch has at least that many tokens; short texts share a row.
 _SHORTEST_ROW = 64
 
 
@@ -26,9 +27,10 @@ class UnpaddedLayout(Layout):
     """
 
     def __init__(self, mask, heads, directionality, dtype, training):
-        if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-            raise ValueError("layout='unpadded' has shapes that depend on the values, which XLA cannot compile; "
-                             "use layout='padded' or 'packed'")
+        if kernels.BACKEND != "tensorflow" or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+            raise ValueError("layout='unpadded' has shapes that depend on the values, so it runs only on Keras's "
+                             f"TensorFlow backend (KERAS_BACKEND is {kernels.BACKEND!r}) and without XLA; use "
+                             "layout='padded' or 'packed'")
         self._heads = heads
         self._shape = tf.shape(mask)
         # The first token of each text is kept even if it is padding, so that every text has a pooled token. In a text
@@ -44,7 +46,7 @@ class UnpaddedLayout(Layout):
         self._pooled = starts + lengths - 1 if directionality == "ltr" else starts
         self._pack_rows(lengths, starts, directionality, dtype)
         with_gradient = tf.custom_gradient if training else lambda function: lambda x: function(x)[0]
-        self._split, self._merge = map(with_gradient, (self._split_heads, self._merge_heads))
+        self.split_heads, self.merge_heads = map(with_gradient, (self._split_heads, self._merge_heads))
 
     def _pack_rows(self, lengths, starts, directionality, dtype):
         """Packs the texts into rows of one length, made of L slots for one token each, and sets these attributes:
@@ -56,9 +58,9 @@ class UnpaddedLayout(Layout):
         """
         tokens = tf.size(self._text)
         length = tf.maximum(tf.reduce_max(lengths), tf.minimum(tokens, _SHORTEST_ROW))
-        row, begin, rows = pack(lengths, length)
+        row, begin, rows = assign_rows(lengths, length)
         row, column = tf.gather(row, self._text), tf.gather(begin - starts, self._text) + tf.range(tokens)
-        source = tf.scatter_nd(tf.stack([row, column], 1), tf.range(1, tokens + 1), [rows, length])  # 0: no token
+        source = tf.scatter_nd(tf.stack([row, column], 1), tf.range(1, tokens + 1), [rows, length])  # 0: empty
         head = tf.range(self._heads)
         self._to_rows = tf.maximum(source - 1, 0)[:, None] * self._heads + head[:, None]
         self._is_token = source[:, None, :, None] > 0
@@ -82,12 +84,6 @@ class UnpaddedLayout(Layout):
     def pooled(self, x, queries=None):
         return self.select(x, self._pooled) if queries is None else x
 
-    def split_heads(self, x):
-        return self._split(x)
-
-    def merge_heads(self, x):
-        return self._merge(x)
-
     def normalize(self, x, norm):
         """Applies `norm` in the only form that TensorFlow's graph optimizer replaces by oneDNN's layer normalization:
         the scales have an unknown first dimension, so that the optimizer cannot fold them into constants."""
@@ -110,18 +106,18 @@ class UnpaddedLayout(Layout):
     # These two functions convert [tokens, H] to [R, N, L, D] and back, and each is the gradient of the other. Empty
     # slots hold copies of a token, whose gradient from there is 0. TensorFlow's own gradient would sum over all slots.
     def _split_heads(self, x):
-        return tf.gather(tf.reshape(x, [-1, x.shape[1] // self._heads]), self._to_rows), self._merge
+        return tf.gather(tf.reshape(x, [-1, x.shape[1] // self._heads]), self._to_rows), self.merge_heads
 
     def _merge_heads(self, x):
         def gradient(upstream):
-            return self._split(upstream) * tf.cast(self._is_token, x.dtype)
+            return self.split_heads(upstream) * tf.cast(self._is_token, x.dtype)
 
         size = x.shape[3]
         return tf.reshape(tf.gather(tf.reshape(x, [-1, size]), self._from_rows), [-1, self._heads * size]), gradient
 
 
-def pack(lengths, width):
-    """Packs texts into rows: each row gets the longest remaining text, and after it as many of the shortest as fit.
+def assign_rows(lengths, width):
+    """Assigns texts to rows: each row gets the longest remaining text, and after it as many of the shortest as fit.
 
     Args:
         lengths: int32 [texts].
@@ -135,13 +131,13 @@ def pack(lengths, width):
     longest = tf.gather(lengths, order)
     before = tf.concat([[0], tf.cumsum(longest[::-1])], 0)  # number of tokens in the n shortest texts
 
-    def fill(rows, taken, ends):
-        last = tf.searchsorted(before, [before[taken] + width - longest[rows]], side="right")[0] - 1
+    def fill(rows, assigned, ends):
+        last = tf.searchsorted(before, [before[assigned] + width - longest[rows]], side="right")[0] - 1
         last = tf.minimum(last, texts - rows - 1)
         return rows + 1, last, ends.write(rows, last)
 
-    rows, taken, ends = tf.while_loop(
-        lambda rows, taken, _: rows + taken < texts, fill,
+    rows, assigned, ends = tf.while_loop(
+        lambda rows, assigned, _: rows + assigned < texts, fill,
         (0, 0, tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[])))
     # In order of decreasing length, the first texts of all rows come first, then all other texts. The other texts fill
     # the rows from the shortest on.
@@ -149,6 +145,6 @@ def pack(lengths, width):
     row_of_other = tf.repeat(tf.range(rows), first[1:] - first[:-1])
     shift = longest[:rows] - tf.gather(before, first[:-1])
     row = tf.concat([tf.range(rows), row_of_other[::-1]], 0)
-    begin = tf.concat([tf.zeros_like(shift), (before[:taken] + tf.gather(shift, row_of_other))[::-1]], 0)
+    begin = tf.concat([tf.zeros_like(shift), (before[:assigned] + tf.gather(shift, row_of_other))[::-1]], 0)
     original = tf.argsort(order)
     return tf.gather(row, original), tf.gather(begin, original), rows

@@ -1,8 +1,8 @@
 """Base classes and helper functions of the layers: configuration, weights, freezing and quantized dtype policies."""
 
-import itertools
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -10,21 +10,13 @@ from keras.dtype_policies import DTypePolicyMap
 
 from keras_bert.config import BertConfig
 
-_ACTIVATIONS = {
-    "gelu": lambda x: ops.gelu(x, approximate=False),
-    "gelu_new": lambda x: ops.gelu(x, approximate=True),
-    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
-    "relu": ops.relu,
-    "silu": ops.silu,
-}
-
 
 class Dense(keras.layers.Dense):
     """A Keras `Dense` layer whose LoRA additions can still be trained after a reload."""
 
     def load_own_variables(self, store):
         super().load_own_variables(store)
-        if self.lora_enabled:  # Keras sets both factors to zero, so neither would get a gradient
+        if self.lora_enabled:  # Keras has just set both factors to zero, so neither would get a gradient
             self.lora_kernel_a.assign(keras.initializers.HeUniform()(self.lora_kernel_a.shape, "float32"))
 
     def quantize(self, mode=None, type_check=True, config=None):
@@ -43,9 +35,9 @@ class ConfiguredLayer(keras.layers.Layer):
 
     def build(self, *_) -> None:
         """Builds the sublayers for inputs of width `hidden_size`; one with another width must be built before."""
-        for part in _parts(self):
-            if not part.built:
-                part.build((None, None, self.config.hidden_size))
+        for layer in own_layers(self):
+            if not layer.built:
+                layer.build((None, None, self.config.hidden_size))
         self.built = True
 
     def make_dense(self, name: str, width: int, activation: Any = None) -> keras.layers.Dense:
@@ -63,47 +55,90 @@ class ConfiguredLayer(keras.layers.Layer):
 
     def activate(self, x: Any) -> Any:
         """Applies the config's `hidden_act`."""
-        return _ACTIVATIONS[self.config.hidden_act](x)
+        name = self.config.hidden_act
+        if name.startswith("gelu"):  # `gelu` is the erf form; `gelu_new` and `gelu_tanh` are the tanh approximation
+            return ops.gelu(x, approximate=name != "gelu")
+        return getattr(ops, name)(x)
 
     def _initializer(self):
         return keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
 
     def get_config(self) -> dict:
-        return super().get_config() | {"config": self.config.to_dict()} | quantized_dtype(self, [self])
+        return super().get_config() | {"config": self.config.to_dict()} | quantized_dtype(self)
 
 
-def quantized_dtype(owner, layers):
-    """Returns the `dtype` that the config of `owner` needs to recreate the same quantized sublayers.
+class FreezableLayer(keras.layers.Layer):
+    """Base class of `BertLayer` and of the heads. Its config names the frozen layers in it, and it can be copied with
+    other arguments of the encoder.
 
-    Args:
-        owner: a layer.
-        layers: the layers to search for quantized ones, including their sublayers.
+    Attributes:
+        _frozen: what `frozen` returns while the whole layer is frozen; set by the constructor of a subclass.
+    """
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Paths of the frozen layers, as set by the constructor or by a layer's own `trainable`; in a head, those of
+        its own layers, without the encoder's."""
+        if self.trainable:  # otherwise all layers are frozen; the stored paths apply when it is True again
+            self._frozen = frozen_paths(own_layers(self))
+        return self._frozen
+
+    @property
+    def trainable(self) -> bool:
+        return super().trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self.set_trainable(value, self.frozen)
+
+    def set_trainable(self, value: bool, frozen: Sequence[str]) -> None:
+        """Sets `trainable` of all layers, then freezes those with the paths `frozen`."""
+        self._frozen = tuple(frozen)
+        keras.layers.Layer.trainable.fset(self, value)
+        freeze(own_layers(self), self._frozen)
+
+    def rebuild(self, **changes) -> Self:
+        """Returns a copy with the same weights, and with some arguments of the `BertLayer` changed, e.g.
+        `bert.rebuild(layout="padded")` or `classifier.rebuild(layout="padded")`. LoRA additions are merged into the
+        kernels; with `lora_rank=None` the copy has no LoRA."""
+        config = self.get_config()
+        change_encoder(config, changes)
+        copy = type(self).from_config(config)
+        for source, target in zip(self._flatten_layers(), copy._flatten_layers(), strict=True):
+            weights: dict[str, Any] = {}
+            source.save_own_variables(weights)
+            target.load_own_variables(weights)
+        return copy
+
+
+def change_encoder(config, changes):
+    """Replaces arguments of the `BertLayer` in its config, or in that of a head."""
+    encoder = config["bert"]["config"] if "bert" in config else config
+    encoder |= changes
+
+
+def quantized_dtype(owner):
+    """Returns the `dtype` that the config of a layer needs to recreate the same quantized sublayers.
 
     Returns:
         a dict to merge into `get_config`: `dtype`, a serialized `DTypePolicyMap`; empty if nothing is quantized.
     """
-    policies = {}
-    for layer in itertools.chain.from_iterable(layer._flatten_layers() for layer in layers):
+    policies = DTypePolicyMap(combine_policies(owner.dtype_policy, None).name)
+    for layer in (part for own in own_layers(owner) for part in own._flatten_layers()):
         if layer.quantization_mode:
             # The pattern omits the owner's name, which may be different when the layer is recreated.
             pattern = f"(.*/)?{re.escape(layer.path.removeprefix(f'{owner.path}/'))}"
             policy = layer.dtype_policy
             policies[pattern] = policy[layer.path] if isinstance(policy, DTypePolicyMap) else policy
-    return {"dtype": keras.dtype_policies.serialize(merge_policies(owner.dtype_policy, policies))} if policies else {}
+    return {"dtype": keras.dtype_policies.serialize(policies)} if policies else {}
 
 
-def merge_policies(default, policies):
-    """Returns a `DTypePolicyMap` with the policies of a dict or another map, and `default` for all other layers."""
+def combine_policies(default, policies):
+    """Returns the dtype policy `default`; or, if `policies` is a `DTypePolicyMap` or its config, a map with the same
+    policies for single layers and `default` for all others. If `default` is a map, only its default policy is used."""
     default = getattr(default, "default_policy", default)
-    return DTypePolicyMap(default.name, dict(policies))
-
-
-def copy_weights(source, target):
-    """Copies the weights of a layer to another layer of the same class, with LoRA additions merged into the kernels."""
-    for theirs, ours in zip(source._flatten_layers(), target._flatten_layers(), strict=True):
-        store = {}
-        theirs.save_own_variables(store)
-        ours.load_own_variables(store)
+    policies = keras.dtype_policies.get(policies)
+    return DTypePolicyMap(default.name, dict(policies)) if isinstance(policies, DTypePolicyMap) else default
 
 
 def frozen_paths(layers):
@@ -111,7 +146,7 @@ def frozen_paths(layers):
     paths = []
     for layer in layers:
         if layer.trainable:
-            paths += [f"{layer.name}/{path}" for path in frozen_paths(_parts(layer))]
+            paths += [f"{layer.name}/{path}" for path in frozen_paths(own_layers(layer))]
         else:
             paths.append(layer.name)
     return tuple(paths)
@@ -125,17 +160,20 @@ def freeze(layers, paths):
     """
     for path in paths:
         name, _, below = path.partition("/")
-        found = [layer for layer in layers if layer.name == name]
-        if not found:
+        layer = next((layer for layer in layers if layer.name == name), None)
+        if layer is None:
             names = ", ".join(layer.name for layer in layers)
-            raise ValueError(f"frozen must name layers: {names}, or with a / what is in them; got {path!r}")
+            raise ValueError(f"frozen must name layers: {names}, or their sublayers as layer/sublayer; got {path!r}")
         if below:
-            freeze(_parts(found[0]), [below])
+            freeze(own_layers(layer), [below])
         else:
-            # Two steps: Keras ignores the value that the layer already has, even if LoRA has changed its variables.
-            found[0].trainable = True
-            found[0].trainable = False
+            # True first: Keras ignores the value that `trainable` already has, even if variables have changed since.
+            layer.trainable = True
+            layer.trainable = False
 
 
-def _parts(layer):
-    return layer._flatten_layers(include_self=False, recursive=False)
+def own_layers(layer):
+    """Returns the direct sublayers, without the encoder of a head and layers that contain it."""
+    encoder = getattr(layer, "bert", None)
+    return [part for part in layer._flatten_layers(include_self=False, recursive=False)
+            if encoder not in part._flatten_layers()]

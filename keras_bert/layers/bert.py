@@ -1,9 +1,8 @@
 """`BertLayer`, the BERT encoder, with its embeddings and outputs."""
 
 import functools
-import typing
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import keras
 from keras import ops
@@ -11,9 +10,9 @@ from keras import ops
 from keras_bert import kernels
 from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
+from keras_bert.kernels.layout import Layout, PackedLayout
 from keras_bert.layers.attention import EncoderBlock
-from keras_bert.layers.base import ConfiguredLayer, copy_weights, freeze, frozen_paths
-from keras_bert.layers.row_layouts import PackedLayout, PaddedLayout
+from keras_bert.layers.base import ConfiguredLayer, FreezableLayer, freeze, own_layers
 
 
 def standardize_inputs(inputs):
@@ -33,10 +32,11 @@ def standardize_inputs(inputs):
     return tuple(ops.cast(tensor, "int32") for tensor in inputs)
 
 
-LAYOUTS = ("padded", "packed", "unpadded")
+LayoutName = Literal["padded", "packed", "unpadded"]
+Outputs = Literal["pair", "pooled", "all", "attention"]
 
 
-class BertOutput(typing.NamedTuple):
+class BertOutput(NamedTuple):
     """All outputs of the encoder, in the compute dtype.
 
     If `positions` [batch, n] were given, the last block computes only these and the pooled token: `sequence_output` and
@@ -44,9 +44,9 @@ class BertOutput(typing.NamedTuple):
     [batch, heads, 1 + n, seq], first the pooled token.
     """
 
-    pooled_output: typing.Any  # [batch, hidden]
-    sequence_output: typing.Any  # [batch, seq, hidden]
-    embedding_output: typing.Any  # [batch, seq, hidden]
+    pooled_output: Any  # [batch, hidden]
+    sequence_output: Any  # [batch, seq, hidden]
+    embedding_output: Any  # [batch, seq, hidden]
     encoder_outputs: list  # one [batch, seq, hidden] per block
     attention_probabilities: list  # one [batch, heads, seq, seq] per block; empty unless requested
 
@@ -88,7 +88,7 @@ class BertEmbeddings(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable("keras_bert")
-class BertLayer(ConfiguredLayer):
+class BertLayer(FreezableLayer, ConfiguredLayer):
     """The BERT encoder (Devlin et al., 2018, https://arxiv.org/abs/1810.04805).
 
     `pooled_output, sequence_output = BertLayer(config)([input_word_ids, input_mask, segment_ids])`
@@ -104,8 +104,8 @@ class BertLayer(ConfiguredLayer):
             e.g. `embeddings/word_embeddings`.
         lora_rank: rank of the low-rank additions that are trained instead of the weights, see `enable_lora`. None
             (default) for no LoRA.
-        recompute: If True, training stores only the input of each block and recomputes the rest for the gradients
-            (gradient checkpointing: Chen et al., 2016, https://arxiv.org/abs/1604.06174).
+        gradient_checkpointing: If True, training stores only the input of each block and recomputes the rest for the
+            gradients (Chen et al., 2016, https://arxiv.org/abs/1604.06174).
         trainable: If False, the whole encoder is frozen. When set to True again, `frozen` and `lora_rank` apply again.
         dtype: float32 (default), bfloat16, float16, mixed_bfloat16, mixed_float16 or a `keras.DTypePolicy`.
 
@@ -131,22 +131,22 @@ class BertLayer(ConfiguredLayer):
         ValueError: an argument or an input is invalid; the message gives the rule and the value.
     """
 
-    def __init__(self, config: BertConfig | dict, layout: Literal["padded", "packed", "unpadded"] = "padded",
-                 frozen: Sequence[str] = (), lora_rank: int | None = None, recompute: bool = False, **kwargs) -> None:
+    def __init__(self, config: BertConfig | dict, layout: LayoutName = "padded",
+                 frozen: Sequence[str] = (), lora_rank: int | None = None, gradient_checkpointing: bool = False,
+                 **kwargs) -> None:
         super().__init__(config, **kwargs)
-        config = self.config
-        self.embeddings = BertEmbeddings(config, dtype=self.dtype_policy, name="embeddings")
-        self.blocks = [
-            EncoderBlock(config, dtype=self.dtype_policy, name=f"block_{i}") for i in range(config.num_hidden_layers)
-        ]
-        self.pooler = self.make_dense("pooler", config.hidden_size, activation="tanh")
+        self.embeddings = BertEmbeddings(self.config, dtype=self.dtype_policy, name="embeddings")
+        self.blocks = [EncoderBlock(self.config, dtype=self.dtype_policy, name=f"block_{i}")
+                       for i in range(self.config.num_hidden_layers)]
+        self.pooler = self.make_dense("pooler", self.config.hidden_size, activation="tanh")
         self.seeds = kernels.SeedSource()
-        self.layout = _known("layout", layout, LAYOUTS)
+        check_choice("layout", layout, get_args(LayoutName))
+        self.layout = layout
         self.supports_jit = layout != "unpadded"
-        self.recompute = recompute
+        self.gradient_checkpointing = gradient_checkpointing
         self.lora_rank: int | None = None
         self.build()
-        self._set_trainable(self.trainable, tuple(frozen))
+        self.set_trainable(self.trainable, frozen)
         if lora_rank:
             self.enable_lora(lora_rank)
 
@@ -157,12 +157,10 @@ class BertLayer(ConfiguredLayer):
 
         return load_pretrained(folder, **kwargs)
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None,
-             layout: Literal["padded", "packed", "unpadded"] | None = None,
-             outputs: Literal["pair", "pooled", "all", "attention"] = "pair", positions: Any = None) -> Any:
-        _known("outputs", outputs, ("pair", "pooled", "all", "attention"))
+    def call(self, inputs: Any, training: bool | None = False, seed: Any = None, layout: LayoutName | None = None,
+             outputs: Outputs = "pair", positions: Any = None) -> Any:
+        check_choice("outputs", outputs, get_args(Outputs))
         word_ids, mask, segment_ids = standardize_inputs(inputs)
-        self._check_length(word_ids.shape[1])
         is_whole = outputs == "attention" or positions is not None
         batch_layout = self._arrange(mask, inputs, layout or self.layout, is_whole, training)
         seed = self.dropout_seed(inputs, training, seed)
@@ -174,7 +172,7 @@ class BertLayer(ConfiguredLayer):
         for index, block in enumerate(self.blocks):
             run = functools.partial(block, layout=batch_layout, seed=kernels.fold_in(seed, index + 1),
                                     queries=queries if block is self.blocks[-1] else None)
-            x, probabilities = (kernels.recompute(run) if self.recompute and training else run)(x)
+            x, probabilities = (kernels.recompute(run) if self.gradient_checkpointing and training else run)(x)
             states.append(x)
             attention.append(probabilities)
         pooled = self.pooler(batch_layout.pooled(x, queries))
@@ -203,31 +201,23 @@ class BertLayer(ConfiguredLayer):
             positions: int32 [batch, n], the positions to return the last hidden states of; the last block computes only
                 these and the pooled token. Not available for the layout `packed`.
         """
-        options |= {} if positions is None else {"positions": positions}
-        return self(inputs, outputs="attention" if return_attention else "all", **options)
+        return self(inputs, outputs="attention" if return_attention else "all", positions=positions, **options)
 
-    def compute_output_spec(self, inputs: Any, training: bool | None = False, seed: Any = None,
-                            layout: Literal["padded", "packed", "unpadded"] | None = None,
-                            outputs: Literal["pair", "pooled", "all", "attention"] = "pair",
-                            positions: Any = None) -> Any:
+    def compute_output_spec(self, inputs: Any, training: Any = False, seed: Any = None, layout: Any = None,
+                            outputs: Any = "pair", positions: Any = None) -> Any:
+        # Keras would trace all blocks, which takes a second for BERT-base.
         batch, length = (inputs["input_word_ids"] if isinstance(inputs, dict) else inputs[0]).shape
         texts = inputs["pooled_positions"].shape[0] if (layout or self.layout) == "packed" else batch
-        wanted, queries = length, length
-        if positions is not None:
-            wanted = positions.shape[1]
-            queries = wanted and wanted + 1  # with the pooled token
-
-        def spec(*shape):
-            return keras.KerasTensor(shape, self.compute_dtype)
-
-        hidden, rows = self.config.hidden_size, [length] * (len(self.blocks) - 1)
-        pooled, sequence = spec(texts, hidden), spec(batch, wanted, hidden)
-        if outputs in ("pooled", "pair"):
-            return pooled if outputs == "pooled" else (pooled, sequence)
-        encoded = [spec(batch, n, hidden) for n in (*rows, wanted)]
-        attention = [spec(batch, self.config.num_attention_heads, n, length) for n in (*rows, queries)]
-        return BertOutput(pooled, sequence, spec(batch, length, hidden), encoded,
-                          attention if outputs == "attention" else [])
+        last = length if positions is None else positions.shape[1]
+        queries = last if positions is None or last is None else last + 1  # one more, for the pooled token
+        rows = [length] * (len(self.blocks) - 1)
+        hidden, heads = self.config.hidden_size, self.config.num_attention_heads
+        spec = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
+        every = BertOutput(
+            spec((texts, hidden)), spec((batch, last, hidden)), spec((batch, length, hidden)),
+            [spec((batch, n, hidden)) for n in (*rows, last)],
+            [spec((batch, heads, n, length)) for n in (*rows, queries)] if outputs == "attention" else [])
+        return {"pooled": every.pooled_output, "pair": every[:2]}.get(outputs, every)
 
     @property
     def output(self):
@@ -237,21 +227,21 @@ class BertLayer(ConfiguredLayer):
 
     def _arrange(self, mask, inputs, layout, is_whole, training):
         """Returns the `Layout` of a call; if `is_whole`, one that keeps the rows of the inputs."""
-        settings = mask, self.config.num_attention_heads, self.config.directionality, self.compute_dtype
-        given = [isinstance(inputs, dict) and name in inputs for name in ("sequence_ids", "pooled_positions")]
-        if any(given) != (layout == "packed") or any(given) != all(given):
+        length, longest = mask.shape[1], self.config.max_position_embeddings
+        if length is not None and length > longest:
+            raise ValueError(f"a sequence must be at most max_position_embeddings ({longest}) long; got {length}")
+        names = list(inputs) if isinstance(inputs, dict) else ["a list"]
+        if any((name in names) != (layout == "packed") for name in ("sequence_ids", "pooled_positions")):
             raise ValueError("layout='packed', and no other, needs inputs with sequence_ids and pooled_positions; got "
-                             f"layout={layout!r} and {', '.join(inputs) if isinstance(inputs, dict) else 'a list'}")
+                             f"layout={layout!r} and {', '.join(names)}")
+        settings = mask, self.config.num_attention_heads, self.config.directionality, self.compute_dtype
         if layout == "packed":
             return PackedLayout(*settings, inputs["sequence_ids"], inputs["pooled_positions"])
-        if layout == "unpadded" and not is_whole:
-            return kernels.UnpaddedLayout(*settings, training)
-        return PaddedLayout(*settings)
+        if layout == "padded" or is_whole:
+            return Layout(*settings)
+        from keras_bert.kernels.unpadded import UnpaddedLayout  # imported here, as it needs TensorFlow
 
-    def _check_length(self, length):
-        if length is not None and length > self.config.max_position_embeddings:
-            raise ValueError("a sequence can be at most max_position_embeddings "
-                             f"({self.config.max_position_embeddings}) long; got {length}")
+        return UnpaddedLayout(*settings, training)
 
     def dropout_seed(self, inputs: Any, training: bool | None, seed: Any = None) -> Any:
         """Returns the seed of one call: None outside training; otherwise `seed`, that of the inputs, or a new one."""
@@ -262,37 +252,17 @@ class BertLayer(ConfiguredLayer):
             seed = kernels.per_replica(ops.max(inputs["dropout_seed"], axis=0))
         return self.seeds.next() if seed is None else seed
 
-    def _parts(self):
-        return self.embeddings, *self.blocks, self.pooler
-
-    @property
-    def frozen(self):
-        """Paths of the frozen layers, as set by the constructor, `freeze`, or a layer's own `trainable`."""
-        if self.trainable:  # otherwise all parts are frozen; the stored paths apply when it is True again
-            self._frozen = frozen_paths(self._parts())
-        return self._frozen
-
-    @property
-    def trainable(self):
-        return super().trainable
-
-    @trainable.setter
-    def trainable(self, value):
-        self._set_trainable(bool(value), self.frozen)
-
-    def _set_trainable(self, value, frozen):
-        self._frozen = frozen
-        keras.layers.Layer.trainable.fset(self, value)  # also sets `trainable` of all sublayers
-        if value and self.lora_rank:
-            for variable in self.variables:
+    def set_trainable(self, value: bool, frozen: Sequence[str]) -> None:
+        super().set_trainable(value, frozen)
+        if self.lora_rank:
+            for variable in self.trainable_variables:
                 variable.trainable = variable.name.startswith("lora")
-        freeze(self._parts(), frozen)
 
     def freeze(self, num_blocks: int) -> None:
         """Freezes the embeddings and the first `num_blocks` blocks; 0 freezes nothing."""
         if not 0 <= num_blocks <= len(self.blocks):
             raise ValueError(f"the blocks to freeze must be 0 to {len(self.blocks)}; got {num_blocks}")
-        freeze(self._parts(), first_parts(num_blocks))
+        freeze(own_layers(self), first_parts(num_blocks))
 
     def enable_lora(self, rank: int) -> None:
         """Adds low-rank matrices to the query and value projections; only these are trained then (LoRA: Hu et al.,
@@ -302,19 +272,12 @@ class BertLayer(ConfiguredLayer):
             block.attention.query.enable_lora(rank)
             block.attention.value.enable_lora(rank)
         self.lora_rank = rank
-        self._set_trainable(self.trainable, self.frozen)  # `self.trainable = self.trainable` has no effect in Keras
-
-    def rebuild(self, **changes) -> Self:
-        """Returns a new `BertLayer` with copies of the weights and some arguments changed, e.g.
-        `bert.rebuild(layout="padded")`. LoRA additions are merged into the kernels; with `lora_rank=None` the new layer
-        has no LoRA."""
-        copy = type(self).from_config(self.get_config() | changes)
-        copy_weights(self, copy)
-        return copy
+        self.set_trainable(self.trainable, self.frozen)  # `self.trainable = self.trainable` has no effect in Keras
 
     def get_config(self) -> dict:
-        return super().get_config() | {"layout": self.layout, "frozen": list(self.frozen), "lora_rank": self.lora_rank,
-                                       "recompute": self.recompute}
+        return super().get_config() | {
+            "layout": self.layout, "frozen": list(self.frozen), "lora_rank": self.lora_rank,
+            "gradient_checkpointing": self.gradient_checkpointing}
 
 
 def first_parts(num_blocks):
@@ -322,7 +285,6 @@ def first_parts(num_blocks):
     return ("embeddings", *(f"block_{i}" for i in range(num_blocks))) if num_blocks else ()
 
 
-def _known(name, value, allowed):
+def check_choice(name, value, allowed):
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
-    return value

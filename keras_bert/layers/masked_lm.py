@@ -35,13 +35,8 @@ class MaskedLMHead(ConfiguredLayer):
             self.config, **{field: value for field, value in changes.items() if value is not None})
         self.dense = self.make_dense("dense", self.config.hidden_size)
         self.norm = self.make_norm("norm")
+        self.bias = self.add_weight(name="bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False)
         self.build()
-
-    def build(self, *_):
-        if not self.built:
-            self.bias = self.add_weight(
-                name="bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False)
-        super().build()
 
     def call(self, x, embeddings):
         x = self.norm(self.activate(self.dense(x)))

@@ -10,7 +10,7 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer, standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
 
-CONCATENATED, LEARNED = "concat-last-4", "weighted-all"
+CONCATENATED, WEIGHTED = "concat-last-4", "weighted-all"
 # By name: the minimum number of blocks, and a function of the list of outputs of the embeddings and of each block.
 FEATURES = {
     "embeddings": (0, operator.itemgetter(0)),
@@ -19,7 +19,7 @@ FEATURES = {
     "sum-last-4": (4, lambda outputs: sum(outputs[-4:])),
     CONCATENATED: (4, lambda outputs: ops.concatenate(outputs[-4:], axis=-1)),
     "sum-all": (1, lambda outputs: sum(outputs[1:])),
-    LEARNED: (1, None),  # `ScalarMix`
+    WEIGHTED: (1, None),  # `ScalarMix`
 }
 
 
@@ -42,9 +42,6 @@ class ScalarMix(keras.layers.Layer):
     def __init__(self, count, **kwargs):
         super().__init__(**kwargs)
         self.count = count
-        self.build()
-
-    def build(self, *_):
         self.mix = self.add_weight(name="mix", shape=(self.count,), initializer="zeros")
         self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
         self.built = True
@@ -56,7 +53,7 @@ class ScalarMix(keras.layers.Layer):
         return super().get_config() | {"count": self.count}
 
 
-def frozen(bert):
+def frozen_copy(bert):
     """Returns `bert`, or a frozen copy of it if it has trainable variables."""
     return bert.rebuild(trainable=False) if bert.trainable_variables else bert
 
@@ -84,7 +81,7 @@ class BertFeatures(BertTask):
     """
 
     def __init__(self, bert: BertLayer, features: str = CONCATENATED, **kwargs) -> None:
-        super().__init__(frozen(bert), **kwargs)
+        super().__init__(frozen_copy(bert), **kwargs)
         blocks = bert.config.num_hidden_layers
         table: dict[str, tuple[int, Any]] = FEATURES | {
             f"layer-{n}": (n, operator.itemgetter(n)) for n in range(blocks + 1)}
@@ -95,7 +92,7 @@ class BertFeatures(BertTask):
         if blocks < least:
             raise InputError(f"{features} needs an encoder of at least {least} blocks; this one has {blocks}")
         self.features = features
-        self.mix = ScalarMix(blocks, dtype="float32", name="mix") if features == LEARNED else None
+        self.mix = ScalarMix(blocks, dtype="float32", name="mix") if features == WEIGHTED else None
         self.width = bert.config.hidden_size * (4 if features == CONCATENATED else 1)
         self.build()
 
@@ -132,7 +129,7 @@ class BertFeatureTagger(DropoutTask):
 
     def __init__(self, bert: BertLayer, num_classes: int, features: str = CONCATENATED, units: int = 384,
                  dropout: float = 0.1, **kwargs) -> None:
-        super().__init__(frozen(bert), dropout, **kwargs)
+        super().__init__(frozen_copy(bert), dropout, **kwargs)
         self.num_classes = num_classes
         self.units = units
         self.features = BertFeatures(self.bert, features, name="features")
@@ -149,14 +146,12 @@ class BertFeatureTagger(DropoutTask):
         self.first.build((None, None, self.features.width))
         for layer in (self.second, self.classifier):
             layer.build((None, None, 2 * self.units))
-        self.freeze_layers()
+        super().build()
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
-        seed = self.bert.dropout_seed(inputs, training, seed)
+    def encoder_output(self, inputs: Any, **options) -> Any:
         is_real = ops.cast(standardize_inputs(inputs)[1], "bool")
         x = self.first(self.features(inputs), mask=is_real)
-        x = self.second(x, mask=is_real)
-        return self.classifier(self.drop(x, seed))
+        return self.second(x, mask=is_real)
 
     def get_config(self) -> dict:
         return super().get_config() | {

@@ -33,11 +33,6 @@ class BertClassifier(DropoutTask):
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
-        seed = self.bert.dropout_seed(inputs, training, seed)
-        pooled = self.bert.pool(inputs, training=training, seed=seed)
-        return self.classifier(self.drop(pooled, seed))
-
     def get_config(self) -> dict:
         return super().get_config() | {"num_classes": self.num_classes}
 
@@ -64,10 +59,9 @@ class BertRegressor(DropoutTask):
         self.regressor = self.make_dense("regressor", 1)
         self.build()
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
-        seed = self.bert.dropout_seed(inputs, training, seed)
-        pooled = self.bert.pool(inputs, training=training, seed=seed)
-        return self.regressor(self.drop(pooled, seed))
+    @property
+    def classifier(self) -> keras.layers.Dense:
+        return self.regressor  # the name in saved files
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -94,10 +88,8 @@ class BertTokenClassifier(DropoutTask):
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
-        seed = self.bert.dropout_seed(inputs, training, seed)
-        _, sequence = self.bert(inputs, training=training, seed=seed)
-        return self.classifier(self.drop(sequence, seed))
+    def encoder_output(self, inputs: Any, **options) -> Any:
+        return self.bert(inputs, **options)[1]
 
     def get_config(self) -> dict:
         return super().get_config() | {"num_classes": self.num_classes}
@@ -159,8 +151,7 @@ class BertMultipleChoice(DropoutTask):
         tensors = standardize_inputs(inputs)
         _, choices, length = ops.shape(tensors[0])
         flat_inputs = [ops.reshape(tensor, (-1, length)) for tensor in tensors]
-        pooled = self.bert.pool(flat_inputs, training=training, seed=seed)
-        return ops.reshape(self.classifier(self.drop(pooled, seed)), (-1, choices))
+        return ops.reshape(super().call(flat_inputs, training, seed), (-1, choices))
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -187,8 +178,7 @@ class BertPretrainer(BertTask):
     def __init__(self, bert: BertLayer, next_sentence: bool = True, mlm_activation: str | None = None,
                  mlm_layer_norm_eps: float | None = None, **kwargs) -> None:
         super().__init__(bert, **kwargs)
-        self.mlm = MaskedLMHead(
-            bert.config, mlm_activation, mlm_layer_norm_eps, dtype=self.part_dtype(bert.dtype_policy), name="mlm")
+        self.mlm = MaskedLMHead(bert.config, mlm_activation, mlm_layer_norm_eps, dtype=self.dtype_policy, name="mlm")
         self.next_sentence = self.make_dense("next_sentence", 2) if next_sentence else None
         self.build()
 
@@ -202,7 +192,5 @@ class BertPretrainer(BertTask):
 
     def get_config(self) -> dict:
         return super().get_config() | {
-            "next_sentence": self.next_sentence is not None,
-            "mlm_activation": self.mlm.config.hidden_act,
-            "mlm_layer_norm_eps": self.mlm.config.layer_norm_eps,
-        }
+            "next_sentence": self.next_sentence is not None, "mlm_activation": self.mlm.config.hidden_act,
+            "mlm_layer_norm_eps": self.mlm.config.layer_norm_eps}

@@ -6,16 +6,10 @@ import math
 import grpc
 import numpy as np
 import tensorflow as tf
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    get_model_status_pb2,
-    predict_pb2,
-)
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, predict_pb2
 
 from keras_bert.serving import logs
-from keras_bert.serving.middleware import has_token
-from keras_bert.serving.refusal import RequestError
-from keras_bert.serving.tensors import DEFAULT, find_signature
+from keras_bert.serving.tensors import DEFAULT, RequestError, find_signature
 
 _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
           404: grpc.StatusCode.NOT_FOUND, 413: grpc.StatusCode.INVALID_ARGUMENT,
@@ -23,98 +17,82 @@ _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTI
           504: grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
-def make_server(service):
-    """Returns a `grpc.aio.Server` for a `Service`. Methods that are not listed here are UNIMPLEMENTED."""
-    methods = {
+def create_server(models):
+    """Returns a `grpc.aio.Server` for a `ModelServer`. Methods that are not listed here are UNIMPLEMENTED."""
+    services = {
         "PredictionService": {"Predict": (predict_pb2.PredictRequest, _predict),
                               "GetModelMetadata": (get_model_metadata_pb2.GetModelMetadataRequest, _metadata)},
         "ModelService": {"GetModelStatus": (get_model_status_pb2.GetModelStatusRequest, _status)},
     }
     server = grpc.aio.server(options=[("grpc.so_reuseport", 1),
-                                      ("grpc.max_receive_message_length", service.settings.max_body)])
+                                      ("grpc.max_receive_message_length", models.settings.max_body)])
     server.add_generic_rpc_handlers([
-        grpc.method_handlers_generic_handler(f"tensorflow.serving.{name}", {
-            method: grpc.unary_unary_rpc_method_handler(
-                _observed(service, method, function), request.FromString, _to_bytes)
-            for method, (request, function) in table.items()})
-        for name, table in methods.items()])
+        grpc.method_handlers_generic_handler(f"tensorflow.serving.{service}", {
+            name: grpc.unary_unary_rpc_method_handler(
+                _make_handler(models, name, method), request.FromString, lambda message: message.SerializeToString())
+            for name, (request, method) in methods.items()})
+        for service, methods in services.items()])
     return server
 
 
-def _to_bytes(message):
-    return message.SerializeToString()
-
-
-def _observed(service, method, function):
-    """Wraps a method's function: checks the token first, limits the time, sets the status code and writes the log."""
-    async def call(request, context):
-        client = context.peer()
-        with logs.observed(method, method, f"/grpc/{method}", client) as entry:
+def _make_handler(models, name, method):
+    """Returns the handler of a method: checks the token first, limits the time, sets the status code and writes the
+    log."""
+    async def handle(request, context):
+        with logs.log_request(name, name, f"/grpc/{name}", context.peer()) as entry:
             try:
-                _admit(service, context)
-                async with asyncio.timeout(service.settings.timeout_s):
-                    response = await function(service, request, entry)
+                authorization = dict(context.invocation_metadata()).get("authorization", "")
+                models.check_access(authorization.encode(), "metadata authorization")
+                async with asyncio.timeout(models.settings.timeout_s):
+                    model = models.find(request.model_spec.name, entry)
+                    response = await method(model, request, entry)
                 entry.status, entry.bytes = "OK", response.ByteSize()
                 return response
             except RequestError as error:
                 code, message = _CODES[error.status], error.message
             except TimeoutError:
-                code, message = _CODES[504], f"the answer took more than {service.settings.timeout_s:g} seconds"
+                code, message = _CODES[504], f"the answer took more than {models.settings.timeout_s:g} seconds"
             except asyncio.CancelledError:
                 entry.status = "CANCELLED"
                 raise
-            except Exception as error:
-                logs.tell_bug(error)
+            except Exception:
+                logs.logger.exception("%s failed", name)
                 code, message = grpc.StatusCode.INTERNAL, "the server failed; its log says where"
             entry.status = code.name
         await context.abort(code, message)
 
-    return call
+    return handle
 
 
-def _admit(service, context):
-    header = dict(context.invocation_metadata()).get("authorization", "")
-    if not has_token(header.encode(), service.settings.token):
-        raise RequestError(401, "the metadata authorization must be Bearer and the token")
-    if service.stopping:
-        raise RequestError(503, "the server is stopping")
-
-
-async def _predict(service, request, entry):
-    def read(signatures):
-        specs = find_signature(signatures, signature).inputs
+async def _predict(model, request, entry):
+    signature = request.model_spec.signature_name or DEFAULT
+    with model.lease(_version(request), entry) as version:
+        specs = find_signature(version.saved_model.signatures, signature).inputs
         if specs.keys() != request.inputs.keys():
             raise RequestError(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
-        return signature, {name: _to_array(name, request.inputs[name], spec) for name, spec in specs.items()}
-
-    signature = request.model_spec.signature_name or DEFAULT
-    number, outputs = await service.predict(request.model_spec.name, _version(request), read, entry)
+        inputs = {name: _to_array(name, request.inputs[name], spec) for name, spec in specs.items()}
+        outputs = await version.predict(signature, inputs, entry)
     if unknown := set(request.output_filter) - outputs.keys():
         raise RequestError(400, f"output_filter: must be of {', '.join(outputs)}; got {', '.join(sorted(unknown))}")
-    wanted = request.output_filter or outputs
-    response = predict_pb2.PredictResponse(outputs={name: tf.make_tensor_proto(outputs[name]) for name in wanted})
-    _fill(response.model_spec, request, number, signature)
+    names = request.output_filter or outputs
+    response = predict_pb2.PredictResponse(outputs={name: tf.make_tensor_proto(outputs[name]) for name in names})
+    _fill(response.model_spec, model, version, signature)
     return response
 
 
-async def _metadata(service, request, entry):
+async def _metadata(model, request, entry):
     if list(request.metadata_field) != ["signature_def"]:
         raise RequestError(400, f"metadata_field: must be signature_def; got {', '.join(request.metadata_field)}")
-    number, artifact = service.metadata(request.model_spec.name, _version(request), entry)
+    with model.lease(_version(request), entry) as version:
+        signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=version.saved_model.signature_defs)
     response = get_model_metadata_pb2.GetModelMetadataResponse()
-    _fill(response.model_spec, request, number, "")
-    signature_map = get_model_metadata_pb2.SignatureDefMap(signature_def=artifact.signature_defs)
-    response.metadata["signature_def"].Pack(signature_map)
+    _fill(response.model_spec, model, version, "")
+    response.metadata["signature_def"].Pack(signatures)
     return response
 
 
-async def _status(service, request, entry):
-    response = get_model_status_pb2.GetModelStatusResponse()
-    for number, state, message in service.states(request.model_spec.name, _version(request), entry):
-        code = grpc.StatusCode.INTERNAL if message else grpc.StatusCode.OK
-        response.model_version_status.add(
-            version=number, state=state, status={"error_code": code.value[0], "error_message": message})
-    return response
+async def _status(model, request, entry):
+    return model.get_status(_version(request), entry)
 
 
 def _version(request):
@@ -123,8 +101,8 @@ def _version(request):
     return request.model_spec.version.value if request.model_spec.HasField("version") else None
 
 
-def _fill(spec, request, number, signature):
-    spec.name, spec.version.value, spec.signature_name = request.model_spec.name, number, signature
+def _fill(spec, model, version, signature):
+    spec.name, spec.version.value, spec.signature_name = model.name, version.number, signature
 
 
 def _to_array(name, tensor, spec):

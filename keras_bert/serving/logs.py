@@ -1,14 +1,51 @@
-"""The log on standard error: JSON, one line per request and per event. It never contains text from a request."""
+"""The log: standard `logging`, formatted as one JSON object per line on standard error.
+
+It never contains text from a request: not the messages of exceptions, and of messages of other libraries only the first
+line, because the next ones may repeat an exception's message.
+"""
 
 import contextlib
 import dataclasses
 import datetime
 import json
+import logging
 import sys
 import time
 import traceback
 
 from keras_bert.serving import metrics
+
+logger = logging.getLogger("keras_bert.serving")
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record whose message is a dict as these fields, and any other with its level, logger and message. Of an
+    exception, adds the type and the last five code positions."""
+
+    def format(self, record):
+        time_of_record = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        fields = {"time": time_of_record.isoformat(timespec="milliseconds")}
+        if isinstance(record.msg, dict):
+            fields |= record.msg
+        else:
+            fields |= {"level": record.levelname, "logger": record.name,
+                       "message": record.getMessage().partition("\n")[0]}
+        if record.exc_info and record.exc_info[0]:
+            frames = traceback.extract_tb(record.exc_info[2])[-5:]
+            fields |= {"error": record.exc_info[0].__name__,
+                       "at": [f"{frame.filename}:{frame.lineno}" for frame in frames]}
+        return json.dumps(fields)
+
+
+def configure():
+    """Formats what the loggers of this process (of this package, uvicorn, gRPC, asyncio) write, warnings and uncaught
+    exceptions by `JsonFormatter`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(handlers=[handler], force=True)
+    logger.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    sys.excepthook = lambda *exc_info: logger.critical("uncaught exception", exc_info=exc_info)
 
 
 @dataclasses.dataclass
@@ -27,14 +64,8 @@ class Entry:
     bytes: int = 0
 
 
-def tell(**fields):
-    """Writes one log line with these fields."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-    sys.stderr.write(json.dumps({"time": now, **fields}) + "\n")
-
-
 @contextlib.contextmanager
-def observed(call, method, path, client):
+def log_request(call, method, path, client):
     """Context manager that yields the `Entry` of a request; logs and counts the request when the block ends.
 
     Args:
@@ -48,10 +79,4 @@ def observed(call, method, path, client):
         seconds = time.perf_counter() - start
         metrics.REQUESTS.labels(entry.model, call, entry.status).inc()
         metrics.LATENCY.labels(entry.model, call).observe(seconds)
-        tell(**dataclasses.asdict(entry), total_ms=round(seconds * 1000, 2))
-
-
-def tell_bug(error):
-    """Logs where an unexpected error was raised. Omits its message, which may contain a text."""
-    frames = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-5:]]
-    tell(event="error", error=type(error).__name__, at=frames)
+        logger.info({**dataclasses.asdict(entry), "total_ms": round(seconds * 1000, 2)})

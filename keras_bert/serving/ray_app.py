@@ -4,38 +4,41 @@
 """
 
 import asyncio
+import math
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from ray import serve
 from ray.exceptions import RayActorError
 
-from keras_bert.serving.artifact import Artifact
-from keras_bert.serving.refusal import RequestError
-from keras_bert.serving.responses import write_response
-from keras_bert.serving.tensors import read_request
-from keras_bert.serving.versions import check_model, find_versions
+from keras_bert.serving.batcher import Batcher
+from keras_bert.serving.saved_model import SavedModel
+from keras_bert.serving.settings import check_model, find_versions
+from keras_bert.serving.tensors import RequestError, read_request, write_response
 
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
 
 @app.exception_handler(RequestError)
-async def _refuse(_, error):
+async def respond_request_error(_, error):
     return JSONResponse({"error": error.message}, error.status, error.headers)
 
 
 @serve.deployment(max_ongoing_requests=64, ray_actor_options={"num_cpus": 1},
                   autoscaling_config={"min_replicas": 1, "max_replicas": 8, "target_ongoing_requests": 16})
-class Model:
+class Replica:
     """A replica of a model. It serves the largest version that exists when the replica starts.
 
     Args:
         path: see `find_versions`.
     """
 
-    def __init__(self, path):
+    async def __init__(self, path):
         self._version = check_model(path)
-        self._artifact = Artifact(find_versions(path)[self._version], threads=1)
+        self._saved_model = SavedModel(find_versions(path)[self._version], threads=1)
+        # The defaults of `keras-bert serve`; Ray itself limits the number of requests.
+        self._batcher = Batcher(self._run, budget=2048, delay=0.002, limit=math.inf)
+        self._batching = asyncio.create_task(self._batcher.work())
 
     async def predict(self, body, version):
         """Answers a request. A `RequestError` is returned, not raised, because Ray wraps exceptions.
@@ -50,36 +53,21 @@ class Model:
         try:
             if version not in (None, self._version):
                 raise RequestError(404, f"version {version} is not served, version {self._version} is")
-            signature, inputs, is_rows = read_request(body, self._artifact.signatures)
-            outputs = await self._batched((signature, inputs))
-            return outputs if isinstance(outputs, RequestError) else write_response(outputs, is_rows)
+            signature, inputs, is_rows = read_request(body, self._saved_model.signatures)
+            answer = await self._batcher.submit((signature, inputs), self._saved_model.batch_key(signature, inputs),
+                                                self._saved_model.count_tokens(inputs))
+            return write_response(answer.result, is_rows)
         except RequestError as error:
             return error
 
-    @serve.batch(max_batch_size=64, batch_wait_timeout_s=0.002)
-    async def _batched(self, requests):
-        """Returns the outputs, or a `RequestError`, for each request."""
-        alike = {}  # by key: positions of requests that may be joined
-        for place, (signature, inputs) in enumerate(requests):
-            alike.setdefault(self._artifact.key(signature, inputs), []).append(place)
-        answers = {}
-        for places in alike.values():
-            signature, batch = requests[places[0]][0], [requests[place][1] for place in places]
-            answers |= zip(places, await asyncio.to_thread(self._run, signature, batch))
-        return [answers[place] for place in range(len(requests))]
-
-    def _run(self, signature, batch):
-        try:
-            return self._artifact.run(signature, batch)
-        except RequestError as error:
-            if len(batch) == 1:
-                return [error]
-            return [answer for inputs in batch for answer in self._run(signature, [inputs])]
+    async def _run(self, requests):
+        signature = requests[0][0]
+        return await asyncio.to_thread(self._saved_model.run, signature, [inputs for _, inputs in requests])
 
 
 @serve.deployment(max_ongoing_requests=1000)
 @serve.ingress(app)
-class Gate:
+class Ingress:
     """The HTTP interface, which passes requests to the models.
 
     Args:
@@ -109,4 +97,4 @@ def build(models):
     Args:
         models: dict of names to paths.
     """
-    return Gate.bind({name: Model.options(name=name).bind(path) for name, path in models.items()})
+    return Ingress.bind({name: Replica.options(name=name).bind(path) for name, path in models.items()})

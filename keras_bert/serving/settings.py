@@ -1,36 +1,40 @@
-"""The settings of `keras-bert serve`, for the supervisor and, as JSON, for the workers."""
+"""The folders and addresses that the flags of `keras-bert serve` name."""
 
-import dataclasses
+import os
+
+from keras_bert.errors import InputError
+from keras_bert.files import reading
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """The values of the flags of `keras-bert serve`, whose help describes them.
+def find_versions(path):
+    """Returns a dict of numbers to folders: the versions under `path`, in TensorFlow Serving's folder structure. If
+    `path` is a SavedModel itself, it is version 1.
 
-    Args:
-        models: dict of names to paths.
-        token: bearer token that requests must send; "" for none.
-        threads: number of TensorFlow's threads per worker; set by the supervisor.
+    Raises:
+        InputError: `path` cannot be read.
     """
+    if os.path.isfile(os.path.join(path, "saved_model.pb")):
+        return {1: path}
+    with reading(path):
+        return {int(entry.name): entry.path for entry in os.scandir(path)
+                if entry.name.isascii() and entry.name.isdecimal() and entry.is_dir()}
 
-    models: dict
-    host: str
-    port: int
-    grpc_port: int
-    workers: int
-    max_batch_tokens: int
-    batch_timeout_ms: float
-    max_queue: int
-    max_body_mb: float
-    max_instances: int
-    max_characters: int
-    body_timeout_s: float
-    timeout_s: float
-    grace_s: float
-    token: str
-    threads: int = 1
 
-    @property
-    def max_body(self):
-        """The maximum size of a request, in bytes."""
-        return int(self.max_body_mb * 2**20)
+def check_model(path):
+    """Returns the number of the version that is served first.
+
+    Raises:
+        InputError: there is no version, or this one is not a SavedModel.
+    """
+    versions = find_versions(path)
+    if not versions:
+        raise InputError(f"{path}: must be a SavedModel, or a folder of SavedModels whose names are numbers")
+    number = max(versions)
+    if not os.path.isfile(os.path.join(versions[number], "saved_model.pb")):
+        raise InputError(f"{versions[number]}: must be a SavedModel; there is no saved_model.pb")
+    return number
+
+
+def format_address(host, port):
+    """Returns HOST:PORT, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

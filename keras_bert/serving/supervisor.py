@@ -1,6 +1,6 @@
 """The parent process of the workers. It loads no model, so that it survives when a worker dies."""
 
-import dataclasses
+import contextlib
 import json
 import os
 import signal
@@ -8,15 +8,22 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from prometheus_client.multiprocess import mark_process_dead
 
 from keras_bert.errors import InputError
-from keras_bert.serving.versions import check_model
+from keras_bert.serving import logs
+from keras_bert.serving.settings import check_model, format_address
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
-_LONGEST_PAUSE = 30  # seconds
+_MAX_PAUSE = 30  # seconds
+# The program of a worker. Its first argument is the folder of this package, for a checkout that is not installed; `-P`
+# leaves out the current folder, where a file could have the name of a module.
+_START = """import sys; sys.path[:0] = {sys.argv[1]} - set(sys.path)
+from keras_bert.serving.worker import main; main(sys.argv[2])"""
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _ARENAS = {"MALLOC_ARENA_MAX": "1"}  # of glibc; batches of different sizes permanently fragment multiple arenas
 
 
@@ -24,7 +31,9 @@ def supervise(settings):
     """Serves until SIGTERM or SIGINT.
 
     Args:
-        settings: `Settings`.
+        settings: the flags of `keras-bert serve` as attributes of a `types.SimpleNamespace`; but `models`, a dict of
+            names to paths, for `model`; `max_body`, in bytes, for `max_body_mb`; and `token`, "" for none, for
+            `token_file`. This function adds `threads`, the number of TensorFlow's threads per worker.
 
     Raises:
         InputError: there is no model at a path, or a port is in use.
@@ -35,67 +44,84 @@ def supervise(settings):
         # The workers bind the gRPC port themselves; this socket reserves it and never listens.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.listen(2048)
-        settings = dataclasses.replace(
-            settings, port=listener.getsockname()[1], grpc_port=reserved.getsockname()[1],
-            threads=max(1, len(os.sched_getaffinity(0)) // settings.workers))
+        settings.port, settings.grpc_port = listener.getsockname()[1], reserved.getsockname()[1]
+        settings.threads = max(1, len(os.sched_getaffinity(0)) // settings.workers)
         _announce(settings, versions)
+        logs.configure()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
-        slots = [_Slot(settings, listener, folder) for _ in range(settings.workers)]
+        workers = [_Worker(settings, listener, folder) for _ in range(settings.workers)]
         try:
             while True:
-                for slot in slots:
-                    slot.tend()
-                caught = signal.sigtimedwait(_SIGNALS, 0.5)
-                if caught and caught.si_signo != signal.SIGCHLD:
-                    _say(f"{signal.Signals(caught.si_signo).name} from process {caught.si_pid}: stopping")
+                for worker in workers:
+                    worker.keep_running()
+                received = signal.sigtimedwait(_SIGNALS, 0.5)
+                if received and received.si_signo != signal.SIGCHLD:
+                    logs.logger.info({"event": "stopping", "signal": signal.Signals(received.si_signo).name,
+                                      "sender": received.si_pid})
                     break
             listener.close()
         finally:
-            _stop([slot.process for slot in slots if slot.process], settings.grace_s)
+            _stop([worker for worker in workers if worker.process], settings.grace_s)
 
 
-class _Slot:
-    """A slot for one worker, which starts a new worker when its worker dies.
+class _Worker:
+    """One worker, whose process is started again when it dies.
 
-    The new worker starts after 0.5 s. If the old one has not run for at least `_LONGEST_PAUSE` seconds, the pause
-    doubles each time, up to `_LONGEST_PAUSE`.
+    The new process starts after 0.5 s. If the old one has not run for at least `_MAX_PAUSE` seconds, the pause doubles
+    each time, up to `_MAX_PAUSE`.
     """
 
     def __init__(self, settings, listener, folder):
-        self.process, self._due, self._pause = None, 0.0, 0.5
-        self._settings = json.dumps(dataclasses.asdict(settings)) + "\n"
+        self.process, self.log, self._due, self._pause = None, None, 0.0, 0.5
+        self._settings = json.dumps(vars(settings)) + "\n"
         self._descriptor, self._folder = listener.fileno(), folder
 
-    def tend(self):
-        """Checks whether the worker has died; starts a new one when it is due."""
+    def keep_running(self):
+        """Checks whether the process has died; starts a new one when it is due."""
         now = time.monotonic()
         if self.process and self.process.poll() is not None:
-            quick = now - self._started < _LONGEST_PAUSE
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE) if quick else 0.5
+            died_early = now - self._started < _MAX_PAUSE
+            self._pause = min(2 * self._pause, _MAX_PAUSE) if died_early else 0.5
             self._due = now + self._pause
-            _say(f"worker {self.process.pid} ended with status {self.process.returncode}; another starts in "
-                 f"{self._pause:g} s")
+            logs.logger.error({"event": "died", "worker": self.process.pid, "exit_status": self.process.returncode,
+                               "restart_s": self._pause})
             mark_process_dead(self.process.pid, self._folder)  # removes its gauges; its counters stay
             self.process = None
         if not self.process and now >= self._due:
             self._started = now
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "keras_bert.serving.worker", str(self._descriptor)], stdin=subprocess.PIPE,
-                pass_fds=[self._descriptor], env=_ARENAS | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder})
-            self.process.stdin.write(self._settings.encode())  # not as an argument, where others could read the token
+                [sys.executable, "-P", "-c", _START, _PACKAGE, str(self._descriptor)], encoding="utf-8",
+                stdin=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace", pass_fds=[self._descriptor],
+                env=_ARENAS | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder})
+            self.process.stdin.write(self._settings)  # not as an argument, where others could read the token
             self.process.stdin.flush()  # not closed: the worker stops when its standard input ends
+            self.log = threading.Thread(target=_copy_log, args=[self.process.stderr], daemon=True)
+            self.log.start()
 
 
-def _stop(processes, grace):
+def _copy_log(lines):
+    """Copies a worker's standard error to this process's. Lines that are not JSON, which C++ libraries and crashes
+    write, become the message of a JSON line."""
+    for line in lines:
+        with contextlib.suppress(OSError, ValueError):  # keeps reading if writing fails; otherwise workers would block
+            if line.startswith("{"):
+                sys.stderr.write(line)
+                sys.stderr.flush()
+            else:
+                logs.logger.error(line.rstrip())
+
+
+def _stop(workers, grace):
     """Lets the workers finish what they are doing; kills those that do not end in time."""
-    for process in processes:
-        process.terminate()
+    for worker in workers:
+        worker.process.terminate()
     end = time.monotonic() + grace + 5
-    for process in processes:
+    for worker in workers:
         try:
-            process.wait(max(0, end - time.monotonic()))
+            worker.process.wait(max(0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            process.kill()
+            worker.process.kill()
+        worker.log.join(1)
 
 
 def _bind(host, port):
@@ -105,18 +131,17 @@ def _bind(host, port):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
-        raise InputError(f"{host}:{port}: cannot be served: {error.strerror}") from None
+        raise InputError(f"{format_address(host, port)}: cannot be served: {error.strerror}") from None
     return listener
 
 
 def _announce(settings, versions):
-    _say(f"http://{settings.host}:{settings.port}/v1/models/NAME:predict and gRPC at {settings.host}:"
-         f"{settings.grpc_port}; workers: {settings.workers}, threads of each: {settings.threads}")
-    for name, path in settings.models.items():
-        _say(f"{name} is {path}, version {versions[name]}")
+    """Writes the addresses and models for the person who started the server; the log that follows is JSON."""
+    http, rpc = (format_address(settings.host, port) for port in (settings.port, settings.grpc_port))
+    lines = [f"http://{http}/v1/models/NAME:predict and gRPC at {rpc}; workers: {settings.workers}, threads of each: "
+             f"{settings.threads}",
+             *(f"{name} is {path}, version {versions[name]}" for name, path in settings.models.items())]
     if not settings.token and settings.host not in ("127.0.0.1", "::1", "localhost"):
-        _say("warning: anybody who reaches this address can ask; --token_file=FILE asks for a token")
-
-
-def _say(line):
-    print(f"keras-bert: {line}", file=sys.stderr, flush=True)
+        lines.append("warning: the server is reachable from other machines without a token; --token_file=FILE sets one")
+    for line in lines:
+        print(f"keras-bert: {line}", file=sys.stderr, flush=True)

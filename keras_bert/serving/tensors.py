@@ -1,4 +1,4 @@
-"""Conversion of requests in TensorFlow Serving's JSON to arrays (tensorflow/serving, g3doc/api_rest.md).
+"""TensorFlow Serving's JSON (tensorflow/serving, g3doc/api_rest.md): requests to arrays, and arrays to responses.
 
 Strings are object arrays of bytes. Rows are counted from 1.
 """
@@ -11,10 +11,22 @@ import math
 
 import numpy as np
 
-from keras_bert.serving.refusal import RequestError
-
 DEFAULT = "serving_default"
 STRING = np.dtype(object)
+
+
+class RequestError(Exception):
+    """An error for a request that cannot be answered. The client gets the status and the message.
+
+    Args:
+        status: HTTP status; the gRPC status is derived from it.
+        message: one sentence.
+        headers: dict of the response's headers, or None.
+    """
+
+    def __init__(self, status, message, headers=None):
+        super().__init__(status, message, headers)  # the arguments that pickle needs: Ray sends it between processes
+        self.status, self.message, self.headers = status, message, headers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +66,7 @@ def find_signature(signatures, name):
         RequestError: there is no such signature.
     """
     if name not in signatures:
-        raise RequestError(400, f"signature_name: must be one of {', '.join(sorted(signatures))}; got {_shown(name)}")
+        raise RequestError(400, f"signature_name: must be one of {', '.join(sorted(signatures))}; got {_show(name)}")
     return signatures[name]
 
 
@@ -75,15 +87,42 @@ def read_request(body, signatures):
     request = _parse(body)
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str):
-        raise RequestError(400, f"signature_name: must be a string; got {_shown(name)}")
+        raise RequestError(400, f"signature_name: must be a string; got {_show(name)}")
     specs = find_signature(signatures, name).inputs
     if ("instances" in request) == ("inputs" in request):
         raise RequestError(400, "the request must have one of the keys instances and inputs, and not both")
     is_rows = "instances" in request
     key = "instances" if is_rows else "inputs"
     columns = _columns_of_rows(request[key], specs) if is_rows else _columns(request[key], specs)
-    inputs = {column: to_array(columns[column], spec, f"{key}: {column}") for column, spec in specs.items()}
+    inputs = {column: _to_array(columns[column], spec, f"{key}: {column}") for column, spec in specs.items()}
     return name, inputs, is_rows
+
+
+def write_response(outputs, is_rows):
+    """Returns the body of the response to a predict request.
+
+    Args:
+        outputs: dict of names to arrays; strings as bytes.
+        is_rows: True if the request had rows ("instances"), so that the response must have rows too.
+
+    Returns:
+        JSON as bytes. A float is the shortest decimal that reads back as the same value; NaN and infinities are the
+        tokens NaN, Infinity and -Infinity, as in TensorFlow Serving. In strings, bytes that are not UTF-8 become
+        U+FFFD, but outputs whose name ends in `_bytes` are base64.
+
+    Raises:
+        RequestError: `is_rows` is True, and the outputs have no rows or different numbers of rows.
+    """
+    columns = {name: _to_lists(name, array) for name, array in outputs.items()}
+    if is_rows and len({array.shape[:1] for array in outputs.values()} | {()}) != 2:
+        raise RequestError(
+            400, "the outputs do not have one row for each instance: ask with inputs instead of instances")
+    if len(columns) == 1:
+        value, = columns.values()
+    else:
+        value = [dict(zip(columns, row)) for row in zip(*columns.values())] if is_rows else columns
+    response = {"predictions" if is_rows else "outputs": value}
+    return json.dumps(response, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _parse(body):
@@ -98,20 +137,20 @@ def _parse(body):
     except ValueError:  # Python rejects numbers with thousands of digits
         raise RequestError(400, "the body must be JSON: a number is too long") from None
     if not isinstance(request, dict):
-        raise RequestError(400, f"the body must be a JSON object; got {_shown(request)}")
+        raise RequestError(400, f"the body must be a JSON object; got {_show(request)}")
     return request
 
 
 def _columns_of_rows(rows, specs):
     """Returns the rows as one list per input. If there is a single input, the rows may be plain values."""
     if not isinstance(rows, list) or not rows:
-        raise RequestError(400, f"instances: must be a list of at least one row; got {_shown(rows)}")
+        raise RequestError(400, f"instances: must be a list of at least one row; got {_show(rows)}")
     if len(specs) == 1 and not _is_object(rows[0]):
         return {name: rows for name in specs}
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or row.keys() != specs.keys():
             raise RequestError(400, f"instances: row {number}: must be an object with the keys {', '.join(specs)}; "
-                                    f"got {_shown(row)}")
+                                    f"got {_show(row)}")
     return {name: [row[name] for row in rows] for name in specs}
 
 
@@ -119,7 +158,7 @@ def _columns(columns, specs):
     if len(specs) == 1 and not _is_object(columns):
         return {name: columns for name in specs}
     if not isinstance(columns, dict) or specs.keys() - columns.keys():
-        raise RequestError(400, f"inputs: must be an object with the keys {', '.join(specs)}; got {_shown(columns)}")
+        raise RequestError(400, f"inputs: must be an object with the keys {', '.join(specs)}; got {_show(columns)}")
     return columns
 
 
@@ -128,32 +167,32 @@ def _is_object(value):
     return isinstance(value, dict) and value.keys() != {"b64"}
 
 
-def to_array(value, spec, place):
+def _to_array(value, spec, where):
     """Converts nested lists to an array.
 
     Args:
         value: nested lists, one level per axis, or a single value for a tensor without axes.
         spec: the tensor's `Spec`.
-        place: position in the request, for messages.
+        where: keys of the tensor in the request, for messages.
     """
     shape, leaves = [], [value]
     while leaves and isinstance(leaves[0], list):
         size = len(leaves[0])
         for i, leaf in enumerate(leaves):
             if not isinstance(leaf, list) or len(leaf) != size:
-                raise RequestError(400, f"{place}{_row(shape, i)}: must be a list of {size}, as the first is; "
-                                        f"got {_shown(leaf)}")
+                raise RequestError(400, f"{where}{_row(shape, i)}: must be a list of {size}, as the first is; "
+                                        f"got {_show(leaf)}")
         leaves = [item for leaf in leaves for item in leaf]
         shape.append(size)
     if not spec.fits(shape):
-        raise RequestError(400, f"{place}: must be {spec}; got the shape {shape}")
+        raise RequestError(400, f"{where}: must be {spec}; got the shape {shape}")
     kind, read = _reader(spec.dtype)
     array = np.empty(len(leaves), spec.dtype)
     for i, leaf in enumerate(leaves):
         try:
             array[i] = read(leaf)
         except (TypeError, ValueError, OverflowError, binascii.Error):
-            raise RequestError(400, f"{place}{_row(shape, i)}: must be {kind}; got {_shown(leaf)}") from None
+            raise RequestError(400, f"{where}{_row(shape, i)}: must be {kind}; got {_show(leaf)}") from None
     return array.reshape(shape)
 
 
@@ -163,7 +202,8 @@ def _row(shape, i):
 
 
 def _reader(dtype):
-    """Returns what messages call a value of that dtype, and the function that reads such a value or raises an error."""
+    """Returns what error messages call a JSON value of this dtype, and a function that converts such a value and raises
+    an error for any other. Raises a `RequestError` if JSON has no such values."""
     if dtype == STRING:
         return 'a string of valid Unicode, or {"b64": base64}', _read_string
     if dtype.kind == "b":
@@ -182,6 +222,7 @@ def _read_string(value):
 
 
 def _only(kind):
+    """Returns a function that returns a value of exactly this type and raises a TypeError for others."""
     def read(value):
         if type(value) is not kind:  # in Python, True is an int
             raise TypeError
@@ -191,6 +232,7 @@ def _only(kind):
 
 
 def _float(info):
+    """Returns a function that accepts only numbers of a dtype with that `np.finfo`."""
     # Slightly more than the maximum, because 3.4028235e+38, the usual decimal for float32's maximum, exceeds it.
     largest = float(info.max) * (1 + float(info.eps) / 4)
 
@@ -202,9 +244,28 @@ def _float(info):
     return read
 
 
-def _shown(value):
-    """Returns a value for a message, truncated and as ASCII JSON, so that any text can be sent."""
+def _show(value):
+    """Returns a value as text for an error message: truncated JSON, in ASCII so that lone surrogates can be sent; or
+    `a list of 5`."""
     if isinstance(value, (dict, list)) and len(value) > 3:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     text = json.dumps(value)
     return text if len(text) <= 80 else text[:80] + "…"
+
+
+def _to_lists(name, array):
+    if array.dtype == STRING:
+        if name.endswith("_bytes"):
+            return _map(lambda value: {"b64": base64.b64encode(value).decode()}, array)
+        return _map(lambda value: value.decode(errors="replace"), array)
+    if array.dtype.kind == "f" and array.dtype.itemsize < 8:
+        array = array.astype(str).astype(float)  # 0.2, not 0.20000000298
+    elif array.dtype.kind not in "biuf":
+        raise RequestError(400, f"JSON has no {array.dtype.name}, which {name} is: use gRPC")
+    return array.tolist()
+
+
+def _map(function, array):
+    values = np.empty(array.shape, object)
+    values.flat = [function(value) for value in array.flat]
+    return values.tolist()

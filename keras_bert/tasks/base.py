@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_bert.data import TextBatches, sorted_batches, token_batches
+from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError
 
 
@@ -22,14 +23,14 @@ class Encoded:
             rows.
         targets: training targets, in the form that `TextBatches` accepts; None if the examples have no labels.
         batches: the class that makes batches of the rows.
-        places: any other data that the task needs to decode its answers; only the task itself reads it.
+        decoding: any other data that the task needs to decode its answers; only the task itself reads it.
     """
 
     examples: list
     rows: list
     targets: object = None
     batches: type = TextBatches
-    places: object = None
+    decoding: object = None
 
     def batched(self, tokenizer, length_multiple=1, whole=False):
         """Returns the rows as an instance of `batches`. The arguments are those of `TextBatches`."""
@@ -50,10 +51,12 @@ class Task:
         name: name of the task.
         main: name of the score that selects the best epoch; higher is better.
         columns: names of the texts that make up an input.
+        tuples: for labelled data in memory, the columns that the values of a tuple belong to; one entry for each
+            allowed length.
         length: default of `max_length`.
         dropout: default dropout rate of the input of the head.
         unused: names of the parts of the encoder that have no effect on the outputs and are not trained.
-        several: if True, `answers` accepts `top_k`, the number of answers per input, best first.
+        supports_top_k: if True, `answers` accepts `top_k`, the number of answers per input, best first.
     """
 
     max_length: int
@@ -61,21 +64,22 @@ class Task:
     name: ClassVar[str]
     main: ClassVar[str]
     columns: ClassVar[tuple] = ("text",)
+    tuples: ClassVar[tuple] = ()
     length: ClassVar[int] = 128
     dropout: ClassVar[float] = 0.1
     unused: ClassVar[tuple] = ()
     supports_top_k: ClassVar[bool] = False
 
-    # Methods that each task defines. `read` and `learn` are class methods, the others are instance methods.
+    # Methods that each task defines. `read` and `from_examples` are class methods.
 
     @classmethod
     def read(cls, path, **columns):
-        """Reads a data file.
+        """Reads a data set.
 
         Args:
-            path: the file.
-            columns: `text`, `text_pair`, `label` and `format`, see the functions that read the files, for example
-                `read_examples`. If `label` is None, the file needs no labels.
+            path: the file, or `Rows`.
+            columns: `text_column`, `text_pair_column`, `label_column` and `data_format`, see the functions that read
+                the files, for example `read_examples`. If `label_column` is None, the data needs no labels.
 
         Returns:
             a list of examples, each with an attribute `row`.
@@ -137,6 +141,20 @@ class Task:
 
     # Methods that all tasks share.
 
+    @classmethod
+    def open(cls, data, name, data_format=None, **columns):
+        """Returns a data set as `read` accepts it, see `open_data`; `columns` as for `read`.
+
+        Raises:
+            InputError: the rows are not valid, or have a `data_format`, which is for files.
+        """
+        names = columns if ("text", "label") in cls.tuples else {}  # other tasks have fixed columns
+        tuples = [[names.get(f"{field}_column") or field for field in fields] for fields in cls.tuples]
+        opened = open_data(data, name, tuples)
+        if data_format and isinstance(opened, Rows):
+            raise InputError(f"{name}: data_format must be left out for rows in memory; got {data_format!r}")
+        return opened
+
     def arguments(self, *columns):
         """Returns examples made from lists of texts, one list for each column of `self.columns`. Skips lists that are
         None, so the last one can be None if the task does not use it."""
@@ -146,9 +164,12 @@ class Task:
         for name, column in zip(self.columns, columns):
             if isinstance(column, (str, bytes)):
                 raise InputError(f"{name} must be a list of texts; got {column[:60]!r}")
+            is_list = name == "choices"
             for index, value in enumerate(column):
-                if not all(isinstance(text, str) for text in ([value] if name != "choices" else value)):
-                    raise InputError(f"{name}[{index}] must be text, as str; got {value!r:.60}")
+                texts = value if isinstance(value, (list, tuple)) else [value]
+                if isinstance(value, str) == is_list or not all(isinstance(text, str) for text in texts):
+                    form = "a list of str" if is_list else "a str"
+                    raise InputError(f"{name}[{index}] must be {form}; got {value!r:.60}")
         if len({len(column) for column in columns}) > 1:
             lengths = ", ".join(str(len(column)) for column in columns)
             raise InputError(f"{', '.join(self.columns)} must be lists of the same length; got {lengths}")
@@ -194,8 +215,8 @@ def run(model, batches, batch_size=None, after_batch=None):
     plan = sorted_batches(batches.lengths, batch_size) if batch_size else token_batches(batches.lengths)
     for indices in plan:
         outputs = model.predict_on_batch(batches.inputs(indices))
-        for place, row in enumerate(indices):
-            rows[row] = keras.tree.map_structure(operator.itemgetter(place), outputs)
+        for position, row in enumerate(indices):
+            rows[row] = keras.tree.map_structure(operator.itemgetter(position), outputs)
         if after_batch:
             after_batch(outputs)
     return rows

@@ -50,13 +50,13 @@ FORMATS = {
 }
 
 
-def read_choices(path, format=None):
+def read_choices(path, data_format=None):
     """Reads a table of `prompt`, `choice0`, `choice1`, … and `label`, the index of the right choice. In `.jsonl`,
     `.json` and `.parquet`, the choices can also be a list `choices`.
 
     Args:
-        path: the file, UTF-8, see `read_table`.
-        format: name of a published layout in `FORMATS`.
+        path: the file, UTF-8, or `Rows`, see `read_table`.
+        data_format: name of a published dataset's format in `FORMATS`.
 
     Yields:
         `ChoiceExample`s, all with the same number of choices.
@@ -64,25 +64,25 @@ def read_choices(path, format=None):
     Raises:
         InputError: names the file and the row.
     """
-    layout = choose(path, format, FORMATS) if format else ChoiceColumns()
-    columns, rows = read_table(path, (layout.prompt, layout.start), layout.kind, layout.header)
+    columns = choose(path, data_format, FORMATS) if data_format else ChoiceColumns()
+    names, rows = read_table(path, (columns.prompt, columns.start), columns.kind, columns.header)
     count = None
     for row, values in rows:
-        choices = _choices(path, row, values, layout)
+        choices = _choices(path, row, values, columns)
         count = count or len(choices)
         if len(choices) < 2 or len(choices) != count:
             rule = f"{count} choices as the first row" if count > 1 else "two choices or more"
             raise InputError(f"{path}: row {row}: must have {rule}; got {len(choices)}")
-        label = _label(path, row, values["label"], count) if "label" in columns else None
-        yield ChoiceExample(text_of(path, row, values, layout.prompt), choices, label, row)
+        label = _label(path, row, values["label"], count) if "label" in names else None
+        yield ChoiceExample(text_of(path, row, values, columns.prompt), choices, label, row)
 
 
-def _choices(path, row, values, layout):
+def _choices(path, row, values, columns):
     if "choices" in values:
         return texts_of(path, row, values, "choices")
-    count = sum(bool(re.fullmatch(rf"{layout.choice}\d+", name)) for name in values)
-    start = f"{text_of(path, row, values, layout.start)} " if layout.start else ""
-    return [start + text_of(path, row, values, f"{layout.choice}{i}") for i in range(count)]
+    count = sum(bool(re.fullmatch(rf"{columns.choice}\d+", name)) for name in values)
+    start = f"{text_of(path, row, values, columns.start)} " if columns.start else ""
+    return [start + text_of(path, row, values, f"{columns.choice}{i}") for i in range(count)]
 
 
 def _label(path, row, value, count):
@@ -104,11 +104,12 @@ class MultipleChoice(Task):
     """Multiple choice, as in SWAG (Devlin et al., 2018, section 4.4)."""
 
     name, main, columns = "choice", "accuracy", ("prompt", "choices")
+    tuples = (("prompt", "choices", "label"),)
 
     @classmethod
-    def read(cls, path, format=None, label="label", **_):
-        examples = list(read_choices(path, format))
-        if label is not None and examples[0].label is None:
+    def read(cls, path, data_format=None, label_column="label", **_):
+        examples = list(read_choices(path, data_format))
+        if label_column is not None and examples[0].label is None:
             raise InputError(f"{path}: there is no label")
         return examples
 

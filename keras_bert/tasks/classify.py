@@ -37,7 +37,10 @@ def score(labels, probabilities, targets):
     right, texts, answered = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
     precision, recall = right / np.maximum(answered, 1), right / np.maximum(texts, 1)
     f1 = 2 * right / np.maximum(texts + answered, 1)
-    calibration = _calibration(probabilities.max(1), answers == targets)
+    scores, is_right = probabilities.max(1), answers == targets
+    bins = np.minimum((scores * _CALIBRATION_BINS).astype(int), _CALIBRATION_BINS - 1)
+    calibration = [[float(scores[bins == i].mean()), float(is_right[bins == i].mean()), int((bins == i).sum())]
+                   for i in np.unique(bins)]
     wrong = matrix - np.diag(right)
     pairs = sorted(zip(*np.nonzero(wrong)), key=lambda pair: -wrong[pair])
     count = len(targets)
@@ -56,12 +59,6 @@ def score(labels, probabilities, targets):
     }
 
 
-def _calibration(scores, right):
-    bins = np.minimum((scores * _CALIBRATION_BINS).astype(int), _CALIBRATION_BINS - 1)
-    return [[float(scores[bins == i].mean()), float(right[bins == i].mean()), int((bins == i).sum())]
-            for i in np.unique(bins)]
-
-
 def choose_threshold(scores, reject):
     """Returns the threshold with the best F1 for rejecting texts: a text is rejected if its score is below the
     threshold.
@@ -75,8 +72,7 @@ def choose_threshold(scores, reject):
     """
     order = np.argsort(scores, kind="stable")
     # F1 of rejecting the first n texts of the order. No threshold can separate equal scores.
-    refused = np.arange(1, len(scores) + 1)
-    f1 = 2 * np.cumsum(reject[order]) / (refused + reject.sum())
+    f1 = 2 * np.cumsum(reject[order]) / (np.arange(1, len(scores) + 1) + reject.sum())
     sorted_scores = scores[order]
     f1[:-1][sorted_scores[1:] == sorted_scores[:-1]] = -1
     last = int(f1.argmax())
@@ -89,16 +85,16 @@ def score_threshold(threshold, scores, reject, stand_in):
     Args:
         threshold: texts with a lower score are rejected.
         scores, reject: as for `choose_threshold`.
-        stand_in: True if there were no texts out of scope, and `reject` marks the wrongly classified texts instead.
+        stand_in: True if there were no texts out of scope, so `reject` marks the misclassified texts instead.
 
     Returns:
         a dict of `threshold`, the `precision` and `recall` of the rejections, the number of `texts` that should be
         rejected, and `stand_in`.
     """
-    refused = scores < threshold
-    return {"threshold": threshold, "precision": float((refused & reject).sum() / max(refused.sum(), 1)),
-            "recall": float((refused & reject).sum() / max(reject.sum(), 1)), "texts": int(reject.sum()),
-            "stand_in": stand_in}
+    rejected = scores < threshold
+    right = (rejected & reject).sum()
+    return {"threshold": threshold, "precision": float(right / max(rejected.sum(), 1)),
+            "recall": float(right / max(reject.sum(), 1)), "texts": int(reject.sum()), "stand_in": stand_in}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +118,8 @@ class Prediction:
 class TextTask(Task):
     """A task whose inputs are single texts or pairs of texts."""
 
+    tuples = ("text", "label"), ("text", "text_pair", "label")
+
     @classmethod
     def read(cls, path, **columns):
         return read_examples(path, **columns)
@@ -141,7 +139,7 @@ class TextTask(Task):
 
     def check_inputs(self, path, examples):
         if (examples[0].text_pair is not None) != self.pairs:
-            raise InputError(f"{path}: must have {'two texts' if self.pairs else 'one text'} a row as the model takes; "
+            raise InputError(f"{path}: must have {'two texts' if self.pairs else 'one text'} per row for this model; "
                              f"got {'one' if self.pairs else 'two'}")
 
     def encode(self, examples, tokenizer):
@@ -223,13 +221,13 @@ class Classify(TextTask):
         return score(self.labels, probabilities[in_scope], encoded.targets[in_scope]) | {"out_of_scope": threshold}
 
     def _to_reject(self, encoded, probabilities):
-        """Returns the texts that a threshold should reject, bool [texts], and True if these are the wrongly classified
-        texts because there are no texts out of scope."""
+        """Returns the texts that a threshold should reject, bool [texts], and True if these are the misclassified
+        texts, because there are no texts out of scope."""
         stand_in = bool((encoded.targets >= 0).all())
         return (probabilities.argmax(1) != encoded.targets if stand_in else encoded.targets < 0), stand_in
 
     def record(self, example, answer):
-        record = {"text": example.text} | ({"text_pair": example.text_pair} if self.pairs else {})
+        record = {name: getattr(example, name) for name in self.columns}
         record |= {"label": answer.label, "score": answer.score}
         if answer.in_scope is not None:
             record["in_scope"] = answer.in_scope
@@ -239,7 +237,7 @@ class Classify(TextTask):
 
     def line(self, example, answer):
         scores = [f"{label}\t{score:.4f}" for label, score in zip(answer.labels, answer.scores)]
-        return "\t".join([*scores, example.text, *([example.text_pair] if self.pairs else [])])
+        return "\t".join([*scores, *(getattr(example, name) for name in self.columns)])
 
 
 @dataclasses.dataclass(frozen=True)

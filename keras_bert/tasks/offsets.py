@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 
-_AT_ONCE = 256  # texts; more would use more memory and save no time
+_BATCH_SIZE = 256  # larger batches use more memory and save no time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,20 +30,20 @@ class TokenOffsets:
 
 
 def tokens_with_offsets(texts, tokenizer):
-    """Returns a list with the `TokenOffsets` of each text, computed by the tokenizer that exported models contain."""
+    """Returns a list with the `TokenOffsets` of each text, computed by the tokenizer that exported models contain.
+    Repeated texts are processed only once, because many questions share a context."""
     texts = [text.encode("utf-8", "ignore") for text in texts]
-    found = []
-    for begin in range(0, len(texts), _AT_ONCE):
-        some = texts[begin:begin + _AT_ONCE]
-        ids, starts, ends = _function(tokenizer)(tf.constant(some, tf.string))
-        words, pieces = ids.row_splits.numpy(), ids.values.row_splits.numpy()
-        flat = [part.flat_values.numpy() for part in (ids, starts, ends)]
-        for text, first, last in zip(some, words, words[1:]):
-            begin, end = pieces[first], pieces[last]
-            characters = _characters(text)
-            ids_of, starts_of, ends_of = (part[begin:end] for part in flat)
-            found.append(TokenOffsets(ids_of, characters[starts_of], characters[ends_of], pieces[first:last] - begin))
-    return found
+    unique, found = list(dict.fromkeys(texts)), {}
+    for offset in range(0, len(unique), _BATCH_SIZE):
+        batch = unique[offset:offset + _BATCH_SIZE]
+        ids, starts, ends = _function(tokenizer)(tf.constant(batch, tf.string))
+        words, tokens = ids.row_splits.numpy(), ids.values.row_splits.numpy()
+        flat_ids, flat_starts, flat_ends = (part.flat_values.numpy() for part in (ids, starts, ends))
+        for text, first, last in zip(batch, words, words[1:]):
+            some, characters = slice(tokens[first], tokens[last]), _characters(text)
+            found[text] = TokenOffsets(flat_ids[some], characters[flat_starts[some]], characters[flat_ends[some]],
+                                       tokens[first:last] - tokens[first])
+    return [found[text] for text in texts]
 
 
 @functools.lru_cache(maxsize=2)
@@ -54,6 +54,9 @@ def _function(tokenizer):
 
 def _characters(text):
     """Returns the index of the character that each byte of a UTF-8 text belongs to, followed by the number of
-    characters: int64 [bytes + 1]."""
+    characters: int64 [bytes + 1].
+
+    `characters` in export/text_heads.py does the same for a batch as TensorFlow operations, because a SavedModel cannot
+    run NumPy; tests/test_decoding.py compares the two."""
     begins = np.frombuffer(text, np.uint8) & 0xC0 != 0x80
     return np.append(np.cumsum(begins) - 1, begins.sum())

@@ -51,8 +51,8 @@ class Regress(TextTask):
         return [float(output[0]) for output in outputs]
 
     def score(self, encoded, outputs):
-        """Returns the `pearson` and `spearman` correlations, which are 0 if all numbers are the same, and `loss`, the
-        mean squared error."""
+        """Returns `pearson` and `spearman`, the correlations of predictions and targets, which are 0 if all predictions
+        or all targets are equal, and `loss`, the mean squared error."""
         stats = require("scipy.stats")
         answers = np.array(self.answers(encoded, outputs), np.float64)
         pearson, spearman = (correlate(answers, encoded.targets).statistic

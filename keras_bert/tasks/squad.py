@@ -2,7 +2,6 @@
 google-research/bert `run_squad.py`)."""
 
 import dataclasses
-import os
 import re
 import string
 from collections import Counter
@@ -10,7 +9,7 @@ from collections import Counter
 import keras
 import numpy as np
 
-from keras_bert.data.tables import json_values, read_table
+from keras_bert.data.tables import Rows, choose_reader, json_values, read_table
 from keras_bert.errors import InputError
 from keras_bert.models import BertSpanLabeler
 from keras_bert.tasks.base import Encoded, Task, log_softmax
@@ -43,7 +42,7 @@ def read_questions(path):
     `answers`, an object with the lists `text` and `answer_start`.
 
     Args:
-        path: the file, UTF-8.
+        path: the file, UTF-8; or `Rows` with the same columns, `id` may be missing.
 
     Yields:
         `QuestionExample`s. If `is_impossible` is missing, a question with an empty list of answers is impossible.
@@ -51,11 +50,8 @@ def read_questions(path):
     Raises:
         InputError: names the file and the position in it; also if the context does not contain an answer at its start.
     """
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix not in _READERS:
-        raise InputError(f"{path}: a file of questions must end in {', '.join(_READERS)}; got {suffix or 'no suffix'}")
     example = None
-    for where, values, context in _READERS[suffix](path):
+    for where, values, context in choose_reader(path, _READERS, "a file of questions")(path):
         example = _example(path, where, values, context)
         yield example
     if example is None:
@@ -77,9 +73,12 @@ def _read_squad(path):
 
 
 def _read_rows(path):
-    _, rows = read_table(path, ("id", "question", "context"))
+    in_memory = isinstance(path, Rows)
+    _, rows = read_table(path, ("question", "context") if in_memory else ("id", "question", "context"))
     for row, values in rows:
         where = f"{path}: row {row}"
+        if in_memory and values.get("id") is None:
+            values["id"] = str(row)
         if values.get("answers") is not None:
             answers = _field(where, values, "answers", dict)
             texts, starts = (_field(where, answers, name, list) for name in ("text", "answer_start"))
@@ -114,7 +113,8 @@ def _answer(where, values, context):
 
 
 def _items(where, item, values, name):
-    """Yields (position in the file, object) for each object of a list."""
+    """Yields (place, object) for each object of the list `values[name]`. The place, for error messages, is `where` with
+    `item` and the number of the object: `train.json: article 1, paragraph 2`."""
     for number, value in enumerate(_field(where, values, name, list), 1):
         if not isinstance(value, dict):
             raise InputError(f"{where}{item} {number}: must be an object; got {value!r:.40}")
@@ -128,11 +128,15 @@ def _field(where, values, name, kind):
     return value
 
 
-_READERS = {".json": _read_squad, ".jsonl": _read_rows, ".parquet": _read_rows}
+_READERS = {None: _read_rows, ".json": _read_squad, ".jsonl": _read_rows, ".parquet": _read_rows}
 
 
 def windows(tokens, size, stride):
     """Returns windows that start at 0, stride, 2 * stride, … until one reaches the end.
+
+    `SpanFinder` in export/text_heads.py has the same windows and the same search for spans as TensorFlow operations: a
+    SavedModel cannot run NumPy, and it returns only the best span, while `predict` and the scores need the next best
+    ones, too. tests/test_decoding.py compares the two.
 
     Args:
         tokens: number of tokens of the context. If it is 0, returns one empty window.
@@ -203,33 +207,6 @@ def best_spans(start_logits, end_logits, windows, n=20, max_answer_length=30):
     best = best[np.argsort(-scores[best], kind="stable")][:n]
     first, more = np.divmod(best, max_answer_length)
     return list(zip(first.tolist(), (first + more).tolist())), scores[best]
-
-
-def null_score(cls_start, cls_end):
-    """Computes the null score, which is the score of "no answer": the lowest sum of the [CLS] logits over the windows.
-
-    Args:
-        cls_start, cls_end: float [windows], the start and end logits of [CLS].
-
-    Returns:
-        a float.
-    """
-    return float((cls_start + cls_end).min())
-
-
-def probabilities(scores, null=None):
-    """Computes the softmax of the scores of the best spans and, if there may be no answer, of the null score.
-
-    Args:
-        scores: float [spans].
-        null: the null score, or None.
-
-    Returns:
-        float64 [spans], or [spans + 1] if there is a null score, whose probability is the last.
-    """
-    scores = np.append(np.asarray(scores, float), [] if null is None else null)
-    powers = np.exp(scores - scores.max(initial=-np.inf))
-    return powers / powers.sum()
 
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -309,8 +286,8 @@ def best_null_threshold(golds, answers, null_differences):
     """
     gains = [f1(with_words, answer) if gold else -bool(answer)
              for gold, with_words, answer in zip(golds, _with_words(golds), answers)]
-    thresholds, place = np.unique(null_differences, return_inverse=True)
-    totals = np.cumsum([sum(not gold for gold in golds), *np.bincount(place, gains)])
+    thresholds, index = np.unique(null_differences, return_inverse=True)
+    totals = np.cumsum([sum(not gold for gold in golds), *np.bincount(index, gains)])
     best = totals.argmax()
     return float([thresholds[0] - 1, *thresholds][best]), float(100 * totals[best] / len(golds))
 
@@ -325,7 +302,7 @@ def korquad_scores(golds, predictions):
     Returns:
         dict of percentages: `exact_match`, `f1`.
     """
-    return _means(_scores(golds, predictions, _korquad_words, _korquad_characters))
+    return _means(_scores(golds, predictions, _korquad_words, lambda text: "".join(_korquad_words(text))))
 
 
 def _scores(golds, predictions, words=squad_words, units=squad_words):
@@ -345,10 +322,6 @@ def _with_words(golds):
 
 def _korquad_words(text):
     return text.translate(_KORQUAD_SPACES).lower().translate(_PUNCTUATION).split()
-
-
-def _korquad_characters(text):
-    return "".join(_korquad_words(text))
 
 
 MAX_QUERY_LENGTH, MAX_ANSWER_LENGTH, N_BEST = 64, 30, 20  # tokens, tokens, spans; google-research/bert `run_squad.py`
@@ -383,26 +356,27 @@ class Span(Task):
     null_threshold: float | None = None
 
     name, main, columns, length, supports_top_k, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
+    tuples = (("question", "context", "answers"),)
 
     @classmethod
-    def read(cls, path, label="label", **_):
+    def read(cls, path, label_column="label", **_):
         examples = list(read_questions(path))
         for example in examples:
-            if label is not None and not example.answers and not example.impossible:
+            if label_column is not None and not example.answers and not example.impossible:
                 raise InputError(f"{path}: {example.place}: there is no answer")
         return examples
 
     @classmethod
     def from_examples(cls, path, examples, **settings):
         if settings["max_length"] < MAX_QUERY_LENGTH + 4:
-            raise InputError(f"max_length must be at least {MAX_QUERY_LENGTH + 4}, a question and a token; "
-                             f"got {settings['max_length']}")
+            raise InputError(f"max_length must be at least {MAX_QUERY_LENGTH + 4}, for a question and one token of the "
+                             f"context; got {settings['max_length']}")
         nulls = any(example.impossible for example in examples)
         return cls(null_threshold=0.0 if nulls else None, **settings)
 
     def check(self, path, examples, out_of_scope=None):
         if self.null_threshold is None and any(example.impossible for example in examples):
-            raise InputError(f"{path}: must have an answer to each question, as the training file has")
+            raise InputError(f"{path}: every question must have an answer, as in the training file")
 
     def head(self, bert, dropout):
         return BertSpanLabeler(bert)
@@ -417,7 +391,7 @@ class Span(Task):
 
     def encode(self, examples, tokenizer):
         questions = tokenizer.ids([example.question for example in examples])
-        contexts = _shared(tokens_with_offsets, [example.context for example in examples], tokenizer)
+        contexts = tokens_with_offsets([example.context for example in examples], tokenizer)
         rows, parts, targets = [], [], []
         for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
             head = [tokenizer.cls_id, *question[:MAX_QUERY_LENGTH], tokenizer.sep_id]
@@ -425,10 +399,10 @@ class Span(Task):
             for begin, end in windows(len(context.ids), self.max_length - len(head) - 1, self.doc_stride):
                 rows.append(([*head, *context.ids[begin:end].tolist(), tokenizer.sep_id], len(head)))
                 parts.append((number, begin, end))
-                places = target((begin, end), answer)
-                targets.append([len(head) + place for place in places] if places else [0, 0])
+                positions = target((begin, end), answer)
+                targets.append([len(head) + position for position in positions] if positions else [0, 0])
         starts, ends = np.array(targets, np.int32).reshape(-1, 2).T
-        return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, places=(contexts, parts))
+        return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, decoding=(contexts, parts))
 
     def answers(self, encoded, outputs, top_k=1):
         """Returns one `Answer` per question: the best one, with the next best in `others`, `top_k` answers in total."""
@@ -436,28 +410,28 @@ class Span(Task):
         return [dataclasses.replace(best, others=tuple(others)) for best, *others in found]
 
     def _best(self, encoded, outputs):
-        """Yields for each question its context, the tokens of the context, the best spans, their scores and the null
-        score."""
-        contexts, parts = encoded.places
+        """Yields for each question its context, the tokens of the context, the best spans, their scores, and the null
+        score, which is the score of "no answer": the lowest sum of the [CLS] logits over the windows."""
+        contexts, parts = encoded.decoding
         by_question = [[] for _ in contexts]
         for (number, begin, end), (_, first), output in zip(parts, encoded.rows, outputs):
             starts, ends = output["start_logits"], output["end_logits"]
-            by_question[number].append(((begin, end), starts[first:], ends[first:], starts[0], ends[0]))
-        for example, context, some in zip(encoded.examples, contexts, by_question):
-            places, starts, ends, *of_cls = zip(*some)
-            spans, scores = best_spans(starts, ends, places, N_BEST, MAX_ANSWER_LENGTH)
-            yield example.context, context, spans, scores, null_score(*map(np.array, of_cls))
+            by_question[number].append(((begin, end), starts[first:], ends[first:], starts[0] + ends[0]))
+        for example, context, rows in zip(encoded.examples, contexts, by_question):
+            bounds, starts, ends, nulls = zip(*rows)
+            spans, scores = best_spans(starts, ends, bounds, N_BEST, MAX_ANSWER_LENGTH)
+            yield example.context, context, spans, scores, float(np.min(nulls))
 
-    def _answers(self, text, pieces, spans, scores, null, top_k):
+    def _answers(self, text, tokens, spans, scores, null, top_k):
         with_null = self.null_threshold is not None or not spans
-        shares = probabilities(scores, null if with_null else None).tolist()
+        probabilities = np.exp(log_softmax([*scores, null] if with_null else scores)).tolist()
         answers = []
-        for (first, last), share in zip(spans, shares):
-            start, end = int(pieces.starts[first]), int(pieces.ends[last])
-            answers.append(Answer(text[start:end], start, end, share))
+        for (first, last), probability in zip(spans, probabilities):
+            start, end = int(tokens.starts[first]), int(tokens.ends[last])
+            answers.append(Answer(text[start:end], start, end, probability))
         if with_null:
             is_null = not spans or null - scores[0] > self.null_threshold
-            answers.insert(0 if is_null else 1, Answer("", -1, -1, shares[-1]))
+            answers.insert(0 if is_null else 1, Answer("", -1, -1, probabilities[-1]))
         return answers[:top_k]
 
     def calibrated(self, encoded, outputs):
@@ -476,7 +450,7 @@ class Span(Task):
         questions; if a right answer contains Hangul, also `korquad_f1` and `korquad_exact_match`; `loss`, the mean
         cross-entropy of starts and ends over the windows."""
         golds, answers = _golds(encoded), [answer.text for answer in self.answers(encoded, outputs)]
-        losses = [-log_softmax(output[name][:len(ids)])[place[row]] for name, place in encoded.targets.items()
+        losses = [-log_softmax(output[name][:len(ids)])[targets[row]] for name, targets in encoded.targets.items()
                   for row, ((ids, _), output) in enumerate(zip(encoded.rows, outputs))]
         scores = squad_scores(golds, answers)
         if any(_HANGUL.search(gold) for some in golds for gold in some):
@@ -493,20 +467,12 @@ class Span(Task):
         return "\t".join([answer.text, f"{answer.score:.4f}", example.question])
 
 
-def _shared(function, texts, tokenizer):
-    """Returns `function(texts, tokenizer)`. Processes repeated texts only once, because many questions share a
-    context."""
-    different = list(dict.fromkeys(texts))
-    found = dict(zip(different, function(different, tokenizer)))
-    return [found[text] for text in texts]
-
-
-def _first_answer(example, pieces):
+def _first_answer(example, tokens):
     """Returns the first and the last token of the first right answer, or None."""
     if not example.answers:
         return None
     text, start = example.answers[0]
-    return tokens_of(pieces.starts, pieces.ends, start, start + len(text))
+    return tokens_of(tokens.starts, tokens.ends, start, start + len(text))
 
 
 def _golds(encoded):

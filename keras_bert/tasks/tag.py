@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_bert.data import UNLABELLED, TokenBatches
 from keras_bert.data.examples import choose
-from keras_bert.data.tables import lines, read_table, texts_of
+from keras_bert.data.tables import Rows, choose_reader, lines, read_table, texts_of
 from keras_bert.errors import InputError
 from keras_bert.models import BertFeatureTagger, BertTokenClassifier
 from keras_bert.tasks.base import Encoded, Task, log_softmax, require
@@ -29,12 +29,12 @@ class TaggedExample:
     row: int
 
 
-def read_tagged(path, format=None):
+def read_tagged(path, data_format=None):
     """Reads sentences and converts their tags to BIO, see `to_bio`.
 
     Args:
-        path: the file, UTF-8, or the folder.
-        format: `conll`: one word per line, with its tag in the last column. Blank lines end sentences; lines of
+        path: the file, UTF-8, or the folder; or `Rows`, with the columns of `.jsonl`.
+        data_format: `conll`: one word per line, with its tag in the last column. Blank lines end sentences; lines of
             -DOCSTART- and comments (`# …` that do not end in a tag) are skipped; a file with one column has no tags.
             `klue-ner` (Park et al., 2021): one character per line; words are separated by spaces, and a word has the
             tag of its first character. `snips` (Goo et al., 2018): a folder of `seq.in`, words, and `seq.out`, tags,
@@ -48,16 +48,13 @@ def read_tagged(path, format=None):
     Raises:
         InputError: names the file, the row and the tag.
     """
-    suffix = os.path.splitext(path)[1].lower()
-    if format:
-        reader = choose(path, format, FORMATS)
-    elif os.path.isdir(path):
+    if data_format:
+        reader = choose(path, data_format, FORMATS)
+    elif not isinstance(path, Rows) and os.path.isdir(path):
         reader = _read_snips
-    elif suffix in _SUFFIXES:
-        reader = _SUFFIXES[suffix]
     else:
-        raise InputError(f"{path}: tagged words must be in a file that ends in {', '.join(_SUFFIXES)}, or have a format"
-                         f" of {', '.join(FORMATS)}; got {suffix or 'no suffix'}")
+        reader = choose_reader(path, _READERS, "a file of tagged words",
+                               other=f", or have a data_format of {', '.join(FORMATS)}")
     example = None
     for example in reader(path):
         yield example
@@ -150,12 +147,13 @@ def _sentences(path):
         elif not re.match("#+ ", line) or _TAG.fullmatch(columns[-1]):
             count = count or len(columns)
             if len(columns) != count:
-                raise InputError(f"{path}: row {row}: must have {count} columns as the rows before; got {len(columns)}")
+                raise InputError(
+                    f"{path}: row {row}: must have {count} columns, like the rows before; got {len(columns)}")
             sentence.append((row, columns[0], columns[-1]))
 
 
-_SUFFIXES = {".conll": _read_conll, ".bio": _read_conll, ".iob": _read_conll, ".tsv": _read_conll, ".txt": _read_conll,
-             ".jsonl": _read_rows, ".parquet": _read_rows}
+_READERS: dict = {**dict.fromkeys([".conll", ".bio", ".iob", ".tsv", ".txt"], _read_conll),
+                   **dict.fromkeys([None, ".jsonl", ".parquet"], _read_rows)}
 FORMATS = {"conll": _read_conll, "klue-ner": _read_klue_ner, "snips": _read_snips}
 
 
@@ -194,11 +192,12 @@ class Tag(Task):
     features: str | None = None
 
     name, main, unused = "tag", "f1", ("pooler",)
+    tuples = (("words", "tags"),)
 
     @classmethod
-    def read(cls, path, format=None, label="label", **_):
-        examples = list(read_tagged(path, format))
-        if label is not None and examples[0].tags is None:
+    def read(cls, path, data_format=None, label_column="label", **_):
+        examples = list(read_tagged(path, data_format))
+        if label_column is not None and examples[0].tags is None:
             raise InputError(f"{path}: there are no tags")
         return examples
 
@@ -231,53 +230,50 @@ class Tag(Task):
         return TaggedExample([text], None, None)
 
     def encode(self, examples, tokenizer):
-        pieces = tokens_with_offsets(list(map(self.text, examples)), tokenizer)
-        most, rows, parts = self.max_length - 2, [], []
-        for number, text in enumerate(pieces):
-            for begin in range(0, max(len(text.ids), 1), most):
-                ids = text.ids[begin:begin + most].tolist()
+        tokens = tokens_with_offsets(list(map(self.text, examples)), tokenizer)
+        size, rows, parts, targets = self.max_length - 2, [], [], None
+        for number, text in enumerate(tokens):
+            for begin in range(0, max(len(text.ids), 1), size):
+                ids = text.ids[begin:begin + size].tolist()
                 rows.append(([tokenizer.cls_id, *ids, tokenizer.sep_id], len(ids) + 2))
                 parts.append((number, begin))
-        labelled = bool(examples) and examples[0].tags is not None
-        targets = self._targets(examples, pieces, parts) if labelled else None
-        return Encoded(examples, rows, targets, TokenBatches, (pieces, parts))
+        if examples and examples[0].tags is not None:
+            of_texts = list(map(self._token_targets, examples, tokens))
+            targets = [np.pad(of_texts[number][begin:begin + size], 1, constant_values=UNLABELLED)
+                       for number, begin in parts]
+        return Encoded(examples, rows, targets, TokenBatches, (tokens, [number for number, _ in parts]))
 
-    def _targets(self, examples, pieces, parts):
-        """Returns the label of each token, [CLS] and [SEP] included, for each part of a text: a list of int32
-        arrays."""
-        of_texts = []
-        for example, text in zip(examples, pieces):
-            targets = np.full(len(text.ids), UNLABELLED, np.int32)
-            targets[text.firsts] = self._word_targets(example, text)
-            of_texts.append(targets)
-        most = self.max_length - 2
-        return [np.pad(of_texts[number][begin:begin + most], 1, constant_values=UNLABELLED) for number, begin in parts]
+    def _token_targets(self, example, tokens):
+        """Returns the index of the label of each token, `UNLABELLED` for all but the first token of a word: int32
+        [tokens]."""
+        targets = np.full(len(tokens.ids), UNLABELLED, np.int32)
+        targets[tokens.firsts] = self._word_targets(example, tokens)
+        return targets
 
-    def _word_targets(self, example, pieces):
+    def _word_targets(self, example, tokens):
         """Returns the index of the label of each word as BERT splits them: a list of ints."""
-        tags = [(example.tags[word], goes_on) for word, goes_on in zip(*_file_words(example, pieces))]
-        return [self.labels.index("I" + tag[1:] if goes_on and tag != OUTSIDE else tag) for tag, goes_on in tags]
+        tags = [(example.tags[word], continues) for word, continues in zip(*_file_words(example, tokens))]
+        return [self.labels.index("I" + tag[1:] if continues and tag != OUTSIDE else tag) for tag, continues in tags]
 
     def _logits(self, encoded, outputs):
         """Returns the logits of the words of each text: a list of arrays [words, labels]."""
-        pieces, parts = encoded.places
-        words = [[] for _ in pieces]
-        for (number, begin), (ids, _), output in zip(parts, encoded.rows, outputs):
-            firsts = pieces[number].firsts - begin
-            words[number].append(output[firsts[(firsts >= 0) & (firsts < len(ids) - 2)] + 1])
-        return [np.concatenate(logits) for logits in words]
+        tokens, numbers = encoded.decoding
+        of_texts = [[] for _ in tokens]
+        for number, (ids, _), output in zip(numbers, encoded.rows, outputs):
+            of_texts[number].append(output[1:len(ids) - 1])
+        return [np.concatenate(logits)[text.firsts] for text, logits in zip(tokens, of_texts)]
 
     def answers(self, encoded, outputs):
         """Returns a list of `Entity`s for each text."""
-        return [self._entities(self.text(example), pieces, np.exp(log_softmax(logits)))
-                for example, pieces, logits in zip(encoded.examples, encoded.places[0], self._logits(encoded, outputs))]
+        return [self._entities(self.text(example), tokens, np.exp(log_softmax(logits))) for example, tokens, logits
+                in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs))]
 
-    def _entities(self, text, pieces, probabilities):
+    def _entities(self, text, tokens, probabilities):
         labels = [self.labels[i] for i in probabilities.argmax(axis=1)]
-        lasts = np.append(pieces.firsts[1:], len(pieces.ids)) - 1
+        lasts = np.append(tokens.firsts[1:], len(tokens.ids)) - 1
         found = []
         for first, end in spans_of(labels):
-            start, stop = int(pieces.starts[pieces.firsts[first]]), int(pieces.ends[lasts[end - 1]])
+            start, stop = int(tokens.starts[tokens.firsts[first]]), int(tokens.ends[lasts[end - 1]])
             found.append(Entity(labels[first][2:], text[start:stop], start, stop,
                                 float(probabilities[first:end].max(axis=1).mean())))
         return found
@@ -288,11 +284,11 @@ class Tag(Task):
         words."""
         metrics = require("seqeval.metrics")
         tags, answers, losses = [], [], []
-        for example, pieces, logits in zip(encoded.examples, encoded.places[0], self._logits(encoded, outputs)):
+        for example, tokens, logits in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs)):
             answered, logits = [OUTSIDE] * len(example.tags), log_softmax(logits)
-            losses += [-row[target] for row, target in zip(logits, self._word_targets(example, pieces))]
-            for word, goes_on, row in zip(*_file_words(example, pieces), logits):
-                if not goes_on:
+            losses += [-row[target] for row, target in zip(logits, self._word_targets(example, tokens))]
+            for word, continues, row in zip(*_file_words(example, tokens), logits):
+                if not continues:
                     answered[word] = self.labels[row.argmax()]
             tags.append(example.tags)
             answers.append(answered)
@@ -315,25 +311,26 @@ class Tag(Task):
 def spans_of(labels):
     """Finds the entities in BIO labels. An I- that does not follow a label of the same type begins an entity.
 
+    `Tagger` in export/text_heads.py has the same rule as TensorFlow operations on a batch, because a SavedModel cannot
+    run Python; tests/test_decoding.py compares the two.
+
     Returns:
         a list of (first word, last word + 1).
     """
-    begins = [label[0] == "B" or label[0] == "I" and (before == OUTSIDE or before[2:] != label[2:])
-              for before, label in itertools.pairwise([OUTSIDE, *labels])]
     spans = []
-    for place, (label, begin) in enumerate(zip(labels, begins)):
-        if begin:
-            spans.append((place, place + 1))
+    for index, (before, label) in enumerate(itertools.pairwise([OUTSIDE, *labels])):
+        if label[0] == "I" and before != OUTSIDE and before[2:] == label[2:]:
+            spans[-1] = (spans[-1][0], index + 1)
         elif label != OUTSIDE:
-            spans[-1] = (spans[-1][0], place + 1)
+            spans.append((index, index + 1))
     return spans
 
 
-def _file_words(example, pieces):
+def _file_words(example, tokens):
     """Returns for each word as BERT splits them the index of the word of the file that contains it, and True if it is
     not the first in that word: int64 and bool [words]."""
     begins = np.cumsum([0, *(len(word) + 1 for word in example.words[:-1])])
-    words = np.searchsorted(begins, pieces.starts[pieces.firsts], side="right") - 1
+    words = np.searchsorted(begins, tokens.starts[tokens.firsts], side="right") - 1
     return words, np.diff(words, prepend=-1) == 0
 
 

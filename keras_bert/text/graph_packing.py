@@ -76,21 +76,18 @@ def pack(segments, seq_length, tokenizer, truncator):
 
     column = tf.range(seq_length)
     begin = tf.ones_like(kept[0])  # after [CLS]
-    places, ids, type_ids = [], [], tf.zeros([batch, seq_length], tf.int32)
+    word_ids = tf.fill([batch, seq_length], tokenizer.cls_id)
+    type_ids = tf.zeros_like(word_ids)
     for segment, length in zip(segments, kept):
-        row = tf.cast(segment.value_rowids(), tf.int32)
-        place = tf.range(tf.size(row)) - tf.gather(tf.cast(segment.row_starts(), tf.int32), row)
-        is_kept = place < tf.gather(length, row)
-        row, place = tf.boolean_mask(row, is_kept), tf.boolean_mask(place, is_kept)
-        places.append(row * seq_length + tf.gather(begin, row) + place)
-        ids.append(tf.boolean_mask(segment.values, is_kept))
+        end = (begin + length)[:, None]  # the position of [SEP]
+        source = tf.cast(segment.row_starts(), tf.int32)[:, None] + column - begin[:, None]
+        values = tf.concat([segment.values, [tokenizer.sep_id]], 0)  # one value more, because there may be none
+        tokens = tf.gather(values, tf.clip_by_value(source, 0, tf.size(segment.values)))
+        tokens = tf.where(column < end, tokens, tokenizer.sep_id)
+        word_ids = tf.where(column < begin[:, None], word_ids, tokens)
+        type_ids += tf.cast(column > end, tf.int32)
         begin += length + 1
-        places.append(tf.range(batch) * seq_length + begin - 1)
-        ids.append(tf.fill([batch], tokenizer.sep_id))
-        type_ids += tf.cast(column >= begin[:, None], tf.int32)
     mask = column < begin[:, None]
-    tokens = tf.scatter_nd(tf.concat(places, 0)[:, None], tf.concat(ids, 0), [batch * seq_length])
-    word_ids = tf.where(column > 0, tf.reshape(tokens, [batch, seq_length]), tokenizer.cls_id)
     outputs = {"input_word_ids": tf.where(mask, word_ids, tokenizer.pad_id), "input_mask": tf.cast(mask, tf.int32),
                "input_type_ids": tf.where(mask, type_ids, 0)}
     # Restore the shape of the batch, which is lost in ragged tensors.

@@ -60,12 +60,10 @@ def _trie(keys):
     for key, value in keys.items():
         node = 0
         for symbol in key:
-            following = children[node].get(symbol)
-            if following is None:
-                following = children[node][symbol] = len(children)
+            node = children[node].setdefault(symbol, len(children))
+            if node == len(children):
                 children.append({})
                 values.append(-1)
-            node = following
         values[node] = value
     return children, values
 
@@ -123,53 +121,53 @@ SYMBOL = (1 << 20) - 1
 ALONE = 1 << 20  # a word of its own: punctuation, or a CJK ideograph
 SPACE = 1 << 21
 DROPPED = 1 << 22  # the character is removed
-SEVERAL = 1 << 23  # it becomes multiple cells; the low bits are their row in the second result of `cells`
+MULTIPLE = 1 << 23  # it becomes multiple cells; the low bits are their row in the second result of `cells`
 IN_CONTEXT = 1 << 24  # its neighbours may change the result
 _BLOCK = 128  # code points that are tested together
 
 
-class Symbols:
-    """The characters of a vocabulary, numbered from 1, the frequent ones first; 0 is the number of all other
-    characters. At the start of a word, the number of a character is higher by `count`."""
+def number_symbols(vocabulary):
+    """Numbers the characters of a vocabulary: a dict of characters to numbers from 1, the frequent ones first. 0 is the
+    number of all other characters. At the start of a word, the number of a character is higher by the size of the dict
+    plus 1."""
+    frequencies = collections.Counter(character for token in vocabulary for character in token.removeprefix(CONTINUES))
+    return {character: number for number, (character, _) in enumerate(frequencies.most_common(), 1)}
 
-    def __init__(self, vocabulary):
-        self._pieces = [(piece.removeprefix(CONTINUES), piece.startswith(CONTINUES), index)
-                        for index, piece in enumerate(vocabulary) if piece not in ("", CONTINUES)]
-        frequencies = collections.Counter(character for text, _, _ in self._pieces for character in text)
-        self._numbers = {character: number for number, (character, _) in enumerate(frequencies.most_common(), 1)}
-        self.count = len(self._numbers) + 1
 
-    def __getitem__(self, character):
-        return self._numbers.get(character, 0)
+def vocabulary_trie(vocabulary, symbols):
+    """Returns the tokens as a `DoubleArray` with one root for both the tokens that start a word and those that continue
+    one.
 
-    def __iter__(self):
-        return iter(self._numbers)
-
-    def trie(self):
-        """Returns the tokens as a `DoubleArray` with one root for both the tokens that start a word and those that
-        continue one."""
-        keys = {}
-        for text, continues, index in self._pieces:
-            first, *rest = (self._numbers[character] for character in text)
-            keys[first if continues else first + self.count, *rest] = index
-        return double_array(keys, 2 * self.count)
+    Args:
+        symbols: result of `number_symbols`.
+    """
+    keys, count = {}, len(symbols) + 1
+    for index, token in enumerate(vocabulary):
+        if text := token.removeprefix(CONTINUES):
+            first, *rest = map(symbols.get, text)
+            keys[first if token.startswith(CONTINUES) else first + count, *rest] = index
+    return double_array(keys, 2 * count)
 
 
 def cells(rules, symbols):
     """Computes the cell of each code point.
 
+    Args:
+        rules: the `Rules` to follow.
+        symbols: result of `number_symbols`.
+
     Returns:
         cells: int32 [CODE_POINTS].
-        several: int32 [n, longest], rows of cells for the code points with the flag SEVERAL, padded with -1.
+        multiple: int32 [n, longest], rows of cells for the code points with the flag MULTIPLE, padded with -1.
     """
     flags, rewritten = _rewritten(rules)
     table, rows = flags.copy(), []
-    for character in symbols:
-        table[ord(character)] |= symbols[character]
+    for character, symbol in symbols.items():
+        table[ord(character)] |= symbol
     for code_point, words in rewritten.items():
         row = [SPACE] if words.isspace() else _cells_of(words, symbols)
         if len(row) > 1:
-            table[code_point] = flags[code_point] | SEVERAL | len(rows)
+            table[code_point] = flags[code_point] | MULTIPLE | len(rows)
             rows.append(row)
         else:
             table[code_point] = flags[code_point] | (row[0] if row else DROPPED)
@@ -219,7 +217,7 @@ def _cells_of(words, symbols):
     row = []
     for word in words.split():
         alone = ALONE if words != word else 0
-        row += [alone | symbols[character] for character in word]
+        row += [alone | symbols.get(character, 0) for character in word]
     return row
 
 
@@ -227,21 +225,15 @@ def _cells_of(words, symbols):
 def sigma_context():
     """Returns two bool [CODE_POINTS]: the characters that are ignored in deciding if a sigma is final (case-ignorable
     and deleted ones), and the cased characters, both as in `str.lower`."""
-    unseen, cased = deleted().copy(), np.zeros(CODE_POINTS, bool)
-    for code_point in _all_assigned():
-        character = chr(code_point)
-        cased[code_point] = (character + "Σ").lower()[-1] == "ς"
-        unseen[code_point] |= not cased[code_point] and ("A" + character + "Σ").lower()[-1] == "ς"
-    return unseen, cased
+    cased = _tabulate(lambda character: (character + "Σ").lower()[-1] == "ς", bool)
+    keeps_final = _tabulate(lambda character: ("A" + character + "Σ").lower()[-1] == "ς", bool)
+    return deleted() | keeps_final & ~cased, cased
 
 
 @functools.cache
 def deleted():
     """Returns the code points that BERT deletes: bool [CODE_POINTS]."""
-    table = np.zeros(CODE_POINTS, bool)
-    for code_point in _all_assigned():
-        table[code_point] = is_deleted(chr(code_point))
-    return table
+    return _tabulate(is_deleted, bool)
 
 
 @functools.cache
@@ -266,10 +258,7 @@ def decompositions(rules):
 @functools.cache
 def combining_classes():
     """Returns the canonical combining class of each code point: uint8 [CODE_POINTS]."""
-    classes = np.zeros(CODE_POINTS, np.uint8)
-    for code_point in _all_assigned():
-        classes[code_point] = unicodedata.combining(chr(code_point))
-    return classes
+    return _tabulate(unicodedata.combining, np.uint8)
 
 
 def compositions():
@@ -278,6 +267,14 @@ def compositions():
     pairs = sorted((ord(first) * CODE_POINTS + ord(second), ord(composite))
                    for second, firsts in second_halves().items() for first, composite in firsts.items())
     return np.array([key for key, _ in pairs], np.int64), np.array([composite for _, composite in pairs], np.int32)
+
+
+def _tabulate(function, dtype):
+    """Returns the results of a function of one character for all assigned code points, else 0: [CODE_POINTS]."""
+    table = np.zeros(CODE_POINTS, dtype)
+    for code_point in _all_assigned():
+        table[code_point] = function(chr(code_point))
+    return table
 
 
 def _all_assigned():

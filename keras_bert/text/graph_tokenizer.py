@@ -4,7 +4,7 @@ strings."""
 import tensorflow as tf
 
 from keras_bert.text import graph_tables
-from keras_bert.text.graph_tables import ALONE, CODE_POINTS, DROPPED, IN_CONTEXT, SEVERAL, SPACE, SYMBOL
+from keras_bert.text.graph_tables import ALONE, CODE_POINTS, DROPPED, IN_CONTEXT, MULTIPLE, SPACE, SYMBOL
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH
 
 
@@ -29,7 +29,7 @@ class InContext(tf.Module):
             self._class = tf.constant(graph_tables.combining_classes())
             # Marks are sorted across deleted characters, so these are removed first. Stripped marks, in contrast, can
             # separate other marks, except with NFC, which is applied after stripping.
-            self._is_gone = _bools(cells & DROPPED != 0 if self._composes else graph_tables.deleted())
+            self._is_deleted = _bools(cells & DROPPED != 0 if self._composes else graph_tables.deleted())
         if self._composes:
             self._pairs, self._composites = map(tf.constant, graph_tables.compositions())
 
@@ -60,8 +60,7 @@ class InContext(tf.Module):
         parts = tf.gather(self._parts, tf.maximum(row, 0))
         alone = tf.concat([code_point[:, None], tf.fill(tf.shape(parts[:, 1:]), -1)], 1)
         parts = tf.where(row[:, None] >= 0, parts, alone)
-        is_left = (parts >= 0) & ~_is_in(self._is_gone, tf.maximum(parts, 0))
-        at = tf.where(is_left)
+        at = tf.where((parts >= 0) & ~_is_in(self._is_deleted, tf.maximum(parts, 0)))
         index = tf.cast(at[:, 0], tf.int32)
         return tf.gather_nd(parts, at), index, index
 
@@ -104,13 +103,13 @@ class InContext(tf.Module):
                 tf.equal(starter, index - 1) | (before > 0) & (before < combining))
             starter = tf.maximum(starter, 0)
             pair = tf.cast(tf.gather(code_point, starter), tf.int64) * CODE_POINTS + tf.cast(code_point, tf.int64)
-            place = tf.minimum(tf.searchsorted(self._pairs, pair), tf.size(self._pairs) - 1)
-            composes = is_reachable & tf.equal(tf.gather(self._pairs, place), pair)
+            pair_index = tf.minimum(tf.searchsorted(self._pairs, pair), tf.size(self._pairs) - 1)
+            composes = is_reachable & tf.equal(tf.gather(self._pairs, pair_index), pair)
             count = tf.cumsum(tf.cast(composes, tf.int32))
             composes &= tf.equal(count - tf.gather(count, starter), 1) & ~tf.gather(composes, starter)
 
             at = tf.boolean_mask(starter, composes)[:, None]
-            composites = tf.gather(self._composites, tf.boolean_mask(place, composes))
+            composites = tf.gather(self._composites, tf.boolean_mask(pair_index, composes))
             code_point = tf.tensor_scatter_nd_update(code_point, at, composites)
             last = tf.tensor_scatter_nd_max(last, at, tf.boolean_mask(last, composes))
             # The marks between a starter and the mark that it was composed with end where that mark ends.
@@ -119,7 +118,7 @@ class InContext(tf.Module):
                     *(tf.boolean_mask(values, ~composes) for values in (code_point, first, last)))
 
         any_length = tf.TensorShape([None])
-        return tf.while_loop(lambda goes_on, *_: goes_on, step, (True, *characters),
+        return tf.while_loop(lambda continues, *_: continues, step, (True, *characters),
                              shape_invariants=(tf.TensorShape([]), any_length, any_length, any_length))[1:]
 
 
@@ -132,7 +131,7 @@ def _is_in(bools, code_point):
     return tf.cast(tf.gather(bools, code_point), tf.bool)
 
 
-_STEPS = 3  # characters read between two checks for finished words; measured
+_STEPS = 3  # characters that each word reads between two checks for finished tokens; measured
 _LARGE = 64  # minimum number of texts for which two parallel halves are faster; measured
 
 
@@ -150,14 +149,14 @@ class GraphTokenizer(tf.Module):
 
     def __init__(self, tokenizer):
         super().__init__(name="tokenizer")
-        symbols = graph_tables.Symbols(tokenizer.vocabulary)
-        self._word_starts = symbols.count  # symbols >= this start a word, or are not part of one
+        symbols = graph_tables.number_symbols(tokenizer.vocabulary)
+        self._word_starts = len(symbols) + 1  # symbols >= this start a word, or are not part of one
         self._unknown = tokenizer.unk_id
-        trie = symbols.trie()
+        trie = graph_tables.vocabulary_trie(tokenizer.vocabulary, symbols)
         self._base, self._parent = tf.constant(trie.base), tf.constant(trie.parent)
         self._stops = tf.stack([trie.depth, trie.match, trie.behind], 1)
-        cells, several = graph_tables.cells(tokenizer.rules, symbols)
-        self._cells, self._several = tf.constant(cells), tf.constant(several)
+        cells, multiple = graph_tables.cells(tokenizer.rules, symbols)
+        self._cells, self._multiple = tf.constant(cells), tf.constant(multiple)
         self._in_context = InContext(tokenizer.rules, cells)
 
     def tokenize(self, texts):
@@ -177,23 +176,23 @@ class GraphTokenizer(tf.Module):
         starts_word = is_cut & (cell < SPACE)
         word_at = _where(starts_word)
         symbol = (cell & SYMBOL) + self._word_starts * tf.cast(is_cut, tf.int32)
-        piece_of = self._longest_matches(symbol, starts_word, word_at)
+        token_of = self._longest_matches(symbol, starts_word, word_at)
 
-        piece_at = _where(piece_of > 0)
-        end_at = _where((piece_of > 0) | (cell >= SPACE))  # a token ends before a token or a space
-        end_at = tf.boolean_mask(end_at[1:], _gather(piece_of, end_at[:-1]) > 0)
-        starts, limits = (tf.cast(_gather(*at), tf.int64) for at in ((start, piece_at), (limit, end_at - 1)))
-        piece_splits = tf.concat([tf.where(_gather(starts_word, piece_at))[:, 0], tf.shape(piece_at, tf.int64)], 0)
+        token_at = _where(token_of > 0)
+        end_at = _where((token_of > 0) | (cell >= SPACE))  # a token ends before a token or a space
+        end_at = tf.boolean_mask(end_at[1:], _gather(token_of, end_at[:-1]) > 0)
+        starts, limits = (tf.cast(_gather(*at), tf.int64) for at in ((start, token_at), (limit, end_at - 1)))
+        token_splits = tf.concat([tf.where(_gather(starts_word, token_at))[:, 0], tf.shape(token_at, tf.int64)], 0)
         words = tf.searchsorted(word_at, tf.searchsorted(start, text_ends), out_type=tf.int64)
         word_splits = tf.concat([[0], words], 0)
         text_ends = tf.cast(text_ends, tf.int64)
         text_start = tf.gather(tf.concat([[0], text_ends], 0), tf.searchsorted(text_ends, starts, side="right"))
 
         def ragged(values):
-            words = tf.RaggedTensor.from_row_splits(values, piece_splits, validate=False)
+            words = tf.RaggedTensor.from_row_splits(values, token_splits, validate=False)
             return tf.RaggedTensor.from_row_splits(words, word_splits, validate=False)
 
-        return (ragged(_gather(piece_of, piece_at) - 1), ragged(starts - text_start), ragged(limits - text_start))
+        return (ragged(_gather(token_of, token_at) - 1), ragged(starts - text_start), ragged(limits - text_start))
 
     def _cells_of(self, code_point, byte):
         """Returns the cells of the code points, without dropped characters, and the bytes at which the source of each
@@ -204,10 +203,10 @@ class GraphTokenizer(tf.Module):
             index = tf.range(tf.size(code_point))
             rewritten = tf.cond(_any(cell, IN_CONTEXT), lambda: self._rewritten(code_point),
                                 lambda: (cell, index, index))
-            expanded = tf.cond(_any(cell, SEVERAL), lambda: self._expanded(*rewritten), lambda: rewritten)
-            left = _where(expanded[0] & DROPPED == 0)
-            left, first, last = (tf.gather(values, left) for values in expanded)
-            return left, tf.gather(byte, first), tf.gather(byte, last + 1)
+            expanded = tf.cond(_any(cell, MULTIPLE), lambda: self._expanded(*rewritten), lambda: rewritten)
+            kept = _where(expanded[0] & DROPPED == 0)
+            cells, first, last = (tf.gather(values, kept) for values in expanded)
+            return cells, tf.gather(byte, first), tf.gather(byte, last + 1)
 
         return tf.cond(tf.reduce_max(cell) >= DROPPED, rare, lambda: (cell, byte[:-1], byte[1:]))
 
@@ -216,9 +215,9 @@ class GraphTokenizer(tf.Module):
         return tf.gather(self._cells, code_point) & ~IN_CONTEXT, first, last
 
     def _expanded(self, cell, first, last):
-        several = cell & SEVERAL != 0
-        row = tf.gather(self._several, tf.where(several, cell & SYMBOL, 0))
-        row = tf.where(several[:, None], row, tf.concat([cell[:, None], tf.fill(tf.shape(row[:, 1:]), -1)], 1))
+        multiple = cell & MULTIPLE != 0
+        row = tf.gather(self._multiple, tf.where(multiple, cell & SYMBOL, 0))
+        row = tf.where(multiple[:, None], row, tf.concat([cell[:, None], tf.fill(tf.shape(row[:, 1:]), -1)], 1))
         at = tf.where(row >= 0)
         return tf.gather_nd(row, at), tf.gather(first, at[:, 0]), tf.gather(last, at[:, 0])
 
@@ -226,19 +225,19 @@ class GraphTokenizer(tf.Module):
         """Returns 1 + the id of the token that starts at each character, 0 if none does: int32 [characters]."""
         next_at = tf.concat([word_at[1:], tf.shape(symbol)], 0)
         last = tf.minimum(word_at + MAX_WORD_LENGTH, tf.size(symbol) - 1)
-        # The symbol at `last` must be in the word too, because the distance to the next word includes spaces.
+        # A word is too long if it continues at `last`; the distance to the next word is not enough: it includes spaces.
         is_long = (next_at - word_at > MAX_WORD_LENGTH) & (tf.gather(symbol, last) < self._word_starts)
-        at, piece = self._walk(symbol, tf.boolean_mask(word_at, ~is_long))
-        piece_of = tf.math.unsorted_segment_sum(piece + 1, at, tf.size(symbol))  # ten times as fast as scatter_nd
-        unknown_at = tf.concat([tf.boolean_mask(at, piece < 0), tf.boolean_mask(word_at, is_long)], 0)
+        at, token = self._walk(symbol, tf.boolean_mask(word_at, ~is_long))
+        token_of = tf.math.unsorted_segment_sum(token + 1, at, tf.size(symbol))  # ten times as fast as scatter_nd
+        unknown_at = tf.concat([tf.boolean_mask(at, token < 0), tf.boolean_mask(word_at, is_long)], 0)
 
         def without_unknown_words():
             word = tf.searchsorted(word_at, unknown_at, side="right") - 1
             at = tf.ragged.range(tf.gather(word_at, word), tf.gather(next_at, word)).flat_values
-            pieces = tf.where(tf.gather(starts_word, at), self._unknown + 1, 0)
-            return tf.tensor_scatter_nd_update(piece_of, at[:, None], pieces)
+            tokens = tf.where(tf.gather(starts_word, at), self._unknown + 1, 0)
+            return tf.tensor_scatter_nd_update(token_of, at[:, None], tokens)
 
-        return tf.cond(tf.size(unknown_at) > 0, without_unknown_words, lambda: piece_of)
+        return tf.cond(tf.size(unknown_at) > 0, without_unknown_words, lambda: token_of)
 
     def _walk(self, symbol, word_at):
         """Finds the greedy longest matches of all words at once.
@@ -251,20 +250,20 @@ class GraphTokenizer(tf.Module):
             the starts of the tokens and their ids, two int32 [tokens], in no particular order; the id is -1 if the
             rest of a word cannot be spelled.
         """
-        def step(node, position, at, piece):
+        def step(node, position, at, token):
             for _ in range(_STEPS):
                 following = tf.gather(self._base, node) + tf.gather(symbol, position)
-                goes_on = tf.equal(tf.gather(self._parent, following), node)
-                node = tf.where(goes_on, following, node)
-                position += tf.cast(goes_on, tf.int32)
-            goes_on = tf.cast(goes_on, tf.int32)
-            stopped, node = tf.dynamic_partition(node, goes_on, 2)
-            stopped_at, position = tf.dynamic_partition(position, goes_on, 2)
+                continues = tf.equal(tf.gather(self._parent, following), node)
+                node = tf.where(continues, following, node)
+                position += tf.cast(continues, tf.int32)
+            continues = tf.cast(continues, tf.int32)
+            stopped, node = tf.dynamic_partition(node, continues, 2)
+            stopped_at, position = tf.dynamic_partition(position, continues, 2)
             depth, match, behind = tf.unstack(tf.gather(self._stops, stopped), axis=1)
             again = stopped_at - behind
             again = tf.boolean_mask(again, (match >= 0) & (tf.gather(symbol, again) < self._word_starts))
             node, position = tf.concat([node, tf.zeros_like(again)], 0), tf.concat([position, again], 0)
-            return node, position, tf.concat([at, stopped_at - depth], 0), tf.concat([piece, match], 0)
+            return node, position, tf.concat([at, stopped_at - depth], 0), tf.concat([token, match], 0)
 
         none = tf.zeros([0], tf.int32)
         return tf.while_loop(

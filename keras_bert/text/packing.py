@@ -7,16 +7,8 @@ def truncate_pair(first, second, limit):
     """Truncates the longer of two lists, one token at a time from its end, until both together have at most `limit`
     tokens (`_truncate_seq_pair` of google-research/bert `run_classifier.py`: if both are equally long, truncates the
     second)."""
-    excess = len(first) + len(second) - limit
-    if excess <= 0:
-        return first, second
-    from_longer = min(excess, abs(len(first) - len(second)))
-    shared = excess - from_longer
-    if len(first) > len(second):
-        cuts = from_longer + shared // 2, shared - shared // 2
-    else:
-        cuts = shared // 2, from_longer + shared - shared // 2
-    return first[:len(first) - cuts[0]], second[:len(second) - cuts[1]]
+    kept = min(len(first), max(limit - len(second), (limit + 1) // 2))
+    return first[:kept], second[:limit - kept]
 
 
 def pack(first, second, cls_id, sep_id, max_length):

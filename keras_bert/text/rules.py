@@ -14,8 +14,8 @@ NORMALIZATIONS = ("none", "NFC")
 CJK = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
        (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
 _ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # punctuation in BERT, but not in Unicode
-# The table entry of a character whose result depends on its neighbours. No other entry contains this character, because
-# the rules delete it from texts.
+# The table entry of a character whose result depends on its neighbours. No result contains "\0", because the rules
+# delete it from texts.
 CONTEXTUAL = "\0"
 
 
@@ -99,14 +99,12 @@ class Rules:
 
 class _Table(dict):
     def __init__(self, rules):
-        super().__init__()
         self._rules = rules
 
     def __missing__(self, code_point):
-        character = chr(code_point)
-        contextual = self._rules.is_contextual(character)
-        self[code_point] = CONTEXTUAL if contextual else self._rules.normalize_in_context(character)
-        return self[code_point]
+        rules, character = self._rules, chr(code_point)
+        words = CONTEXTUAL if rules.is_contextual(character) else rules.normalize_in_context(character)
+        return self.setdefault(code_point, words)
 
 
 _table = functools.cache(_Table)

@@ -45,18 +45,18 @@ class BertTokenizer:
                  split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None) -> None:
         self.vocabulary = load_vocabulary(vocabulary) if isinstance(vocabulary, (str, os.PathLike)) else vocabulary
         if lower_case is None:
-            lower_case = not any(piece != piece.lower() for piece in self.vocabulary if not piece.startswith("["))
+            lower_case = not any(token != token.lower() for token in self.vocabulary if not token.startswith("["))
         strip_accents = lower_case if strip_accents is None else strip_accents
         if normalization is None:
             normalization = "NFC" if strip_accents and holds_hangul_syllables(self.vocabulary) else "none"
         self.rules = Rules(lower_case, strip_accents, split_cjk, normalization)
-        ids = {piece: index for index, piece in enumerate(self.vocabulary)}
+        ids = {token: index for index, token in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
             ids[token] for token in ("[PAD]", UNKNOWN, "[CLS]", "[SEP]"))
         self.mask_id = ids.get("[MASK]")  # only pretraining needs it
-        self._tokenizer = tokenizers.Tokenizer(
+        self.wordpiece = tokenizers.Tokenizer(
             models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_LENGTH))
-        self._tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        self.wordpiece.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
@@ -76,26 +76,26 @@ class BertTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the WordPiece tokens of one text, without [CLS] and [SEP]."""
-        return self._tokenizer.encode(self.rules.normalize(text)).tokens
+        return self.wordpiece.encode(self.rules.normalize(text)).tokens
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without [CLS] and [SEP]: a list of lists."""
         words = [self.rules.normalize(text) for text in texts]
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(words)]
+        return [encoding.ids for encoding in self.wordpiece.encode_batch_fast(words)]
 
     def flat_ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the concatenated ids of all texts and the number of ids of each text: int32 [ids], int64 [texts]. For
         many short texts, takes a third of the time of `ids`."""
         # A "[SEP]" in a text itself does not become this token, because the rules split off its brackets.
         words = "".join(f"{self.rules.normalize(text)} [SEP] " for text in texts)
-        ids = np.array(self._tokenizer.encode_batch_fast([words])[0].ids, np.int32)
+        ids = np.array(self.wordpiece.encode_batch_fast([words])[0].ids, np.int32)
         ends = np.flatnonzero(ids == self.sep_id)
         return np.delete(ids, ends), np.diff(ends, prepend=-1) - 1
 
     def unknown_rate(self, texts: Sequence[str]) -> float:
         """Returns the share of the words of the texts that the vocabulary cannot spell, between 0 and 1."""
         words = [word for text in texts for word in self.rules.normalize(text).split()]
-        unknown = sum(self.unk_id in encoding.ids for encoding in self._tokenizer.encode_batch_fast(words))
+        unknown = sum(self.unk_id in encoding.ids for encoding in self.wordpiece.encode_batch_fast(words))
         return unknown / max(len(words), 1)
 
     def warn_if_unknown(self, texts: Iterable[str], source: Any) -> None:
@@ -103,8 +103,8 @@ class BertTokenizer:
         origin of the texts."""
         rate = self.unknown_rate(list(itertools.islice(texts, _SAMPLE)))
         if rate > 0.5:
-            warnings.warn(f"{source}: the vocabulary cannot spell {rate:.0%} of the words, they become [UNK]; is it "
-                          "the one of this language, in this casing and normalization?", InputWarning, stacklevel=2)
+            warnings.warn(f"{source}: the vocabulary cannot spell {rate:.0%} of the words, which become [UNK]; check "
+                          "its language, casing and normalization", InputWarning, stacklevel=2)
 
     def pack(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None,
              max_length: int = 128) -> list[tuple[list[int], int]]:
@@ -119,7 +119,7 @@ class BertTokenizer:
         firsts = self.ids(texts)
         seconds = [None] * len(firsts) if text_pairs is None else self.ids(text_pairs)
         if len(firsts) != len(seconds):
-            raise InputError(f"texts and text_pairs must be as many; got {len(firsts)} and {len(seconds)}")
+            raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
         return [packing.pack(first, second, self.cls_id, self.sep_id, max_length)
                 for first, second in zip(firsts, seconds)]
 

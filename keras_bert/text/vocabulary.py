@@ -15,26 +15,26 @@ def load_vocabulary(path):
     """
     try:
         with open(path, encoding="utf-8", newline="\n") as file:
-            pieces = [line.strip() for line in file]
+            tokens = [line.strip() for line in file]
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: a vocabulary must be UTF-8 text: {error.reason} at byte {error.start}") from None
-    missing = [token for token in _NEEDED if token not in pieces]
+        raise InputError(f"{path}: a vocabulary must be UTF-8 text: {error.reason} at byte {error.start + 1}") from None
+    missing = [token for token in _NEEDED if token not in tokens]
     if missing:
-        raise InputError(f"{path}: a BERT vocabulary holds [PAD], [UNK], [CLS] and [SEP], one piece a line; "
+        raise InputError(f"{path}: a BERT vocabulary must contain [PAD], [UNK], [CLS] and [SEP], one token per line; "
                          f"missing {', '.join(missing)}")
-    return pieces
+    return tokens
 
 
-def save_vocabulary(pieces, path):
+def save_vocabulary(tokens, path):
     """Writes a `vocab.txt` that `load_vocabulary` can read."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{piece}\n" for piece in pieces)
+        file.writelines(f"{token}\n" for token in tokens)
 
 
-def holds_hangul_syllables(pieces):
+def holds_hangul_syllables(tokens):
     """Returns True if a vocabulary spells Korean in syllables (U+AC00 to U+D7A3) rather than in jamo (U+1100 to
     U+11FF)."""
-    text = "".join(pieces)
+    text = "".join(tokens)
     syllables = sum("\uac00" <= character <= "\ud7a3" for character in text)
     jamo = sum("\u1100" <= character <= "\u11ff" for character in text)
     return syllables > jamo

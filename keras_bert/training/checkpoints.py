@@ -1,4 +1,4 @@
-"""Checkpoints, from which a killed run resumes with the same result as if it had not been interrupted."""
+"""Checkpoints, from which an interrupted run resumes with the same result as an uninterrupted one."""
 
 import dataclasses
 import hashlib
@@ -19,8 +19,8 @@ from keras_bert import __version__, kernels
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_file, atomic_folder, read_json, write_json
 
-# Part of the error messages for a run that diverges.
-ADVICE = "checkpoints are kept; a lower learning_rate may help, with --overwrite to start again"
+# The end of the error messages for a run that diverges.
+ADVICE = "try a lower learning_rate with --overwrite; until then the checkpoints are kept"
 
 # The numbers that Keras appends to the names of layers of the same class, and of optimizers, in the order in which a
 # process makes them. The numbers of encoder blocks are not matched: they come from the model.
@@ -61,31 +61,32 @@ class Checkpoints:
     package, Keras, TensorFlow and JAX.
 
     Args:
-        folder: folder of the checkpoints. It is created at once, or reused if it holds the same run.
+        folder: folder of the checkpoints. It is created, or reused if it belongs to the same run.
         run: dict of everything that decides the result: `arguments`, and `sha256` of the files that some arguments
             name.
         overwrite: if True, replaces the checkpoints of another run.
-        writes: if False, does not check or create the folder. Of the processes that train together, only one writes.
+        writes: if False, only reads, and does not check the folder. Of the processes that train together, one writes.
 
     Raises:
-        InputError: the folder holds something else, or checkpoints of another `run`, of other versions or of another
+        InputError: the folder has other files, or the checkpoints of another `run`, of other versions or of another
             backend; the message names the differences.
     """
 
     def __init__(self, folder, run, overwrite=False, writes=True):
         self.folder = folder
+        self.writes = writes
         if not writes:
             return
         if os.path.exists(self.path("run.json")):
-            there = read_json(self.path("run.json"))
-            if not isinstance(there, dict):
-                raise InputError(f"{self.path('run.json')}: not the record of a run; move {folder} away")
-            refusal = _version_refusal(there.get("made_with")) or _run_refusal(there, run)
-            if not refusal:
+            saved = read_json(self.path("run.json"))
+            if not isinstance(saved, dict):
+                raise InputError(f"{self.path('run.json')}: must contain a JSON object; move {folder} away")
+            difference = _difference(saved, run)
+            if difference is None:
                 return
             if not overwrite:
-                raise InputError(f"{folder}: holds the checkpoints of an unfinished run {refusal}, or pass --overwrite "
-                                 "to start again")
+                raise InputError(f"{folder}: holds the checkpoints of an unfinished run {difference}, or pass "
+                                 "--overwrite to start again")
         with atomic_folder(folder, overwrite) as new:
             write_json(os.path.join(new, "run.json"), run | {"made_with": _made_with()})
 
@@ -103,7 +104,7 @@ class Checkpoints:
 
     def save_best(self, model, progress):
         """Saves the trainable weights as the best ones."""
-        self._save("best", _variables("model", model.trainable_variables), progress)
+        self._save("best", _by_path(model=model.trainable_variables), progress)
 
     def restore_last(self, model):
         """Restores the last saved state of the model.
@@ -111,24 +112,24 @@ class Checkpoints:
         Returns:
             the `Progress`; a new one if nothing is saved yet.
         """
-        if not os.path.exists(self.path("last.safetensors")):
-            return Progress()
-        return self._restore("last", _state(model))
+        return self._restore("last", _state(model)) if os.path.exists(self.path("last.safetensors")) else Progress()
 
     def restore_best(self, model):
         """Restores the saved best weights of the model."""
-        self._restore("best", _variables("model", model.trainable_variables))
+        self._restore("best", _by_path(model=model.trainable_variables))
 
     def remove(self):
         """Deletes the folder, `run.json` last: if the process is killed meanwhile, the run can still be recognised."""
-        for name in sorted(os.listdir(self.folder), key=lambda name: name == "run.json"):
-            if os.path.isdir(self.path(name)):
-                shutil.rmtree(self.path(name))
-            else:
-                os.remove(self.path(name))
-        os.rmdir(self.folder)
+        for entry in list(os.scandir(self.folder)):
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != "run.json":
+                os.remove(entry)
+        shutil.rmtree(self.folder)
 
     def _save(self, name, variables, progress):
+        if not self.writes:
+            return
         path = self.path(f"{name}.safetensors")
         tensors = {key: np.asarray(ops.convert_to_numpy(variable)) for key, variable in variables.items()}
         for key, tensor in tensors.items():
@@ -150,7 +151,8 @@ class Checkpoints:
                     variable.assign(file.get_tensor(key))
                 return Progress(**json.loads(file.metadata()["progress"]))
         except safetensors.SafetensorError as error:
-            raise InputError(f"{path}: not a whole checkpoint: {error}; remove {self.folder} to start again") from None
+            raise InputError(f"{path}: the checkpoint is damaged or incomplete: {error}; remove {self.folder} to start "
+                             "again") from None
 
 
 def weights_digest(tokenizer, variables):
@@ -163,20 +165,21 @@ def weights_digest(tokenizer, variables):
 
 def _state(model):
     """Returns a dict of names to all variables that training changes."""
-    return (_variables("model", model.trainable_variables) | _variables("optimizer", model.optimizer.variables)
-            | _variables("metrics", model.metrics_variables))
+    return _by_path(model=model.trainable_variables, optimizer=model.optimizer.variables,
+                    metrics=model.metrics_variables)
 
 
-def _variables(kind, variables):
-    """Returns a dict of names to `keras.Variable`s. The names are the paths without the numbers of Keras, so that they
-    are the same in every process."""
+def _by_path(**groups):
+    """Returns a dict of names to `keras.Variable`s. A name is the group and the path, without the numbers of Keras, so
+    that it is the same in every process."""
     named = {}
-    for variable in variables:
-        name = f"{kind}/{_NUMBER.sub('', variable.path)}"
-        if name in named:
-            raise ValueError(f"variables must have paths of their own; {variable.path} and {named[name].path} are both "
-                             f"{name} in a checkpoint")
-        named[name] = variable
+    for group, variables in groups.items():
+        for variable in variables:
+            name = f"{group}/{_NUMBER.sub('', variable.path)}"
+            if name in named:
+                raise ValueError(f"the paths of variables must be unique without their numbers; {variable.path} and "
+                                 f"{named[name].path} are both {name}")
+            named[name] = variable
     return named
 
 
@@ -187,25 +190,17 @@ def _made_with():
     return made_with | ({"jax": importlib.metadata.version("jax")} if kernels.BACKEND == "jax" else {})
 
 
-def _version_refusal(there):
-    """Returns why a run with the versions `there` cannot be resumed and what to do instead, or None if it can."""
-    if there is None:
+def _difference(saved, run):
+    """Returns how a saved run differs from this one and how to finish it; None if it is the same."""
+    versions, current = saved.get("made_with"), _made_with()
+    if versions is None:
         return "of keras-bert-hub 0.1, which later versions cannot resume; finish it with that version"
-    here = _made_with()
-    differences = [f"{name} {there.get(name)} (now {here.get(name)})" for name in sorted(there.keys() | here.keys())
-                   if _series(there.get(name)) != _series(here.get(name))]
-    return f"of {', '.join(differences)}; finish it with that" if differences else None
-
-
-def _series(version):
-    """Returns the major and the minor version, of 2.20.1 for example ["2", "20"]; None for None."""
-    return version and version.split(".")[:2]
-
-
-def _run_refusal(there, here):
-    """Returns how the run `there` differs from this one and what to do about it, or None if it does not."""
-    differences = [f"{name}={there['arguments'].get(name)!r} (now {value!r})"
-                   for name, value in here["arguments"].items() if there["arguments"].get(name) != value]
-    differences += [f"another content of {here['arguments'][name]}"
-                    for name, digest in here["sha256"].items() if there["sha256"].get(name) != digest]
-    return f"with {', '.join(differences)}; finish it by its own command" if differences else None
+    differences = [f"{name} {versions.get(name)} (now {current.get(name)})" for name in sorted(versions | current)
+                   if str(versions.get(name)).split(".")[:2] != str(current.get(name)).split(".")[:2]]
+    if differences:
+        return f"of {', '.join(differences)}; finish it with these versions"
+    differences = [f"{name}={saved['arguments'].get(name)!r} (now {value!r})"
+                   for name, value in run["arguments"].items() if saved["arguments"].get(name) != value]
+    differences += [f"other contents of {run['arguments'][name]} ({name})"
+                    for name, digest in run["sha256"].items() if saved["sha256"].get(name) != digest]
+    return f"with {', '.join(differences)}; finish it with its own command" if differences else None

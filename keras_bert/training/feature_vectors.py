@@ -9,10 +9,10 @@ import numpy as np
 from keras_bert.arguments import Count, Path, check, check_rules, plain
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import TextBatches, read_examples
-from keras_bert.data.tables import lines
+from keras_bert.data.tables import import_pyarrow, lines
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_file, check_free, reading, writing
-from keras_bert.models.feature_tagger import LEARNED, BertFeatures
+from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures
 from keras_bert.tasks import run
 
 # Functions of a text's vectors [tokens, width] that return the vectors to write.
@@ -25,14 +25,15 @@ _TOKENS = 2**14  # number of tokens whose vectors are in memory at once: 200 MB 
 
 
 def write_features(model: Path, input: Path, output: Path, features: str = "concat-last-4",
-                   pooling: Literal["none", "cls", "mean"] = "none", text: str = "text", text_pair: str | None = None,
+                   pooling: Literal["none", "cls", "mean"] = "none", text_column: str = "text",
+                   text_pair_column: str | None = None,
                    max_length: Count = 128, batch_size: Count = 32, overwrite: bool = False, progress=None):
     """Writes the vectors of texts, in their order.
 
     `.npz` has `vectors`, float32 [texts, width]; without pooling `vectors` [tokens, width], of all texts end to end,
-    `tokens`, str [tokens], and `text_ends`, int64 [texts], the number of tokens up to each text's end. It is made in
-    memory. `.parquet` has one row per text: `text`, `tokens`, and `vectors`, a list of float32, without pooling one per
-    token; it is written as the vectors are computed. [CLS] and [SEP] are tokens, in means as well.
+    `tokens`, str [tokens], and `text_ends`, int64 [texts], the number of tokens up to each text's end. The file is made
+    in memory. `.parquet` has one row per text: `text`, `tokens`, and `vectors`, a list of float32, without pooling one
+    per token; it is written as the vectors are computed. [CLS] and [SEP] count as tokens, also in means.
 
     Args:
         model: Pretrained encoder, a folder or a name; or a folder that finetune wrote.
@@ -41,18 +42,18 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
         features: embeddings, last, second-to-last, sum-last-4, concat-last-4, sum-all, or layer-N; layer-0 is the
             embeddings.
         pooling: none: one vector per token; cls and mean: one per text, that of [CLS] or the mean.
-        text: Column of the text.
-        text_pair: Column of the second text. Default: text_pair, if there is such a column.
+        text_column: Column of the text.
+        text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
         max_length: Longest input in tokens; longer texts are cut.
         batch_size: Texts per batch.
         overwrite: Replace the output.
         progress: function that is called with the number of texts done and the number of all texts.
 
     Returns:
-        (texts, tokens), how many there were.
+        (texts, tokens), the numbers of texts and tokens.
 
     Raises:
-        InputError: an argument is out of range, the input or the model cannot be read, the output not be written.
+        InputError: an argument is out of range, the input or the model cannot be read, or the output cannot be written.
     """
     check(write_features, locals())
     model, input, output = map(plain, (model, input, output))
@@ -60,10 +61,10 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
     check_rules(
         ("output", output, f"a file that ends in {' or '.join(_WRITERS)}",
          suffix in _WRITERS and not os.path.isdir(output)),
-        ("features", features, "without weights to learn", features != LEARNED),
+        ("features", features, "without weights to train", features != WEIGHTED),
     )
     check_free(output, overwrite)
-    texts, text_pairs = _read(input, text, text_pair)
+    texts, text_pairs = _read(input, text_column, text_pair_column)
     source = open_source(model)
     bert, tokenizer = load_pretrained(source), source.needed_tokenizer()
     extractor = BertFeatures(bert, features)
@@ -78,16 +79,16 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
     return len(texts), sum(len(ids) for ids, _ in packed)
 
 
-def _read(path, text, text_pair):
+def _read(path, text_column, text_pair_column):
     """Returns the texts, and the second texts or None."""
     if not path.lower().endswith(".txt"):
-        examples = read_examples(path, text, text_pair, label=None)
+        examples = read_examples(path, text_column, text_pair_column, label_column=None)
         seconds = [example.text_pair for example in examples]
         return [example.text for example in examples], None if seconds[0] is None else seconds
     with reading(path):
         texts = [line.rstrip("\r\n") for _, _, line in lines(path)]
     if not texts:
-        raise InputError(f"{path}: must hold text; there is none")
+        raise InputError(f"{path}: the file must have at least one line of text")
     return texts, None
 
 
@@ -115,11 +116,7 @@ def _write_npz(path, chunks, pooling):
 
 
 def _write_parquet(path, chunks, pooling):
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise InputError("Parquet files need pyarrow: pip install pyarrow") from None
+    pyarrow, parquet = import_pyarrow(path)
     vector = pyarrow.list_(pyarrow.float32())
     schema = pyarrow.schema({"text": pyarrow.string(), "tokens": pyarrow.list_(pyarrow.string()),
                              "vectors": pyarrow.list_(vector) if pooling == "none" else vector})

@@ -31,11 +31,11 @@ def fill_mask(model: BertPretrainer, tokenizer: BertTokenizer, texts: Sequence[s
         InputError: the vocabulary has no [MASK]; or a text has no [MASK] or is too long, and the message says which.
     """
     if tokenizer.mask_id is None:
-        raise InputError(f"the vocabulary must have {MASK}; it has not")
+        raise InputError(f"the vocabulary must have {MASK}; it does not")
     limit = model.bert.config.max_position_embeddings
     packed = [_pack(text, number, tokenizer, limit) for number, text in enumerate(texts, 1)]
-    return [guesses for begin in range(0, len(packed), batch_size)
-            for guesses in _fill_batch(model, tokenizer, packed[begin:begin + batch_size], top_k)]
+    return [best for begin in range(0, len(packed), batch_size)
+            for best in _fill_batch(model, tokenizer, packed[begin:begin + batch_size], top_k)]
 
 
 def _fill_batch(model, tokenizer, packed, top_k):
@@ -46,23 +46,19 @@ def _fill_batch(model, tokenizer, packed, top_k):
         positions[row, :len(columns)] = columns
     logits = model(inputs | {"masked_lm_positions": positions})["mlm_logits"]
     probabilities = ops.convert_to_numpy(ops.softmax(logits))
-    return [[_best(probabilities[row, mask], tokenizer, top_k) for mask in range(len(columns))]
-            for row, columns in enumerate(masks)]
+    best = np.argsort(-probabilities, axis=-1, kind="stable")[..., :top_k]
+    return [[[(tokenizer.vocabulary[i], float(probabilities[row, mask, i])) for i in best[row, mask]]
+             for mask in range(len(columns))] for row, columns in enumerate(masks)]
 
 
 def _pack(text, number, tokenizer, limit):
     """Returns the ids of [CLS] text [SEP] and their number, an input of `packing.pad`."""
     if MASK not in text:
         raise InputError(f"text {number}: must have {MASK}; got {text[:60]!r}")
-    first, *rest = tokenizer.ids(text.split(MASK))
-    ids = [tokenizer.cls_id, *first]
-    for part in rest:
-        ids += [tokenizer.mask_id, *part]
-    if len(ids) + 1 > limit:
-        raise InputError(f"text {number}: must have at most {limit} pieces with [CLS] and [SEP]; got {len(ids) + 1}")
-    return [*ids, tokenizer.sep_id], len(ids) + 1
-
-
-def _best(probabilities, tokenizer, top_k):
-    return [(tokenizer.vocabulary[i], float(probabilities[i]))
-            for i in np.argsort(-probabilities, kind="stable")[:top_k]]
+    ids = [tokenizer.cls_id]
+    for part in tokenizer.ids(text.split(MASK)):
+        ids += [*part, tokenizer.mask_id]
+    ids[-1] = tokenizer.sep_id
+    if len(ids) > limit:
+        raise InputError(f"text {number}: must have at most {limit} tokens, including [CLS] and [SEP]; got {len(ids)}")
+    return ids, len(ids)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Self
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Data, Path
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.models import load_model
@@ -91,20 +91,50 @@ class FineTuned:
             batch_size = 32
         return run(self.model, encoded.batched(self.tokenizer), batch_size)
 
-    def evaluate(self, examples: Sequence, choose_threshold: bool = False) -> tuple[dict, Self]:
-        """Scores the model on labelled examples: `scores, _ = model.evaluate(model.task.read("test.tsv"))`.
+    def evaluate(self, data: Data, **columns) -> dict:
+        """Scores the model on labelled data: `model.evaluate("test.tsv")["accuracy"]`.
 
         Args:
-            examples: examples that the task's `read` returned.
-            choose_threshold: if True, chooses the task's threshold on these examples instead of using the model's.
+            data, columns: see `encode`.
+
+        Returns:
+            a dict of scores, the same as in the `metrics.json` that `finetune` writes.
+
+        Raises:
+            InputError: the data is invalid or has other labels than the model; the message names the row.
+        """
+        return self.score(self.encode(data, **columns))[0]
+
+    def calibrate(self, data: Data, **columns) -> Self:
+        """Returns a copy with the threshold that separates texts in scope and out of scope best on labelled data; for
+        the task intent. `save_settings` writes the threshold. Arguments as for `evaluate`."""
+        if self.task.name != "intent":
+            raise InputError(f"only the task intent has a threshold; this model is of the task {self.task.name}")
+        return self.score(self.encode(data, **columns), choose_threshold=True)[1]
+
+    def encode(self, data: Data, *, out_of_scope_label: str | None = None, **columns) -> Encoded:
+        """Reads labelled data and encodes it for the model.
+
+        Args:
+            data: a file, a pandas DataFrame, or a list of dicts or tuples, see `finetune`.
+            out_of_scope_label: label of the texts that are out of scope, for classifiers.
+            columns: `data_format`, `text_column`, `text_pair_column` and `label_column`, see `finetune`.
+        """
+        opened = self.task.open(data, "data", **columns)
+        examples = self.task.read(opened, **columns)
+        self.task.check(opened, examples, out_of_scope_label)
+        return self.task.encode(examples, self.tokenizer)
+
+    def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:
+        """Scores the model on labelled `Encoded` examples.
+
+        Args:
+            encoded: see `encode`.
+            choose_threshold: If True, chooses the task's threshold on these examples instead of using the model's.
 
         Returns:
             (scores, model): a dict, and the `FineTuned` with the threshold that was used.
         """
-        return self.score(self.task.encode(examples, self.tokenizer), choose_threshold)
-
-    def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:
-        """Does the same as `evaluate` for `Encoded` examples."""
         outputs = self.outputs(encoded)
         task = self.task.calibrated(encoded, outputs) if choose_threshold else self.task
         return task.score(encoded, outputs), dataclasses.replace(self, task=task)

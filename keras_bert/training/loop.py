@@ -1,11 +1,15 @@
-"""The training loop of fine-tuning: trains and scores epochs, writes checkpoints and resumes from them."""
+"""The training loops of fine-tuning and pretraining, which log, save, and resume from the last checkpoint."""
 
+import collections.abc
 import contextlib
+import dataclasses
 import importlib.util
+import itertools
 import math
 import signal
 import sys
 import threading
+import time
 
 import keras
 import numpy as np
@@ -15,29 +19,77 @@ from keras_bert import kernels
 from keras_bert.arguments import check_rules
 from keras_bert.errors import InputError, Stopped
 from keras_bert.training.checkpoints import ADVICE
-from keras_bert.training.progress import ProgressLine, TensorBoardLog
+from keras_bert.training.progress import TrainingLog
+
+MAX_POINTS = 200  # of the training curve of pretraining
+CHECK_SECONDS = 2.0  # between two checks for signals in pretraining
 
 
 @contextlib.contextmanager
-def recorded_signals():
-    """Context manager that yields a list, to which Ctrl-C and SIGTERM append their signal numbers instead of ending the
-    process. A second signal of the same kind is handled as usual. Python allows signal handlers only in the main
-    thread: in other threads the list stays empty."""
-    received = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def note(number, _):
-        received.append(number)
+def recorded_signals(signals):
+    """Context manager in which Ctrl-C and SIGTERM append their signal numbers to a list instead of ending the process.
+    A second signal of the same kind is handled as usual. Python allows signal handlers only in the main thread: in
+    other threads the list stays empty."""
+    def record(number, _):
+        signals.append(number)
         signal.signal(number, previous[number])
 
-    previous = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    previous = {number: signal.signal(number, record) for number in (signal.SIGINT, signal.SIGTERM) if in_main_thread}
     try:
-        yield received
+        yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+class Run:
+    """A training run, which resumes from its last checkpoint.
+
+    Args:
+        model: the model or trainer, see `Checkpoints.save_last`.
+        checkpoints: `Checkpoints` of this run.
+        total: number of steps of the run.
+        save_steps: steps between two checkpoints.
+
+    Attributes:
+        signals: list for `recorded_signals`.
+        progress: the `Progress`; the training loop updates it.
+        saved: number of steps at the last checkpoint.
+    """
+
+    def __init__(self, model, checkpoints, total, save_steps):
+        self.model = model
+        self.checkpoints = checkpoints
+        self.save_steps = save_steps
+        self.signals = []
+        self.progress = checkpoints.restore_last(model)
+        self.saved = self.progress.step
+        if self.saved:
+            print(f"resuming from step {self.saved} of {total}", file=sys.stderr)
+
+    def is_due(self):
+        """Returns True if it is time for a checkpoint."""
+        return self.progress.step - self.saved >= self.save_steps
+
+    def save(self):
+        """Saves the state and the progress."""
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()  # during `fit` on JAX, the variables have old values
+        self.checkpoints.save_last(self.model, self.progress)
+        self.saved = self.progress.step
+
+    def check_loss(self, loss):
+        """Ends the run if the loss is not finite."""
+        if not math.isfinite(loss):
+            raise InputError(f"the loss must be a finite number; at step {self.progress.step} it is {loss}; the last "
+                             f"checkpoint is of step {self.saved}; {ADVICE}")
+
+    def stop(self):
+        """Saves and ends the run because this or another process has received a signal."""
+        self.save()
+        raise Stopped(self.signals[0] if self.signals else signal.SIGTERM,
+                      f"stopped and saved at step {self.progress.step}; run the same command again to resume")
 
 
 def check_run(log_dir, deterministic):
@@ -90,92 +142,152 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
         Stopped: a signal was received; everything is saved.
     """
     model.evaluate(train_batches.validation_dataset(batch_size).take(1), verbose=0)  # creates the metrics' variables
-    progress = checkpoints.restore_last(model)
     steps = train_batches.steps(batch_size)
-    if progress.step:
-        print(f"going on from step {progress.step} of {steps * epochs}", file=sys.stderr)
-    with recorded_signals() as received:
-        watch = _Watch(checkpoints, progress, save_steps, received)
-        watch.set_model(model)  # `fit` may not run: a resumed epoch may only need its scores
-        callbacks = [watch, ProgressLine(progress, steps, epochs, batch_size)]
-        if log_dir:
-            callbacks.append(TensorBoardLog(progress, log_dir))
-        while progress.epoch < epochs and not _exhausted(progress, patience):
+    run = Run(model, checkpoints, steps * epochs, save_steps)
+    progress = run.progress
+    log, started = TrainingLog(steps * epochs, "examples", log_dir), time.monotonic()
+
+    def show(scores, stays=False):
+        done = progress.step - progress.epoch * steps
+        bar = "=" * round(20 * done / steps)
+        log.show(progress.step, f"epoch {progress.epoch + 1}/{epochs} [{bar:20}] {done}/{steps}", scores, stays)
+
+    def restore_sums(epoch, logs):
+        for variable, value in zip(model.metrics_variables, sums):
+            variable.assign(value)
+
+    def after_step(batch, logs):
+        progress.step += 1
+        run.check_loss(logs["loss"])
+        log.count(1, time.monotonic() - started - log.seconds, batch_size)
+        show(logs)
+        if progress.step % 10 == 0:
+            log.write(progress.step, "train", logs)
+        if run.is_due():
+            run.save()
+        if run.signals:
+            run.stop()
+
+    def check_outputs(outputs):
+        if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
+            raise InputError(f"the model's outputs must be finite; after step {progress.step} one is not; {ADVICE}")
+        if run.signals:
+            run.stop()
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_begin=restore_sums, on_train_batch_end=after_step,
+                                              on_epoch_end=lambda epoch, logs: show(logs, stays=True))
+    with recorded_signals(run.signals):
+        while progress.epoch < epochs and progress.epoch - progress.best_epoch < (patience or epochs):
             epoch, done = progress.epoch, progress.step - progress.epoch * steps
             if done < steps:
-                watch.metrics = [float(variable) for variable in model.metrics_variables] if done else None
+                # `fit` resets the metrics' sums; those of a resumed epoch are restored after that.
+                sums = [float(variable) for variable in model.metrics_variables] if done else ()
                 model.fit(train_batches.training_dataset(batch_size, seed, epoch, done), initial_epoch=epoch,
-                          epochs=epoch + 1, class_weight=class_weight, callbacks=callbacks, shuffle=False, verbose=0)
+                          epochs=epoch + 1, class_weight=class_weight, callbacks=[callback], shuffle=False, verbose=0)
             if len(progress.history.get("loss", [])) == epoch:  # else the checkpoint had these scores
                 progress.add(model.get_metrics_result())
-            scores = validate(watch.check_outputs)
+            scores = validate(check_outputs)
             valid = {name: scores[name] for name in ("loss", main)}
-            for callback in callbacks[1:]:
-                callback.on_test_end(valid)
+            log.show(progress.step, f"epoch {epoch + 1}/{epochs} validation", valid, stays=True)
+            log.write(progress.step, "validation", valid)
             progress.add({f"val_{name}": value for name, value in valid.items()})
-            if _best_epoch(progress.history, main) == progress.epoch:
+            ranks = list(zip(progress.history[f"val_{main}"], np.negative(progress.history["val_loss"])))
+            if ranks.index(max(ranks)) == epoch:
                 progress.best_epoch = progress.epoch
                 checkpoints.save_best(model, progress)
-            watch.save()
-            watch.check_signals()
+            run.save()
+            if run.signals:
+                run.stop()
     checkpoints.restore_best(model)
     return progress
 
 
-class _Watch(keras.callbacks.Callback):
-    """The callback that counts steps, writes checkpoints, and stops the run on a signal or a non-finite loss."""
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A phase of pretraining: some of the steps, with their own batches.
 
-    def __init__(self, checkpoints, progress, save_steps, received):
-        super().__init__()
-        self.checkpoints = checkpoints
-        self.progress = progress
-        self.save_steps = save_steps
-        self.received = received
-        self.saved = progress.step
-        self.metrics = None  # sums to restore when an epoch is resumed, because `fit` resets them
+    Args:
+        steps: number of steps.
+        batch_size: examples per step.
+        tokens: tokens per step, padding included.
+        operations: floating point operations per step.
+        make_dataset: function of a step, a shard and the number of shards that returns a dataset, see
+            `PretrainingInput.batches`. Steps are counted from the start of the phase.
+        make_valid_dataset: the same function for held-out examples, or None.
+        valid_steps: number of held-out batches to score.
+    """
 
-    def on_epoch_begin(self, epoch, logs=None):
-        if self.metrics:
-            for variable, value in zip(self.model.metrics_variables, self.metrics):
-                variable.assign(value)
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.progress.step += 1
-        if not math.isfinite(logs["loss"]):
-            raise InputError(f"the loss must be a finite number; at step {self.progress.step} it is {logs['loss']}; "
-                             f"the last checkpoint is of step {self.saved}; {ADVICE}")
-        if self.received or self.progress.step - self.saved >= self.save_steps:
-            self.save()
-        self.check_signals()
-
-    def check_outputs(self, outputs):
-        """Ends the run if a validation output is not finite, or, after saving everything, if a signal was received."""
-        if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
-            raise InputError(f"the model's outputs must be finite; at step {self.progress.step} one is not; {ADVICE}")
-        if self.received:
-            self.save()
-        self.check_signals()
-
-    def save(self):
-        """Saves the state and the progress."""
-        if keras.backend.backend() == "jax":
-            self.model.jax_state_sync()  # during `fit` the variables have old values
-        self.checkpoints.save_last(self.model, self.progress)
-        self.saved = self.progress.step
-
-    def check_signals(self):
-        """Ends the run if a signal was received."""
-        if self.received:
-            raise Stopped(self.received[0], f"stopped at step {self.progress.step}, all is saved; the same command "
-                                            "goes on from there")
+    steps: int
+    batch_size: int
+    tokens: int
+    operations: float
+    make_dataset: collections.abc.Callable
+    make_valid_dataset: collections.abc.Callable | None = None
+    valid_steps: int = 0
 
 
-def _best_epoch(history, main):
-    """Returns the epoch with the highest score, counted from 1; of epochs with the same score, the one with the lowest
-    loss."""
-    scores = list(zip(history[f"val_{main}"], (-loss for loss in history["val_loss"])))
-    return scores.index(max(scores)) + 1
+def train_phases(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
+    """Trains from the last checkpoint to the end.
+
+    Args:
+        trainer: a `Trainer`.
+        phases: list of `Phase`.
+        checkpoints: `Checkpoints` of this run; the chief writes them, all processes read them.
+        log: a `TrainingLog`.
+        save_steps: steps between two checkpoints; there is also one after each evaluation.
+        eval_steps: steps between two evaluations; there is also one at the end of each phase.
+
+    Returns:
+        the `Progress`. Its history has one value of `step`, `loss` and so on per point of the training curve, and one
+        value of `valid_step`, `valid_loss` and so on per evaluation.
+
+    Raises:
+        InputError: the loss is not finite, or a checkpoint cannot be written.
+        Stopped: a signal was received; everything is saved.
+    """
+    trainer.mean_over_processes(0.0)  # waits until the chief has created the folder
+    ends = list(itertools.accumulate(phase.steps for phase in phases))
+    point_steps = -(-ends[-1] // MAX_POINTS)
+    run = Run(trainer, checkpoints, ends[-1], save_steps)
+    progress = run.progress
+    with recorded_signals(run.signals):
+        for phase, end in zip(phases, ends):
+            if progress.step >= end:
+                continue
+            trainer.feed(phase.make_dataset, progress.step - (end - phase.steps))
+            seconds = math.inf  # per step; infinite, so that the first call runs one step: it also builds the graph
+            while progress.step < end:
+                pause = min(_next(progress.step, point_steps), _next(progress.step, eval_steps),
+                            run.saved + save_steps, end)
+                steps = max(1, min(pause - progress.step, int(CHECK_SECONDS / seconds)))
+                started = time.monotonic()
+                trainer.train(steps)
+                progress.step += steps
+                is_first = seconds == math.inf
+                seconds = trainer.mean_over_processes((time.monotonic() - started) / steps)
+                stop = trainer.mean_over_processes(bool(run.signals)) > 0
+                scores = trainer.scores()
+                run.check_loss(scores["loss"])
+                if not is_first:
+                    log.count(steps, steps * seconds, steps * phase.tokens, steps * phase.operations)
+                    log.show(progress.step, f"step {progress.step}/{ends[-1]}", scores)
+                if progress.step % point_steps == 0 or progress.step == end:
+                    progress.add({"step": progress.step} | scores)
+                    log.write(progress.step, "train", scores)
+                    trainer.reset()
+                evaluates = phase.valid_steps and (progress.step % eval_steps == 0 or progress.step == end)
+                if evaluates:
+                    scores = trainer.evaluate(phase.make_valid_dataset, phase.valid_steps)
+                    progress.add({f"valid_{name}": value for name, value in ({"step": progress.step} | scores).items()})
+                    log.show(progress.step, f"held out, step {progress.step}/{ends[-1]}", scores, stays=True)
+                    log.write(progress.step, "valid", scores)
+                if evaluates or run.is_due():
+                    run.save()
+                if stop:
+                    run.stop()
+    return progress
 
 
-def _exhausted(progress, patience):
-    return patience is not None and progress.epoch - progress.best_epoch >= patience
+def _next(step, every):
+    """Returns the next multiple of `every` after `step`."""
+    return (step // every + 1) * every

@@ -1,8 +1,10 @@
-"""The loss of pretraining, and the scores that it reports."""
+"""The loss of pretraining with its scores, and the base class of the trainers that minimise it."""
 
 import collections
 import dataclasses
+import itertools
 
+import keras
 from keras import ops
 
 from keras_bert import kernels
@@ -80,15 +82,77 @@ class Objective:
         return {"loss": float(self.loss(totals, totals))} | means
 
 
-def with_own_dropout(part, index):
-    """Returns a part of a batch with its own dropout seed, so that the dropout differs between parts.
+class Trainer:
+    """The base class of the trainers of `BertPretrainer`s, one for each backend. The gradient of a global batch does
+    not depend on the number of devices.
 
     Args:
-        part: dict with `dropout_seed` int32 [n, 2].
-        index: int32 scalar, the number of the part.
+        make: function that returns the model and an optimizer from `make_pretraining_optimizer`, which clips gradients.
+        objective: an `Objective`.
+        accumulation_steps: number of micro-batches that each device's share of a batch is split into.
+
+    Attributes:
+        devices: number of devices that each batch is split across.
+        is_chief: True in the one process that writes files.
+        model, optimizer, trainable_variables: what `make` returned, and the variables that are trained.
+        metrics_variables: list of `keras.Variable`s, the sums and counts of all steps since `reset`.
+
+    Methods of the subclasses:
+        train(steps): trains for `steps` steps.
+        mean_over_processes(value): returns the mean of a float over all processes; each waits here for the others.
+        _distributed(make_dataset, step): returns an iterable of batches from `step` on, split across the devices.
+        _evaluate_step(batch): returns the `Objective`'s sums and counts for a batch.
     """
-    seeds = part["dropout_seed"]
-    return part | {"dropout_seed": ops.broadcast_to(kernels.fold_in(seeds[0], index), ops.shape(seeds))}
+
+    def __init__(self, make, objective, accumulation_steps):
+        self.objective = objective
+        self.accumulation_steps = accumulation_steps
+        self.model, self.optimizer = make()
+        self.trainable_variables = self.model.trainable_variables
+        self.metrics_variables = [
+            keras.Variable(0.0, trainable=False, aggregation="only_first_replica", name=name)
+            for name in (*objective.names(self.model), "mlm", "next_sentence")]
+
+    def feed(self, make_dataset, step):
+        """Sets the training data.
+
+        Args:
+            make_dataset: function of a step, a shard and the number of shards that returns a dataset, see
+                `PretrainingInput.batches`.
+            step: the first step to train.
+        """
+        self._batches = iter(self._distributed(make_dataset, step))
+
+    def scores(self):
+        """Returns the scores of all steps since `reset`, see `Objective.scores`."""
+        return self.objective.scores([{total.name: ops.convert_to_numpy(total) for total in self.metrics_variables}])
+
+    def reset(self):
+        """Sets the sums of the scores to 0."""
+        for total in self.metrics_variables:
+            total.assign(0.0)
+
+    def evaluate(self, make_dataset, steps):
+        """Returns the scores of the first `steps` batches of other data. The training scores do not change."""
+        batches = itertools.islice(self._distributed(make_dataset, 0), steps)
+        return self.objective.scores(map(self._evaluate_step, batches))
+
+    def _accumulated(self, parts, gradients_of):
+        """Adds up the results of micro-batches, which differ in their dropout.
+
+        Args:
+            parts: dict of tensors [accumulation_steps, batch, ...].
+            gradients_of: function of a part that returns its gradients and its `Objective.sums`.
+        """
+        def add(index, totals):
+            part = {name: values[index] for name, values in parts.items()}
+            seeds = part["dropout_seed"]
+            part["dropout_seed"] = ops.broadcast_to(kernels.fold_in(seeds[0], index), ops.shape(seeds))
+            return keras.tree.map_structure(ops.add, totals, gradients_of(part))
+
+        zeros = [ops.zeros(variable.shape, variable.dtype) for variable in self.trainable_variables]
+        sums = {name: ops.zeros(()) for name in self.objective.names(self.model)}
+        return ops.fori_loop(0, self.accumulation_steps, add, (zeros, sums))
 
 
 def _sums(name, logits, labels, weights):

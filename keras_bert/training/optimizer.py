@@ -10,7 +10,7 @@ from keras_bert.errors import InputError
 @keras.saving.register_keras_serializable("keras_bert")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate that rises linearly from 0 to `peak` over `warmup_steps`, then falls to 0 at `total_steps`. It
-    falls as `peak * remaining**power`, where `remaining` is the share of the decay steps that are left: linearly if
+    falls as `peak * remaining**power`, where `remaining` is the share of the decay steps still to do: linearly if
     `power` is 1 (Devlin et al., 2018, appendix A.2)."""
 
     def __init__(self, peak, warmup_steps, total_steps, power=1.0):
@@ -22,19 +22,18 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         step = ops.cast(step, "float32")
         rising = step / self.warmup_steps if self.warmup_steps else 1.0
-        left = ops.maximum(0.0, (self.total_steps - step) / max(1, self.total_steps - self.warmup_steps))
-        return self.peak * ops.minimum(rising, ops.power(left, self.power))
+        remaining = ops.maximum(0.0, (self.total_steps - step) / max(1, self.total_steps - self.warmup_steps))
+        return self.peak * ops.minimum(rising, ops.power(remaining, self.power))
 
     def get_config(self):
-        return {"peak": self.peak, "warmup_steps": self.warmup_steps, "total_steps": self.total_steps,
-                "power": self.power}
+        return dict(vars(self))
 
 
-class Phased(keras.optimizers.schedules.LearningRateSchedule):
+class PhasedSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """A sequence of `WarmupDecay` schedules, each of which counts steps from its own start.
 
     Args:
-        schedules: list of `WarmupDecay`; each starts when the one before it has reached 0.
+        schedules: list of `WarmupDecay`; each starts when the previous one has reached 0.
     """
 
     def __init__(self, schedules):
@@ -44,8 +43,7 @@ class Phased(keras.optimizers.schedules.LearningRateSchedule):
         step = ops.cast(step, "float32")
         rate = 0.0
         for schedule in self.schedules:
-            within = ops.logical_and(step >= 0, step < schedule.total_steps)
-            rate = ops.where(within, schedule(step), rate)
+            rate = ops.where(step >= 0, schedule(step), rate)
             step -= schedule.total_steps
         return rate
 
@@ -98,12 +96,14 @@ class _Adam(keras.optimizers.Optimizer):
                 raise InputError(f"{type(self).__name__} cannot train float16 variables, in which squares of gradients "
                                  f"vanish; {variable.path} is one; use mixed_float16")
         super().build(variables)
-        rows = list(zip(variables, *self.add_optimizer_variables(variables, ["momentum", "velocity"])))
-        self._rows = lambda: rows  # Keras would track the variables in a list as the optimizer's
+        rows = zip(variables, *self.add_optimizer_variables(variables, ["momentum", "velocity"]))
+        moments = {id(row[0]): row for row in rows}
+        self._moments = lambda: moments  # Keras would track the variables in a dict as the optimizer's
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         """Raises an InputError, because saved models would not keep the exclusion; use `no_decay` instead."""
-        raise InputError(f"{type(self).__name__} takes names of variables that do not decay as its argument no_decay")
+        raise InputError(f"{type(self).__name__} does not support exclude_from_weight_decay; pass the names of the "
+                         "variables to the constructor, as no_decay")
 
     def apply(self, grads, trainable_variables=None):
         """Updates the variables by one step.
@@ -115,19 +115,19 @@ class _Adam(keras.optimizers.Optimizer):
         """
         if not self.built:
             self.build(trainable_variables)
-        rows = self._rows()
-        if trainable_variables is not None:
-            by_id = {id(row[0]): row for row in rows}
-            for variable in trainable_variables:
-                if id(variable) not in by_id:
-                    raise ValueError(f"{variable.path} was not trainable when the optimizer was built; compile the "
-                                     "model with a new optimizer")
-            rows = [by_id[id(variable)] for variable in trainable_variables]
-        given = [(row, ops.cast(kernels.dense(gradient), "float32"))
-                 for row, gradient in zip(rows, grads, strict=True) if gradient is not None]
-        if not given:
-            raise ValueError("No variable has a gradient; does the loss depend on the model?")
-        rows, gradients = zip(*given)
+        moments = self._moments()
+        if trainable_variables is None:
+            trainable_variables = [variable for variable, _, _ in moments.values()]
+        rows, gradients = [], []
+        for variable, gradient in zip(trainable_variables, grads, strict=True):
+            if id(variable) not in moments:
+                raise ValueError(f"{variable.path} was not trainable when the optimizer was built; compile the model "
+                                 "with a new optimizer")
+            if gradient is not None:
+                rows.append(moments[id(variable)])
+                gradients.append(ops.cast(kernels.dense(gradient), "float32"))
+        if not rows:
+            raise ValueError("no variable has a gradient; check that the loss depends on the model")
         if self.sum_gradients:
             gradients = kernels.sum_over_replicas(gradients)
         if self.loss_scale_factor:
@@ -145,8 +145,8 @@ class _Adam(keras.optimizers.Optimizer):
         """Updates the moments; returns the first divided by the root of the second, both with bias correction."""
         self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
         self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
-        left_1, left_2 = (ops.cast(1 - ops.power(beta, step), gradient.dtype) for beta in (self.beta_1, self.beta_2))
-        return ops.divide(momentum, left_1) / (ops.sqrt(ops.divide(velocity, left_2)) + self.epsilon)
+        bias_1, bias_2 = (ops.cast(1 - ops.power(beta, step), gradient.dtype) for beta in (self.beta_1, self.beta_2))
+        return ops.divide(momentum, bias_1) / (ops.sqrt(ops.divide(velocity, bias_2)) + self.epsilon)
 
     def get_config(self):
         return super().get_config() | {
@@ -180,9 +180,9 @@ class Lamb(_Adam):
         if decay:
             value = ops.convert_to_tensor(variable)
             update += decay * value
-            length, wanted = ops.norm(update), ops.norm(value)
-            has_both = ops.logical_and(length > 0, wanted > 0)
-            update *= ops.where(has_both, wanted / ops.where(has_both, length, 1.0), 1.0)
+            norm, target = ops.norm(update), ops.norm(value)
+            is_scaled = ops.logical_and(norm > 0, target > 0)
+            update *= ops.where(is_scaled, target / ops.where(is_scaled, norm, 1.0), 1.0)
         self.assign_sub(variable, learning_rate * update)
 
 
@@ -208,20 +208,20 @@ def make_optimizer(model, learning_rate, total_steps, warmup_ratio=0.1, weight_d
     return optimizer
 
 
-def make_pretraining_optimizer(model, name, schedule, weight_decay, clip_norm):
+def make_pretraining_optimizer(model, name, schedule, weight_decay, global_clipnorm):
     """Returns an optimizer for gradients that are already summed over all replicas.
 
     Args:
         model: a `BertPretrainer`.
         name: `adamw` or `lamb`.
-        schedule: a `WarmupDecay` or `Phased`.
+        schedule: a `WarmupDecay` or `PhasedSchedule`.
         weight_decay: see `make_optimizer`.
-        clip_norm: maximum global gradient norm; None for no clipping.
+        global_clipnorm: maximum global gradient norm; None for no clipping.
 
     Returns:
         the optimizer, built; for mixed_float16 it is wrapped in a `keras.optimizers.LossScaleOptimizer`.
     """
-    optimizer = OPTIMIZERS[name](schedule, weight_decay, global_clipnorm=clip_norm, sum_gradients=False)
+    optimizer = OPTIMIZERS[name](schedule, weight_decay, global_clipnorm=global_clipnorm, sum_gradients=False)
     if model.bert.dtype_policy.name == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     optimizer.build(model.trainable_variables)

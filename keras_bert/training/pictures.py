@@ -1,4 +1,4 @@
-"""Pictures of a fine-tuned classifier, drawn only from its `metrics.json`."""
+"""Pictures of a training run, drawn only from its `metrics.json`."""
 
 import itertools
 import os
@@ -6,22 +6,26 @@ import warnings
 
 import numpy as np
 
-MOST_PAIRS, MOST_CLASSES, LONGEST_LABEL = 20, 200, 80
+MAX_PAIRS, MAX_CLASSES, MAX_LABEL = 20, 200, 80
 # Distinguishable for the colour-blind: two of Okabe and Ito's colours, and a colour map of one hue for shares.
 TRAINING, VALIDATION, NEUTRAL, PALE, SHARES = "#0072B2", "#D55E00", "#666666", "#dddddd", "Blues"
 # DejaVu Sans, which comes with matplotlib, has no Hangul.
 HANGUL_FONTS = ("Noto Sans KR", "Noto Sans CJK KR", "Noto Sans CJK JP", "NanumGothic", "Malgun Gothic",
                 "Apple SD Gothic Neo", "AppleGothic")
 INCH = 72  # points
+TITLES = {"mlm": "Masked tokens", "next_sentence": "Next sentence"}
+# For each score of pretraining, the score of a guess without a model, and what is guessed.
+BASELINES = {"loss": ("unigram_loss", "tokens by frequency"),
+             "accuracy": ("majority_accuracy", "always the most frequent")}
 
 
-def draw(metrics, folder, pictures=None):
-    """Draws the metrics: learning curves, confusions, calibration and attention.
+def draw(metrics, folder, pictures):
+    """Draws pictures of metrics.
 
     Args:
         metrics: dict of `metrics.json`; pictures whose numbers are missing are skipped.
         folder: existing folder to write to.
-        pictures: pictures to draw instead, in the form of `PICTURES`.
+        pictures: the pictures, `FINE_TUNING` or `PRETRAINING`.
 
     Returns:
         a list of str, the paths of the PNG files.
@@ -42,7 +46,7 @@ def draw(metrics, folder, pictures=None):
     paths = []
     with style.context(["default", look]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # drawn as a box; the model card has the label
-        for name, key, paint in pictures or PICTURES:
+        for name, key, paint in pictures:
             if metrics.get(key):
                 # The figure is one inch square, so that axes are placed in inches. The tight bounding box includes
                 # everything outside this square, so that labels of any length are not cut off.
@@ -57,16 +61,36 @@ def _learning_curves(figure, metrics):
     history, best = metrics["history"], metrics["best_epoch"]
     epochs = np.arange(1, len(history["loss"]) + 1)
     for left, name in ((0, "loss"), (5.2, metrics["main"])):
-        axes = figure.add_axes([left, 0, 4.5, 3])
+        score = history[f"val_{name}"][best - 1]
+        axes = figure.add_axes([left, 0, 4.5, 3], xlabel="epoch",
+                               title=f"{name.capitalize()}: {score:.4f} on validation at epoch {best}")
         axes.axvline(best, color=NEUTRAL, linestyle=":", label=f"epoch {best}, kept")
-        if name in history:  # some scores are only computed for whole files
+        if name in history:  # scores of whole files have no training curve
             axes.plot(epochs, history[name], color=TRAINING, marker="o", markersize=4, label="training")
         axes.plot(epochs, history[f"val_{name}"], color=VALIDATION, marker="s", markersize=4, label="validation")
-        axes.set_title(f"{name.capitalize()}: {history[f'val_{name}'][best - 1]:.4f} on validation at epoch {best}")
-        axes.set_xlabel("epoch")
         axes.set_xticks(epochs[::-(-len(epochs) // 10)])
-        axes.grid(alpha=0.3)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3, frameon=False)
+        _add_grid_and_legend(axes)
+
+
+def _pretraining_curve(figure, metrics):
+    history, baselines = metrics["history"], metrics.get("baselines", {})
+    heads = [head for head in ("mlm", "next_sentence") if f"{head}_loss" in history]
+    for (row, head), (column, score) in itertools.product(enumerate(heads), enumerate(("loss", "accuracy"))):
+        name = f"{head}_{score}"
+        axes = figure.add_axes([5.2 * column, -4.2 * row, 4.5, 3], xlabel="step", title=f"{TITLES[head]}: {score}")
+        axes.plot(history["step"], history[name], color=TRAINING, label="training")
+        if f"valid_{name}" in history:
+            axes.plot(history["valid_step"], history[f"valid_{name}"], color=VALIDATION, marker="s", markersize=4,
+                      label="held out")
+        baseline, label = BASELINES[score]
+        if f"{head}_{baseline}" in baselines:
+            axes.axhline(baselines[f"{head}_{baseline}"], color=NEUTRAL, linestyle=":", label=label)
+        _add_grid_and_legend(axes)
+
+
+def _add_grid_and_legend(axes):
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3, frameon=False)
 
 
 def _pairs(figure, metrics):
@@ -74,7 +98,7 @@ def _pairs(figure, metrics):
     classes, confusions = metrics["classes"], metrics["confusions"]
     texts = sum(scores["texts"] for scores in classes.values())
     wrong = sum(count for _, _, count in confusions)
-    shown = confusions[:MOST_PAIRS]
+    shown = confusions[:MAX_PAIRS]
     axes = figure.add_axes([0, 0, 5, 0.26 * max(len(shown), 1)])
     if not shown:
         axes.text(0.5, 0.5, f"No confusions among {texts:,} validation texts.", ha="center", va="center", fontsize=12)
@@ -87,22 +111,22 @@ def _pairs(figure, metrics):
     axes.tick_params(left=False, bottom=False, labelbottom=False)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     axes.set_title(f"Most frequent confusions, true → predicted class: {len(shown)} of {len(confusions):,}\n"
-                   f"{wrong:,} of {texts:,} validation texts are answered wrongly")
+                   f"{wrong:,} of {texts:,} validation texts are misclassified")
 
 
 def _matrix(figure, metrics):
     """Draws the confusion matrix of the confused classes; classes without confusions have nothing to show."""
     classes, confusions = metrics["classes"], metrics["confusions"]
-    often = dict.fromkeys(itertools.chain.from_iterable(pair for *pair, _ in confusions))
-    labels = _side_by_side(list(often)[:MOST_CLASSES], confusions)
-    places = {label: place for place, label in enumerate(labels)}
+    confused = dict.fromkeys(itertools.chain.from_iterable(pair for *pair, _ in confusions))
+    labels = _order(list(confused)[:MAX_CLASSES], confusions)
+    positions = {label: position for position, label in enumerate(labels)}
     shares = np.diag([float(classes[label]["texts"] > 0) for label in labels])
     for true, predicted, count in confusions:
-        if true in places:
-            share, row = count / classes[true]["texts"], places[true]
+        if true in positions:
+            share, row = count / classes[true]["texts"], positions[true]
             shares[row, row] -= share
-            if predicted in places:
-                shares[row, places[predicted]] = share
+            if predicted in positions:
+                shares[row, positions[predicted]] = share
     shares[shares < 1e-9] = 0  # rounding errors for classes that were never predicted correctly
 
     cell = min(max(10, 6 * INCH / len(labels)), INCH / 2)  # in points; a number of three digits fits
@@ -123,10 +147,10 @@ def _matrix(figure, metrics):
                    fontsize=10 + side / 3)
 
 
-def _side_by_side(labels, confusions):
+def _order(labels, confusions):
     """Orders labels so that classes that are often confused are near each other. Each label starts as a chain of its
     own. From the most frequent confusion on, the chains of the two classes are joined; a chain is reversed first if
-    this brings its class nearer to the joint."""
+    this brings its class nearer to the other one."""
     chains = {label: [label] for label in labels}
     for true, predicted, _ in confusions:
         left, right = chains.get(true), chains.get(predicted)
@@ -142,20 +166,18 @@ def _side_by_side(labels, confusions):
 
 def _calibration(figure, metrics):
     confidences, accuracies, texts = zip(*metrics["calibration"])
-    upper, lower = figure.add_axes([0, 1.3, 4, 4]), figure.add_axes([0, 0, 4, 1])
+    upper = figure.add_axes([0, 1.3, 4, 4], title=f"Calibration: error {metrics['calibration_error']:.4f}",
+                            ylabel="share of right answers", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     upper.plot([0, 1], [0, 1], color=NEUTRAL, linestyle=":", label="perfectly calibrated")
     upper.plot(confidences, accuracies, color=VALIDATION, marker="s", markersize=5, label="validation")
-    upper.set_title(f"Calibration: error {metrics['calibration_error']:.4f}")
-    upper.set(ylabel="share of right answers", ylim=(-0.03, 1.03))
     upper.tick_params(labelbottom=False)
     upper.grid(alpha=0.3)
     upper.legend()
+    lower = figure.add_axes([0, 0, 4, 1], sharex=upper, xlabel="mean score of the answers", ylabel="texts")
     lower.bar(confidences, texts, width=0.03, color=VALIDATION)
-    lower.set(xlabel="mean score of the answers", ylabel="texts", yscale="log", ylim=(0.8, 2 * max(texts)))
+    lower.set(yscale="log", ylim=(0.8, 2 * max(texts)))
     lower.yaxis.set_major_formatter("{x:,.0f}")
     lower.minorticks_off()
-    for axes in (upper, lower):
-        axes.set_xlim(-0.03, 1.03)
 
 
 def _attention(figure, metrics):
@@ -202,16 +224,17 @@ def _name(axes, rows, columns, fontsize):
 
 
 def _line(label):
-    """Returns a label on one line, cut to `LONGEST_LABEL` characters."""
+    """Returns a label on one line, cut to `MAX_LABEL` characters."""
     line = " ".join(label.split())
-    return line if len(line) <= LONGEST_LABEL else line[:LONGEST_LABEL - 1] + "…"
+    return line if len(line) <= MAX_LABEL else line[:MAX_LABEL - 1] + "…"
 
 
 # Name of the file, key of the metrics that the picture needs, function that draws it.
-PICTURES = (
+FINE_TUNING = (
     ("learning_curves", "history", _learning_curves),
     ("confusions", "classes", _pairs),
     ("confusion_matrix", "confusions", _matrix),
     ("calibration", "calibration", _calibration),
     ("attention", "attention", _attention),
 )
+PRETRAINING = (("pretraining_curve", "history", _pretraining_curve),)

@@ -21,69 +21,67 @@ from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer, load_model
 from keras_bert.text import BertTokenizer
+from keras_bert.training import loop, report
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
-from keras_bert.training.loop import check_run, enable_determinism
 from keras_bert.training.objective import Objective
-from keras_bert.training.optimizer import Phased, WarmupDecay, make_pretraining_optimizer
-from keras_bert.training.pretraining_report import write_pretraining_report
-from keras_bert.training.pretraining_run import Phase, run
-from keras_bert.training.progress import PretrainingLog, cost_of_token, peak
-from keras_bert.training.report import is_report_of
+from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay, make_pretraining_optimizer
+from keras_bert.training.progress import TrainingLog, cost_of_token, peak
 
-# Arguments that say how to run and where to save, but do not define the result: they may differ in a resumed run.
-_NOT_PART_OF_RUN = ("output_dir", "overwrite", "save_steps", "log_dir", "skip_corrupt", "strategy", "model_parallel")
+# Arguments that control how to run and where to save, but not the result: they may differ in a resumed run.
+_NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir", "skip_corrupt", "distribution_strategy",
+                    "model_parallel")
 
 
-def pretrain(data: Path | list[Path], output_dir: Path, steps: Count | list[Count], *,
-             valid: Path | list[Path] | None = None, init_from: Path | None = None,
+def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Count],
+             valid: Path | list[Path] | None = None, model: Path | None = None,
              config: Path | dict | BertConfig = "base", vocab: Path | None = None,
              batch_size: Count | list[Count] = 256, learning_rate: Positive | list[Positive] = 1e-4,
              optimizer: Literal["adamw", "lamb"] = "adamw",
              warmup_ratio: Share = 0.01, power: Positive = 1.0, weight_decay: PositiveOrZero = 0.01,
-             clip_norm: Positive | None = 1.0, accumulate: Count = 1,
+             global_clipnorm: Positive | None = 1.0, gradient_accumulation_steps: Count = 1,
              directionality: Literal["bidi", "ltr", "rtl"] = "bidi", next_sentence: bool | None = None,
              next_sentence_weight: Positive = 1.0, masking: Literal["static", "dynamic"] | None = None,
-             dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32", recompute: bool = False,
-             strategy: str = "one", model_parallel: Count = 1, seed: Seed = 0, eval_steps: Count | None = None,
-             save_steps: Count = 1000, skip_corrupt: bool = False, log_dir: Path | None = None,
-             deterministic: bool = False, overwrite: bool = False) -> BertPretrainer:
+             dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32",
+             gradient_checkpointing: bool = False, distribution_strategy: str = "one", model_parallel: Count = 1,
+             seed: Seed = 0, eval_steps: Count | None = None, save_steps: Count = 1000, skip_corrupt: bool = False,
+             log_dir: Path | None = None, deterministic: bool = False, overwrite: bool = False) -> BertPretrainer:
     """Pretrains BERT (Devlin et al., 2018, section 3.1 and appendix A.2) and writes it with its heads to a folder.
 
-    There may be several phases, of 128 and then of 512 tokens for example: `data`, `valid`, `steps` and `batch_size`
-    are each one value for all phases, or a list with one value per phase.
+    Training can have multiple phases, for example of 128 and then of 512 tokens: `train`, `valid`, `steps` and
+    `batch_size` are each one value for all phases, or a list with one value per phase.
 
     If a run is stopped or killed, run the same command again with the same versions (see `Checkpoints`): it resumes
     from its last checkpoint. The final weights are bit-identical on one CPU, and on a GPU with `deterministic`. The
-    checkpoint is kept in `output_dir`.checkpoints until training finishes. With several workers, run the same command
-    on each; the first one writes, and all must see the folder. If one is lost, the others end too.
+    checkpoint is kept in `output`.checkpoints until training finishes. With multiple workers, run the same command
+    on each. The first one writes; all must be able to read the folder. If one is lost, the others end too.
 
     Args:
-        data: Folder of make-pretraining-data, or a glob of TFRecord files with the Model Garden's features; one per
+        train: Folder of make-pretraining-data, or a glob of TFRecord files with the Model Garden's features; one per
             phase.
-        output_dir: Folder to write: the model, its vocabulary, metrics.json, and a picture of the curve if matplotlib
+        output: Folder to write: the model, its vocabulary, metrics.json, and a picture of the curve if matplotlib
             is installed.
         steps: Optimizer steps; per phase.
-        valid: Held-out examples, as data; scored in whole batches.
-        init_from: Weights to start from, in any format: a folder or a name. Heads that they lack are initialised.
-        config: Without init_from: a size, as base or L4-H256, or a bert_config.json.
-        vocab: vocab.txt, or a folder with one. Default: that of init_from, or of the first data.
+        valid: Held-out examples, in the form of train; scored in whole batches.
+        model: Weights to start from, in any format: a folder or a name. Missing heads are randomly initialised.
+        config: Without model: a size, as base or L4-H256, or a bert_config.json.
+        vocab: vocab.txt, or a folder with one. Default: that of model, or of the first training examples.
         batch_size: Examples per step, over all devices; per phase.
-        learning_rate: Peak of one schedule over all phases; several values for one schedule per phase.
+        learning_rate: Peak of one schedule over all phases; multiple values for one schedule per phase.
         optimizer: Optimizer.
         warmup_ratio: Share of a schedule's steps in which the learning rate rises.
         power: Power of the decay that follows; 1 for a straight line.
         weight_decay: Decoupled weight decay; biases and layer norms do not decay.
-        clip_norm: Maximum global gradient norm.
-        accumulate: Number of parts that a device computes its share of a batch in, to save memory.
+        global_clipnorm: Maximum global gradient norm.
+        gradient_accumulation_steps: Number of micro-batches per step and device, to save memory.
         directionality: ltr and rtl train a language model of the next or last token instead (ablations).
         next_sentence: Train the next-sentence head. Default: if the examples were made for it.
         next_sentence_weight: Factor of the next-sentence loss.
-        masking: static uses the masks of the examples, dynamic masks other tokens at each step. Default: as the
+        masking: static uses the masks of the examples, dynamic draws new masks at each step. Default: as the
             examples were made.
         dtype: mixed_bfloat16 and mixed_float16 compute in half precision; with mixed_float16 the loss is scaled.
-        recompute: Recompute activations for the gradients, to save memory.
-        strategy: one device; mirrored, over this machine's devices; multiworker, over the machines of TF_CONFIG; tpu or
-            tpu:NAME. On the JAX backend one, which uses all devices.
+        gradient_checkpointing: Recompute activations for the gradients, to save memory.
+        distribution_strategy: one device; mirrored, over this machine's devices; multiworker, over the machines of
+            TF_CONFIG; tpu or tpu:NAME. On the JAX backend one, which uses all devices.
         model_parallel: On the JAX backend: number of devices that share the weights; it divides the number of devices.
         seed: Seed of the weights, the order of the examples, the masks and the dropout.
         eval_steps: Steps between two evaluations. Default: a tenth of all steps.
@@ -92,53 +90,53 @@ def pretrain(data: Path | list[Path], output_dir: Path, steps: Count | list[Coun
         log_dir: Folder for TensorBoard logs.
         deterministic: Make training reproducible on a GPU too, slower; on a CPU it always is. This calls
             enable_determinism, which holds for the rest of the process.
-        overwrite: Replace output_dir, and the checkpoint of another run.
+        overwrite: Replace output, and the checkpoint of another run.
 
     Returns:
         the `BertPretrainer`, in float32.
 
     Raises:
         InputError: names the file or the argument.
-        Stopped: Ctrl-C or SIGTERM; all is saved.
+        Stopped: Ctrl-C or SIGTERM; the state is saved.
     """
     arguments = {name: plain(value.to_dict() if isinstance(value, BertConfig) else value)
                  for name, value in locals().items()}
     _check_arguments(arguments)
-    make_trainer = _trainer_kind(strategy, model_parallel)  # a multi-machine strategy must be made first
+    make_trainer = _trainer_kind(distribution_strategy, model_parallel)  # before any operation of TensorFlow
     if deterministic:
-        enable_determinism()
-    has_checkpoints = os.path.exists(f"{output_dir}.checkpoints")
-    check_free(output_dir, overwrite or has_checkpoints)
+        loop.enable_determinism()
+    has_checkpoints = os.path.exists(f"{output}.checkpoints")
+    check_free(output, overwrite or has_checkpoints)
     setup = PretrainingSetup(arguments)
-    trainer = make_trainer(setup.make, Objective(next_sentence_weight), accumulate)
-    parts = trainer.devices * accumulate
+    trainer = make_trainer(setup.make, Objective(next_sentence_weight), gradient_accumulation_steps)
     sizes = [phase.batch_size for phase in setup.phases]
-    check_rules(("batch_size", sizes, f"multiples of accumulate ({accumulate}) times the number of devices that share "
-                 f"it ({trainer.devices})", all(size % parts == 0 for size in sizes)))
-    description = {
-        "arguments": {name: value for name, value in arguments.items() if name not in _NOT_PART_OF_RUN},
-        "sha256": {"data": setup.sizes_digest(),
-                   "init_from": weights_digest(setup.tokenizer, trainer.trainable_variables)}}
-    checkpoints = Checkpoints(f"{output_dir}.checkpoints", description, overwrite, trainer.is_chief)
-    if not (has_checkpoints and is_report_of(output_dir, description)):  # else killed after the model was written
+    parts = trainer.devices * gradient_accumulation_steps
+    check_rules(("batch_size", sizes, f"multiples of gradient_accumulation_steps ({gradient_accumulation_steps}) times "
+                 f"the number of devices that share it ({trainer.devices})", all(size % parts == 0 for size in sizes)))
+    run = {"arguments": {name: value for name, value in arguments.items() if name not in _NOT_PART_OF_RUN},
+           "sha256": {"train": setup.sizes_digest(),
+                      "model": weights_digest(setup.tokenizer, trainer.trainable_variables)}}
+    checkpoints = Checkpoints(f"{output}.checkpoints", run, overwrite, trainer.is_chief)
+    if not (has_checkpoints and report.is_report_of(output, run)):  # else killed after the model was written
         if trainer.is_chief:
-            check_free(output_dir, overwrite)
-        log = PretrainingLog(setup.steps, functools.partial(cost_of_token, setup.config), peak(), log_dir)
-        with _naming_errors(setup.inputs.values(), strategy, checkpoints.folder):
-            progress = run(trainer, setup.phases, checkpoints, log, save_steps=save_steps,
-                           eval_steps=eval_steps or -(-setup.steps // 10))
+            check_free(output, overwrite)
+        log = TrainingLog(setup.steps, "tokens", log_dir, peak())
+        with _naming_errors(setup.inputs.values(), distribution_strategy, checkpoints.folder):
+            progress = loop.train_phases(trainer, setup.phases, checkpoints, log, save_steps=save_steps,
+                                         eval_steps=eval_steps or -(-setup.steps // 10))
         if trainer.is_chief:
-            with atomic_folder(output_dir, overwrite) as new:
+            with atomic_folder(output, overwrite) as new:
                 native.write(Weights.of(trainer.model, setup.tokenizer), new)
-                write_pretraining_report(new, setup, progress, log, description)
+                report.write_pretraining_report(new, setup, progress, log.rate, run)
     if trainer.is_chief:
         checkpoints.remove()
-    trainer.shared(0.0)  # the other workers wait for the first one here
-    return load_model(output_dir)
+    trainer.mean_over_processes(0.0)  # the other workers wait for the chief here
+    return load_model(output)
 
 
 def _trainer_kind(strategy, model_parallel):
-    """Returns a function of `Setup.make`, an `Objective` and `accumulate` that makes the backend's trainer."""
+    """Returns the backend's trainer as a function of `PretrainingSetup.make`, an `Objective` and the number of
+    accumulation steps."""
     if kernels.BACKEND == "jax":
         from keras_bert.training.pretraining_jax import JaxTrainer
 
@@ -153,30 +151,31 @@ def _naming_errors(inputs, strategy, folder):
     """Turns TensorFlow's error for a broken example or a lost worker into an InputError."""
     try:
         with contextlib.ExitStack() as stack:
-            for given in inputs:
-                stack.enter_context(given.records.naming_errors())
+            for examples in inputs:
+                stack.enter_context(examples.records.naming_errors())
             yield
     except tf.errors.InvalidArgumentError as error:
         reason = [line for line in error.message.splitlines() if line.strip() and "{{node" not in line][-1]
-        raise InputError(f"data: an example fits neither the others nor the vocabulary: {reason}") from None
+        raise InputError(f"train: an example does not match the other examples or the vocabulary: {reason}") from None
     except tf.errors.OpError as error:
         if strategy != "multiworker":
             raise
-        raise InputError(f"another worker was lost ({type(error).__name__}); start all of them again by the "
-                         f"same command, and they go on from the checkpoint in {folder}") from None
+        raise InputError(f"another worker was lost ({type(error).__name__}); run the same command on all workers again "
+                         f"to resume from the checkpoint in {folder}") from None
 
 
 def _check_arguments(arguments):
-    check(pretrain, arguments)
     on_jax = kernels.BACKEND == "jax"
-    check_rules(
-        ("directionality", arguments["directionality"], "that of init_from's weights",
-         not arguments["init_from"] or arguments["directionality"] == "bidi"),
-        ("strategy", arguments["strategy"], "one on the JAX backend", arguments["strategy"] == "one" or not on_jax),
+    check(
+        pretrain, arguments,
+        ("directionality", arguments["directionality"], "that of the model's weights",
+         not arguments["model"] or arguments["directionality"] == "bidi"),
+        ("distribution_strategy", arguments["distribution_strategy"], "one on the JAX backend",
+         arguments["distribution_strategy"] == "one" or not on_jax),
         ("model_parallel", arguments["model_parallel"], "1 unless on the JAX backend",
          arguments["model_parallel"] == 1 or on_jax),
     )
-    check_run(arguments["log_dir"], arguments["deterministic"])
+    loop.check_run(arguments["log_dir"], arguments["deterministic"])
 
 
 class PretrainingSetup:
@@ -187,7 +186,8 @@ class PretrainingSetup:
 
     Attributes:
         inputs: dict of paths to `PretrainingInput`s.
-        phases: list of `Phase`.
+        phases: list of `loop.Phase`.
+        steps: number of steps of all phases together.
         tokenizer: `BertTokenizer`.
         config: `BertConfig`.
         next_sentence: True if the model has a next-sentence head.
@@ -198,45 +198,45 @@ class PretrainingSetup:
 
     def __init__(self, arguments):
         self.arguments = arguments
-        phases = _per_phase(arguments, ("data", "valid", "steps", "batch_size"))
+        phases = _per_phase(arguments, ("train", "valid", "steps", "batch_size"))
         self.inputs = {path: PretrainingInput.open(path, arguments["skip_corrupt"])
-                       for phase in phases for path in (phase["data"], phase["valid"]) if path}
-        self._source = open_source(arguments["init_from"]) if arguments["init_from"] else None
-        self.tokenizer = self._find_tokenizer(self.inputs[phases[0]["data"]])
+                       for phase in phases for path in (phase["train"], phase["valid"]) if path}
+        self._source = open_source(arguments["model"]) if arguments["model"] else None
+        self.tokenizer = self._find_tokenizer(self.inputs[phases[0]["train"]])
         self.config = self._source.config if self._source else self._make_config()
         self.next_sentence = arguments["next_sentence"]
         if self.next_sentence is None:
-            self.next_sentence = all(given.settings["next_sentence"] for given in self.inputs.values())
+            self.next_sentence = all(examples.settings["next_sentence"] for examples in self.inputs.values())
         self._check()
-        self.phases = [self._phase(phase) for phase in phases]
+        self.phases = [self._phase(**phase) for phase in phases]
         self.steps = sum(phase.steps for phase in self.phases)
 
     def make(self):
         """Returns the model and its optimizer, both built."""
         keras.utils.set_random_seed(self.arguments["seed"])
-        modes = {name: self.arguments[name] for name in ("dtype", "recompute")}
+        modes = {name: self.arguments[name] for name in ("dtype", "gradient_checkpointing")}
         if self._source:
             model = load_pretrained(self._source, BertPretrainer, next_sentence=self.next_sentence, **modes)
         else:
             model = BertPretrainer(BertLayer(self.config, **modes), self.next_sentence)
         return model, make_pretraining_optimizer(
             model, self.arguments["optimizer"], self._schedule(), self.arguments["weight_decay"],
-            self.arguments["clip_norm"])
+            self.arguments["global_clipnorm"])
 
     def sizes_digest(self):
         """Returns the SHA-256 of the names and sizes of all example files; hashing their contents would take long."""
-        files = [path for given in self.inputs.values() for path in given.records.paths]
+        files = [path for examples in self.inputs.values() for path in examples.records.paths]
         return hashlib.sha256(repr([(path, os.path.getsize(path)) for path in files]).encode()).hexdigest()
 
-    def _phase(self, phase):
-        read = functools.partial(self._batches, batch_size=phase["batch_size"])
-        data, valid = self.inputs[phase["data"]], phase["valid"] and self.inputs[phase["valid"]]
-        return Phase(phase["steps"], phase["batch_size"], data.records.seq_length,
-                     read(data, seed=self.arguments["seed"]), valid and read(valid, seed=0),
-                     max(1, len(valid.records) // phase["batch_size"]) if valid else 0)
-
-    def _batches(self, given, batch_size, seed):
-        return given.batches(self.tokenizer, batch_size, seed, self.config.directionality, self.arguments["masking"])
+    def _phase(self, train, valid, steps, batch_size):
+        train, valid = self.inputs[train], self.inputs.get(valid)
+        tokens = batch_size * train.records.seq_length
+        options = {"tokenizer": self.tokenizer, "batch_size": batch_size, "masking": self.arguments["masking"],
+                   "directionality": self.config.directionality}
+        return loop.Phase(
+            steps, batch_size, tokens, tokens * cost_of_token(self.config, train.records.seq_length),
+            train.batches(seed=self.arguments["seed"], **options), valid and valid.batches(seed=0, **options),
+            max(1, len(valid.records) // batch_size) if valid else 0)
 
     def _find_tokenizer(self, first):
         vocab = self.arguments["vocab"]
@@ -244,39 +244,42 @@ class PretrainingSetup:
             return BertTokenizer.from_folder(vocab) if os.path.isdir(vocab) else BertTokenizer(vocab)
         tokenizer = self._source and self._source.tokenizer or first.tokenizer
         if tokenizer is None:
-            raise InputError(f"{first.path}: files without a folder need vocab, the vocabulary they were made with")
+            raise InputError(f"{first.path}: these examples come without a vocabulary; pass vocab, the vocab.txt that "
+                             "they were made with")
         return tokenizer
 
     def _make_config(self):
-        config, pieces = self.arguments["config"], len(self.tokenizer.vocabulary)
+        config = self.arguments["config"]
         if isinstance(config, dict):
             config = BertConfig.from_dict(config)
         elif config in SIZES:
-            config = BertConfig.from_size(config, vocab_size=pieces)
+            config = BertConfig.from_size(config, vocab_size=len(self.tokenizer.vocabulary))
         else:
             config = BertConfig.from_json(config)
         return dataclasses.replace(config, directionality=self.arguments["directionality"])
 
     def _check(self):
-        pieces, most = len(self.tokenizer.vocabulary), self.config.max_position_embeddings
-        if pieces != self.config.vocab_size:
-            raise InputError(f"the vocabulary must have as many pieces as the config's vocab_size "
-                             f"({self.config.vocab_size}); got {pieces}")
-        for path, given in self.inputs.items():
-            if given.records.seq_length > most:
-                raise InputError(f"{path}: examples must have at most the encoder's max_position_embeddings ({most}) "
-                                 f"tokens; they have {given.records.seq_length}")
-            if self.next_sentence and not given.records.has_labels:
-                raise InputError(f"{path}: must hold next_sentence_labels, or next_sentence be off")
+        tokens, limit = len(self.tokenizer.vocabulary), self.config.max_position_embeddings
+        if tokens != self.config.vocab_size:
+            raise InputError(f"the vocabulary must have as many tokens as the config's vocab_size "
+                             f"({self.config.vocab_size}); it has {tokens}")
+        for path, examples in self.inputs.items():
+            if examples.records.seq_length > limit:
+                raise InputError(f"{path}: examples must have at most the encoder's max_position_embeddings ({limit}) "
+                                 f"tokens; they have {examples.records.seq_length}")
+            if self.next_sentence and not examples.records.has_labels:
+                raise InputError(f"{path}: the examples must have next_sentence_labels; otherwise turn next_sentence "
+                                 "off")
 
     def _schedule(self):
         rates, steps = self.arguments["learning_rate"], [phase.steps for phase in self.phases]
-        if not isinstance(rates, (list, tuple)):  # one schedule over all phases
-            rates, steps = [rates], [sum(steps)]
+        if not isinstance(rates, list):  # one schedule over all phases
+            rates, steps = [rates], [self.steps]
         if len(rates) != len(steps):
             raise InputError(f"learning_rate must be one value, or one for each of {len(steps)} phases; got {rates}")
-        return Phased([WarmupDecay(rate, int(count * self.arguments["warmup_ratio"]), count, self.arguments["power"])
-                       for rate, count in zip(rates, steps)])
+        return PhasedSchedule([
+            WarmupDecay(rate, int(count * self.arguments["warmup_ratio"]), count, self.arguments["power"])
+            for rate, count in zip(rates, steps)])
 
 
 def _per_phase(arguments, names):

@@ -1,4 +1,4 @@
-"""The report in a fine-tuned model's folder: scores, pictures and a model card."""
+"""The report in a trained model's folder: scores, pictures and, for a fine-tuned model, a model card."""
 
 import html
 import importlib.metadata
@@ -33,15 +33,41 @@ def write_report(folder, model, encoded, progress, description):
     metrics = {"task": model.task.name, "main": model.task.main, **scores, "best_epoch": progress.best_epoch,
                "history": progress.history, "valid_examples": len(encoded.examples), **description,
                "versions": versions(), "attention": attention(model, encoded)}
-    write_json(os.path.join(folder, "metrics.json"), metrics)
-    try:
-        drawn = pictures.draw(metrics, folder)
-    except ImportError as error:
-        print(error, file=sys.stderr)
-        drawn = []
+    drawn = _write_metrics(folder, metrics, pictures.FINE_TUNING)
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(model_card(metrics, [os.path.basename(path) for path in drawn]))
     return model
+
+
+def write_pretraining_report(folder, setup, progress, tokens_per_second, description):
+    """Writes `metrics.json` and a picture of the training curve.
+
+    Args:
+        folder: folder to write to.
+        setup: the `PretrainingSetup`.
+        progress: the `Progress`.
+        tokens_per_second: float.
+        description: dict of more entries of `metrics.json`, about the run.
+    """
+    phase = setup.phases[-1]
+    metrics = {"history": progress.history, **description, "tokens_per_second": round(tokens_per_second),
+               "corrupt_records": sum(given.records.corrupt for given in setup.inputs.values()), "versions": versions()}
+    if phase.valid_steps:
+        scores = {name.removeprefix("valid_"): values[-1] for name, values in progress.history.items()
+                  if name.startswith("valid_") and name != "valid_step"}
+        batches = phase.make_valid_dataset().take(phase.valid_steps).as_numpy_iterator()
+        metrics = {"valid": scores, "baselines": baselines(batches)} | metrics
+    _write_metrics(folder, metrics, pictures.PRETRAINING)
+
+
+def _write_metrics(folder, metrics, table):
+    """Writes `metrics.json` and, if matplotlib is installed, pictures; returns their paths."""
+    write_json(os.path.join(folder, "metrics.json"), metrics)
+    try:
+        return pictures.draw(metrics, folder, table)
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return []
 
 
 def versions():
@@ -55,6 +81,29 @@ def is_report_of(folder, run):
     path = os.path.join(folder, "metrics.json")
     metrics = read_json(path) if os.path.exists(path) else {}
     return all(metrics.get(key) == value for key, value in run.items())
+
+
+def baselines(batches):
+    """Returns the scores of guesses without a model.
+
+    Args:
+        batches: iterable of dicts of arrays, see `PretrainingRecords.dataset`.
+
+    Returns:
+        dict of floats: `mlm_majority_accuracy` for always guessing the most frequent token; `mlm_unigram_accuracy` and
+        `mlm_unigram_loss` for guessing each token with the probability of its frequency; and, if there are labels,
+        `next_sentence_majority_accuracy` for always guessing the most frequent label.
+    """
+    parts = [(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0], batch.get("next_sentence_labels", []))
+             for batch in batches]
+    tokens, labels = map(np.concatenate, zip(*parts))
+    counts = np.bincount(tokens)
+    shares = counts[counts > 0] / counts.sum()
+    guesses = {"mlm_majority_accuracy": shares.max(), "mlm_unigram_accuracy": np.square(shares).sum(),
+               "mlm_unigram_loss": -(shares * np.log(shares)).sum()}
+    if len(labels):
+        guesses["next_sentence_majority_accuracy"] = max(labels.mean(), 1 - labels.mean())
+    return {name: float(value) for name, value in guesses.items()}
 
 
 # The attention picture shows a text with this many tokens, if there is one.
@@ -72,8 +121,8 @@ def attention(model, encoded):
         dict of `tokens`, and `layers`, [layer][head][token][token] as lists.
     """
     batches = encoded.batched(model.tokenizer)
-    fitting = [i for i, length in enumerate(batches.lengths) if length in _TOKENS]
-    inputs = batches.inputs([fitting[0] if fitting else int(np.argmin(batches.lengths))])
+    shortest = int(np.argmin(batches.lengths))
+    inputs = batches.inputs([next((i for i, length in enumerate(batches.lengths) if length in _TOKENS), shortest)])
     length = inputs["input_mask"].reshape(-1, inputs["input_mask"].shape[-1])[0].sum()
     inputs = {name: values.reshape(-1, values.shape[-1])[:1, :length] for name, values in inputs.items()}
     layers = model.model.bert.encode(inputs, return_attention=True).attention_probabilities
@@ -81,11 +130,12 @@ def attention(model, encoded):
         np.round(ops.convert_to_numpy(ops.cast(layer[0], "float32")).astype(float), 4).tolist() for layer in layers]}
 
 
-MOST = 10
-TOLD_ELSEWHERE = {"task", "train", "valid", "init_from"}
+MAX_ROWS = 10  # of a table of classes
+# Arguments that other sections of the card show.
+SHOWN_ELSEWHERE = {"task", "train", "valid", "model"}
 # For each task: Hugging Face's pipeline tag, the end of the title "BERT for …", and a sentence on what the model does,
 # in which {} is replaced by the number of classes.
-TASKS = {
+CARD_TEXTS = {
     "intent": ("text-classification", "classes of text", "Answers a text with one of {}classes."),
     "classify": ("text-classification", "classes of text", "Answers a text with one of {}classes."),
     "regress": ("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number."),
@@ -113,24 +163,21 @@ def model_card(metrics, pictures):
     Returns:
         str, Markdown with YAML front matter.
     """
-    pipeline, what, answers = TASKS[metrics["task"]]
+    pipeline, title, description = CARD_TEXTS[metrics["task"]]
     count = f"{len(metrics['classes']):,} " if "classes" in metrics else ""
-    parts = [
-        f"---\nlibrary_name: keras\npipeline_tag: {pipeline}\ntags:\n- bert\n- {metrics['task']}\n---",
-        f"# BERT for {count}{what}",
-        f"{answers.format(count)} Fine-tuned from {_text(metrics['arguments']['init_from'])}.",
-        "## Data", _data(metrics),
-        "## Scores", *_scores(metrics),
-    ]
+    details = []
     if "classes" in metrics:
-        parts += ["## Weakest classes", *_weakest(metrics["classes"]),
-                  "## Most frequent confusions", _confusions(metrics["confusions"])]
+        details += ["## Weakest classes", *_weakest(metrics["classes"]),
+                    "## Most frequent confusions", _confusions(metrics["confusions"])]
     if "entities" in metrics:
-        parts += ["## Weakest entities", *_weakest(metrics["entities"])]
+        details += ["## Weakest entities", *_weakest(metrics["entities"])]
     if pictures:
-        parts += ["## Pictures", *(f"![{_title(name)}]({name})" for name in pictures)]
-    parts += ["## Use", USE, "## Training", *_training(metrics)]
-    return "\n\n".join(parts) + "\n"
+        details += ["## Pictures", *(f"![{name.removesuffix('.png').replace('_', ' ')}]({name})" for name in pictures)]
+    with open(os.path.join(os.path.dirname(__file__), "model_card.md"), encoding="utf-8") as file:
+        return file.read().format(
+            pipeline=pipeline, task=metrics["task"], title=count + title, description=description.format(count),
+            model=_text(metrics["arguments"]["model"]), data=_data(metrics), scores=_scores(metrics),
+            details="".join(f"{part}\n\n" for part in details), training=_training(metrics))
 
 
 def _data(metrics):
@@ -145,40 +192,43 @@ def _scores(metrics):
     texts = sum(scores["texts"] for scores in metrics["classes"].values()) if "classes" in metrics else (
         metrics["valid_examples"])
     basis = (f"Measured on {texts:,} validation texts, after epoch {metrics['best_epoch']} of "
-             f"{len(metrics['history']['loss'])}. The same texts chose the epoch: this is no test on unseen texts.")
+             f"{len(metrics['history']['loss'])}. The same texts chose the epoch: this is not a test on unseen texts.")
     scope = metrics.get("out_of_scope")
     if scope:
         rows += [("out-of-scope threshold", scope["threshold"]), ("out-of-scope precision", scope["precision"]),
                  ("out-of-scope recall", scope["recall"])]
-        what = (f"the {scope['texts']:,} wrongly answered validation texts, since there were no texts out of scope"
+        what = (f"the {scope['texts']:,} misclassified validation texts, because there were no texts out of scope"
                 if scope["stand_in"] else f"{scope['texts']:,} validation texts out of scope")
         basis += (f"\n\nAn answer with a score below the threshold counts as out of scope. The threshold was chosen to "
-                  f"refuse {what}; its precision and recall are measured on the texts that chose it.")
-    return _table(("score", "value"), [(name, f"{value:.4f}") for name, value in rows]), basis
+                  f"reject {what}; its precision and recall are measured on the texts that chose it.")
+    return _table(("score", "value"), [(name, f"{value:.4f}") for name, value in rows]) + "\n\n" + basis
 
 
 def _weakest(classes):
     tested = [(label, scores) for label, scores in classes.items() if scores["texts"]]
     rows = [(_text(label), *(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")), f"{scores['texts']:,}")
-            for label, scores in sorted(tested, key=lambda pair: pair[1]["f1"])[:MOST]]
+            for label, scores in sorted(tested, key=lambda pair: pair[1]["f1"])[:MAX_ROWS]]
     untested = len(classes) - len(tested)
-    note = [f"Classes without a validation text: {untested:,}. Nothing is known of them."] if untested else []
+    note = [f"Classes without a validation text: {untested:,}. They have no scores."] if untested else []
     return [_table(("class", "precision", "recall", "F1", "validation texts"), rows), *note]
 
 
 def _confusions(confusions):
     if not confusions:
-        return "No validation text is answered wrongly."
+        return "No validation text is misclassified."
     return _table(("class", "answered as", "texts"),
-                  [(_text(true), _text(predicted), f"{count:,}") for true, predicted, count in confusions[:MOST]])
+                  [(_text(true), _text(predicted), f"{count:,}") for true, predicted, count in confusions[:MAX_ROWS]])
 
 
 def _training(metrics):
     settings = [(name, _text(str(value))) for name, value in metrics["arguments"].items()
-                if name not in TOLD_ELSEWHERE and value not in (None, [])]
+                if name not in SHOWN_ELSEWHERE and value not in (None, [])]
     versions = ", ".join(f"{name} {version}" for name, version in metrics["versions"].items())
-    command = [_fenced(metrics["command"])] if metrics["command"] else []
-    return [*command, _table(("setting", "value"), settings), f"It took {metrics['seconds']:,.0f} s. {versions}."]
+    parts = [_table(("setting", "value"), settings), f"It took {metrics['seconds']:,.0f} s. {versions}."]
+    if metrics["command"]:
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", metrics["command"])), default=0))
+        parts.insert(0, f"{fence}\n{metrics['command']}\n{fence}")
+    return "\n\n".join(parts)
 
 
 def _table(header, rows):
@@ -190,31 +240,3 @@ def _text(text):
     """Escapes a text so that Markdown shows it unchanged, on one line. Underscores between letters need no escape."""
     line = html.escape(" ".join(text.split()), quote=False)
     return re.sub(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
-
-
-def _fenced(code):
-    fence = "```"
-    while fence in code:
-        fence += "`"
-    return f"{fence}\n{code}\n{fence}"
-
-
-def _title(name):
-    return name.removesuffix(".png").replace("_", " ")
-
-
-USE = """\
-`FOLDER` is the folder of this card.
-
-```
-keras-bert predict --model=FOLDER "a text"
-keras-bert evaluate --model=FOLDER --data=FILE
-keras-bert export --model=FOLDER --output=ENCODER
-```
-
-```python
-from keras_bert import FineTuned
-
-model = FineTuned.load("FOLDER")
-model.predict(["a text"])[0]
-```"""

@@ -89,7 +89,7 @@ function showToken(i) {
   $("row").style.setProperty("--rows", seen.tokens.length);
   const strongest = seen.tokens.map((piece, j) => [weights[j], piece]).sort((a, b) => b[0] - a[0]).slice(0, 5);
   const named = strongest.map(([weight, piece]) => `${piece} ${percent(weight)}`);
-  $("looks").textContent = `${seen.tokens[i]} looks at ${named.join(", ")}`;
+  $("looks").textContent = `${seen.tokens[i]} attends to ${named.join(", ")}`;
 }
 
 $("picture").onpointermove = ({offsetY}) => showToken(

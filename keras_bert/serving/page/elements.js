@@ -1,4 +1,4 @@
-/** What the page is made with. */
+/** Helpers that make elements and texts. */
 
 export const $ = (id) => document.getElementById(id);
 export const percent = (value) => `${(100 * value).toFixed(1)}%`;

@@ -63,7 +63,7 @@ async function ask() {
   if (asked.explains) await explain(asked, texts);
 }
 
-// What starts it all.
+// Event handlers, and the start.
 
 $("model").onchange = () => guarded(chooseModel);
 $("layer").onchange = () => guarded(showLayer);

@@ -19,14 +19,14 @@ export async function call(path, body) {
 }
 
 function askToken() {
-  $("door-message").textContent = token && "The server did not take that one.";
+  $("token-message").textContent = token && "The server rejected this token.";
   $("token").value = "";
-  $("door").returnValue = "";
-  $("door").showModal();
+  $("token-dialog").returnValue = "";
+  $("token-dialog").showModal();
   return new Promise((resolve, reject) => {
-    $("door").onclose = () => {
+    $("token-dialog").onclose = () => {
       token = $("token").value;
-      token ? resolve() : reject(new Error("The server asks for a token. Reload the page to give it."));
+      token ? resolve() : reject(new Error("The server requires a token. Reload the page to enter it."));
     };
   });
 }

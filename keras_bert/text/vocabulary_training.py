@@ -1,4 +1,4 @@
-"""`learn_vocabulary`, which learns a WordPiece vocabulary from texts with the trainer of the `tokenizers` library, and
+"""`train_vocabulary`, which trains a WordPiece vocabulary on texts with the trainer of the `tokenizers` library, and
 `report_vocabulary`, which evaluates it on other texts."""
 
 import collections
@@ -9,19 +9,21 @@ import json
 import math
 import os
 import unicodedata
+from typing import Literal
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
+from keras_bert.arguments import Count, Share, check
 from keras_bert.errors import InputError
+from keras_bert.files import reading
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN, BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES, holds_hangul_syllables
 
 SPECIALS = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
-HANGUL = ("syllables", "jamo")
 MAX_SIZE = 1_000_000  # the trainer reserves memory for this many tokens before it reads a word
-MAX_WORDS = 2_000_000  # maximum number of distinct words counted at a time; learning from them takes under 3 GB
+MAX_WORDS = 2_000_000  # maximum number of distinct words counted at a time; training on them takes under 3 GB
 MAX_HELD_OUT = 100_000  # lines; more would give no new information
 # Maximum number of characters for the trainer, which takes some ten seconds for them. It counts pairs of tokens in 32
 # bits: 2^31 would overflow.
@@ -29,24 +31,24 @@ FED_CHARACTERS = 200_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Learned:
-    """A vocabulary that was learned from texts.
+class TrainedVocabulary:
+    """A vocabulary that was trained on texts.
 
     Args:
-        pieces: list of str, the tokens in the order of their ids, `SPECIALS` first.
+        tokens: list of str, the tokens in the order of their ids, `SPECIALS` first.
         merges: list of pairs of tokens, in the order in which BPE merges them.
-        rules: the `Rules` of its words; `BertTokenizer(pieces, lower_case, strip_accents)` chooses the same rules.
-        held_out: list of str, the lines that were not used for learning.
+        rules: the `Rules` of its words; `BertTokenizer(tokens, lower_case, strip_accents)` chooses the same rules.
+        held_out: list of str, the lines that were not used for training.
     """
 
-    pieces: list
+    tokens: list
     merges: list
     rules: Rules
     held_out: list
 
     def bpe_tokenizer(self):
         """Returns a `tokenizers.Tokenizer` that splits the words of `rules.normalize` in the order of the merges."""
-        ids = {piece: index for index, piece in enumerate(self.pieces)}
+        ids = {token: index for index, token in enumerate(self.tokens)}
         tokenizer = tokenizers.Tokenizer(
             models.BPE(ids, self.merges, unk_token=UNKNOWN, continuing_subword_prefix=CONTINUES))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -70,11 +72,12 @@ def find_texts(patterns):
     return sorted(paths)
 
 
-def learn_vocabulary(paths, size, lower_case=False, strip_accents=None, hangul="syllables", min_frequency=2,
-                     held_out=0.01, progress=None):
-    """Learns the tokens of a vocabulary from text files, read line by line. The same texts give the same vocabulary.
+def train_vocabulary(paths, vocab_size, lower_case=False, strip_accents=None,
+                     hangul: Literal["syllables", "jamo"] = "syllables", min_frequency: Count = 2,
+                     held_out: Share = 0.01, progress=None):
+    """Trains a vocabulary on text files, which are read line by line. The same texts give the same vocabulary.
 
-    Tokens are learned by repeatedly merging the most frequent pair (Sennrich et al. 2016, arXiv:1508.07909), as in
+    Tokens are created by repeatedly merging the most frequent pair (Sennrich et al. 2016, arXiv:1508.07909), as in
     tokenizers' WordPieceTrainer: WordPiece and BPE differ only in how words are split later, into the longest tokens or
     in the order of the merges.
 
@@ -84,69 +87,59 @@ def learn_vocabulary(paths, size, lower_case=False, strip_accents=None, hangul="
 
     Args:
         paths: list of UTF-8 text files.
-        size: number of tokens in the vocabulary, `SPECIALS` included; fewer are learned if the texts do not contain
+        vocab_size: number of tokens in the vocabulary, `SPECIALS` included; it gets fewer if the texts do not contain
             enough.
         lower_case: if True, lower-cases the text.
         strip_accents: if True, drops combining marks. Defaults to `lower_case`.
         hangul: `syllables`, or `jamo`, which needs `strip_accents`, because that decomposes the syllables.
         min_frequency: how often a character, or a pair that becomes a token, must occur.
         held_out: share of the lines to hold out, evenly spread, up to 100,000 lines; all lines after them are used for
-            learning.
+            training.
         progress: function that is called from time to time with a line of text about the progress.
 
     Returns:
-        a `Learned`.
+        a `TrainedVocabulary`.
 
     Raises:
         InputError: an argument is out of range; a file cannot be read, is empty or not UTF-8; the texts contain no
             words.
     """
     if not paths:
-        raise InputError("paths must name one text file at least; got none")
+        raise InputError("paths must name at least one text file; got none")
     strip_accents = lower_case if strip_accents is None else strip_accents
     progress = progress or (lambda line: None)
-    _check(size, strip_accents, hangul, min_frequency, held_out)
+    smallest = len(SPECIALS) + 2  # space for one character and one merge
+    check(
+        train_vocabulary, locals(),
+        ("vocab_size", vocab_size, f"from {smallest} to {MAX_SIZE}, the {len(SPECIALS)} special tokens included",
+         smallest <= vocab_size <= MAX_SIZE),
+        ("strip_accents", strip_accents, "True for hangul=jamo, because it decomposes the syllables",
+         strip_accents or hangul != "jamo"))
     rules = Rules(lower_case, strip_accents, normalization="NFC" if strip_accents and hangul == "syllables" else "none")
     counts, lines = _count(paths, rules, held_out, progress)
     characters = _characters(counts, rules, min_frequency)
-    room = (size - len(SPECIALS)) // 2
-    if rules.normalization == "NFC" and not holds_hangul_syllables(characters[:room]):
-        # BertTokenizer composes (NFC) only for vocabularies of syllables: texts without Korean are learned decomposed.
+    limit = (vocab_size - len(SPECIALS)) // 2
+    if rules.normalization == "NFC" and not holds_hangul_syllables(characters[:limit]):
+        # BertTokenizer composes (NFC) only for vocabularies of syllables: texts without Korean are counted decomposed.
         rules = dataclasses.replace(rules, normalization="none")
         counts = {unicodedata.normalize("NFD", word): count for word, count in counts.items()}
         characters = _characters(counts, rules, min_frequency)
     if not characters:
-        raise InputError(f"{paths[0]}{' and the others' * (len(paths) > 1)}: no character occurs "
-                         f"min_frequency={min_frequency} times or more in the lines not held out")
-    progress(f"learning {size} pieces from {len(counts)} different words")
-    pieces, merges = _merge(counts, characters[:room], size, min_frequency)
-    while len(pieces) < size and room < len(characters):
-        room += size - len(pieces)
-        pieces, merges = _merge(counts, characters[:room], size, min_frequency)
-    return Learned(pieces, merges, rules, lines)
-
-
-def _check(size, strip_accents, hangul, min_frequency, held_out):
-    least = len(SPECIALS) + 2  # one character and one merge
-    if not least <= size <= MAX_SIZE:
-        raise InputError(f"size must be from {least} to {MAX_SIZE}, the {len(SPECIALS)} special tokens included; "
-                         f"got {size}")
-    if hangul not in HANGUL:
-        raise InputError(f"hangul must be one of {', '.join(HANGUL)}; got {hangul!r}")
-    if hangul == "jamo" and not strip_accents:
-        raise InputError("hangul=jamo needs strip_accents (or lower_case), which takes syllables apart; got "
-                         "strip_accents=False")
-    if min_frequency < 1:
-        raise InputError(f"min_frequency must be at least 1; got {min_frequency}")
-    if not 0 <= held_out < 1:
-        raise InputError(f"held_out must be a share of at least 0 and under 1; got {held_out}")
+        raise InputError(f"{paths[0]}{' and the others' * (len(paths) > 1)}: no character occurs at least "
+                         f"min_frequency={min_frequency} times in the lines that are not held out")
+    progress(f"training {vocab_size} tokens on {len(counts)} different words")
+    tokens, merges = _merge(counts, characters[:limit], vocab_size, min_frequency)
+    while len(tokens) < vocab_size and limit < len(characters):
+        limit += vocab_size - len(tokens)
+        tokens, merges = _merge(counts, characters[:limit], vocab_size, min_frequency)
+    return TrainedVocabulary(tokens, merges, rules, lines)
 
 
 def _count(paths, rules, share, progress):
-    """Counts how often each word occurs, and returns the counts and the held-out lines.
+    """Counts how often each word occurs; returns the counts, and the lines that are held out for the report.
 
-    If there are too many different words, subtracts the median count from all counts and drops the words that have none
-    left, so that a count is too low by at most the sum of the subtracted counts (Misra & Gries 1982).
+    Whenever there are more than `MAX_WORDS` different words, subtracts the median count from each count and drops words
+    that reach 0. A count is too low by at most the sum of these medians (Misra & Gries 1982).
     """
     counts, held_out = collections.Counter(), []
     for number, line in enumerate(_lines(paths, progress)):
@@ -162,7 +155,7 @@ def _count(paths, rules, share, progress):
 
 def _lines(paths, progress):
     """Yields the lines of the text files that contain more than white space, as str."""
-    sizes = {path: _size(path) for path in paths}  # first, to avoid an error after an hour of reading
+    sizes = {path: _size(path) for path in paths}  # now, so that a missing file fails before hours of reading
     total, done = sum(sizes.values()), 0
     for path in paths:
         empty = True
@@ -175,15 +168,12 @@ def _lines(paths, progress):
                     empty = False
                     yield _decode(line, f"{path}: line {number}")
         if empty:
-            raise InputError(f"{path}: must hold text; it is empty")
+            raise InputError(f"{path}: must contain text; it is empty")
 
 
 def _size(path):
-    try:
-        with open(path, "rb") as file:
-            return os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {os.strerror(error.errno)}") from None
+    with reading(path), open(path, "rb") as file:
+        return os.fstat(file.fileno()).st_size
 
 
 def _decode(line, place):
@@ -200,24 +190,24 @@ def _characters(counts, rules, min_frequency):
     for word, count in counts.items():
         for character in word:
             occurrences[character] += count
-    pieces = []
+    tokens = []
     for character, count in sorted(occurrences.items(), key=lambda item: (-item[1], item[0])):
         if count < min_frequency:
             break
         alone = len(rules.normalize(f"a{character}a").split()) > 1
-        pieces += [character] if alone else [character, CONTINUES + character]
-    return pieces
+        tokens += [character] if alone else [character, CONTINUES + character]
+    return tokens
 
 
-def _merge(counts, characters, size, min_frequency):
-    """Returns the tokens and merges that the trainer learns from the counted words that consist of `characters`."""
-    starts, continues = set(characters), {piece[2:] for piece in characters if piece.startswith(CONTINUES)}
+def _merge(counts, characters, vocab_size, min_frequency):
+    """Returns the tokens and merges that the trainer gets from the counted words that consist of `characters`."""
+    starts, continues = set(characters), {token[2:] for token in characters if token.startswith(CONTINUES)}
     counts = {word: count for word, count in counts.items() if word[0] in starts and continues.issuperset(word[1:])}
     scale = max(math.ceil(sum(count * (len(word) + 1) for word, count in counts.items()) / FED_CHARACTERS), 1)
     # The characters are passed as special tokens, which the trainer numbers in the given order. It would number other
     # characters in the random order of a hash map, and it uses these numbers to break ties between pairs.
-    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=math.ceil(min_frequency / scale),
-                                  special_tokens=[*SPECIALS, *characters], limit_alphabet=size,
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, min_frequency=math.ceil(min_frequency / scale),
+                                  special_tokens=[*SPECIALS, *characters], limit_alphabet=vocab_size,
                                   continuing_subword_prefix=CONTINUES, show_progress=False)
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -246,8 +236,8 @@ class VocabularyReport:
         words: number of words in these lines.
         coverage: share of the characters of the words that are in the vocabulary.
         unknown_rate: share of the words that contain [UNK].
-        pieces_per_word: mean number of tokens per word; [UNK] counts as one token.
-        one_piece_rate: share of the words that are one token other than [UNK].
+        tokens_per_word: mean number of tokens per word; [UNK] counts as one token.
+        single_token_rate: share of the words that are one token other than [UNK].
         longest: list of str, the ten longest tokens.
     """
 
@@ -255,67 +245,51 @@ class VocabularyReport:
     words: int
     coverage: float
     unknown_rate: float
-    pieces_per_word: float
-    one_piece_rate: float
+    tokens_per_word: float
+    single_token_rate: float
     longest: list
 
 
-def report_vocabulary(learned, model="wordpiece"):
-    """Computes statistics of a `Learned` vocabulary on the lines that it has held out.
+def report_vocabulary(vocabulary, model="wordpiece"):
+    """Computes statistics of a `TrainedVocabulary` on the lines that it has held out.
 
     Args:
-        learned: a `Learned`.
+        vocabulary: a `TrainedVocabulary`.
         model: how to split words: `wordpiece`, by `BertTokenizer`, or `bpe`, in the order of the merges.
 
     Returns:
         a `VocabularyReport`.
     """
-    words = {"wordpiece": _cut_by_bert, "bpe": _cut_by_merges}[model](learned)
-    known = set(learned.pieces)
-    characters = [c for line in learned.held_out for word in learned.rules.normalize(line).split() for c in word]
+    rules, tokens = vocabulary.rules, vocabulary.tokens
+    tokenizer = vocabulary.bpe_tokenizer() if model == "bpe" else BertTokenizer(tokens).wordpiece
+    words, characters = [], []
+    for line in vocabulary.held_out:
+        normalized = rules.normalize(line)
+        characters += "".join(normalized.split())
+        encoding = tokenizer.encode(normalized)
+        pairs = itertools.groupby(zip(encoding.word_ids, encoding.tokens), lambda pair: pair[0])
+        words += [[token for _, token in word] for _, word in pairs]
+    known = set(tokens)
     return VocabularyReport(
-        lines=len(learned.held_out),
+        lines=len(vocabulary.held_out),
         words=len(words),
-        coverage=_share([character in known for character in characters]),
-        unknown_rate=_share([UNKNOWN in word for word in words]),
-        pieces_per_word=_share([len(word) for word in words]),
-        one_piece_rate=_share([len(word) == 1 and word != [UNKNOWN] for word in words]),
-        longest=sorted(learned.pieces[len(SPECIALS):], key=lambda piece: -len(piece.removeprefix(CONTINUES)))[:10])
+        coverage=_mean([character in known for character in characters]),
+        unknown_rate=_mean([UNKNOWN in word for word in words]),
+        tokens_per_word=_mean([len(word) for word in words]),
+        single_token_rate=_mean([len(word) == 1 and word != [UNKNOWN] for word in words]),
+        longest=sorted(tokens[len(SPECIALS):], key=lambda token: -len(token.removeprefix(CONTINUES)))[:10])
 
 
 def format_report(report):
     """Returns a report as a str of multiple lines."""
     rates = [("coverage", f"{report.coverage:.4f} of the characters"),
              ("[UNK]", f"{report.unknown_rate:.4f} of the words"),
-             ("one-piece words", f"{report.one_piece_rate:.4f} of the words"),
-             ("pieces a word", f"{report.pieces_per_word:.4f}")]
+             ("single-token words", f"{report.single_token_rate:.4f} of the words"),
+             ("tokens per word", f"{report.tokens_per_word:.4f}")]
     rows = [("lines held out", report.lines), ("words held out", report.words), *(rates if report.words else []),
-            ("longest pieces", " ".join(report.longest))]
+            ("longest tokens", " ".join(report.longest))]
     return "\n".join(f"{name:18} {value}" for name, value in rows)
 
 
-def _cut_by_bert(learned):
-    """Returns the tokens of each held-out word: list of lists of str."""
-    tokenizer = BertTokenizer(learned.pieces, learned.rules.lower_case, learned.rules.strip_accents)
-    words = []
-    for line in learned.held_out:
-        for piece in tokenizer.tokenize(line):
-            if piece.startswith(CONTINUES):
-                words[-1].append(piece)
-            else:
-                words.append([piece])
-    return words
-
-
-def _cut_by_merges(learned):
-    tokenizer = learned.bpe_tokenizer()
-    words = []
-    for line in learned.held_out:
-        encoding = tokenizer.encode(learned.rules.normalize(line))
-        pieces = zip(encoding.word_ids, encoding.tokens)
-        words += [[piece for _, piece in word] for _, word in itertools.groupby(pieces, lambda pair: pair[0])]
-    return words
-
-
-def _share(values):
+def _mean(values):
     return sum(values) / len(values) if values else math.nan

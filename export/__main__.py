@@ -1,8 +1,0 @@
-"""`python -m export`, the same as `keras-bert export`."""
-
-import sys
-
-from keras_bert.cli import main
-
-if __name__ == "__main__":
-    main(["export", *sys.argv[1:]])

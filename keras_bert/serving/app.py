@@ -1,0 +1,293 @@
+"""The FastAPI application: TensorFlow Serving's REST interface, endpoints for operators, and the page at `/`."""
+
+import asyncio
+import contextlib
+import importlib.resources
+import os
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
+from fastapi.middleware import Middleware
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.security import HTTPBearer
+from google.protobuf.json_format import MessageToDict
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route
+
+from keras_bert import __version__
+from keras_bert.serving import logs, metrics, schema
+from keras_bert.serving.model import Model
+from keras_bert.serving.tensors import RequestError, read_request, write_response
+
+MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Dependencies. All are `async`, because FastAPI runs others in a thread.
+
+
+async def get_entry(request: Request):
+    """Returns the log entry of the request."""
+    return request.state.entry
+
+
+Entry = Annotated[logs.Entry, Depends(get_entry)]
+
+
+async def check_access(request: Request):
+    """Rejects requests without the token, and all while the server is stopping."""
+    authorization = request.headers.get("authorization", "").encode("latin-1")
+    request.app.state.server.check_access(authorization, "header Authorization")
+
+
+async def find_model(
+        request: Request, entry: Entry, name: Annotated[str, Path(description="The model; /v1/models lists them.")]):
+    """Returns the `Model` in the path."""
+    if ":" in name:  # GET for a path that needs POST
+        raise HTTPException(405, headers={"Allow": "POST"})
+    return request.app.state.server.find(name, entry)
+
+
+async def check_version(version: Annotated[int, Path(description="Its version, below 2^63.")]):
+    """Declares the version in the path, and rejects what is not an int64."""
+    if version >= 2**63:
+        raise RequestError(400, f"version: must be below 2^63; got {str(version)[:40]}")
+
+
+async def get_version(request: Request):
+    """Returns the version in the path; None, for the served version, if there is none."""
+    return request.path_params.get("version")
+
+
+NamedModel = Annotated[Model, Depends(find_model)]
+Version = Annotated[int | None, Depends(get_version)]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Endpoints of a model. The router is included twice: for the served version, and for a version in the path.
+
+model_router = APIRouter(responses=schema.ERRORS)
+
+
+@model_router.post(":predict", summary="Answer texts or ids.", openapi_extra=schema.PREDICT_REQUEST,
+                   response_model=schema.Predictions | schema.Outputs)
+async def predict(request: Request, model: NamedModel, number: Version, entry: Entry):
+    body = await request.body()
+    with model.lease(number, entry) as version:
+        signature, inputs, is_rows = read_request(body, version.saved_model.signatures)
+        outputs = await version.predict(signature, inputs, entry)
+    times = {"Server-Timing": f"queue;dur={entry.queue_ms}, compute;dur={entry.compute_ms}"}
+    return Response(write_response(outputs, is_rows), headers=times, media_type="application/json")
+
+
+@model_router.post(":classify", summary="Not for these models.", status_code=400, response_model=schema.Error)
+@model_router.post(":regress", summary="Not for these models.", status_code=400, response_model=schema.Error)
+async def reject_examples(model: NamedModel):
+    raise RequestError(400, f"{model.name} takes no tf.Example, as classify and regress do: use predict")
+
+
+@model_router.get("/metadata", summary="The signatures.", response_model=schema.ModelMetadata)
+async def metadata(model: NamedModel, number: Version, entry: Entry):
+    with model.lease(number, entry) as version:
+        saved_model = version.saved_model
+    signatures = {name: _to_json(signature) for name, signature in saved_model.signature_defs.items()}
+    labels = {"labels": saved_model.labels} if saved_model.labels else {}  # TensorFlow Serving has no field for them
+    return {"model_spec": {"name": model.name, "signature_name": "", "version": str(version.number)},
+            "metadata": {"signature_def": {"signature_def": signatures}, **labels}}
+
+
+@model_router.get("", summary="The state of versions.", response_model=schema.ModelStatus)
+async def status(model: NamedModel, number: Version, entry: Entry):
+    return _to_json(model.get_status(number, entry))
+
+
+def _to_json(message):
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Endpoints of the server. `protected` needs the token, if the server has one.
+
+protected = APIRouter(dependencies=[Depends(check_access)])
+public = APIRouter()
+protected.include_router(model_router, prefix="/v1/models/{name}")
+protected.include_router(model_router, prefix="/v1/models/{name}/versions/{version:int}",
+                         dependencies=[Depends(check_version)])
+
+
+@protected.get("/v1/models", summary="The names of the models, as KServe lists them.", response_model=schema.ModelNames)
+async def models(request: Request):
+    return {"models": list(request.app.state.server.models)}
+
+
+@protected.get("/metrics", summary="For Prometheus.", response_class=PlainTextResponse)
+async def prometheus():
+    return Response(await asyncio.to_thread(metrics.exposition), media_type=CONTENT_TYPE_LATEST)
+
+
+@protected.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request):
+    return request.app.openapi()
+
+
+@public.get("/healthz", summary="Whether the server is alive.", response_class=PlainTextResponse)
+async def healthz():
+    return "ok"
+
+
+@public.get("/readyz", summary="Whether each model has a version to answer with.", response_class=PlainTextResponse)
+async def readyz(request: Request):
+    server = request.app.state.server
+    if not server.is_ready():
+        raise RequestError(503, "stopping" if server.stopping else "a model has no version to answer with")
+    return "ok"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The page, which calls the REST interface from a browser. It refers to no other site, contains no secret and needs no
+# token; it asks for the token.
+
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                               "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+                               "require-trusted-types-for 'script'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+
+
+def page_routes():
+    """Returns routes for the page's files. Not `StaticFiles`, which would answer for all paths."""
+    for file in (importlib.resources.files("keras_bert.serving") / "page").iterdir():
+        response = Response(file.read_bytes(), headers=_PAGE_HEADERS,
+                            media_type=_MEDIA_TYPES[os.path.splitext(file.name)[1]])
+        yield Route(f"/{file.name}".removesuffix("index.html"), response, methods=["GET"])  # a Response is an ASGI app
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Errors
+
+
+async def respond_request_error(_, error):
+    return JSONResponse({"error": error.message}, error.status, error.headers)
+
+
+async def respond_http_exception(request, error):
+    """Answers 404 and 405 for paths without an endpoint, to clients with the token."""
+    try:
+        await check_access(request)
+    except RequestError as denied:
+        return await respond_request_error(request, denied)
+    message = {404: "there is nothing at this path", 405: "this path takes another method"}.get(
+        error.status_code, str(error.detail))
+    return JSONResponse({"error": message}, error.status_code, error.headers)
+
+
+async def respond_bug(*_):
+    return JSONResponse({"error": "the server failed; its log says where"}, 500)
+
+
+class RequestMiddleware:
+    """ASGI middleware that logs each request, and limits the size of its body and the time to receive and answer it.
+
+    It is ASGI, and neither a dependency nor `@app.middleware("http")`, because the time includes sending the response,
+    and a client that disconnects must cancel the endpoint.
+    """
+
+    def __init__(self, app, settings):
+        self.app, self._settings = app, settings
+
+    async def __call__(self, scope, receive, send):
+        async def send_and_record(message):
+            if message["type"] == "http.response.start":
+                entry.status = message["status"]
+            else:
+                entry.bytes += len(message.get("body", b""))
+            await send(message)
+
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        path, method = scope["path"], scope["method"]
+        call = path.rpartition(":")[2] if path.endswith((":predict", ":classify", ":regress")) else method
+        with logs.log_request(call, method, path, (scope["client"] or [""])[0]) as entry:
+            scope["state"]["entry"] = entry
+            try:
+                if len(path) > MAX_PATH:
+                    raise RequestError(414, f"the path may have {MAX_PATH} characters")
+                await self._answer(scope, receive, send_and_record)
+            except RequestError as error:
+                await (await respond_request_error(None, error))(scope, receive, send_and_record)
+            except ClientDisconnect:
+                entry.status = 499  # nginx's status for a client that has disconnected
+
+    async def _answer(self, scope, receive, send):
+        """Runs the application until it has answered, the client has disconnected, or a timeout is reached: at first
+        that for the body and, once the body is complete, that for the answer."""
+        settings, size, received = self._settings, 0, asyncio.Event()
+
+        async def receive_limited():
+            nonlocal size
+            content_length = int(dict(scope["headers"]).get(b"content-length", 0))
+            message = await receive() if content_length <= settings.max_body else {}
+            size += len(message.get("body", b""))
+            if max(size, content_length) > settings.max_body:
+                raise RequestError(413, f"the body may have {settings.max_body} bytes")
+            if not message.get("more_body") and not deadline.expired():
+                deadline.reschedule(asyncio.get_running_loop().time() + settings.timeout_s)
+                received.set()
+            return message
+
+        async def wait_for_disconnect():
+            await received.wait()
+            await receive()
+
+        answer = asyncio.create_task(self.app(scope, receive_limited, send))
+        disconnect = asyncio.create_task(wait_for_disconnect())
+        try:
+            async with asyncio.timeout(settings.body_timeout_s) as deadline:
+                await asyncio.wait({answer, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            if received.is_set() and not answer.done():
+                raise RequestError(504, f"the answer took more than {settings.timeout_s:g} seconds") from None
+            if not answer.done():
+                raise RequestError(408, f"the body must come within {settings.body_timeout_s:g} seconds",
+                                   {"Connection": "close"}) from None
+        finally:
+            answer.cancel()
+            disconnect.cancel()
+        if not answer.done():
+            raise ClientDisconnect
+        answer.result()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The application
+
+
+@contextlib.asynccontextmanager
+async def lifespan(app):
+    """Loads the models and watches for their new versions until the server stops."""
+    tasks = [asyncio.create_task(model.watch()) for model in app.state.server.models.values()]
+    yield
+    for task in tasks:
+        task.cancel()
+
+
+def create_app(server):
+    """Returns the FastAPI application of a `ModelServer`."""
+    app = FastAPI(
+        title="keras-bert serve", version=__version__, lifespan=lifespan,
+        openapi_url=None, docs_url=None, redoc_url=None,  # /openapi.json needs the token
+        redirect_slashes=False,  # redirects would not ask for the token
+        middleware=[Middleware(RequestMiddleware, settings=server.settings)],
+        exception_handlers={RequestError: respond_request_error, HTTPException: respond_http_exception,
+                            Exception: respond_bug})
+    app.state.server = server
+    # `check_access` compares the header; HTTPBearer only declares it in the OpenAPI document.
+    declared = [Depends(HTTPBearer(scheme_name="token", auto_error=False))] if server.settings.token else []
+    app.include_router(protected, dependencies=declared)
+    app.include_router(public)
+    app.routes.extend(page_routes())
+    return app

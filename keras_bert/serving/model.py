@@ -1,0 +1,253 @@
+"""The models of a server: their versions are loaded, replaced and unloaded while requests run."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import hmac
+import os
+
+from tensorflow_serving.apis import get_model_status_pb2
+
+from keras_bert.errors import InputError
+from keras_bert.serving import metrics
+from keras_bert.serving.batcher import Batcher
+from keras_bert.serving.logs import logger
+from keras_bert.serving.saved_model import SavedModel, count_rows
+from keras_bert.serving.settings import find_versions
+from keras_bert.serving.tensors import STRING, RequestError
+
+
+class ModelServer:
+    """The models of a server and the rules that REST and gRPC share.
+
+    Args:
+        settings: see `supervise`.
+
+    Attributes:
+        models: dict of names to `Model`s.
+        stopping: True once the server accepts no more requests.
+    """
+
+    def __init__(self, settings):
+        self.settings, self.stopping = settings, False
+        self.models = {name: Model(name, path, settings) for name, path in settings.models.items()}
+
+    def is_ready(self):
+        """Returns True if each model has a version that can answer and the server is not stopping."""
+        return not self.stopping and all(model.current for model in self.models.values())
+
+    def check_access(self, authorization, field):
+        """Raises `RequestError` if a request has the wrong token or the server is stopping.
+
+        Args:
+            authorization: value of the request's header or metadata, bytes.
+            field: name of the header or metadata, for the message.
+        """
+        token = f"Bearer {self.settings.token}".encode()
+        if self.settings.token and not hmac.compare_digest(authorization, token):  # equally long for all wrong tokens
+            raise RequestError(401, f"the {field} must be 'Bearer TOKEN'", {"WWW-Authenticate": "Bearer"})
+        if self.stopping:
+            raise RequestError(503, "the server is stopping", {"Retry-After": "1", "Connection": "close"})
+
+    def find(self, name, entry):
+        """Returns the model of that name, and records the name in the log entry.
+
+        Raises:
+            RequestError: there is no such model.
+        """
+        if name not in self.models:
+            raise RequestError(404, f"there is no model of this name; there are {', '.join(self.models)}")
+        entry.model = name
+        return self.models[name]
+
+
+class Model:
+    """The versions of one model. The largest version that can be loaded is served.
+
+    Args:
+        name: name of the model.
+        path: see `find_versions`.
+        settings: see `supervise`.
+
+    Attributes:
+        current: the `LoadedVersion` that is served, or None.
+        states: dict of numbers to (state, message). The state is a name of `ModelVersionStatus`; the message is that of
+            an error, or "".
+    """
+
+    def __init__(self, name, path, settings):
+        self.name, self.path, self.current, self.states = name, path, None, {}
+        self._settings, self._failed, self._unloading = settings, {}, set()
+
+    @contextlib.contextmanager
+    def lease(self, number, entry):
+        """Context manager that yields the `LoadedVersion`, which stays loaded until the block ends.
+
+        Args:
+            number: the version number; None for the served version.
+            entry: log entry of the request, which gets the number.
+
+        Raises:
+            RequestError: the version is not served.
+        """
+        version = self.current
+        if number is not None and number not in self.states:
+            raise RequestError(404, f"{self.name} has no version {number}")
+        if version is None:
+            raise RequestError(503, f"{self.name} has no version to answer with", {"Retry-After": "1"})
+        if number not in (None, version.number):
+            raise RequestError(404, f"{self.name}: version {number} is not served, version {version.number} is")
+        entry.version = version.number
+        version.leases += 1
+        try:
+            yield version
+        finally:
+            version.leases -= 1
+
+    def get_status(self, number, entry):
+        """Returns a `GetModelStatusResponse` with one version or, if `number` is None, with all versions."""
+        if number not in (None, *self.states):
+            raise RequestError(404, f"{self.name} has no version {number}")
+        entry.version = number
+        response = get_model_status_pb2.GetModelStatusResponse()
+        for version in sorted(self.states, reverse=True) if number is None else [number]:
+            state, message = self.states[version]
+            response.model_version_status.add(version=version, state=state, status={
+                "error_code": "INTERNAL" if message else "OK", "error_message": message})
+        return response
+
+    async def watch(self, seconds=1):
+        """Checks the folder forever. If it is not available for a moment, for example on a network, the served version
+        stays."""
+        while True:
+            with contextlib.suppress(InputError, OSError):
+                await self._check_folder()
+            await asyncio.sleep(seconds)
+
+    async def _check_folder(self):
+        """Serves the largest version in the folder that can be loaded. The served version stays until another one is
+        loaded or the folder is empty."""
+        found = await asyncio.to_thread(find_versions, self.path)
+        for number in sorted(found, reverse=True):
+            if self.current and number == self.current.number or await self._load(number, found[number]):
+                return
+        if not found and self.current:
+            self._serve(None)
+
+    async def _load(self, number, folder):
+        """Loads a version and serves it; returns True if it could be loaded. One that cannot be loaded is skipped until
+        its folder changes."""
+        fingerprint = await asyncio.to_thread(_fingerprint, folder)
+        if self._failed.get(number) == fingerprint:
+            return False
+        self.states[number] = "LOADING", ""
+        try:
+            saved_model = await asyncio.to_thread(SavedModel, folder, self._settings.threads, warm_up=True)
+        except Exception as error:
+            message = " ".join(str(error).split())[:500] or type(error).__name__
+            self._failed[number], self.states[number] = fingerprint, ("END", message)
+            metrics.FAILED.labels(self.name, number).inc()
+            logger.error({"event": "failed", "model": self.name, "version": number, "error": message})
+            return False
+        self._serve(LoadedVersion(self.name, number, saved_model, self._settings))
+        self.states[number] = "AVAILABLE", ""
+        metrics.VERSION.labels(self.name, number).set(1)
+        logger.info({"event": "available", "model": self.name, "version": number})
+        return True
+
+    def _serve(self, version):
+        old, self.current = self.current, version
+        if old:
+            task = asyncio.create_task(self._unload(old))
+            self._unloading.add(task)  # asyncio itself keeps no reference to a task
+            task.add_done_callback(self._unloading.discard)
+
+    async def _unload(self, version):
+        """Waits until the requests on a version have ended, then closes it."""
+        number = version.number
+        self.states[number] = "UNLOADING", ""
+        while version.leases:
+            await asyncio.sleep(0.05)
+        await version.close()
+        if not self.current or number != self.current.number:
+            self.states[number] = "END", ""
+        metrics.VERSION.labels(self.name, number).set(0)
+        logger.info({"event": "unloaded", "model": self.name, "version": number})
+
+
+class LoadedVersion:
+    """A loaded version of a model, with the queue of its requests and the thread that runs their batches.
+
+    Args:
+        name: name of the model.
+        number: number of the version.
+        saved_model: `SavedModel`.
+        settings: see `supervise`.
+
+    Attributes:
+        leases: number of requests that use this version.
+    """
+
+    def __init__(self, name, number, saved_model, settings):
+        self.number, self.saved_model, self.leases = number, saved_model, 0
+        self._name, self._settings = name, settings
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)
+        self._batcher = Batcher(self._run, settings.max_batch_tokens, settings.batch_timeout_ms / 1000,
+                                settings.max_queue)
+        self._batching = asyncio.create_task(self._batcher.work())
+
+    async def predict(self, signature, inputs, entry):
+        """Answers a request in a batch with others; returns the outputs, a dict of names to arrays.
+
+        Args:
+            signature: name of the signature.
+            inputs: dict of names to arrays.
+            entry: log entry of the request, which gets the number of rows and the times.
+
+        Raises:
+            RequestError: a limit is exceeded, or the model rejects the inputs.
+        """
+        entry.instances = count_rows(inputs)
+        self._check_limits(inputs, entry.instances)
+        tokens = self.saved_model.count_tokens(inputs)
+        metrics.TOKENS.labels(self._name).inc(tokens)
+        metrics.QUEUE.labels(self._name).set(len(self._batcher) + 1)
+        try:
+            answer = await self._batcher.submit(
+                (signature, inputs), self.saved_model.batch_key(signature, inputs), tokens)
+        except asyncio.QueueFull:
+            raise RequestError(429, f"{self._name} is busy: {len(self._batcher)} requests wait",
+                               {"Retry-After": "1"}) from None
+        entry.queue_ms, entry.compute_ms = round(answer.queued * 1000, 2), round(answer.computed * 1000, 2)
+        return answer.result
+
+    def _check_limits(self, inputs, rows):
+        if rows > (limit := self._settings.max_instances):
+            raise RequestError(413, f"a request may have {limit} instances; got {rows}")
+        limit = self._settings.max_characters
+        for name, array in inputs.items():
+            if array.dtype == STRING:
+                for i, text in enumerate(array.flat):
+                    if len(text) > limit and (size := len(text.decode(errors="replace"))) > limit:
+                        row = i * rows // array.size + 1
+                        raise RequestError(413, f"{name}: row {row}: a text may have {limit} characters; got {size}")
+
+    async def _run(self, requests):
+        signature = requests[0][0]
+        metrics.QUEUE.labels(self._name).set(len(self._batcher))
+        metrics.BATCH.labels(self._name).observe(len(requests))
+        with metrics.COMPUTE.labels(self._name).time():
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, self.saved_model.run, signature, [inputs for _, inputs in requests])
+
+    async def close(self):
+        """Stops the batches and frees the memory."""
+        self._batching.cancel()
+        await asyncio.to_thread(self._thread.shutdown)
+        await asyncio.to_thread(self.saved_model.close)
+
+
+def _fingerprint(folder):
+    """Returns a value that changes when the folder does."""
+    return sorted((entry.path, entry.stat().st_mtime_ns, entry.stat().st_size)
+                  for where, _, _ in os.walk(folder) for entry in os.scandir(where))

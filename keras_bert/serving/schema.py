@@ -1,0 +1,91 @@
+"""The requests and responses of the REST interface, as the OpenAPI document describes them.
+
+FastAPI validates and writes only the small ones by these models. Tensors are read and written by `tensors.py` instead,
+whose messages name the row. Validating them here too would add 22 ms to the 7 ms of a request of 3 x 32 x 128 ids, and
+5 ms to the 19 ms of a response with 32 x 150 probabilities.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypeAliasType
+
+
+class Base64(BaseModel):
+    """A binary string."""
+
+    model_config = ConfigDict(extra="forbid")
+    b64: str = Field(json_schema_extra={"contentEncoding": "base64"})
+
+
+Tensor = TypeAliasType("Tensor", str | float | bool | Base64 | list["Tensor"])  # type: ignore[misc]
+
+
+class Predictions(BaseModel):
+    """The response to `instances`: one prediction per row."""
+
+    predictions: list[Tensor | dict[str, Tensor]]
+
+
+class Outputs(BaseModel):
+    """The response to `inputs`: one tensor per output."""
+
+    outputs: Tensor | dict[str, Tensor]
+
+
+class StatusMessage(BaseModel):
+    error_code: Literal["OK", "INTERNAL"]
+    error_message: str
+
+
+class VersionStatus(BaseModel):
+    version: str
+    state: Literal["LOADING", "AVAILABLE", "UNLOADING", "END"]
+    status: StatusMessage
+
+
+class ModelStatus(BaseModel):
+    model_version_status: list[VersionStatus]
+
+
+class ModelSpec(BaseModel):
+    name: str
+    signature_name: Literal[""]
+    version: str
+
+
+class ModelMetadata(BaseModel):
+    """The signatures as TensorFlow Serving writes them and, if the model has classes, their names as `labels`."""
+
+    model_spec: ModelSpec
+    metadata: dict[str, Any]
+
+
+class ModelNames(BaseModel):
+    models: list[str]
+
+
+class Error(BaseModel):
+    error: str
+
+
+_TENSOR = {"$ref": "#/components/schemas/Tensor"}
+_TENSORS = {"anyOf": [_TENSOR, {"type": "object", "additionalProperties": _TENSOR}]}
+PREDICT_REQUEST = {"requestBody": {"required": True, "content": {"application/json": {"schema": {
+    "type": "object",
+    "oneOf": [{"required": ["instances"]}, {"required": ["inputs"]}],
+    "properties": {
+        "signature_name": {"type": "string", "default": "serving_default",
+                           "description": "One of those that metadata lists."},
+        "instances": {"type": "array", "minItems": 1, "items": _TENSORS, "description":
+                      "Rows: an object with a value for each input, or the value of a single input."},
+        "inputs": {**_TENSORS, "description":
+                   "An object with a tensor for each input, or the tensor of a single input."}}}}}}}
+_ERRORS: dict[int | str, str] = {
+    400: "The request is wrong; the message names the key and the row.", 401: "The bearer token is wrong.",
+    404: "There is no such model or version.", 408: "The body came too slowly.",
+    413: "The body, a text or the number of instances is too large.", 414: "The path is too long.",
+    429: "Too many requests wait.", 500: "The server failed.", 503: "The model is not ready, or the server stops.",
+    504: "The request took too long.", "default": "Another error, such as a wrong method."}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Error, "description": message} for status, message in _ERRORS.items()}

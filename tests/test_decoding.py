@@ -1,0 +1,115 @@
+"""The decoders in Python (keras_bert/tasks) and in the graph of a SavedModel (export/text_heads.py) give the same
+answers."""
+
+import types
+
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from text_reference import LABELS, LENGTH, TOKENIZER
+
+from keras_bert.export.text_heads import Reader, SpanFinder, Tagger
+from keras_bert.tasks import Span, Tag, run, squad
+
+from conftest import TINY_VOCABULARY
+
+WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
+ODD = ["집", "각각의", "한글이", "e\u0301t", "\u0301", "🎵🎶", "👩\u200d👩\u200d👧", "İ", "ﬁ",
+       "music,now", "中文the", "\t", "\u200b"]
+TEXTS = st.lists(st.sampled_from(WORDS) | st.sampled_from(ODD), max_size=40).map(" ".join)
+LONG = " ".join([*WORDS, *ODD] * 3)
+
+
+def decoders(head, task, model):
+    """Returns two functions of the lists of texts: the answers of the graph, and those of Python. Both run the same
+    model, a function of int32 word ids, mask and segment ids."""
+    reader = Reader(model, TOKENIZER, LENGTH)
+    graph = tf.function(lambda *texts: head.answer(reader, *texts), input_signature=head.texts, autograph=False)
+
+    def predict_on_batch(inputs):
+        ids = (tf.constant(inputs[name]) for name in ("input_word_ids", "input_mask", "segment_ids"))
+        return tf.nest.map_structure(lambda tensor: tensor.numpy(), model(*ids))
+
+    def answer(*texts):
+        encoded = task.encode(task.arguments(*texts), TOKENIZER)
+        outputs = run(types.SimpleNamespace(predict_on_batch=predict_on_batch), encoded.batched(TOKENIZER))
+        return task.answers(encoded, outputs)
+
+    return lambda *texts: {name: tensor.numpy() for name, tensor in graph(*map(tf.constant, texts)).items()}, answer
+
+
+def label_logits(ids, mask, segments):
+    """Logits that give every token one of the labels; all are equal for some tokens, and O is the first."""
+    return tf.one_hot(ids % 7, len(LABELS)) * tf.cast(ids % 3, tf.float32)[:, :, None]
+
+
+def test_entities():
+    graph, python = decoders(Tagger(labels=LABELS), Tag(LENGTH, LABELS), label_logits)
+    found = set()
+
+    @settings(max_examples=15, deadline=None)
+    @given(st.lists(TEXTS, min_size=1, max_size=4))
+    @example([""])
+    @example([LONG, "", LONG[::-1]])
+    def check(texts):
+        answers = graph(texts)
+        for row, entities in enumerate(python(texts)):
+            columns = [answers[f"entity_{name}"][row] for name in ("label", "text", "start", "end", "score")]
+            rows = [entity for entity in zip(*columns) if entity[2] >= 0]
+            assert [(label.decode(), text.decode(), start, end) for label, text, start, end, _ in rows] == [
+                (entity.label, entity.text, entity.start, entity.end) for entity in entities]
+            assert [score for *_, score in rows] == pytest.approx([entity.score for entity in entities], abs=1e-6)
+            found.update(entity.text for entity in entities)
+
+    check()
+    assert any(" " in text for text in found) and any("한" <= text[0] <= "힣" for text in found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=4), st.integers(1, 60), st.integers(1, 80))
+@example([0, 5, 6, 5000], 5, 3)
+@example([0, 5, 6], 5, 9)
+@example([7], 1, 1)
+def test_windows(lengths, size, stride):
+    contexts = tf.RaggedTensor.from_row_lengths(tf.range(sum(lengths)), lengths)
+    sizes = tf.fill([len(lengths)], tf.constant(size, tf.int64))
+    rows, tokens = SpanFinder(doc_stride=stride)._windows(contexts, sizes)
+    starts = contexts.row_starts().numpy()
+    assert list(zip(rows.numpy().tolist(), tokens.to_list())) == [
+        (row, list(range(starts[row] + begin, starts[row] + end)))
+        for row, length in enumerate(lengths) for begin, end in squad.windows(length, size, stride)]
+
+
+def span_logits(ids, mask, segments):
+    """Logits that are often equal, and differ from window to window."""
+    number = ids * 7 + tf.range(tf.shape(ids)[1]) * 3 + tf.reduce_sum(ids * mask, axis=1, keepdims=True)
+    return {"start_logits": tf.cast(number % 4, tf.float32), "end_logits": tf.cast(number * 5 % 3, tf.float32)}
+
+
+@pytest.mark.parametrize("doc_stride, null_threshold, max_query_length, max_answer_length", [
+    (4, None, 6, 5), (1, 0.0, 6, 30),
+    pytest.param(50, -2.0, 1, 1, marks=pytest.mark.slow), pytest.param(3, 2.0, 11, 2, marks=pytest.mark.slow)])
+def test_answers(monkeypatch, doc_stride, null_threshold, max_query_length, max_answer_length):
+    monkeypatch.setattr(squad, "MAX_QUERY_LENGTH", max_query_length)
+    monkeypatch.setattr(squad, "MAX_ANSWER_LENGTH", max_answer_length)
+    graph, python = decoders(SpanFinder(doc_stride=doc_stride, null_threshold=null_threshold,
+                                        max_query_length=max_query_length, max_answer_length=max_answer_length),
+                             Span(LENGTH, doc_stride, null_threshold), span_logits)
+    nulls = set()
+
+    @settings(max_examples=10, deadline=None)
+    @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))
+    @example([("", ""), (LONG, LONG), ("", LONG), (LONG, ""), ("the", "한글이 🎵🎶")])
+    def check(pairs):
+        questions, contexts = map(list, zip(*pairs))
+        answers = graph(questions, contexts)
+        rows = list(zip(*(answers[name] for name in ("answer", "start", "end", "score"))))
+        expected = python(questions, contexts)
+        assert [(text.decode(), start, end) for text, start, end, _ in rows] == [
+            (answer.text, answer.start, answer.end) for answer in expected]
+        assert [score for *_, score in rows] == pytest.approx([answer.score for answer in expected], abs=1e-6)
+        nulls.update(answer.start < 0 for answer in expected)
+
+    check()
+    assert nulls == {False, True}  # both answers and null answers occur
