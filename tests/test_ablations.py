@@ -76,7 +76,7 @@ def write_intents(folder):
 
 
 def tables(output):
-    """The printed tables: a dict of rows, each a list of what stands in its columns, for each table."""
+    """The printed tables: a dict of rows, each a list of its columns' values, for each table."""
     found = {}
     for line in output.splitlines():
         if line.startswith("Table "):

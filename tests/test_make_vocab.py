@@ -80,7 +80,7 @@ def test_pieces_are_the_most_frequent_merges(text, options):
 def test_specials_come_first_then_characters_that_begin_words_and_continue_them(text):
     pieces = learn(text, size=200).tokens
     assert pieces[:5] == list(SPECIALS)
-    assert not any("[" in piece for piece in pieces[5:] if len(piece) > 1)  # though [MASK] stands in the text
+    assert not any("[" in piece for piece in pieces[5:] if len(piece) > 1)  # although the text contains [MASK]
     for character, count in collections.Counter("".join(TEXT.split())).items():
         assert (character in pieces) == (count >= 2), character
         assert ("##" + character in pieces) == (count >= 2 and character not in "[],.;漢字"), character

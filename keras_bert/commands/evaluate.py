@@ -55,7 +55,7 @@ def _tables(scores):
         lines += [f"{right:{width}}  {answer:{width}}  {texts:5}" for right, answer, texts in confusions[:10]] + [""]
     lines += [f"{name:{width}} {value:.4f}" for name, value in shown.items()]
     if scope := scores.get("out_of_scope"):
-        what = "misclassified texts, as no text is out of scope" if scope["stand_in"] else "out-of-scope texts"
+        what = "misclassified texts, because no text is out of scope" if scope["stand_in"] else "out-of-scope texts"
         lines.append(f"{'threshold':{width}} {scope['threshold']:.4f}: rejects {what} ({scope['texts']}) with "
                      f"precision {scope['precision']:.4f}, recall {scope['recall']:.4f}")
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """The log: standard `logging`, formatted as one JSON object per line on standard error.
 
-It never contains text from a request: not the messages of exceptions, and of messages of other libraries only the first
-line, because the next ones may repeat an exception's message.
+It never contains text from a request's body. Exceptions are logged without their messages, and messages of other
+libraries only up to the first line, because the lines after it may repeat an exception's message.
 """
 
 import contextlib

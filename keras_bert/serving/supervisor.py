@@ -19,11 +19,14 @@ from keras_bert.serving.settings import check_model, format_address
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 _MAX_PAUSE = 30  # seconds
-# The program of a worker. Its first argument is the folder of this package, for a checkout that is not installed; `-P`
-# leaves out the current folder, where a file could have the name of a module.
-_START = """import sys; sys.path[:0] = {sys.argv[1]} - set(sys.path)
-from keras_bert.serving.worker import main; main(sys.argv[2])"""
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# The program of a worker. Its first argument is the folder that contains the package, for a checkout that is not
+# installed; `-P` leaves out the current folder, where a file could have the name of a module.
+_START = """
+import sys
+sys.path[:0] = {sys.argv[1]} - set(sys.path)
+from keras_bert.serving.worker import main
+main(sys.argv[2])"""
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _ARENAS = {"MALLOC_ARENA_MAX": "1"}  # of glibc; batches of different sizes permanently fragment multiple arenas
 
 
@@ -31,9 +34,9 @@ def supervise(settings):
     """Serves until SIGTERM or SIGINT.
 
     Args:
-        settings: the flags of `keras-bert serve` as attributes of a `types.SimpleNamespace`; but `models`, a dict of
-            names to paths, for `model`; `max_body`, in bytes, for `max_body_mb`; and `token`, "" for none, for
-            `token_file`. This function adds `threads`, the number of TensorFlow's threads per worker.
+        settings: a `types.SimpleNamespace` with the flags of `keras-bert serve` and, derived from `model`,
+            `max_body_mb` and `token_file`: `models`, a dict of names to paths; `max_body`, in bytes; and `token`, "" for
+            none. This function adds `threads`, the number of TensorFlow's threads per worker.
 
     Raises:
         InputError: there is no model at a path, or a port is in use.
@@ -90,7 +93,7 @@ class _Worker:
         if not self.process and now >= self._due:
             self._started = now
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, _PACKAGE, str(self._descriptor)], encoding="utf-8",
+                [sys.executable, "-P", "-c", _START, _ROOT, str(self._descriptor)], encoding="utf-8",
                 stdin=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace", pass_fds=[self._descriptor],
                 env=_ARENAS | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder})
             self.process.stdin.write(self._settings)  # not as an argument, where others could read the token

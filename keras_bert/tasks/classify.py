@@ -68,7 +68,7 @@ def choose_threshold(scores, reject):
         reject: bool [texts], True for texts that should be rejected.
 
     Returns:
-        a float; of equally good thresholds, the one that rejects the fewest texts.
+        a float; among equally good thresholds, the one that rejects the fewest texts.
     """
     order = np.argsort(scores, kind="stable")
     # F1 of rejecting the first n texts of the order. No threshold can separate equal scores.
