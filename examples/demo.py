@@ -30,12 +30,11 @@ QUESTIONS = [
 
 def main(folder):
     started = time.monotonic()
-    weights = keras_bert.find_pretrained("minilm")
     print(f"1. The data: {build(folder / 'data')} texts of 176 intents in {folder / 'data'}")
 
     print("2. Fine-tuning MiniLM (keras-bert finetune does the same)")
     model = keras_bert.finetune(
-        folder / "data/train.tsv", folder / "data/valid.tsv", model=weights, output=folder / "model", epochs=4,
+        folder / "data/train.tsv", folder / "data/valid.tsv", model="minilm", output=folder / "model", epochs=4,
         learning_rate=4e-4, overwrite=True)
     print("   Its model card and pictures:")
     for path in sorted(folder.glob("model/*.md")) + sorted(folder.glob("model/*.png")):

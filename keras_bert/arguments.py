@@ -84,13 +84,15 @@ def check_rules(*rules):
             raise InputError(f"{name} must be {rule}; got {value!r}")
 
 
-def as_flags(function, values):
-    """Returns the flags that stand for the values of a function's arguments, without those with default values."""
-    flags = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if values[name] != parameter.default:
-            flags.append(f"--{name}={','.join(values[name]) if isinstance(values[name], list) else values[name]}")
-    return flags
+def without_defaults(function, values):
+    """Returns the values of a function's arguments that are not the defaults, a dict in the order of the arguments."""
+    return {name: values[name] for name, parameter in inspect.signature(function).parameters.items()
+            if values[name] != parameter.default}
+
+
+def as_flags(values):
+    """Returns the flags of the command line for a dict of arguments."""
+    return [f"--{name}={','.join(value) if isinstance(value, list) else value}" for name, value in values.items()]
 
 
 def plain(value):

@@ -91,6 +91,23 @@ def find_pretrained(name: Path) -> str:
     return folder
 
 
+def origin(name: Path) -> dict:
+    """Describes the weights that `name` means, without the path of their folder.
+
+    Args:
+        name: as for `find_pretrained`, or a TensorFlow checkpoint.
+
+    Returns:
+        dict of `name` and, for weights on the Hugging Face hub, `repository`, `language` and `licence`, which are None
+        if unknown.
+    """
+    name = os.fspath(name)
+    if os.path.isdir(name) or os.path.exists(f"{name}.index"):
+        return {"name": os.path.basename(os.path.abspath(name))}
+    preset = _preset(name)
+    return {key: getattr(preset, key) for key in ("name", "repository", "language", "licence")}
+
+
 def where(preset):
     """Returns where a preset's files are on this machine: `package`, `cache` or, if nowhere, an empty string."""
     if _in_package(preset):

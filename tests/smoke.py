@@ -46,13 +46,13 @@ with tempfile.TemporaryDirectory() as folder:
     rows = "text\tlabel\ngood film\tgood\nbad film\tbad\n"
     (folder / "data.tsv").write_text(rows)
     model = keras_bert.BertClassifier(bert, 2)
-    keras_bert.FineTuned(model, tokenizer, keras_bert.tasks.Intent(16, ["bad", "good"])).save(folder)
-    keras_bert.finetune(folder / "data.tsv", folder / "data.tsv", model=folder, output=folder / "model", epochs=2,
-                        max_length=16)
+    keras_bert.FineTuned(model, tokenizer, keras_bert.tasks.Intent(16, ["bad", "good"])).save(folder / "start")
+    keras_bert.finetune(folder / "data.tsv", folder / "data.tsv", model=folder / "start", output=folder / "model",
+                        epochs=2, max_length=16)
     assert "## Scores" in (folder / "model/README.md").read_text()
     tuned = keras_bert.FineTuned.load(folder / "model")
     texts = ["Good film", "bad", "각각 é"]
-    keras_bert.export_text_model(tuned.model, tokenizer, folder / "answers", labels=tuned.task.labels)
+    tuned.export(folder / "answers")
     answers = tf.saved_model.load(str(folder / "answers"))(texts)
     np.testing.assert_allclose(answers["score"], [answer.score for answer in tuned.predict(texts)], atol=1e-6)
     keras_bert.export_preprocessor(tokenizer, folder / "preprocessor", max_length=6)

@@ -141,6 +141,29 @@ def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
         "learning_curves.png", "metrics.json", "model.keras", "settings.json", "tokenizer_config.json", "vocab.txt"]
 
 
+@pytest.mark.usefixtures("eager")
+def test_saved_and_exported_by_its_methods(tmp_path, pretrained, intents):
+    train, valid = intents
+    model = finetune(train, valid, model=pretrained, output=tmp_path / "out", epochs=1, batch_size=2, lora_rank=2)
+    texts = ["play my song", "light off", ""]
+    (tmp_path / "copy").mkdir()  # an empty folder is no obstacle
+    model.save(tmp_path / "copy")
+    model.export(tmp_path / "answers")
+    exported = tf.saved_model.load(tmp_path / "answers")(texts)
+    for wanted, given, label, score in zip(model.predict(texts), FineTuned.load(tmp_path / "copy").predict(texts),
+                                           exported["label"].numpy(), exported["score"].numpy(), strict=True):
+        assert wanted.label == given.label == label.decode() and wanted.in_scope == given.in_scope
+        np.testing.assert_allclose([given.score, score], wanted.score, atol=1e-6)
+    for write in (model.save, model.export):
+        with pytest.raises(InputError, match="exists already"):
+            write(tmp_path / "copy")
+        write(tmp_path / "copy", overwrite=True)
+    with pytest.raises(InputError, match="max_length must be"):
+        model.export(tmp_path / "other", max_length=10**6)
+    card = (tmp_path / "out/README.md").read_text()
+    assert "Fine-tuned from pretrained" in card and str(tmp_path) not in card
+
+
 @pytest.mark.parametrize("option", [{"loss_scale_factor": 2.0}, {"global_clipnorm": 0.0}])
 def test_rows_of_gradients_with_any_option_of_keras(option):
     """A lookup's gradient is a list of rows; options that change nothing here leave the step as it is."""

@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "convert": {"models", "layers", "config", "presets", "text", "export"},
     "data": {"text"},
     "tasks": {"models", "layers", "config", "data", "text"},
-    "training": {"tasks", "models", "layers", "config", "data", "convert", "text", "kernels", "presets"},
+    "training": {"tasks", "models", "layers", "config", "data", "convert", "text", "kernels", "presets",
+                 "export"},
     "hub": set(),
     "export": {"layers", "models", "text", "config"},
     "serving": set(),  # reads SavedModels alone

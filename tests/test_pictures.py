@@ -28,7 +28,9 @@ def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
     attention = rng.dirichlet(np.full(len(tokens), 0.3), (layers, heads, len(tokens)))
     falling = np.linspace(1, 0.1, epochs)
     return json.loads(json.dumps({
-        "task": "intent", "main": "accuracy",
+        "task": "intent", "main": "accuracy", "inputs": ["text"], "columns": {},
+        "base_model": {"name": "minilm", "repository": "a/MiniLM", "language": "English, uncased",
+                       "licence": "Apache-2.0"},
         "accuracy": 0.94862, "macro_f1": 0.93951, "loss": 0.21234, "calibration_error": 0.03123,
         "history": {"loss": list(falling), "accuracy": list(1 - falling / 2), "val_loss": list(falling + 0.1),
                     "val_accuracy": list(0.9 - falling / 2)},
@@ -40,7 +42,7 @@ def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
         "out_of_scope": {"threshold": 0.42424, "precision": 0.81818, "recall": 0.71717, "texts": 33, "stand_in": False},
         "attention": {"tokens": tokens, "layers": attention.tolist()},
         "train_examples": 17561, "valid_examples": texts * len(labels) + 33, "seconds": 730.1,
-        "command": "keras-bert finetune --train=train.tsv",
+        "command": "keras-bert finetune --train=/data/train.tsv --valid=data/valid.tsv",
         "arguments": {"train": "/data/train.tsv", "valid": "/data/valid.tsv", "model": "MiniLM", "epochs": epochs,
                       "devices": [], "early_stopping": None},
         "sha256": {"train": "a" * 64, "valid": "b" * 64, "model": "c" * 64},
@@ -187,9 +189,11 @@ def test_card_tells_the_metrics():
     metrics = make_metrics([f"class_{i}" for i in range(30)])
     card = model_card(metrics, ["confusions.png"])
     assert card.startswith(
-        "---\nlibrary_name: keras\npipeline_tag: text-classification\ntags:\n- bert\n- intent\n---\n\n# BERT")
+        "---\nlibrary_name: keras\npipeline_tag: text-classification\nlanguage: en\nlicense: apache-2.0\n"
+        "base_model: a/MiniLM\ntags:\n- bert\n- intent\n---\n\n# BERT")
+    assert "[minilm](https://huggingface.co/a/MiniLM); licence of these weights: Apache-2.0." in card
     assert "![confusions](confusions.png)" in card and card.count("![") == 1
-    assert f"```\n{metrics['command']}\n```" in card
+    assert "```\nkeras-bert finetune --train=train.tsv --valid=data/valid.tsv\n```" in card
     assert "on 600 validation texts, after epoch 3 of 4" in card
     assert "33 validation texts out of scope" in card and "30 classes" in card
     found = tables(card)
@@ -205,8 +209,26 @@ def test_card_tells_the_metrics():
     assert found["Training"] == [["epochs", "4"]]
 
 
+@pytest.mark.parametrize("inputs, command, call", [
+    (["text"], 'keras-bert predict --model=FOLDER "a text"', 'predict(["a text"])'),
+    (["text", "text_pair"], r"printf 'a text\tanother text\n' | keras-bert predict --model=FOLDER --input=-",
+     'predict(["a text"], ["another text"])'),
+    (["question", "context"], r"printf 'a question\ta text\n' | keras-bert", 'predict(["a question"], ["a text"])'),
+    (["prompt", "choices"], r"printf 'a beginning\tan ending\tanother\n' | keras-bert",
+     'predict(["a beginning"], [["an ending", "another"]])'),
+])
+def test_card_shows_the_calls_of_its_task(inputs, command, call):
+    metrics = make_metrics(["a", "b"]) | {
+        "inputs": inputs, "columns": {"text_column": "my text"}, "base_model": {"name": "my_encoder"}}
+    card = model_card(metrics, [])
+    assert command in card and f"model.{call}[0]" in card
+    assert "--data=FILE '--text_column=my text'\n" in card and "evaluate(\"FILE\", text_column='my text')" in card
+    assert "Fine-tuned from my_encoder." in card
+    assert "license" not in card and "base_model" not in card
+
+
 def test_card_of_odd_labels():
-    metrics = make_metrics(ODD) | {"command": "keras-bert finetune --text_column='```'"}
+    metrics = make_metrics(ODD) | {"command": "keras-bert finetune '--text_column=```'"}
     card = model_card(metrics, [])
     assert [row[0] for row in tables(card)["Weakest classes"]][::-1] == [
         r"\$cost\$ of \$\\nonsense\$", r"a\|b", r"&lt;b&gt;\*bold\*&lt;/b&gt;",

@@ -35,8 +35,8 @@ def supervise(settings):
 
     Args:
         settings: a `types.SimpleNamespace` with the flags of `keras-bert serve` and, derived from `model`,
-            `max_body_mb` and `token_file`: `models`, a dict of names to paths; `max_body`, in bytes; and `token`, "" for
-            none. This function adds `threads`, the number of TensorFlow's threads per worker.
+            `max_body_mb` and `token_file`: `models`, a dict of names to paths; `max_body`, in bytes; and `token`, ""
+            for none. This function adds `threads`, the number of TensorFlow's threads per worker.
 
     Raises:
         InputError: there is no model at a path, or a port is in use.

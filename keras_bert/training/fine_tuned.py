@@ -7,7 +7,8 @@ from typing import Self
 
 from keras_bert.arguments import Data, Path
 from keras_bert.errors import InputError
-from keras_bert.files import read_json, write_json
+from keras_bert.export import export_text_model
+from keras_bert.files import atomic_folder, read_json, write_json
 from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import TASKS, Encoded, Task, run
@@ -31,9 +32,24 @@ class FineTuned:
     tokenizer: BertTokenizer
     task: Task
 
-    def save(self, folder: Path) -> None:
-        """Writes the files into an existing folder. The model is saved in a form that runs and trains anywhere: in the
-        padded layout, with LoRA's updates added to the weights, and without frozen layers."""
+    def save(self, folder: Path, *, overwrite: bool = False) -> None:
+        """Writes the model folder, which `load` reads. Output is written atomically.
+
+        The model is saved in a form that runs and trains anywhere: in the padded layout, with LoRA's updates added to
+        the weights, and without frozen layers.
+
+        Args:
+            folder: folder to write.
+            overwrite: If True, replaces an existing `folder`.
+
+        Raises:
+            InputError: `folder` exists or cannot be written.
+        """
+        with atomic_folder(folder, overwrite) as new:
+            self.save_files(new)
+
+    def save_files(self, folder: Path) -> None:
+        """Writes the files of `save` into an existing folder."""
         self.model.rebuild(layout="padded", lora_rank=None, frozen=()).save(os.path.join(folder, "model.keras"))
         self.model.bert.config.to_json(os.path.join(folder, "bert_config.json"))
         save_vocabulary(self.tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
@@ -62,6 +78,20 @@ class FineTuned:
         if task not in TASKS:
             raise InputError(f"{folder}/settings.json: task must be one of {', '.join(TASKS)}; got {task!r}")
         return cls(model, BertTokenizer.from_folder(folder), TASKS[task](**settings))
+
+    def export(self, path: Path, **options) -> None:
+        """Writes a SavedModel that takes strings and returns the model's answers, and needs only TensorFlow:
+        `model.export("answers")`, then `tf.saved_model.load("answers")(["a text"])`.
+
+        Args:
+            path: folder to write.
+            options: `max_length` (default: as in training), `dtype`, `jit_compile` and `overwrite`, see
+                [`export_text_model`][keras_bert.export_text_model], which also says what each kind of model returns.
+
+        Raises:
+            InputError: `path` exists or cannot be written, or an option is out of its range.
+        """
+        export_text_model(self.model, self.tokenizer, path, **self.task.export_options() | options)
 
     def predict(self, *texts, batch_size: int | None = None, **options) -> list:
         """Returns the answers to inputs, in the order of the inputs.

@@ -25,6 +25,7 @@ from keras_bert.arguments import (
     as_flags,
     check,
     plain,
+    without_defaults,
 )
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import PackedBatches
@@ -32,6 +33,7 @@ from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import first_parts
+from keras_bert.presets import origin
 from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
@@ -179,13 +181,16 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
     network.optimizer, network.compiled = None, False  # not saved: the optimizer would take two thirds of the file
     fine_tuned = FineTuned(network, tokenizer, fitted)
     with atomic_folder(output, overwrite) as new:
-        fine_tuned.save(new)
+        fine_tuned.save_files(new)
         if lora_rank or devices or pack:  # return the model that was saved: plain, padded, on one device
             fine_tuned = FineTuned.load(new)
         in_memory = isinstance(train, Rows) or isinstance(valid, Rows)
+        given = without_defaults(finetune, arguments)
         fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, {
-            "command": None if in_memory else shlex.join(["keras-bert", "finetune", *as_flags(finetune, arguments)]),
-            **run, "train_examples": len(examples), "seconds": round(time.monotonic() - started, 1)})
+            "command": None if in_memory else shlex.join(["keras-bert", "finetune", *as_flags(given)]),
+            "columns": {name: given[name] for name in (*columns, "out_of_scope_label") if name in given},
+            "base_model": origin(model), **run, "train_examples": len(examples),
+            "seconds": round(time.monotonic() - started, 1)})
     checkpoints.remove()
     return fine_tuned
 

@@ -6,11 +6,13 @@ import ntpath
 import os
 import platform
 import re
+import shlex
 import sys
 
 import numpy as np
 from keras import ops
 
+from keras_bert.arguments import as_flags
 from keras_bert.files import read_json, write_json
 from keras_bert.training import pictures
 
@@ -30,9 +32,10 @@ def write_report(folder, model, encoded, progress, description):
     """
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
-    metrics = {"task": model.task.name, "main": model.task.main, **scores, "best_epoch": progress.best_epoch,
-               "history": progress.history, "valid_examples": len(encoded.examples), **description,
-               "versions": versions(), "attention": attention(model, encoded)}
+    metrics = {"task": model.task.name, "main": model.task.main, "inputs": model.task.columns, **scores,
+               "best_epoch": progress.best_epoch, "history": progress.history,
+               "valid_examples": len(encoded.examples), **description, "versions": versions(),
+               "attention": attention(model, encoded)}
     drawn = _write_metrics(folder, metrics, pictures.FINE_TUNING)
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(model_card(metrics, [os.path.basename(path) for path in drawn]))
@@ -133,6 +136,13 @@ def attention(model, encoded):
 MAX_ROWS = 10  # of a table of classes
 # Arguments that other sections of the card show.
 SHOWN_ELSEWHERE = {"task", "train", "valid", "model"}
+LANGUAGES = {"English": "en", "Korean": "ko", "Chinese": "zh"}
+# Examples of each text of an input, in a command and in Python.
+PLACEHOLDERS = {
+    "text": ("a text", '"a text"'), "text_pair": ("another text", '"another text"'),
+    "question": ("a question", '"a question"'), "context": ("a text", '"a text"'),
+    "prompt": ("a beginning", '"a beginning"'), "choices": ("an ending\\tanother", '["an ending", "another"]'),
+}
 # For each task: Hugging Face's pipeline tag, the end of the title "BERT for …", and a sentence on what the model does,
 # in which {} is replaced by the number of classes.
 CARD_TEXTS = {
@@ -164,6 +174,9 @@ def model_card(metrics, pictures):
         str, Markdown with YAML front matter.
     """
     pipeline, title, description = CARD_TEXTS[metrics["task"]]
+    base, base_model = _base_model(metrics["base_model"])
+    commands, calls = zip(*(PLACEHOLDERS[name] for name in metrics["inputs"]))
+    columns = metrics["columns"]
     count = f"{len(metrics['classes']):,} " if "classes" in metrics else ""
     details = []
     if "classes" in metrics:
@@ -176,8 +189,31 @@ def model_card(metrics, pictures):
     with open(os.path.join(os.path.dirname(__file__), "model_card.md"), encoding="utf-8") as file:
         return file.read().format(
             pipeline=pipeline, task=metrics["task"], title=count + title, description=description.format(count),
-            model=_text(metrics["arguments"]["model"]), data=_data(metrics), scores=_scores(metrics),
-            details="".join(f"{part}\n\n" for part in details), training=_training(metrics))
+            base=base, model=base_model, data=_data(metrics), scores=_scores(metrics),
+            details="".join(f"{part}\n\n" for part in details), training=_training(metrics),
+            predict=_predict(commands),
+            flags="".join(f" {shlex.quote(flag)}" for flag in as_flags(columns)),
+            columns="".join(f", {name}={value!r}" for name, value in columns.items()),
+            texts=", ".join(f"[{call}]" for call in calls))
+
+
+def _predict(texts):
+    if len(texts) == 1:
+        return f'keras-bert predict --model=FOLDER "{texts[0]}"'
+    line = r"\t".join(texts) + r"\n"
+    return f"printf '{line}' | keras-bert predict --model=FOLDER --input=-"
+
+
+def _base_model(base):
+    """Returns lines of front matter about the pretrained weights, and their name in Markdown."""
+    if "repository" not in base:
+        return "", _text(base["name"])
+    language = (base["language"] or "").partition(",")[0]
+    lines = {"language": language and LANGUAGES.get(language, "multilingual"),
+             "license": (base["licence"] or "").lower(), "base_model": base["repository"]}
+    licence = f"; licence of these weights: {base['licence']}" if base["licence"] else ""
+    return ("".join(f"{name}: {value}\n" for name, value in lines.items() if value),
+            f"[{base['name']}](https://huggingface.co/{base['repository']}){licence}")
 
 
 def _data(metrics):
@@ -226,8 +262,10 @@ def _training(metrics):
     versions = ", ".join(f"{name} {version}" for name, version in metrics["versions"].items())
     parts = [_table(("setting", "value"), settings), f"It took {metrics['seconds']:,.0f} s. {versions}."]
     if metrics["command"]:
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", metrics["command"])), default=0))
-        parts.insert(0, f"{fence}\n{metrics['command']}\n{fence}")
+        # Without the folders of absolute paths, which mean nothing on another machine.
+        command = shlex.join(re.sub(r"=(/|[A-Za-z]:\\).*[/\\]", "=", part) for part in shlex.split(metrics["command"]))
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
+        parts.insert(0, f"{fence}\n{command}\n{fence}")
     return "\n\n".join(parts)
 
 
