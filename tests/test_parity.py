@@ -75,8 +75,8 @@ def torch_replica(bert, **changes):
 
 def call_torch(replica, inputs, **kwargs):
     with torch.inference_mode():
-        return replica(
-            *(torch.from_numpy(inputs[key]).long() for key in ("input_word_ids", "input_mask", "segment_ids")), **kwargs)
+        tensors = [torch.from_numpy(inputs[key]).long() for key in ("input_word_ids", "input_mask", "segment_ids")]
+        return replica(*tensors, **kwargs)
 
 
 def test_left_to_right_is_the_mask_of_a_decoder():
