@@ -60,7 +60,6 @@ class Head:
         labels: names of the classes, or None.
         shortest: minimum `max_length`.
         texts: list of the `tf.TensorSpec` of each argument of `answer`.
-        ids: shape of the arguments of the signature `encode`.
         explains: True if a row of texts is a row of the encoder's input or begins with one, as the signature `explain`
             requires.
         truncator: how texts that are too long together are truncated, see `graph_packing`.
@@ -68,7 +67,6 @@ class Head:
 
     labels: list | None = None
     shortest = 4
-    ids: tuple = (None, None)
     explains = True
     truncator = "round_robin"
 
@@ -156,7 +154,6 @@ class Chooser(Head):
     """The head of a `BertMultipleChoice`."""
 
     texts = [tf.TensorSpec([None], tf.string, "prompt"), tf.TensorSpec([None, None], tf.string, "choices")]
-    ids = (None, None, None)
     explains = False  # a row is multiple inputs
 
     def encode(self, outputs, mask):
