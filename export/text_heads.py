@@ -235,7 +235,11 @@ class Tagger(Head):
     def answer(self, reader, texts):
         ids, starts, limits = reader.tokenizer.tokenize_with_offsets(texts)
         words, text = ids.values, ids.value_rowids()  # ragged [words, (tokens)]; [words], the text of each
-        probabilities = tf.gather(_probabilities(reader, ids.merge_dims(1, 2)), words.row_starts())
+        tokens = ids.merge_dims(1, 2)  # [batch, (tokens)]
+        begins = tf.ragged.range(tokens.row_starts(), tokens.row_limits(), reader.max_length - 2).flat_values
+        inputs = reader.pack(tf.RaggedTensor.from_row_starts(tokens.values, begins))
+        logits = tf.boolean_mask(reader.run(*inputs)[:, 1:-1], inputs[1][:, 2:] > 0)  # without [CLS], the final [SEP]
+        probabilities = tf.gather(tf.nn.softmax(logits), words.row_starts())
         label, score = tf.argmax(probabilities, axis=1), tf.reduce_max(probabilities, axis=1)
         begin = tf.gather(starts.flat_values, words.row_starts())
         limit = tf.gather(limits.flat_values, words.row_limits() - 1)
@@ -267,14 +271,6 @@ class Tagger(Head):
         first = tf.where((kind != "") & ~is_inside)[:, 0]
         last = tf.where((kind != "") & ~tf.concat([is_inside, [False]], 0)[1:])[:, 0]
         return tf.gather(kind, first), first, last
-
-
-def _probabilities(reader, tokens):
-    """Returns the label probabilities of all tokens in ragged int32 [batch, (tokens)]: float32 [tokens, labels]."""
-    starts = tf.ragged.range(tokens.row_starts(), tokens.row_limits(), reader.max_length - 2).flat_values
-    inputs = reader.pack(tf.RaggedTensor.from_row_starts(tokens.values, starts))
-    logits = reader.run(*inputs)
-    return tf.nn.softmax(tf.boolean_mask(logits[:, 1:-1], inputs[1][:, 2:] > 0))  # without [CLS] and the final [SEP]
 
 
 def _padded(part, columns, text, batch):

@@ -157,8 +157,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     """
     head = make_head(model, options)
     writing.check_export(model, tokenizer, path, dtype, overwrite)
-    config = writing.encoder_of(model).config
-    longest = config.max_position_embeddings
+    longest = writing.encoder_of(model).config.max_position_embeddings
     if not head.shortest <= max_length <= longest:
         raise InputError(f"max_length must be {head.shortest} to {longest}, the encoder's longest; got {max_length}")
     module = TextModel(model, head, tokenizer, max_length, dtype, jit_compile)
@@ -166,7 +165,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     signatures = {"serving_default": module.__call__, "encode": module.encode}
     if head.explains:
         signatures["explain"] = module.explain
-    assets = {"bert_config": ("bert_config.json", config.to_json)}
+    assets = {"bert_config": ("bert_config.json", writing.encoder_of(model).config.to_json)}
     if head.labels is not None:
         assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
     writing.save(module, path, signatures, tokenizer, assets, overwrite)
