@@ -103,3 +103,18 @@ def test_a_download_with_another_checksum_is_rejected(real_texts, official, tmp_
 
 def test_every_download_completes_a_sample(real_texts):
     assert [name for name in real_texts.OFFICIAL if not (REAL / name).parent.is_dir()] == []
+
+
+@pytest.mark.parametrize("task, examples", [("demo-176", "5280 1407"), ("clinc-hwu-176", "704 176"), ("xquad", "7 1")])
+def test_tasks_have_their_files(task, examples, tmp_path):
+    """Two data sets have 176 intents; `xquad` is split by articles."""
+    code = ("import json, pathlib, sys, task_scores\n"
+            f"task_scores.FLAGS(['program', '--task={task}', '--model=minilm', '--results=none'])\n"
+            f"for path in task_scores.files_of(task_scores.RUNS['{task}'], pathlib.Path(sys.argv[1])):\n"
+            "    text = path.read_text()\n"
+            "    articles = json.loads(text)['data'] if path.suffix == '.json' else text.splitlines()[1:]\n"
+            "    print(len(articles))")
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"}
+    run = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=BENCHMARKS, env=environment,
+                         capture_output=True, text=True, check=True)
+    assert run.stdout.split() == examples.split()
