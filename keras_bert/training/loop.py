@@ -247,8 +247,8 @@ def train_phases(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
             trainer.feed(phase.make_dataset, progress.step - (end - phase.steps))
             seconds = math.inf  # per step; infinite, so that the first call runs one step: it also builds the graph
             while progress.step < end:
-                multiples = [(progress.step // every + 1) * every for every in (point_steps, eval_steps)]  # the next ones
-                pause = min(*multiples, run.saved + save_steps, end)
+                due = [(progress.step // every + 1) * every for every in (point_steps, eval_steps)]
+                pause = min(*due, run.saved + save_steps, end)
                 steps = max(1, min(pause - progress.step, int(CHECK_SECONDS / seconds)))
                 started = time.monotonic()
                 trainer.train(steps)
