@@ -45,13 +45,11 @@ class JaxTrainer(Trainer):
         self._sums = jax.jit(self._stateless_sums)
 
     def train(self, steps):
-        groups = self.trainable_variables, self.optimizer.variables, self.metrics_variables
-        state = [[variable.value for variable in group] for group in groups]
+        variables = [self.trainable_variables, self.optimizer.variables, self.metrics_variables]
+        state = keras.tree.map_structure(lambda variable: variable.value, variables)
         for _ in range(steps):
             state = self._step(state, next(self._batches))
-        for group, values in zip(groups, state):
-            for variable, value in zip(group, values):
-                variable.assign(value)
+        keras.tree.map_structure(lambda variable, value: variable.assign(value), variables, state)
 
     def mean_over_processes(self, value):
         return float(value)  # there is one process
@@ -85,4 +83,4 @@ class JaxTrainer(Trainer):
         gradients, sums = self._accumulated(parts, lambda part: gradient(trainable, part))
         trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
         totals = [total + (sums | counts)[variable.name] for variable, total in zip(self.metrics_variables, totals)]
-        return trainable, optimizer, totals
+        return [trainable, optimizer, totals]
