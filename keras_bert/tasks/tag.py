@@ -142,6 +142,9 @@ def _sentences(path):
         if not line.strip() or columns[0] == "-DOCSTART-":
             if sentence:
                 rows, words, tags = map(list, zip(*sentence))
+                if rows[0] == 1 and count > 1 and not _TAG.fullmatch(tags[0]):
+                    raise InputError(f"{path}: row 1: must be a word and its tag, as Seoul B-LOC; got {words[0]!r} and "
+                                     f"{tags[0]!r}; if this is a header, delete it")
                 yield rows, words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
             sentence = []
         elif not re.match("#+ ", line) or _TAG.fullmatch(columns[-1]):
@@ -213,7 +216,8 @@ class Tag(Task):
         for example in examples:
             for tag in example.tags:
                 if tag not in self.labels:
-                    raise InputError(f"{path}: row {example.row}: tag {tag!r} does not occur in the training file")
+                    raise InputError(f"{path}: row {example.row}: tag {tag!r} does not occur in the training file; "
+                                     "correct it, or add sentences with it there")
 
     def head(self, bert, dropout):
         if self.features:
