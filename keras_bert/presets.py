@@ -162,13 +162,14 @@ def _download(repository):
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
-    # All files are from one commit, even if another is pushed meanwhile. This call fails at once without a network;
-    # `hf_hub_download` would retry for half a minute.
-    commit = get_hf_file_metadata(hf_hub_url(repository, "config.json")).commit_hash
+    get_hf_file_metadata(hf_hub_url(repository, "config.json"))  # fails at once without a network; a download retries
+    folder = os.path.dirname(hf_hub_download(repository, "config.json"))
+    commit = os.path.basename(folder)  # all files are from one commit, even if another is pushed meanwhile
     with contextlib.suppress(RemoteEntryNotFoundError):  # old repositories do not have it
         hf_hub_download(repository, "tokenizer_config.json", revision=commit)
-    paths = [hf_hub_download(repository, file, revision=commit) for file in _NEEDED]
-    return os.path.dirname(paths[0])
+    for file in _NEEDED:
+        hf_hub_download(repository, file, revision=commit)
+    return folder
 
 
 def _reason(error):

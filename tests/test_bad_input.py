@@ -178,9 +178,8 @@ GOOD = "text\tlabel\nplay\tmusic\nturn on\tlight\n"
     ("train.json", KOREAN.encode("cp949"), ["--task=span"], "must be UTF-8 text: invalid start byte at byte 12; "
      "convert "
      "the file: iconv -f CP949 -t UTF-8 FILE > NEW_FILE"),
-    ("train.tsv", "word\ttag\nplay\tO\n", ["--task=tag"], "row 1: must be a word and its tag, as Seoul B-LOC; got "
-     "'word' "
-     "and 'tag'; if this is a header, delete it"),
+    ("train.tsv", "word\ttag\nplay\tO\n", ["--task=tag"], "row 1: a tag must be O, or B-, I-, E-, L-, S- or U- "
+     "and a type; got 'tag'; if this is a header, delete it"),
     ("train.tsv", "text\tlabel\nplay\tmusic\nturn on\tmusic\n", [],
      "a classifier needs at least two labels; every text has the label 'music'"),
     ("valid.tsv", GOOD + "fly\tnone\n", [], "row 4: label 'none' does not occur in the training file; correct it, "
@@ -248,8 +247,8 @@ def test_bad_values_are_refused_before_tensorflow_is_imported(command):
 @pytest.mark.parametrize("module,command", [
     ("seqeval.metrics", "pip install seqeval"), ("scipy.stats", "pip install scipy"),
     ("pyarrow", "pip install pyarrow"), ("tensorboard", "pip install tensorboard"),
-    ("keras_bert.serving.supervisor", 'pip install fastapi "uvicorn[standard]" prometheus-client "
-     "tensorflow-serving-api')])
+    ("keras_bert.serving.supervisor",
+     'pip install fastapi "uvicorn[standard]" prometheus-client tensorflow-serving-api')])
 def test_a_missing_library_is_named_with_its_command(run, intents, pretrained, tmp_path, monkeypatch, module, command):
     tagged = tmp_path / "tagged.conll"
     tagged.write_text("play B-a\n")
@@ -284,7 +283,7 @@ def test_a_full_memory_is_one_line(run, intents, pretrained, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("inputs,message", [
-    ([np.zeros(4, "int32")] * 3, "must have the same shape, [batch, seq]; got (4,), (4,), (4,)"),
+    ([np.zeros(4, "int32")] * 3, "must have one shape, [batch, seq]; got (4,), (4,), (4,)"),
     ([np.zeros((2, 4), "int32")] * 2, "inputs need three tensors, input_word_ids, input_mask, segment_ids; got 2"),
     (np.zeros((3, 4), "int32"), "inputs need three tensors"),
     ([np.zeros((2, length), "int32") for length in (4, 3, 4)], "got (2, 4), (2, 3), (2, 4)"),

@@ -258,7 +258,7 @@ def test_a_threshold_is_for_intents(run, trained, tmp_path):
     settings = {"task": "classify", "pairs": False, "max_length": tuned.task.max_length}
     folder = shutil.copytree(trained, tmp_path / "classify")
     (folder / "settings.json").write_text(json.dumps(settings))
-    status, _, messages = run("evaluate", f"--model={folder}", "--data=x.tsv", "--choose_threshold")
+    status, _, messages = run("evaluate", f"--model={folder}", f"--data={folder}", "--choose_threshold")
     assert (status, messages) == (
         1, [f"keras-bert: --choose_threshold is for the task intent; {folder} is of the task classify"])
 

@@ -202,7 +202,8 @@ def test_an_example_is_filled_in_and_answered(page, model):
     assert page.driver.switch_to.active_element.get_attribute("id") == f"field-{TEXTS[model][0]}"
     texts = {name: page.one(f"#field-{name}").get_attribute("value") for name in TEXTS[model]}
     assert all(texts.values()), texts
-    assert page.ask(model, **texts) and page.texts("#answer .error") == []
+    page.ask(model, **texts)
+    assert "ms round trip" in page.one("#latency").text  # no error
 
 
 def test_a_model_with_hangul_has_a_korean_example(driver, paths, tmp_path):

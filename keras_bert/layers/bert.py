@@ -15,15 +15,15 @@ from keras_bert.layers.attention import EncoderBlock
 from keras_bert.layers.base import ConfiguredLayer, FreezableLayer, freeze, own_layers
 
 
-def standardize_inputs(inputs):
+def standardize_inputs(inputs, axes=("batch", "seq")):
     """Returns the inputs of an encoder call, a dict or a list of three, as int32 tensors (word_ids, mask, segment_ids).
 
     A dict needs `input_word_ids`, `input_mask`, and `segment_ids` or `input_type_ids`; other keys are ignored.
     """
-    return tuple(ops.cast(tensor, "int32") for tensor in check_inputs(inputs))
+    return tuple(ops.cast(tensor, "int32") for tensor in check_inputs(inputs, axes))
 
 
-def check_inputs(inputs):
+def check_inputs(inputs, axes=("batch", "seq")):
     """Returns the inputs of an encoder call as a list [word_ids, mask, segment_ids], unchanged."""
     if isinstance(inputs, dict):
         segments = "segment_ids" if "segment_ids" in inputs else "input_type_ids"
@@ -36,8 +36,8 @@ def check_inputs(inputs):
         got = len(inputs) if isinstance(inputs, (list, tuple)) else f"{type(inputs).__name__}, not a list or dict"
         raise ValueError(f"inputs need three tensors, input_word_ids, input_mask, segment_ids; got {got}")
     shapes = [tuple(tensor.shape) for tensor in inputs]
-    if any(len(shape) != 2 or not _same(shape, shapes[0]) for shape in shapes):
-        raise ValueError("input_word_ids, input_mask and segment_ids must have the same shape, [batch, seq]; got "
+    if any(len(shape) != len(axes) or not _same(shape, shapes[0]) for shape in shapes):
+        raise ValueError(f"input_word_ids, input_mask and segment_ids must have one shape, [{', '.join(axes)}]; got "
                          f"{', '.join(map(str, shapes))}")
     return inputs
 
