@@ -219,6 +219,7 @@ def test_a_model_with_hangul_has_a_korean_example(driver, paths, tmp_path):
         assert page.one("#field-text").get_attribute("value") == "부엌에 불 좀 켜 줘."
         page.one("#question button:not([type=button])").click()
         page.wait(lambda: page.texts("#answer .headline"))
+        page.idle()
     assert driver.get_log("browser") == []
 
 
