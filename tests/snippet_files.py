@@ -41,7 +41,7 @@ def texts_of(domain, rng):
     slots, intents = read_templates(ROOT / f"examples/intents/templates/{domain}.txt")
     rows = [], []
     for intent, templates in intents.items():
-        for held_out, count in enumerate((20, 8)):
+        for held_out, count in enumerate((30, 8)):
             chosen = [template.removeprefix("* ") for template in templates if template.startswith("* ") == held_out]
             rows[held_out].extend((text, intent) for text in sample(chosen, slots, count, rng))
     return rows
