@@ -47,17 +47,21 @@ def texts_of(domain, rng):
     return rows
 
 
-def write_intents(folder):
+def write_intents(folder, out_of_scope=False):
     """The intents of two domains; small talk is out of scope."""
     rng = random.Random(0)
     alarms, banking = texts_of("alarms", rng), texts_of("banking", rng)
     train, held_out = alarms[0] + banking[0], alarms[1] + banking[1]
-    strange = [(text, "none") for text, _ in texts_of("smalltalk", rng)[1][::3]]
+    strange = [(text, "none") for text, _ in texts_of("smalltalk", rng)[1][::3]] if out_of_scope else []
     write_table(folder / "train.tsv", ("text", "label"), train)
     write_table(folder / "valid.tsv", ("text", "label"), held_out[::2] + strange[::2])
     write_table(folder / "test.tsv", ("text", "label"), held_out[1::2] + strange[1::2])
     for name in ("questions.txt", "texts.txt"):
         (folder / name).write_text("".join(f"{text}\n" for text, _ in held_out[1:40:8]), encoding="utf-8")
+
+
+def write_intents_and_small_talk(folder):
+    write_intents(folder, out_of_scope=True)
 
 
 def write_domains(folder):
@@ -117,6 +121,7 @@ def write_choices(folder):
 
 OF_PAGES = {
     "docs/tasks/classify.md": write_domains,
+    "docs/tasks/intent.md": write_intents_and_small_talk,
     "docs/tasks/regress.md": write_similarities,
     "docs/tasks/tag.md": write_entities,
     "docs/tasks/features.md": write_entities,
