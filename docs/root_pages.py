@@ -11,6 +11,7 @@ from keras_bert.cli import COMMANDS, help_of
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = {"changelog.md": "CHANGELOG.md", "ko.md": "README.ko.md"}
+PAGE_OF = {source: page for page, source in PAGES.items()} | {"README.md": "index.md"}
 
 
 def on_files(files, config):
@@ -29,9 +30,9 @@ def on_page_markdown(markdown, page, config, files):
 
     def link(match):
         target = posixpath.normpath(posixpath.join(here, match[1]))
-        if target == "README.md":
-            target = "docs/index.md"
-        if not target.startswith("docs/"):
+        if target in PAGE_OF:
+            target = f"docs/{PAGE_OF[target]}"
+        elif not target.startswith("docs/"):
             if not (ROOT / target).is_file():
                 return match[0]
             # Markdown would become a page, whose own links are relative to the repository.

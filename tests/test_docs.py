@@ -45,7 +45,7 @@ def complaint(line):
     _, name, *rest = shlex.split(re.sub(r"=N\b", "=1", line), comments=True)  # N stands for a number
     if rest and f"{name} {rest[0]}" in COMMANDS:
         name, rest = f"{name} {rest[0]}", rest[1:]
-    if name == "COMMAND":
+    if name in ("COMMAND", "--version"):
         return None
     if name not in COMMANDS:
         return f"{line}: no such command"
