@@ -150,7 +150,7 @@ def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: Ber
     """
     if not isinstance(model, BertLayer | BertPretrainer):
         raise InputError(f"model must be a BertLayer or a BertPretrainer; got {type(model).__name__}; "
-                         "to export the encoder of a head, pass its attribute bert")
+                         "to export the encoder of a model with a head, pass model.bert")
     config = writing.encoder_of(model).config
     writing.check_export(config, tokenizer, path, dtype, overwrite)
     module = EncoderModule(writing.exportable(model), dtype, jit_compile)

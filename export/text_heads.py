@@ -1,4 +1,4 @@
-"""The heads of raw-text SavedModels, which answer strings; one class for each head of `keras_bert.models`."""
+"""The heads of raw-text SavedModels, which take strings: one class for each head of `keras_bert.models`."""
 
 import dataclasses
 import math
@@ -181,7 +181,7 @@ def next_of(sizes, size):
 
 
 def strings(*names):
-    """Returns a list of the `tf.TensorSpec` of string [batch] arguments with these names."""
+    """Returns a list with a `tf.TensorSpec` for each of these names: strings of shape [batch]."""
     return [tf.TensorSpec([None], tf.string, name) for name in names]
 
 
@@ -281,8 +281,8 @@ def _probabilities(reader, tokens):
 
 
 def _padded(part, columns, text, batch):
-    """Pads the values of words or entities to one row per text, the index of which is `text`: dict of
-    [batch, longest]."""
+    """Returns a dict of the values of words or entities as [batch, longest], a padded row for each text. `text` holds
+    the index of each value's text."""
     return {f"{part}_{name}": tf.RaggedTensor.from_value_rowids(values, text, batch).to_tensor(_PADDING[name])
             for name, values in columns.items()}
 

@@ -22,8 +22,8 @@ from keras_bert.files import atomic_file, atomic_folder, read_json, write_json
 # The end of the error messages for a run that diverges.
 ADVICE = "try a lower learning_rate with --overwrite; until then the checkpoints are kept"
 
-# The numbers that Keras appends to the names of layers of the same class, and of optimizers, in the order in which a
-# process makes them. The numbers of encoder blocks are not matched: they come from the model.
+# Matches the numbers that Keras appends to the names of layers and optimizers, which depend on what the process made
+# before. Does not match the numbers of encoder blocks, which the model sets.
 _NUMBER = re.compile(r"(?<!block)_\d+(?=[/_]|$)")
 
 

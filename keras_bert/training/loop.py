@@ -109,9 +109,9 @@ def enable_determinism():
 
 
 def prefers_few_shapes():
-    """Returns True if batches should have few different shapes, because XLA compiles each one: on JAX, and with
-    TensorFlow on a GPU. Keras decides if XLA is used (`jit_compile="auto"`): not under op determinism, and not on
-    multiple devices."""
+    """Returns True if batches should have few different shapes, because XLA may compile the model for each one: on the
+    JAX backend, and if TensorFlow has a GPU. There Keras uses XLA (`jit_compile="auto"`) except under op determinism
+    and on multiple devices."""
     return kernels.BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))
 
 
