@@ -12,9 +12,10 @@ Any other block is an error, unless an HTML comment on the line above the fence 
     <!-- not compared: REASON -->    above a text block: real output that depends on the machine
     <!-- answers of minilm -->       above a text block whose words depend on trained weights
 
-In outputs, decimals, percentages and durations match any number, `…` matches any text within a line, and a line of `…`
-any lines; spaces count as one. By default `minilm`, like all other names of presets, is a tiny encoder, epochs and
-sizes are cut (`SMALLER`), and answers of minilm are not compared. The long test runs MiniLM and compares them too.
+In outputs, decimals, percentages, seconds and the numbers of epochs match any number, `…` matches any text within a
+line, and a line of `…` any lines; spaces count as one. By default `minilm`, like all other names of presets, is a tiny
+encoder, epochs and sizes are cut (`SMALLER`), and answers of minilm are not compared. The long test runs MiniLM and
+compares them too.
 
     python tests/test_snippets.py            counts the blocks of each page
     python tests/test_snippets.py PAGE ...   prints each block with its output, with MiniLM: paste it into the page
@@ -45,11 +46,11 @@ TRANSLATED = {ROOT / "README.ko.md": ROOT / "README.md"}
 SMALLER = {
     r"epochs=\d+": "epochs=1",
     r"--steps=[\d,]+": "--steps=2",
-    r"--batch_size=[\d,]+": "--batch_size=4",
+    r"--batch_size=\d{3,}": "--batch_size=4",
     r"--vocab_size=\d+": "--vocab_size=500",
     r"--config=base": "--config=L2-H128",
 }
-DECIMAL = r"-?\d[\d,]*\.\d+(?:e[+-]\d+)?|\d+(?=%)|\d+:\d\d:\d\d|\d+(?= s\b)"
+DECIMAL = r"-?\d[\d,]*\.\d+(?:e[+-]\d+)?|\d+(?=%)|\d+:\d\d:\d\d|\d+(?= s\b)|(?<=epoch )\d+"
 NUMBER = r"-?[\d,.:]+(?:e[+-]\d+)?"
 BLOCK = re.compile(r"^(?:<!-- *(?P<mark>[^\n]*?) *-->\n\n?)?^(?P<indent> *)```(?P<language>\w*)[^\n]*\n"
                    r"(?P<code>.*?)^ *```$", re.DOTALL | re.MULTILINE)
