@@ -41,7 +41,7 @@ from conftest import write_huggingface
 from snippet_files import REAL, ROOT, write_files
 
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md")])
-TRANSLATED = {ROOT / "README.ko.md": ROOT / "README.md"}
+TRANSLATED = {ROOT / "README.ko.md"}  # test_docs.py compares its blocks with the original's
 # What tests run instead of what pages show.
 SMALLER = {
     r"epochs=\d+": "epochs=1",
@@ -49,6 +49,7 @@ SMALLER = {
     r"--batch_size=\d{3,}": "--batch_size=4",
     r"--vocab_size=\d+": "--vocab_size=500",
     r"--config=base": "--config=L2-H128",
+    r"concat-last-4": "last",
 }
 DECIMAL = r"-?\d[\d,]*\.\d+(?:e[+-]\d+)?|\d+(?=%)|\d+:\d\d:\d\d|\d+(?= s\b)|(?<=epoch )\d+"
 NUMBER = r"-?[\d,.:]+(?:e[+-]\d+)?"
@@ -164,7 +165,7 @@ def write_encoders(folder, minilm):
     from keras_bert.text.vocabulary import load_vocabulary
 
     vocabulary = load_vocabulary(REAL / "vocab/bert-base-uncased/vocab.txt")
-    config = BertConfig(vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=4, num_attention_heads=2,
+    config = BertConfig(vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
                         intermediate_size=32)
     model = BertPretrainer(BertLayer(config))
     for name in PRESETS:
@@ -218,14 +219,6 @@ def check(page, smaller):
 @each_page
 def test_every_block_runs_or_says_why_not(page):
     assert list(complaints(page)) == []
-
-
-@pytest.mark.parametrize("page", TRANSLATED, ids=lambda page: page.name)
-def test_translated_pages_have_the_same_blocks(page):
-    def code(page):
-        return [(block.language, re.sub(" *# .*", "", block.code), block.mark) for block in blocks(page)]
-
-    assert code(page) == code(TRANSLATED[page])
 
 
 @pytest.mark.slow
