@@ -88,7 +88,7 @@ class Checkpoints:
                 raise InputError(f"{folder}: holds the checkpoints of an unfinished run {difference}, or pass "
                                  "--overwrite to start again")
         with atomic_folder(folder, overwrite) as new:
-            write_json(os.path.join(new, "run.json"), run | {"made_with": _made_with()})
+            write_json(os.path.join(new, "run.json"), run | {"made_with": made_with()})
 
     def path(self, name):
         """Returns the path of a file or folder of the run."""
@@ -183,16 +183,17 @@ def _by_path(**groups):
     return named
 
 
-def _made_with():
-    """Returns the backend, and the versions of the packages that can change the bits of a result."""
-    made_with = {"backend": kernels.BACKEND, "keras-bert-hub": __version__, "keras": keras.version(),
-                 "tensorflow": tf.__version__}
-    return made_with | ({"jax": importlib.metadata.version("jax")} if kernels.BACKEND == "jax" else {})
+def made_with():
+    """Returns the backend, and the versions of the packages that can change the bits of a result, as a dict."""
+    versions = {"keras-bert-hub": __version__, "keras": keras.version(), "tensorflow": tf.__version__}
+    if kernels.BACKEND == "jax":
+        versions["jax"] = importlib.metadata.version("jax")
+    return {"backend": kernels.BACKEND} | versions
 
 
 def _difference(saved, run):
     """Returns how a saved run differs from this one and how to finish it; None if it is the same."""
-    versions, current = saved.get("made_with"), _made_with()
+    versions, current = saved.get("made_with"), made_with()
     if versions is None:
         return "of keras-bert-hub 0.1, which later versions cannot resume; finish it with that version"
     differences = [f"{name} {versions.get(name)} (now {current.get(name)})" for name in sorted(versions | current)
