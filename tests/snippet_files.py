@@ -100,8 +100,9 @@ def write_questions(folder):
     for split, some in (("train", articles[:1] + articles[3:]), ("valid", articles[1:2]), ("test", articles[2:3])):
         (folder / f"{split}.json").write_text(json.dumps({"version": "1.1", "data": some}), encoding="utf-8")
     paragraph = max(articles[2]["paragraphs"], key=lambda paragraph: len(paragraph["qas"]))
-    write_lines(folder / "questions.jsonl", [{"question": entry["question"], "context": paragraph["context"]}
-                                             for entry in paragraph["qas"]])
+    write_lines(folder / "questions.jsonl", [
+        {"id": entry["id"], "question": entry["question"], "context": paragraph["context"]}
+        for entry in paragraph["qas"]])
 
 
 def write_choices(folder):
