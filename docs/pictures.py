@@ -92,18 +92,24 @@ def screenshot(url, path):
         options.add_argument(flag)
     driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
     try:
-        driver.set_window_size(1200, 700)
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {  # no transitions
+            "features": [{"name": "prefers-reduced-motion", "value": "reduce"}]})
+        set_size(driver, 1100, 700)
         driver.get(url)
         find = WebDriverWait(driver, 120).until
         find(lambda _: driver.find_elements(By.CSS_SELECTOR, "#field-text"))[0].send_keys(QUESTION)
         driver.find_element(By.CSS_SELECTOR, "#question button").click()
         find(lambda _: driver.find_elements(By.CSS_SELECTOR, "#tokens label"))
         find(lambda _: driver.find_element(By.ID, "answer").get_attribute("aria-busy") == "false")
-        driver.execute_script("document.activeElement.blur()")
-        driver.set_window_size(1200, driver.execute_script("return document.documentElement.scrollHeight"))
+        set_size(driver, 1100, driver.execute_script("return document.documentElement.scrollHeight"))
         driver.save_screenshot(str(path))
     finally:
         driver.quit()
+
+
+def set_size(driver, width, height):
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
 
 
 def save(image, path):
