@@ -8,7 +8,7 @@
     python examples/ablations.py --text='books/*.txt' [--tagged_train=train.conll --tagged_valid=valid.conll]
 
 Tables 5 and 6 pretrain on the text, which has a sentence a line and a blank line between documents, and fine-tune on
-the bundled 176 intents. Table 7 takes `--encoder`, which is pretrained, and is left out where no tagged files are
+demo-176 (`intents`). Table 7 takes `--encoder`, which is pretrained, and is left out where no tagged files are
 given. Each table is printed, and drawn in `--folder`. A run that was stopped goes on where it was.
 """
 

@@ -231,6 +231,8 @@ def test_inputs_that_the_layout_does_not_read():
         bert(list(INPUTS.values()), layout="packed")
     with pytest.raises(ValueError, match="outputs must be one of pair, pooled, all, attention; got 'both'"):
         bert(INPUTS, outputs="both")
+    with pytest.raises(ValueError, match="layout must be one of padded, packed, unpadded; got 'ragged'"):
+        bert(INPUTS, layout="ragged")
 
 
 @on_tensorflow

@@ -1,4 +1,4 @@
-"""Fills the intent templates: `python examples/intents/build.py FOLDER` writes train.tsv and valid.tsv.
+"""Writes the data set demo-176: `python examples/intents/build.py FOLDER` fills templates into train.tsv and valid.tsv.
 
 176 intents in 16 domains, one file of `templates/` each. A line `@slot = a | b` lists what may stand for `{slot}`,
 `[intent]` opens an intent, the lines below are its templates; those that start with `* ` go to validation. Training and
