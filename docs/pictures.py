@@ -2,8 +2,8 @@
 
     python docs/pictures.py [FOLDER]        (default: build/pictures)
 
-Fine-tunes MiniLM on the bundled intents and exports the model, unless FOLDER already has both. Needs the extras `report`
-and `serve`, selenium, chromium and chromedriver. Under five minutes on 2 cores.
+Fine-tunes MiniLM on demo-176 and exports the model, unless FOLDER already has both. Needs `make test`'s environment,
+chromium and chromedriver. About five minutes on 2 cores; without the training, half a minute.
 """
 
 import contextlib
