@@ -71,11 +71,11 @@ def check(function, values, *rules):
 
 def check_value(name, value, annotation):
     """Checks the value of one argument against its annotation, see `check`."""
-    problem = _problem(value, annotation)
-    if problem is not None:
+    rule = _broken_rule(value, annotation)
+    if rule is not None:
         choices = [choice for kind in _alternatives(annotation) if typing.get_origin(kind) is Literal
                    for choice in typing.get_args(kind)]
-        raise InputError(f"{name} must be {problem}; got {value!r:.200}{did_you_mean(value, choices)}")
+        raise InputError(f"{name} must be {rule}; got {value!r:.200}{did_you_mean(value, choices)}")
 
 
 def check_rules(*rules):
@@ -201,7 +201,7 @@ def _alternatives(annotation):
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
-def _problem(value, annotation):
+def _broken_rule(value, annotation):
     """Returns what a value must be to fit an annotation; None if it fits."""
     kinds = _alternatives(annotation)
     if value is None and types.NoneType in kinds:
@@ -210,22 +210,22 @@ def _problem(value, annotation):
     lists, others = _split(kinds)
     if is_list and lists and others and not value:
         return "one value or several"
-    problems = [_problem_of_one(value, kind) for kind in (lists if is_list and lists else others or lists)]
-    return None if None in problems else " or ".join(dict.fromkeys(problems))
+    rules = [_broken_rule_of_one(value, kind) for kind in (lists if is_list and lists else others or lists)]
+    return None if None in rules else " or ".join(dict.fromkeys(rules))
 
 
-def _problem_of_one(value, kind):
+def _broken_rule_of_one(value, kind):
     origin = typing.get_origin(kind)
     if origin is Annotated:
         kind, *rules = typing.get_args(kind)
         broken = (rule.text for rule in rules if isinstance(rule, Rule) and not rule.holds(value))
-        return _problem(value, kind) or next(broken, None)
+        return _broken_rule(value, kind) or next(broken, None)
     if origin is Literal:
         return None if value in typing.get_args(kind) else f"one of {', '.join(typing.get_args(kind))}"
     if origin is list:
         if not isinstance(value, (list, tuple)):
             return "a list"
-        return next(filter(None, (_problem(part, typing.get_args(kind)[0]) for part in value)), None)
+        return next(filter(None, (_broken_rule(part, typing.get_args(kind)[0]) for part in value)), None)
     is_no_number = kind in (int, float) and isinstance(value, bool)  # in Python, True is an int
     return NAMES.get(kind, kind.__name__) if is_no_number or not isinstance(value, _CLASSES.get(kind, kind)) else None
 

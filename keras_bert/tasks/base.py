@@ -51,8 +51,8 @@ class Task:
         name: name of the task.
         main: name of the score that selects the best epoch; higher is better.
         columns: names of the texts that make up an input.
-        tuples: for labelled data in memory, the columns that the values of a tuple belong to; one entry for each
-            allowed length.
+        tuples: for labelled data in memory, the columns of the values of a tuple, the label's included; one entry for
+            each allowed length.
         length: default of `max_length`.
         dropout: default dropout rate of the input of the head.
         unused: names of the parts of the encoder that have no effect on the outputs and are not trained.
