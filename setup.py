@@ -44,6 +44,8 @@ setup(
     description="BERT for TensorFlow and Keras: fine-tune, export as a Hub SavedModel, serve",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    author="The keras-bert-hub authors",
+    # No url or project_urls: the project has no public address yet.
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",

@@ -1,12 +1,14 @@
 """Compares scores and time of fine-tuning with the heads of PyTorch transformers, for every task, on the CPU.
 
-    python benchmarks/task_scores.py --task=wnut17 --model=minilm --results=FILE.jsonl
+    python benchmarks/task_scores.py --task=demo-176 --model=minilm --results=FILE.jsonl
+    python benchmarks/task_scores.py --task=wnut17 --model=minilm --results=FILE.jsonl --download
 
-The published scores use complete data sets: set `KERAS_BERT_DATA` to a folder with them (`real_texts.py`); otherwise
-samples of some of them are read. If a data set has no split, fixed rules make one. Each run is a separate process. For
-each seed, the two libraries take turns, on the same batches in the same order with the same settings, and the same code
-scores both after the last epoch. The time is that of the whole call, which for this package includes checkpoints,
-pictures and the model card. Runs that are already in `--results` are skipped.
+`demo-176` is the data set of `examples/intents`. For the other tasks, `--download` gets the complete data, if it has a
+stable address (`real_texts.py`), or `KERAS_BERT_DATA` names a folder with it; otherwise, samples of some data sets are
+read, which are too small for a useful score. If a data set has no split, fixed rules make one. Each run is a separate
+process. For each seed, the two libraries take turns, on the same batches in the same order with the same settings, and
+the same code scores both after the last epoch. The time is that of the whole call, which for this package includes
+checkpoints, pictures and the model card. Runs that are already in `--results` are skipped.
 """
 
 import collections.abc
@@ -18,6 +20,7 @@ import os
 import pathlib
 import platform
 import re
+import runpy
 import statistics
 import subprocess
 import sys
@@ -27,7 +30,7 @@ import time
 os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # inherited by the runs
 
 from absl import app, flags
-from real_texts import DATA, announce, find
+from real_texts import DATA, DOWNLOADS, ROOT, announce, fetch, find
 
 MODULES = {"keras_bert": "keras_bert.training", "transformers": "task_scores_torch"}  # each has a `finetune`
 
@@ -37,40 +40,50 @@ class Run:
     """The training settings of a task.
 
     Args:
-        task, data_format, epochs, batch_size: as in `finetune`.
-        files: the training and the validation file, as names for `find`, or a function that writes them to a folder.
+        task, data_format, epochs, batch_size, learning_rate: as in `finetune`.
+        files: names of the data files, for `find` and `fetch`.
         seeds: default of `--seeds`.
+        split: function of a folder and the paths of `files` that writes the training and the validation file to the
+            folder and returns their paths; None if `files` are these two.
     """
 
     task: str
-    files: tuple | collections.abc.Callable
+    files: tuple
     epochs: int
     batch_size: int = 32
+    learning_rate: float = 2e-4
     data_format: str | None = None
     seeds: tuple = ("0", "1", "2")
+    split: collections.abc.Callable | None = None
 
 
-def split_sst2(folder):
+def build_demo(folder):
+    """Writes demo-176."""
+    runpy.run_path(str(ROOT / "examples/intents/build.py"))["build"](folder)
+    return folder / "train.tsv", folder / "valid.tsv"
+
+
+def split_sst2(folder, sentences):
     """Writes every tenth sentence for validation and the rest for training."""
-    rows = _sst2("clairett/train.tsv")
+    rows = _sst2(sentences)
     return _write(folder, "train", (row for number, row in enumerate(rows, 1) if number % 10)), _write(
         folder, "valid", rows[9::10])
 
 
-def split_sst2_16(folder):
+def split_sst2_16(folder, few, sentences):
     """Writes the few-shot sentences for training, and the other sentences of `split_sst2`'s validation for validation.
 
     The few-shot development file is not used because it has only 32 sentences. The two files spell punctuation and
     brackets differently, so two sentences are the same if their letters are.
     """
-    train = _sst2("fewshot16-42_train.tsv")[1:]
+    train = _sst2(few)[1:]
     known = {_letters(text) for text, _ in train}
-    valid = (row for row in _sst2("clairett/train.tsv")[9::10] if _letters(row[0]) not in known)
+    valid = (row for row in _sst2(sentences)[9::10] if _letters(row[0]) not in known)
     return _write(folder, "train", train), _write(folder, "valid", valid)
 
 
-def _sst2(name):
-    return [line.rstrip("\n").rsplit("\t", 1) for line in open(find(f"glue/SST-2/{name}"))]
+def _sst2(path):
+    return [line.rstrip("\n").rsplit("\t", 1) for line in open(path)]
 
 
 def _letters(text):
@@ -83,9 +96,9 @@ def _write(folder, name, rows):
     return path
 
 
-def split_xquad(folder):
+def split_xquad(folder, path):
     """Writes every fifth article for validation and the rest for training."""
-    articles = json.loads(find("qa/xquad/xquad.en.json").read_text())["data"]
+    articles = json.loads(path.read_text())["data"]
     train = [article for number, article in enumerate(articles, 1) if number % 5]
     for name, some in (("train", train), ("valid", articles[4::5])):
         (folder / f"{name}.json").write_text(json.dumps({"data": some}))
@@ -96,13 +109,16 @@ def _pair(pattern, train="train", valid="dev"):
     return pattern.format(train), pattern.format(valid)
 
 
+SST2 = "glue/SST-2/clairett/train.tsv"
 RUNS = {
-    "intent176": Run("intent", _pair("intent/intent176/{}.tsv", valid="valid"), 4, seeds=("0",)),
-    "sst2-16": Run("classify", split_sst2_16, 10, 8, seeds=tuple("01234")),
-    "sst2": Run("classify", split_sst2, 2),
+    "demo-176": Run("intent", (), 4, learning_rate=4e-4, split=build_demo),
+    "clinc-hwu-176": Run("intent", _pair("intent/intent176/{}.tsv", valid="valid"), 4, seeds=("0",)),
+    "sst2-16": Run("classify", ("glue/SST-2/fewshot16-42_train.tsv", SST2), 10, 8, seeds=tuple("01234"),
+                   split=split_sst2_16),
+    "sst2": Run("classify", (SST2,), 2, split=split_sst2),
     "wnut17": Run("tag", _pair("ner/wnut17/{}.conll"), 3, 16),
     "codah": Run("choice", _pair("multiple_choice/codah/fold0_{}.tsv"), 2, 16, data_format="codah"),
-    "xquad": Run("span", split_xquad, 4, 16),
+    "xquad": Run("span", ("qa/xquad/xquad.en.json",), 4, 16, split=split_xquad),
     "korsts": Run("regress", _pair("ko/kornlu/KorSTS/sts-{}.tsv"), 3, data_format="korsts"),
     "question_pair": Run("classify", _pair("ko/question_pair/{}.tsv"), 3, data_format="qqp"),
 }
@@ -111,16 +127,18 @@ FLAGS = flags.FLAGS
 flags.DEFINE_enum("task", None, list(RUNS), "What to fine-tune for.", required=True)
 flags.DEFINE_string("model", None, "Name or folder of the encoder, as Hugging Face writes it.", required=True)
 flags.DEFINE_string("results", None, "JSON Lines file, one run a line.", required=True)
-flags.DEFINE_list("seeds", None, "Seeds, where not the task's own.")
-flags.DEFINE_integer("epochs", None, "Epochs, where not the task's own.", lower_bound=1)
+flags.DEFINE_bool("download", False, f"Download the task's complete data to {DOWNLOADS.relative_to(ROOT)}, and use it.")
+flags.DEFINE_list("seeds", None, "Seeds; by default the task's own.")
+flags.DEFINE_integer("epochs", None, "Epochs; by default the task's own.", lower_bound=1)
+flags.DEFINE_float("learning_rate", None, "Peak learning rate; by default the task's own, which is for MiniLM.")
 flags.DEFINE_enum("dtype", "float32", ["float32", "mixed_bfloat16"], "What is computed in; PyTorch's by autocast.")
-flags.DEFINE_float("learning_rate", 2e-4, "Peak learning rate; the default is for MiniLM.")
 flags.DEFINE_string("run", None, "Internal: the library to run in this process.")
 
 
 def files_of(run, folder):
     """Returns the paths of the training and the validation file. Files that must be made are written to `folder`."""
-    return run.files(folder) if callable(run.files) else tuple(map(find, run.files))
+    paths = map(fetch if FLAGS.download else find, run.files)
+    return run.split(folder, *paths) if run.split else tuple(paths)
 
 
 def score_of(run, library, seed):
@@ -135,8 +153,8 @@ def score_of(run, library, seed):
             announce(path, len(list(TASKS[run.task].read(path, data_format=run.data_format))), "examples")
         started = time.monotonic()
         finetune(train, valid, model=FLAGS.model, output=folder / "model", task=run.task, data_format=run.data_format,
-                 epochs=run.epochs,
-                 batch_size=run.batch_size, learning_rate=FLAGS.learning_rate, dtype=FLAGS.dtype, seed=seed)
+                 epochs=run.epochs, batch_size=run.batch_size, learning_rate=run.learning_rate,
+                 dtype=FLAGS.dtype, seed=seed)
         seconds = time.monotonic() - started
         metrics = json.loads((folder / "model/metrics.json").read_text())
     return metrics["main"], metrics["history"][f"val_{metrics['main']}"][-1], seconds
@@ -168,11 +186,10 @@ def summarize(wanted):
 
 
 def main(_):
-    run = RUNS[FLAGS.task]
-    if FLAGS.epochs:
-        run = dataclasses.replace(run, epochs=FLAGS.epochs)
-    wanted = {"task": FLAGS.task, "model": FLAGS.model, "learning_rate": FLAGS.learning_rate,
-              "epochs": run.epochs, "dtype": FLAGS.dtype, "data": str(DATA)}
+    given = {name: FLAGS[name].value for name in ("epochs", "learning_rate") if FLAGS[name].value}
+    run = dataclasses.replace(RUNS[FLAGS.task], **given)
+    wanted = {"task": FLAGS.task, "model": FLAGS.model, "learning_rate": run.learning_rate,
+              "epochs": run.epochs, "dtype": FLAGS.dtype, "data": str(DOWNLOADS if FLAGS.download else DATA)}
     if FLAGS.run:
         seed = int(FLAGS.seeds[0])
         metric, score, seconds = score_of(run, FLAGS.run, seed)

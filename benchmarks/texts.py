@@ -2,9 +2,9 @@
 
     python benchmarks/texts.py [--size=base --dtypes=float32 --corpora=intents,korean,mixed --peers=NAME,…]
 
-The texts (`real_texts.py`) are 512 intents; 512 Korean reviews; and a mix of 340 texts (250 intents, 70 film reviews
-and 20 paragraphs), truncated to 256 tokens. If the film reviews, SST-2's, are missing, sentences from books replace
-them, which are about as long. Batches have 32 texts. This package runs as the raw-text SavedModel, which gets strings,
+All texts are bundled with this repository (`tests/data/real`): 512 intents of clinc-hwu-176; 512 Korean reviews; and a
+mix of 340 texts (250 of the intents, 70 sentences from books and 20 paragraphs), truncated to 256 tokens. Batches have
+32 texts. This package runs as the raw-text SavedModel, which gets strings,
 and as `FineTuned.predict`, which gets all texts at once and sorts them itself. The other libraries (`peers.py`) get
 transformers' fast tokenizer and a dense layer. The tokenizer pads to the longest text of the batch; for KerasHub, it
 pads to what its preprocessor pads to, 128 tokens, or 256 for the mix. There are 176 classes. Takes about three hours
@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from peer_models import PACKAGES, config_of, policy_of, write_encoder  # noqa: E402
 from peers import ENCODERS, make_encoders  # noqa: E402
-from real_texts import DATA, announce, find  # noqa: E402
+from real_texts import BUNDLED, announce, find  # noqa: E402
 from ruler import OURS, compare, describe, finish, forward_cost, print_table, ratios  # noqa: E402
 
 from keras_bert.convert import load_pretrained  # noqa: E402
@@ -38,14 +38,13 @@ from keras_bert.training.fine_tuned import FineTuned  # noqa: E402
 BATCH, CLASSES = 32, 176
 LABELS = [f"class {i}" for i in range(CLASSES)]
 INTENTS, PARAGRAPHS = "intent/intent176/train.tsv", "qa/xquad/xquad.en.json"
-REVIEWS, BOOKS = "glue/SST-2/clairett/train.tsv", "corpora/en/classic_books.txt"
+BOOKS = "corpora/en/classic_books.txt"
 ENGLISH, KOREAN = "bert-base-uncased", "bert-base-multilingual-cased"
 
 
-def sample(path, column, count, header=None):
+def sample(path, column, count):
     """Returns `count` texts from a column of a table."""
-    texts = [values[column] for _, values in read_table(find(path), kind=".tsv", header=header)[1]]
-    return draw(texts, count, path)
+    return draw([values[column] for _, values in read_table(find(path, BUNDLED), kind=".tsv")[1]], count, path)
 
 
 def draw(texts, count, path=None):
@@ -55,25 +54,18 @@ def draw(texts, count, path=None):
         path: source of the texts; if given, it is printed.
     """
     if path:
-        announce(DATA / path, min(count, len(texts)))
+        announce(BUNDLED / path, min(count, len(texts)))
     return [texts[i] for i in np.resize(np.random.default_rng(0).permutation(len(texts)), count)]
 
 
-def film_reviews(count):
-    """Returns film reviews or, if they are missing, sentences from books, which are one per line."""
-    if (DATA / REVIEWS).exists():
-        return sample(REVIEWS, "text", count, header=["text", "label"])
-    lines = find(BOOKS).read_text(encoding="utf-8").split("\n")
-    return draw([line for line in lines if line], count, BOOKS)
-
-
 def mixed(count=340):
-    """Returns intents, film reviews and paragraphs in the ratio 25 to 7 to 2, shuffled."""
-    with open(find(PARAGRAPHS), encoding="utf-8") as file:
-        paragraphs = [part["context"] for article in json.load(file)["data"] for part in article["paragraphs"]]
-    reviews, long = count * 7 // 34, count * 2 // 34
-    texts = [*film_reviews(reviews), *draw(paragraphs, long, PARAGRAPHS),
-             *sample(INTENTS, "text", count - reviews - long)]
+    """Returns intents, sentences from books (one per line) and paragraphs in the ratio 25 to 7 to 2, shuffled."""
+    sentences = list(filter(None, find(BOOKS, BUNDLED).read_text(encoding="utf-8").split("\n")))
+    articles = json.loads(find(PARAGRAPHS, BUNDLED).read_text(encoding="utf-8"))["data"]
+    paragraphs = [part["context"] for article in articles for part in article["paragraphs"]]
+    medium, long = count * 7 // 34, count * 2 // 34
+    texts = [*draw(sentences, medium, BOOKS), *draw(paragraphs, long, PARAGRAPHS),
+             *sample(INTENTS, "text", count - medium - long)]
     return draw(texts, count)
 
 
@@ -84,7 +76,7 @@ CORPORA = {"intents": (lambda: sample(INTENTS, "text", 512), ENGLISH, 128),
 
 
 def tokenizer_of(vocabulary):
-    return BertTokenizer(find(f"vocab/{vocabulary}/vocab.txt"), lower_case=vocabulary == ENGLISH)
+    return BertTokenizer(find(f"vocab/{vocabulary}/vocab.txt", BUNDLED), lower_case=vocabulary == ENGLISH)
 
 
 def fast_tokenizer(folder, max_length, padding=True):

@@ -8,7 +8,7 @@
     python examples/ablations.py --text='books/*.txt' [--tagged_train=train.conll --tagged_valid=valid.conll]
 
 Tables 5 and 6 pretrain on the text, which has one sentence per line and a blank line between documents, and fine-tune
-on the bundled 176 intents. Table 7 uses the pretrained `--encoder`, and is skipped without tagged files. Each table is
+on demo-176 (`intents`). Table 7 uses the pretrained `--encoder`, and is skipped without tagged files. Each table is
 printed, and drawn in `--folder`. After an interruption, run the same command again: it resumes.
 """
 

@@ -1,4 +1,4 @@
-"""From real text to a Hub SavedModel: fine-tunes MiniLM on the bundled 176 intents, exports the encoder, loads the
+"""From real text to a Hub SavedModel: fine-tunes MiniLM on demo-176 (`intents`), exports the encoder, loads the
 export with `hub.KerasLayer` and with `HubLayer`, and asks the model five questions. Under five minutes on 2 cores.
 
     python examples/demo.py [FOLDER]        (default: demo)
@@ -30,7 +30,7 @@ QUESTIONS = [
 
 def main(folder):
     started = time.monotonic()
-    print(f"1. The data: {build(folder / 'data')} texts of 176 intents in {folder / 'data'}")
+    print(f"1. The data: {build(folder / 'data')} texts of 176 intents (demo-176) in {folder / 'data'}")
 
     print("2. Fine-tuning MiniLM (keras-bert finetune does the same)")
     model = keras_bert.finetune(

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
-from keras_bert.layers import BertLayer, MaskedLMHead, standardize_inputs
+from keras_bert.layers import BertLayer, standardize_inputs
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer
 
@@ -55,17 +55,16 @@ class EncoderModule(_Reusable):
     """The root object of the SavedModel.
 
     Args:
-        model: the `BertLayer` to export, or a `BertPretrainer`, to export `mlm` as well; its variables are copied.
-        dtype: see `_Reusable`.
+        model: the `BertLayer` to export, or a `BertPretrainer`, to export `mlm` as well, without LoRA or gradient
+            checkpointing; its variables are copied.
+        dtype: see `_Reusable`; the encoder's dtype.
         jit_compile: If True, XLA compiles the encoder wherever it runs, once per shape.
     """
 
     def __init__(self, model, dtype, jit_compile):
         bert = writing.encoder_of(model)
         super().__init__("bert", bert.weights, dtype)
-        is_plain = bert.dtype_policy.name == dtype and not bert.gradient_checkpointing
-        replica = bert if is_plain else BertLayer(bert.config, dtype=dtype)
-        run = writing.with_variables(replica, self.variables, replica.encode)
+        run = writing.with_variables(bert, self.variables, bert.encode)
 
         def encode(word_ids, mask, segment_ids, seed, unpadded):  # the seed is None outside training
             outputs = run([word_ids, mask, segment_ids], training=seed is not None, seed=seed,
@@ -122,8 +121,7 @@ class MaskedLMModule(_Reusable):
         self._encode = root.encode
         paths = [weight.path for weight in pretrainer.bert.weights]
         embeddings = root.variables[paths.index(pretrainer.bert.embeddings.word_embeddings.embeddings.path)]
-        replica = MaskedLMHead(pretrainer.mlm.config, dtype=dtype)
-        predict = writing.with_variables(replica, self.variables[len(root.variables):], replica)
+        predict = writing.with_variables(pretrainer.mlm, self.variables[len(root.variables):], pretrainer.mlm)
         self._predict = lambda x: predict(x, embeddings)
 
     @tf.function(autograph=False)
@@ -150,11 +148,13 @@ def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: Ber
     """
     if not isinstance(model, BertLayer | BertPretrainer):
         raise InputError(f"model must be a BertLayer or a BertPretrainer; got {type(model).__name__}; "
-                         "to export the encoder of a head, pass its attribute bert")
-    config = writing.encoder_of(model).config
-    writing.check_export(config, tokenizer, path, dtype, overwrite)
-    module = EncoderModule(writing.exportable(model), dtype, jit_compile)
-    assets = {"bert_config": ("bert_config.json", config.to_json)}
+                         "to export the encoder of a model with a head, pass model.bert")
+    writing.check_export(model, tokenizer, path, dtype, overwrite)
+    bert = writing.encoder_of(model)
+    if bert.dtype_policy.name != dtype or bert.lora_rank or bert.gradient_checkpointing:
+        model = model.rebuild(dtype=dtype, lora_rank=None, gradient_checkpointing=False)
+    module = EncoderModule(model, dtype, jit_compile)
+    assets = {"bert_config": ("bert_config.json", bert.config.to_json)}
     writing.save(module, path, {"serving_default": _trace(module)}, tokenizer, assets, overwrite)
 
 

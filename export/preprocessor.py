@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
-from keras_bert.files import check_free
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import MAX_SEGMENTS, TRUNCATORS, flatten, pack
 from keras_bert.text.graph_tokenizer import GraphTokenizer
@@ -78,7 +77,6 @@ def export_preprocessor(tokenizer: BertTokenizer, path: Path, *, max_length: int
         raise InputError(f"max_length must be at least 3; got {max_length}")
     if truncator not in TRUNCATORS:
         raise InputError(f"truncator must be one of {', '.join(TRUNCATORS)}; got {truncator!r}")
-    check_free(path, overwrite)
     module = Preprocessor(tokenizer, max_length, truncator)
     save(module, path, {"serving_default": module.__call__}, tokenizer, {}, overwrite)
 

@@ -62,8 +62,6 @@ def export_version(model, tokenizer, folder, name=None, *, max_length=128, dtype
     if not re.fullmatch(r"[\w.-]+", name):
         raise InputError(f"name must consist of letters, digits and . _ -; got {name!r}")
     head, size = make_head(model, options), max(1, _BATCH_TOKENS // max_length)
-    settings = {"models.config": _MODELS.format(name=name), "batching_parameters.txt": _BATCHING.format(
-        tokens=_BATCH_TOKENS, size=size, batches=512 // size, queue=512 // size * size)}
     with writing(folder):
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".version.", dir=folder) as workspace:
@@ -76,8 +74,9 @@ def export_version(model, tokenizer, folder, name=None, *, max_length=128, dtype
                 rows = [min(2**i, size) for i in range((size - 1).bit_length() + 1)]
             _write_requests(os.path.join(new, "assets.extra"), name, head.texts, words, rows)
             path = _rename_to_next(new, folder)
-            for file, text in settings.items():
-                _write_settings(os.path.join(folder, file), text)
+            _write_settings(os.path.join(folder, "models.config"), _MODELS.format(name=name))
+            _write_settings(os.path.join(folder, "batching_parameters.txt"), _BATCHING.format(
+                tokens=_BATCH_TOKENS, size=size, batches=512 // size, queue=512 // size * size))
     return path
 
 
@@ -112,23 +111,18 @@ def _digest(text):
 
 def _write_requests(folder, name, specs, words, rows):
     """Writes `tf_serving_warmup_requests`, one request for each combination of a number of rows and a number of words
-    in the last text; the other texts have one word."""
+    in the last text; the other texts have one word. A request is a serialized `tensorflow.serving.PredictionLog`, see
+    tensorflow_serving/apis/*.proto."""
     os.makedirs(folder)
+    model_spec = _field(1, name.encode()) + _field(3, b"serving_default")  # name, signature_name
     with tf.io.TFRecordWriter(os.path.join(folder, "tf_serving_warmup_requests")) as file:
         for row_count, word_count in itertools.product(rows, words):
             texts = [*[b"a"] * (len(specs) - 1), b" ".join([b"a"] * word_count)]
-            file.write(_prediction_log(name, {
-                spec.name: np.full([row_count, _CHOICES][:spec.shape.rank], text, object)
-                for spec, text in zip(specs, texts)}))
-
-
-def _prediction_log(name, inputs):
-    """Returns a request as a serialized `tensorflow.serving.PredictionLog`, see tensorflow_serving/apis/*.proto."""
-    request = _field(1, _field(1, name.encode()) + _field(3, b"serving_default"))  # model_spec: name, signature_name
-    for key, array in inputs.items():
-        tensor = tf.make_tensor_proto(array).SerializeToString()
-        request += _field(2, _field(1, key.encode()) + _field(2, tensor))  # inputs: key, value
-    return _field(6, _field(1, request))  # predict_log: request
+            request = _field(1, model_spec)
+            for spec, text in zip(specs, texts):
+                tensor = tf.make_tensor_proto(np.full([row_count, _CHOICES][:spec.shape.rank], text, object))
+                request += _field(2, _field(1, spec.name.encode()) + _field(2, tensor.SerializeToString()))  # inputs
+            file.write(_field(6, _field(1, request)))  # predict_log: request
 
 
 def _field(number, payload):

@@ -1,4 +1,4 @@
-"""The heads of raw-text SavedModels, which answer strings; one class for each head of `keras_bert.models`."""
+"""The heads of raw-text SavedModels, which take strings: one class for each head of `keras_bert.models`."""
 
 import dataclasses
 import math
@@ -60,7 +60,6 @@ class Head:
         labels: names of the classes, or None.
         shortest: minimum `max_length`.
         texts: list of the `tf.TensorSpec` of each argument of `answer`.
-        ids: shape of the arguments of the signature `encode`.
         explains: True if a row of texts is a row of the encoder's input or begins with one, as the signature `explain`
             requires.
         truncator: how texts that are too long together are truncated, see `graph_packing`.
@@ -68,7 +67,6 @@ class Head:
 
     labels: list | None = None
     shortest = 4
-    ids: tuple = (None, None)
     explains = True
     truncator = "round_robin"
 
@@ -156,7 +154,6 @@ class Chooser(Head):
     """The head of a `BertMultipleChoice`."""
 
     texts = [tf.TensorSpec([None], tf.string, "prompt"), tf.TensorSpec([None, None], tf.string, "choices")]
-    ids = (None, None, None)
     explains = False  # a row is multiple inputs
 
     def encode(self, outputs, mask):
@@ -181,7 +178,7 @@ def next_of(sizes, size):
 
 
 def strings(*names):
-    """Returns a list of the `tf.TensorSpec` of string [batch] arguments with these names."""
+    """Returns a list with a `tf.TensorSpec` for each of these names: strings of shape [batch]."""
     return [tf.TensorSpec([None], tf.string, name) for name in names]
 
 
@@ -238,7 +235,11 @@ class Tagger(Head):
     def answer(self, reader, texts):
         ids, starts, limits = reader.tokenizer.tokenize_with_offsets(texts)
         words, text = ids.values, ids.value_rowids()  # ragged [words, (tokens)]; [words], the text of each
-        probabilities = tf.gather(_probabilities(reader, ids.merge_dims(1, 2)), words.row_starts())
+        tokens = ids.merge_dims(1, 2)  # [batch, (tokens)]
+        begins = tf.ragged.range(tokens.row_starts(), tokens.row_limits(), reader.max_length - 2).flat_values
+        inputs = reader.pack(tf.RaggedTensor.from_row_starts(tokens.values, begins))
+        logits = tf.boolean_mask(reader.run(*inputs)[:, 1:-1], inputs[1][:, 2:] > 0)  # without [CLS], the final [SEP]
+        probabilities = tf.gather(tf.nn.softmax(logits), words.row_starts())
         label, score = tf.argmax(probabilities, axis=1), tf.reduce_max(probabilities, axis=1)
         begin = tf.gather(starts.flat_values, words.row_starts())
         limit = tf.gather(limits.flat_values, words.row_limits() - 1)
@@ -272,17 +273,9 @@ class Tagger(Head):
         return tf.gather(kind, first), first, last
 
 
-def _probabilities(reader, tokens):
-    """Returns the label probabilities of all tokens in ragged int32 [batch, (tokens)]: float32 [tokens, labels]."""
-    starts = tf.ragged.range(tokens.row_starts(), tokens.row_limits(), reader.max_length - 2).flat_values
-    inputs = reader.pack(tf.RaggedTensor.from_row_starts(tokens.values, starts))
-    logits = reader.run(*inputs)
-    return tf.nn.softmax(tf.boolean_mask(logits[:, 1:-1], inputs[1][:, 2:] > 0))  # without [CLS] and the final [SEP]
-
-
 def _padded(part, columns, text, batch):
-    """Pads the values of words or entities to one row per text, the index of which is `text`: dict of
-    [batch, longest]."""
+    """Returns a dict of the values of words or entities as [batch, longest], a padded row for each text. `text` holds
+    the index of each value's text."""
     return {f"{part}_{name}": tf.RaggedTensor.from_value_rowids(values, text, batch).to_tensor(_PADDING[name])
             for name, values in columns.items()}
 

@@ -84,9 +84,8 @@ class TextModel(writing.Callable):
 
     def __init__(self, model, head, tokenizer, max_length, dtype, jit_compile=False):
         # Not an attribute, because the SavedModel would then contain its weights, too.
-        replica = writing.plain_copy(model, dtype, layout="padded" if jit_compile else "unpadded")
-        weights = [writing.copy_variable(source, target.dtype)
-                   for source, target in zip(model.weights, replica.weights, strict=True)]
+        replica = model.rebuild(dtype=dtype, lora_rank=None, layout="padded" if jit_compile else "unpadded")
+        weights = [writing.copy_variable(weight, weight.dtype) for weight in replica.weights]
         encoder = writing.encoder_of(replica)
         run = writing.with_variables(replica, weights, lambda *inputs: replica(list(inputs)))
         attend = writing.with_variables(
@@ -104,11 +103,14 @@ class TextModel(writing.Callable):
 
         super().__init__(tf.function(answer, input_signature=head.texts, autograph=False))
         self.weights = weights
-        ids = [tf.TensorSpec(head.ids, tf.int32, name) for name in ("input_word_ids", "input_mask", "input_type_ids")]
+        shape = [*head.texts[-1].shape, None]  # a row of ids for each text
+        ids = [tf.TensorSpec(shape, tf.int32, name) for name in ("input_word_ids", "input_mask", "input_type_ids")]
         self.encode = tf.function(encode, input_signature=ids, autograph=False)
         if head.explains:
-            self.explain = tf.function(_explainer(head, reader, attend, tokenizer.vocabulary), autograph=False,
-                                       input_signature=[*head.texts, tf.TensorSpec([None], tf.int32, "layers")])
+            vocabulary, layers = tf.constant(tokenizer.vocabulary), tf.TensorSpec([None], tf.int32, "layers")
+            self.explain = tf.function(
+                lambda *inputs: _explain(head, reader, attend, vocabulary, inputs[:-1], inputs[-1]), autograph=False,
+                input_signature=[*head.texts, layers])
 
 
 def lengths_up_to(max_length):
@@ -154,17 +156,16 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
             TensorFlow.
     """
     head = make_head(model, options)
-    config = writing.encoder_of(model).config
-    writing.check_export(config, tokenizer, path, dtype, overwrite)
-    longest = config.max_position_embeddings
+    writing.check_export(model, tokenizer, path, dtype, overwrite)
+    longest = writing.encoder_of(model).config.max_position_embeddings
     if not head.shortest <= max_length <= longest:
         raise InputError(f"max_length must be {head.shortest} to {longest}, the encoder's longest; got {max_length}")
-    module = TextModel(writing.exportable(model), head, tokenizer, max_length, dtype, jit_compile)
+    module = TextModel(model, head, tokenizer, max_length, dtype, jit_compile)
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
     signatures = {"serving_default": module.__call__, "encode": module.encode}
     if head.explains:
         signatures["explain"] = module.explain
-    assets = {"bert_config": ("bert_config.json", config.to_json)}
+    assets = {"bert_config": ("bert_config.json", writing.encoder_of(model).config.to_json)}
     if head.labels is not None:
         assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
     writing.save(module, path, signatures, tokenizer, assets, overwrite)
@@ -185,31 +186,27 @@ def make_head(model, options):
     return make(**options)
 
 
-def _explainer(head, reader, attend, vocabulary):
-    """Returns the function of the signature `explain`.
+def _explain(head, reader, attend, vocabulary, texts, layers):
+    """Computes the signature `explain`.
 
     Args:
         head: a `Head` whose `explains` is True.
         reader: the `Reader` of the model.
         attend: a function of int32 word ids, mask and segment ids [batch, seq] that returns the attention
             probabilities, a list of one [batch, heads, seq, seq] per block.
-        vocabulary: list of the vocabulary's tokens.
+        vocabulary: the vocabulary's tokens, string [vocab].
+        texts: list of string [batch], as in `head.texts`.
+        layers: int32 [n].
     """
-    vocabulary = tf.constant(vocabulary)
-
-    def explain(*arguments):
-        *texts, layers = arguments
-        heads.check_same_batch(head.texts, texts)
-        tokens = head.read(reader, *texts)
-        ids, mask, segments = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=head.truncator)
-        starts, ends = _positions(texts, tokens, tf.shape(ids)[1], head.truncator)
-        # In a branch, because TensorFlow repeatedly goes through each function while it loads a model, but not through
-        # the branches.
-        attention = tf.cond(tf.size(ids) > 0, lambda: _of_layers(attend(*inputs), layers), lambda: tf.zeros(5 * [0]))
-        return {"tokens": tf.where(mask > 0, tf.gather(vocabulary, ids), ""), "starts": starts, "ends": ends,
-                "segment": segments, "attention": attention}
-
-    return explain
+    heads.check_same_batch(head.texts, texts)
+    tokens = head.read(reader, *texts)
+    ids, mask, segments = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=head.truncator)
+    starts, ends = _positions(texts, tokens, tf.shape(ids)[1], head.truncator)
+    # In a branch, because TensorFlow repeatedly goes through each function while it loads a model, but not through the
+    # branches.
+    attention = tf.cond(tf.size(ids) > 0, lambda: _of_layers(attend(*inputs), layers), lambda: tf.zeros(5 * [0]))
+    return {"tokens": tf.where(mask > 0, tf.gather(vocabulary, ids), ""), "starts": starts, "ends": ends,
+            "segment": segments, "attention": attention}
 
 
 def _of_layers(attention, layers):

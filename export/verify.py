@@ -2,7 +2,6 @@
 (docs/hub_contract.md)."""
 
 import importlib.util
-import os
 import sys
 
 import tensorflow as tf
@@ -26,7 +25,6 @@ def verify(path):
     Raises:
         InputError: there is no SavedModel at `path`, it is a raw-text model, or it needs a library that is missing.
     """
-    path = os.fspath(path)
     if not tf.saved_model.contains_saved_model(path):
         raise InputError(f"{path}: must be a SavedModel, a folder with the file saved_model.pb; the file is missing")
     loaded = _load(path)

@@ -23,17 +23,20 @@ class Callable(tf.Module):
         return self.__dict__["__call__"](*arguments, **named)
 
 
-def check_export(config, tokenizer, path, dtype, overwrite):
-    """Raises an `InputError` if an encoder with this config cannot be exported with these arguments."""
+def check_export(model, tokenizer, path, dtype, overwrite):
+    """Raises an `InputError` if a model cannot be exported with these arguments."""
     if keras.backend.backend() != "tensorflow":
         raise InputError("export writes a TensorFlow SavedModel: run it with KERAS_BACKEND=tensorflow; "
                          f"got {keras.backend.backend()}")
     if dtype not in ("float32", "bfloat16"):
         raise InputError(f"dtype must be one of float32, bfloat16; got {dtype!r}")
-    if len(tokenizer.vocabulary) > config.vocab_size:
-        raise InputError(f"the vocabulary must have at most vocab_size ({config.vocab_size}) tokens; "
+    vocab_size = encoder_of(model).config.vocab_size
+    if len(tokenizer.vocabulary) > vocab_size:
+        raise InputError(f"the vocabulary must have at most vocab_size ({vocab_size}) tokens; "
                          f"got {len(tokenizer.vocabulary)}; use the tokenizer of these weights")
     check_free(path, overwrite)
+    if any(layer.quantization_mode for layer in model._flatten_layers()):
+        raise InputError("model must not be quantized; export it before you call model.quantize")
 
 
 def checked(inputs, config):
@@ -71,25 +74,6 @@ def with_variables(layer, variables, function):
 def encoder_of(model):
     """Returns the encoder of a head, or the encoder itself."""
     return model if isinstance(model, BertLayer) else model.bert
-
-
-def plain_copy(model, dtype, layout="padded"):
-    """Returns a new model like `model`, without LoRA and with an encoder of this dtype. Its weights are not copied."""
-    bert = BertLayer(encoder_of(model).config, dtype=dtype, layout=layout)
-    if isinstance(model, BertLayer):
-        return bert
-    return type(model).from_config(model.get_config() | {"bert": keras.saving.serialize_keras_object(bert)})
-
-
-def exportable(model):
-    """Returns the model; or, if its encoder has LoRA, a copy with the low-rank additions merged into the kernels.
-
-    Raises:
-        InputError: the model is quantized.
-    """
-    if any(layer.quantization_mode for layer in model._flatten_layers()):
-        raise InputError("model must not be quantized; export it before you call model.quantize")
-    return model.rebuild(lora_rank=None) if encoder_of(model).lora_rank else model
 
 
 def save(module, path, signatures, tokenizer, assets, overwrite):

@@ -46,7 +46,7 @@ class HubLayer(keras.layers.Layer):
         self._loaded = tf.saved_model.load(self.saved_model_path)
         if not callable(self._loaded):
             raise InputError(f"{path}: a reusable SavedModel has a callable root object; this one has none")
-        if hasattr(self._loaded, "calls_in_training"):  # this package's: seeds its dropout, see docs/hub_contract.md
+        if hasattr(self._loaded, "calls_in_training"):  # the counter seeds the dropout, see docs/hub_contract.md
             seed = int(keras.ops.convert_to_numpy(keras.random.SeedGenerator().state)[0])
             self._loaded.calls_in_training.assign(seed << 32)
         trainable_refs = {variable.ref() for variable in getattr(self._loaded, "trainable_variables", ())}

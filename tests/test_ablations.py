@@ -69,7 +69,7 @@ def write_files(folder):
 
 
 def write_intents(folder):
-    """In place of the 176 intents, which take minutes."""
+    """In place of demo-176, which takes minutes."""
     folder.mkdir(exist_ok=True)
     for split in ("train", "valid"):
         (folder / f"{split}.tsv").write_text("text\tlabel\n" + "play a song\tmusic\nturn on the light\tlight\n" * 8)

@@ -1,10 +1,15 @@
-"""Benchmarks of speed run from their command to their line of JSON."""
+"""Benchmarks run from their command to their line of JSON, on texts that every clone has or can download."""
 
+import functools
+import hashlib
+import http.server
+import importlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -29,15 +34,87 @@ def test_forward_ends_in_a_line_of_json():
 
 
 @pytest.mark.slow
-def test_texts_come_from_the_repository_unless_another_folder_is_named():
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"}
+@pytest.mark.parametrize("variable", [{}, {"KERAS_BERT_DATA": "elsewhere"}])
+def test_the_mixed_texts_are_the_bundled_ones(variable):
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"} | variable
     command = [sys.executable, "-c", "from texts import mixed; print(len(set(mixed())))"]
     lines = subprocess.run(command, cwd=BENCHMARKS, env=environment | {"PYTHONPATH": str(BENCHMARKS.parent)},
                            capture_output=True, text=True, check=True).stdout.splitlines()
     assert lines == [f"70 texts from {REAL}/corpora/en/classic_books.txt",
                      f"20 texts from {REAL}/qa/xquad/xquad.en.json",
                      f"250 texts from {REAL}/intent/intent176/train.tsv", "340"]
+
+
+@pytest.mark.slow
+def test_a_missing_file_is_named():
     run = subprocess.run([sys.executable, BENCHMARKS / "pretraining_data.py"], capture_output=True, text=True,
-                         env=environment | {"KERAS_BERT_DATA": "elsewhere"})
+                         env=os.environ | {"KERAS_BERT_DATA": "elsewhere"})
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr.startswith("elsewhere/corpora/en/classic_books.txt does not exist; set KERAS_BERT_DATA to ")
+
+
+@pytest.fixture
+def real_texts(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("real_texts")
+
+
+@pytest.fixture
+def official(real_texts, tmp_path, monkeypatch):
+    """A folder whose file `a.txt` a local server has under the name `a`, with its checksum."""
+    folder = tmp_path / "official"
+    folder.mkdir()
+    (folder / "a.txt").write_text("official")
+    handler = functools.partial(Handler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        digest = hashlib.sha256(b"official").hexdigest()
+        address = f"http://127.0.0.1:{server.server_port}/a.txt"
+        monkeypatch.setattr(real_texts, "OFFICIAL", {"a": (address, digest)})
+        yield folder
+        server.shutdown()
+        thread.join()
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def test_files_are_downloaded_once(real_texts, official, tmp_path):
+    path = real_texts.fetch("a", tmp_path)
+    assert path == tmp_path / "a" and path.read_text() == "official"
+    (official / "a.txt").unlink()
+    assert real_texts.fetch("a", tmp_path) == path
+    path.write_text("offic")
+    with pytest.raises(SystemExit, match=r"a\.txt: cannot be downloaded: HTTP Error 404"):
+        real_texts.fetch("a", tmp_path)
+
+
+def test_a_download_with_another_checksum_is_rejected(real_texts, official, tmp_path):
+    (official / "a.txt").write_text("another")
+    with pytest.raises(SystemExit, match=r"a\.txt: the SHA-256 must be .{64}; got .{64}$"):
+        real_texts.fetch("a", tmp_path)
+    with pytest.raises(SystemExit, match="^b cannot be downloaded; set KERAS_BERT_DATA to .*: a$"):
+        real_texts.fetch("b", tmp_path)
+    assert not (tmp_path / "a").exists()
+
+
+def test_every_download_completes_a_sample(real_texts):
+    assert [name for name in real_texts.OFFICIAL if not (REAL / name).parent.is_dir()] == []
+
+
+@pytest.mark.parametrize("task, examples", [("demo-176", "5280 1407"), ("clinc-hwu-176", "704 176"), ("xquad", "7 1")])
+def test_tasks_have_their_files(task, examples, tmp_path):
+    """Two data sets have 176 intents; `xquad` is split by articles."""
+    code = ("import json, pathlib, sys, task_scores\n"
+            f"task_scores.FLAGS(['program', '--task={task}', '--model=minilm', '--results=none'])\n"
+            f"for path in task_scores.files_of(task_scores.RUNS['{task}'], pathlib.Path(sys.argv[1])):\n"
+            "    text = path.read_text()\n"
+            "    articles = json.loads(text)['data'] if path.suffix == '.json' else text.splitlines()[1:]\n"
+            "    print(len(articles))")
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"}
+    run = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=BENCHMARKS, env=environment,
+                         capture_output=True, text=True, check=True)
+    assert run.stdout.split() == examples.split()

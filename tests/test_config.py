@@ -46,9 +46,9 @@ def test_json_round_trip(tmp_path):
 def test_transformers_reads_our_file(tmp_path):
     config = BertConfig.from_size("mini", hidden_act="relu", hidden_dropout_prob=0.3)
     config.to_json(tmp_path / "config.json")
-    theirs = transformers.BertConfig.from_pretrained(tmp_path)
+    peer = transformers.BertConfig.from_pretrained(tmp_path)
     for field in dataclasses.fields(config):
-        assert getattr(theirs, field.name) == getattr(config, field.name), field.name
+        assert getattr(peer, field.name) == getattr(config, field.name), field.name
 
 
 @pytest.mark.peers

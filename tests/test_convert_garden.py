@@ -209,12 +209,12 @@ def folder(tmp_path_factory):
     ("pretraining", "model", (POOLED, SEQUENCE, LOGITS, NEXT)),
 ])
 def test_restored_by_the_garden(folder, version, kind, layout, names):
-    theirs = garden(version, kind == "pretraining", seed=5)
+    peer = garden(version, kind == "pretraining", seed=5)
     model, path = written(folder, kind)
-    status = tf.train.Checkpoint(**LAYOUTS[layout](theirs)).restore(path).assert_existing_objects_matched()
+    status = tf.train.Checkpoint(**LAYOUTS[layout](peer)).restore(path).assert_existing_objects_matched()
     if kind == "encoder" or layout == "model":
         status.assert_consumed()
-    assert_same_outputs(model, theirs(MASKED_INPUTS), *names)
+    assert_same_outputs(model, peer(MASKED_INPUTS), *names)
     assert '"hidden_act": "gelu"' in pathlib.Path(path).with_name("bert_config.json").read_text()
 
 

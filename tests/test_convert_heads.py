@@ -30,19 +30,19 @@ ARCHITECTURES = {
 def write(folder, architecture, **settings):
     """A folder that transformers writes, all weights random, and the model."""
     config = transformers.BertConfig(**TINY.to_dict(), **settings)
-    theirs = getattr(transformers, architecture)._from_config(config, attn_implementation="eager").eval()
+    peer = getattr(transformers, architecture)._from_config(config, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in peer.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
-    theirs.save_pretrained(folder)
+    peer.save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(TINY_VOCABULARY) + "\n")
-    return theirs
+    return peer
 
 
-def outputs_of(theirs, inputs):
+def outputs_of(peer, inputs):
     with torch.inference_mode():
-        outputs = theirs(*(torch.from_numpy(inputs[key]).long()
+        outputs = peer(*(torch.from_numpy(inputs[key]).long()
                            for key in ("input_word_ids", "input_mask", "segment_ids")))
     return [output.numpy() for output in outputs.to_tuple()]
 
@@ -60,18 +60,18 @@ def outputs_of_ours(model, inputs):
 @pytest.mark.parametrize("between", ["keras_bert", "huggingface"])
 def test_full_circle(tmp_path, architecture, between):
     model, settings = ARCHITECTURES[architecture]
-    theirs = write(tmp_path / "theirs", architecture, **settings)
+    peer = write(tmp_path / "peer", architecture, **settings)
     shape = (2, 2, 9) if architecture == "BertForMultipleChoice" else (4, 9)
     inputs = {name: array.reshape(shape) for name, array in random_inputs(4, 9).items()}
-    ours = load_pretrained(tmp_path / "theirs", model)
-    for got, wanted in zip(outputs_of_ours(ours, inputs), outputs_of(theirs, inputs), strict=True):
+    ours = load_pretrained(tmp_path / "peer", model)
+    for got, wanted in zip(outputs_of_ours(ours, inputs), outputs_of(peer, inputs), strict=True):
         np.testing.assert_allclose(got, wanted, atol=2e-5)
 
-    convert(tmp_path / "theirs", tmp_path / "ours", between)
+    convert(tmp_path / "peer", tmp_path / "ours", between)
     convert(tmp_path / "ours", tmp_path / "back", "huggingface")
     again, report = getattr(transformers, architecture).from_pretrained(tmp_path / "back", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
-    for (name, wanted), got in zip(theirs.state_dict().items(), again.state_dict().values(), strict=True):
+    for (name, wanted), got in zip(peer.state_dict().items(), again.state_dict().values(), strict=True):
         assert torch.equal(got, wanted), name
     if settings:
         assert again.config.id2label == LABELS["id2label"]
@@ -80,19 +80,19 @@ def test_full_circle(tmp_path, architecture, between):
 
 @pytest.mark.peers
 def test_one_label_is_a_number(tmp_path):
-    theirs = write(tmp_path / "theirs", "BertForSequenceClassification", num_labels=1)
+    peer = write(tmp_path / "peer", "BertForSequenceClassification", num_labels=1)
     inputs = random_inputs(3, 7)
-    (numbers,) = outputs_of(theirs, inputs)
-    np.testing.assert_allclose(models.BertRegressor.from_pretrained(tmp_path / "theirs")(inputs), numbers, atol=2e-5)
-    convert(tmp_path / "theirs", tmp_path / "back", "huggingface")
+    (numbers,) = outputs_of(peer, inputs)
+    np.testing.assert_allclose(models.BertRegressor.from_pretrained(tmp_path / "peer")(inputs), numbers, atol=2e-5)
+    convert(tmp_path / "peer", tmp_path / "back", "huggingface")
     again = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "back")
     assert again.config.num_labels == 1 and again.config.problem_type == "regression"
 
 
 @pytest.mark.peers
 def test_shards(tmp_path):
-    theirs = write(tmp_path / "whole", "BertForPreTraining")
-    theirs.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    peer = write(tmp_path / "whole", "BertForPreTraining")
+    peer.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) == 2
     for one, other in zip(*(models.BertPretrainer.from_pretrained(tmp_path / name).get_weights()
                             for name in ("whole", "shards")), strict=True):
@@ -101,37 +101,37 @@ def test_shards(tmp_path):
 
 @pytest.mark.peers
 def test_bfloat16_files(tmp_path):
-    theirs = write(tmp_path / "theirs", "BertModel").to(torch.bfloat16)
-    theirs.save_pretrained(tmp_path / "theirs")
-    got = load_pretrained(tmp_path / "theirs").pooler.kernel
-    np.testing.assert_array_equal(got, theirs.pooler.dense.weight.float().detach().numpy().T)
+    peer = write(tmp_path / "peer", "BertModel").to(torch.bfloat16)
+    peer.save_pretrained(tmp_path / "peer")
+    got = load_pretrained(tmp_path / "peer").pooler.kernel
+    np.testing.assert_array_equal(got, peer.pooler.dense.weight.float().detach().numpy().T)
 
 
 @pytest.mark.peers
 def test_an_output_layer_of_its_own_is_refused(tmp_path):
-    write(tmp_path / "theirs", "BertForMaskedLM")
-    tensors = load_file(tmp_path / "theirs/model.safetensors")
+    write(tmp_path / "peer", "BertForMaskedLM")
+    tensors = load_file(tmp_path / "peer/model.safetensors")
     decoder = tensors["bert.embeddings.word_embeddings.weight"].copy()
-    path = tmp_path / "theirs/model.safetensors"
+    path = tmp_path / "peer/model.safetensors"
     save_file(tensors | {"cls.predictions.decoder.weight": decoder}, path)
     lines = []
-    convert(tmp_path / "theirs", tmp_path / "out", "tf1", report=lines.append)
+    convert(tmp_path / "peer", tmp_path / "out", "tf1", report=lines.append)
     assert any("cls.predictions.decoder.weight: copy of embeddings.word_embeddings.weight" in line for line in lines)
     save_file(tensors | {"cls.predictions.decoder.weight": decoder + 1}, path)
     with pytest.raises(InputError, match="BERT's output layer is tied"):
-        open_source(tmp_path / "theirs")
+        open_source(tmp_path / "peer")
 
 
 @pytest.mark.peers
 def test_our_folder_answers_texts(tmp_path, run):
-    write(tmp_path / "theirs", "BertForSequenceClassification", **LABELS)
-    command = ("convert", f"--model={tmp_path / 'theirs'}", f"--output={tmp_path / 'ours'}", "--format=keras_bert")
+    write(tmp_path / "peer", "BertForSequenceClassification", **LABELS)
+    command = ("convert", f"--model={tmp_path / 'peer'}", f"--output={tmp_path / 'ours'}", "--format=keras_bert")
     assert run(*command)[0] == 0
     status, (line,), _ = run("predict", f"--model={tmp_path / 'ours'}", "play music")
     label, score, text = line.split("\t")
     assert status == 0 and label in LABELS["label2id"] and text == "play music"
-    pipeline = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "theirs").eval()
-    tokenizer = transformers.BertTokenizer(str(tmp_path / "theirs/vocab.txt"))
+    pipeline = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "peer").eval()
+    tokenizer = transformers.BertTokenizer(str(tmp_path / "peer/vocab.txt"))
     with torch.inference_mode():
         logits = pipeline(**tokenizer("play music", return_tensors="pt")).logits
     assert float(score) == pytest.approx(float(logits.softmax(-1).max()), abs=1e-4)
@@ -160,17 +160,17 @@ def test_a_new_head_on_a_pretrained_encoder(tmp_path, model, options):
 
 @pytest.mark.peers
 def test_a_head_for_other_classes_is_new(tmp_path):
-    write(tmp_path / "theirs", "BertForSequenceClassification", **LABELS)
-    assert models.BertClassifier.from_pretrained(tmp_path / "theirs").num_classes == 3
+    write(tmp_path / "peer", "BertForSequenceClassification", **LABELS)
+    assert models.BertClassifier.from_pretrained(tmp_path / "peer").num_classes == 3
     with pytest.warns(InputWarning, match="head in these weights"):
-        assert models.BertClassifier.from_pretrained(tmp_path / "theirs", num_classes=5).num_classes == 5
+        assert models.BertClassifier.from_pretrained(tmp_path / "peer", num_classes=5).num_classes == 5
 
 
 @pytest.mark.peers
 def test_a_part_of_the_heads(tmp_path):
-    write(tmp_path / "theirs", "BertForPreTraining")
-    whole = models.BertPretrainer.from_pretrained(tmp_path / "theirs")
-    part = models.BertPretrainer.from_pretrained(tmp_path / "theirs", next_sentence=False)
+    write(tmp_path / "peer", "BertForPreTraining")
+    whole = models.BertPretrainer.from_pretrained(tmp_path / "peer")
+    part = models.BertPretrainer.from_pretrained(tmp_path / "peer", next_sentence=False)
     assert part.next_sentence is None
     np.testing.assert_array_equal(part.mlm.dense.kernel, whole.mlm.dense.kernel)
     with pytest.warns(InputWarning, match="head in these weights"):
@@ -180,14 +180,14 @@ def test_a_part_of_the_heads(tmp_path):
 
 @pytest.mark.peers
 def test_fill_mask(tmp_path, run):
-    theirs = write(tmp_path / "theirs", "BertForMaskedLM")
+    peer = write(tmp_path / "peer", "BertForMaskedLM")
     text = "play some [MASK] in the [MASK]"
-    status, output, _ = run("fill-mask", f"--model={tmp_path / 'theirs'}", "--top_k=3", "--output_format=jsonl", text)
+    status, output, _ = run("fill-mask", f"--model={tmp_path / 'peer'}", "--top_k=3", "--output_format=jsonl", text)
     masks = json.loads(output[0])["masks"]
-    tokenizer = transformers.BertTokenizer(str(tmp_path / "theirs/vocab.txt"))
+    tokenizer = transformers.BertTokenizer(str(tmp_path / "peer/vocab.txt"))
     inputs = tokenizer(text, return_tensors="pt")
     with torch.inference_mode():
-        probabilities = theirs(**inputs).logits[inputs["input_ids"] == tokenizer.mask_token_id].softmax(-1)
+        probabilities = peer(**inputs).logits[inputs["input_ids"] == tokenizer.mask_token_id].softmax(-1)
     for mask, wanted in zip(masks, probabilities, strict=True):
         scores, ids = wanted.topk(3)
         assert [guess["token"] for guess in mask] == tokenizer.convert_ids_to_tokens(ids.tolist())
@@ -206,13 +206,13 @@ def test_texts_that_fill_mask_refuses(tmp_path, run, text, words):
 def test_export_with_the_masked_lm_head(tmp_path, run):
     import tensorflow as tf
 
-    theirs = write(tmp_path / "theirs", "BertForPreTraining")
-    assert run("export", f"--model={tmp_path / 'theirs'}", f"--output={tmp_path / 'hub'}", "--with_mlm")[0] == 0
+    peer = write(tmp_path / "peer", "BertForPreTraining")
+    assert run("export", f"--model={tmp_path / 'peer'}", f"--output={tmp_path / 'hub'}", "--with_mlm")[0] == 0
     inputs = random_inputs(2, 7)
     logits = tf.saved_model.load(str(tmp_path / "hub")).mlm(
         {"input_word_ids": inputs["input_word_ids"], "input_mask": inputs["input_mask"],
          "input_type_ids": inputs["segment_ids"], "masked_lm_positions": np.array([[6, 1], [2, 0]], np.int32)})
-    wanted = outputs_of(theirs, inputs)[0][[[0], [1]], [[6, 1], [2, 0]]]
+    wanted = outputs_of(peer, inputs)[0][[[0], [1]], [[6, 1], [2, 0]]]
     np.testing.assert_allclose(logits["mlm_logits"], wanted, atol=2e-5)
 
 
@@ -227,12 +227,12 @@ def test_export_with_mlm_needs_that_head(tmp_path, run):
 @pytest.mark.peers
 def test_both_heads_are_taken_whatever_the_config_calls_them(tmp_path):
     """bert-base-uncased is published as BertForMaskedLM, with the next-sentence head in its file."""
-    theirs = write(tmp_path / "theirs", "BertForPreTraining")
-    config = json.loads((tmp_path / "theirs/config.json").read_text()) | {"architectures": ["BertForMaskedLM"]}
-    (tmp_path / "theirs/config.json").write_text(json.dumps(config))
+    peer = write(tmp_path / "peer", "BertForPreTraining")
+    config = json.loads((tmp_path / "peer/config.json").read_text()) | {"architectures": ["BertForMaskedLM"]}
+    (tmp_path / "peer/config.json").write_text(json.dumps(config))
     inputs = random_inputs(2, 7)
-    model = models.BertPretrainer.from_pretrained(tmp_path / "theirs")
-    for got, wanted in zip(outputs_of_ours(model, inputs), outputs_of(theirs, inputs), strict=True):
+    model = models.BertPretrainer.from_pretrained(tmp_path / "peer")
+    for got, wanted in zip(outputs_of_ours(model, inputs), outputs_of(peer, inputs), strict=True):
         np.testing.assert_allclose(got, wanted, atol=2e-5)
 
 

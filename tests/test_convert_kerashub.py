@@ -31,7 +31,7 @@ OPTIONS = {"masked_lm": {"next_sentence": False, "mlm_activation": "gelu", "mlm_
 KEY = "layers/transformer_encoder_1/_self_attention_layer/key_dense/vars/1"
 
 
-def build_theirs(kind, **changes):
+def build_peer(kind, **changes):
     model = models.BertBackbone(60, 2, 4, 16, 32, **{"max_sequence_length": 128, "dropout": 0.3} | changes)
     tokenizer = models.BertTokenizer(TINY_VOCABULARY, lowercase=True)
     if kind == "masked_lm":
@@ -53,18 +53,18 @@ def write_ours(path, model, tokenizer=TOKENIZER):
     return path
 
 
-def assert_same_outputs(ours, theirs):
+def assert_same_outputs(ours, peer):
     """With padding in the batch, whose own outputs mean nothing."""
     inputs = random_inputs(3, 9)
     inputs["input_mask"][1, 5:] = 0
     named = dict(zip(("token_ids", "padding_mask", "segment_ids"), inputs.values()))
-    if isinstance(theirs, models.BertMaskedLM):
+    if isinstance(peer, models.BertMaskedLM):
         named["mask_positions"] = inputs["masked_lm_positions"] = np.array([[0, 8], [4, 2], [1, 1]], "int32")
-    got, wanted = ours(inputs), theirs(named)
-    if isinstance(theirs, models.BertBackbone):
+    got, wanted = ours(inputs), peer(named)
+    if isinstance(peer, models.BertBackbone):
         real = inputs["input_mask"].astype(bool)
         got, wanted = (got[0], got[1][real]), (wanted["pooled_output"], wanted["sequence_output"][real])
-    elif isinstance(theirs, models.BertMaskedLM):
+    elif isinstance(peer, models.BertMaskedLM):
         got = got["mlm_logits"]
     for one, other in zip(got, wanted, strict=True):
         # Values up to 3 through two blocks; two libraries differ by their order of float32 sums.
@@ -98,7 +98,7 @@ def convert_inexactly(reason, source, path):
 @pytest.fixture(scope="module")
 def presets(tmp_path_factory):
     """Kind to (KerasHub's model, the preset that it saved)."""
-    made = {kind: (build_theirs(kind), tmp_path_factory.mktemp("presets") / kind) for kind in KINDS}
+    made = {kind: (build_peer(kind), tmp_path_factory.mktemp("presets") / kind) for kind in KINDS}
     for model, path in made.values():
         model.save_to_preset(str(path))
     return made
@@ -136,13 +136,14 @@ def test_reads_the_tokenizer(preset, lowercase, strip_accents):
     models.BertTokenizer(vocabulary, lowercase=lowercase, strip_accents=strip_accents).save_to_preset(str(preset))
     source = open_source(preset)
     assert source.tokenizer.vocabulary == vocabulary and source.config.pad_token_id == 1
-    rules = source.tokenizer.rules  # in theirs accents stay unless somebody asks, in Google's they go with the capitals
+    # KerasHub keeps accents by default; Google's tokenizer strips them if it lower-cases.
+    rules = source.tokenizer.rules
     assert (rules.lower_case, rules.strip_accents) == (lowercase, lowercase or strip_accents)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_reads_half_precision(tmp_path, dtype):
-    half, whole = build_theirs("encoder", dtype=dtype), build_theirs("encoder")
+    half, whole = build_peer("encoder", dtype=dtype), build_peer("encoder")
     half.save_to_preset(str(tmp_path))
     whole.set_weights([ops.convert_to_numpy(ops.cast(weight, "float32")) for weight in half.weights])
     assert_same_outputs(load_pretrained(tmp_path), whole)
@@ -154,16 +155,16 @@ def test_kerashub_reads_what_we_write(presets, written, kind):
     assert_same_outputs(model, getattr(models, KINDS[kind]).from_preset(str(path)))
     assert_same_outputs(model if kind == "encoder" else model.bert, models.BertBackbone.from_preset(str(path)))
     for file in presets[kind][1].glob("*.json"):
-        ours, theirs = (json.loads((parent / file.name).read_text()) for parent in (path, file.parent))
-        assert all(ours.get(name) == theirs.get(name) for name in ("module", "class_name", "registered_name"))
+        ours, peer = (json.loads((parent / file.name).read_text()) for parent in (path, file.parent))
+        assert all(ours.get(name) == peer.get(name) for name in ("module", "class_name", "registered_name"))
 
 
 def test_kerashub_classifies_texts_as_we_do(written):
     model, path = written["classification"]
-    theirs = models.BertTextClassifier.from_preset(str(path))
-    np.testing.assert_allclose(theirs.predict(TEXTS, verbose=0), model(TOKENIZER(TEXTS)), rtol=0, atol=2e-6)
-    assert theirs.dropout == 0.4
-    pairs = [theirs.preprocessor(x=(np.array(TEXTS), np.array(TEXTS[::-1])))[name]
+    peer = models.BertTextClassifier.from_preset(str(path))
+    np.testing.assert_allclose(peer.predict(TEXTS, verbose=0), model(TOKENIZER(TEXTS)), rtol=0, atol=2e-6)
+    assert peer.dropout == 0.4
+    pairs = [peer.preprocessor(x=(np.array(TEXTS), np.array(TEXTS[::-1])))[name]
              for name in ("token_ids", "padding_mask", "segment_ids")]
     for got, wanted in zip(pairs, TOKENIZER(TEXTS, TEXTS[::-1]).values(), strict=True):
         np.testing.assert_array_equal(got, np.pad(wanted, ((0, 0), (0, 128 - wanted.shape[1]))))
@@ -174,9 +175,9 @@ def test_kerashub_classifies_texts_as_we_do(written):
 @pytest.mark.parametrize("words", ["cafe café Cafe Café 日 ##本 本", "서울 날씨 ##는 cafe"])
 def test_kerashub_tokenizes_by_our_rules(tmp_path, words, rules):
     tokenizer = BertTokenizer([*TINY_VOCABULARY[:-7], *words.split()], *rules)
-    convert(write_ours(tmp_path / "ours", build_ours("encoder"), tokenizer), tmp_path / "theirs", "kerashub")
+    convert(write_ours(tmp_path / "ours", build_ours("encoder"), tokenizer), tmp_path / "peer", "kerashub")
     texts = ["cafe Cafe play", "PLAY the music?", *(["서울 날씨는"] if "서울" in words else ["café Cafés", "日本"])]
-    assert models.BertTokenizer.from_preset(str(tmp_path / "theirs"))(texts) == tokenizer.ids(texts)
+    assert models.BertTokenizer.from_preset(str(tmp_path / "peer"))(texts) == tokenizer.ids(texts)
 
 
 @pytest.mark.parametrize(("kind", "form"), [*((kind, "keras_bert") for kind in KINDS), ("encoder", "huggingface"),

@@ -68,8 +68,8 @@ def test_kerashub(minilm, tanh, inputs, tmp_path):
                         "segment_ids": inputs["segment_ids"]})
     wanted = pytorch_outputs(minilm, inputs, hidden_act="gelu_new")
     assert_close(inputs, (outputs["pooled_output"], outputs["sequence_output"]), wanted)
-    backbone.save_to_preset(str(tmp_path / "theirs"))
-    convert(tmp_path / "theirs", tmp_path / "back", "huggingface")
+    backbone.save_to_preset(str(tmp_path / "peer"))
+    convert(tmp_path / "peer", tmp_path / "back", "huggingface")
     assert_same_file(minilm, tmp_path / "back")
 
 
@@ -90,6 +90,6 @@ def test_garden(minilm, tanh, inputs, tmp_path, version):
                        "input_type_ids": inputs["segment_ids"]})
     wanted = pytorch_outputs(minilm, inputs, hidden_act="gelu_new")
     assert_close(inputs, (outputs["pooled_output"], outputs["sequence_output"]), wanted)
-    tf.train.Checkpoint(encoder=encoder).save(str(tmp_path / "theirs/ckpt"))
-    convert(tmp_path / "theirs", tmp_path / "back", "huggingface", config=tmp_path / "garden/bert_config.json")
+    tf.train.Checkpoint(encoder=encoder).save(str(tmp_path / "peer/ckpt"))
+    convert(tmp_path / "peer", tmp_path / "back", "huggingface", config=tmp_path / "garden/bert_config.json")
     assert_same_file(minilm, tmp_path / "back")

@@ -42,13 +42,13 @@ def test_logits_of_a_genuine_checkpoint():
 
     bundle = Bundle(str(CHECKPOINT / "bert_model.ckpt"))
     config = transformers.BertConfig.from_json_file(CHECKPOINT / "bert_config.json")
-    theirs = transformers.BertForPreTraining._from_config(config, attn_implementation="eager").eval()
+    peer = transformers.BertForPreTraining._from_config(config, attn_implementation="eager").eval()
     tensors = {}
     for name in bundle.shapes:
         if name != "global_step" and "adam" not in name:
             array = bundle.get(name)
             tensors[pytorch_name(name)] = torch.tensor(array.T.copy() if name.endswith("/kernel") else array)
-    loaded = theirs.load_state_dict(tensors, strict=False)
+    loaded = peer.load_state_dict(tensors, strict=False)
     assert loaded.unexpected_keys == []
     assert set(loaded.missing_keys) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}  # tied
 
@@ -56,7 +56,7 @@ def test_logits_of_a_genuine_checkpoint():
     inputs = random_inputs(4, 16, model.bert.config)
     inputs["input_mask"][1, 9:] = 0
     with torch.inference_mode():
-        wanted = theirs(*(torch.from_numpy(inputs[key]).long()
+        wanted = peer(*(torch.from_numpy(inputs[key]).long()
                           for key in ("input_word_ids", "input_mask", "segment_ids")))
     outputs = model(inputs)
     real = inputs["input_mask"].astype(bool)

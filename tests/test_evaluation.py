@@ -31,8 +31,8 @@ def test_equal_to_scikit_learn(texts, classes, unused):
     report = metrics.classification_report(
         targets, predicted, labels=range(classes), target_names=labels, output_dict=True, zero_division=0)
     for label in labels:
-        theirs = [report[label][name] for name in ("precision", "recall", "f1-score", "support")]
-        assert list(ours["classes"][label].values()) == pytest.approx(theirs, abs=1e-12)
+        peer = [report[label][name] for name in ("precision", "recall", "f1-score", "support")]
+        assert list(ours["classes"][label].values()) == pytest.approx(peer, abs=1e-12)
     assert ours["accuracy"] == metrics.accuracy_score(targets, predicted)
     assert ours["matthews"] == pytest.approx(metrics.matthews_corrcoef(targets, predicted), abs=1e-12)
     if classes == 2:

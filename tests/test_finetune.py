@@ -29,29 +29,29 @@ def numpy(tensor):
 @pytest.mark.peers
 def test_schedule_equals_transformers():
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
-    theirs = transformers.get_linear_schedule_with_warmup(optimizer, 7, 50)
+    peer = transformers.get_linear_schedule_with_warmup(optimizer, 7, 50)
     ours = WarmupDecay(0.3, 7, 50)
     for step in range(51):
-        assert float(ours(step)) == pytest.approx(theirs.get_last_lr()[0], abs=1e-7)
+        assert float(ours(step)) == pytest.approx(peer.get_last_lr()[0], abs=1e-7)
         optimizer.step()
-        theirs.step()
+        peer.step()
 
 
-def pytorch_twin(model):
+def pytorch_replica(model):
     """`BertForSequenceClassification` with the weights of a `BertClassifier`, and the pairs of their parameters: a dict
     of PyTorch's names to (our variable, PyTorch's parameter, whether it is transposed)."""
     config = model.bert.config
-    twin = transformers.BertForSequenceClassification(
+    replica = transformers.BertForSequenceClassification(
         transformers.BertConfig(**config.to_dict(), num_labels=model.num_classes, classifier_dropout=0.0))
     ours = {f"bert.{TABLE[name].stored_name}": variable(model, name) for name in shapes(config)}
     ours |= {"classifier.weight": model.classifier.kernel, "classifier.bias": model.classifier.bias}
     pairs = {name: (ours.pop(name), parameter, name.endswith("weight") and parameter.ndim == 2
-                    and "embeddings" not in name) for name, parameter in twin.named_parameters()}
+                    and "embeddings" not in name) for name, parameter in replica.named_parameters()}
     assert not ours
     with torch.no_grad():
         for source, parameter, transposed in pairs.values():
             parameter.copy_(torch.tensor(in_layout(numpy(source), transposed)))
-    return twin, pairs
+    return replica, pairs
 
 
 def in_layout(array, transposed):
@@ -67,11 +67,11 @@ def classifier():
 
 @pytest.mark.peers
 def test_loss_and_gradients_equal_pytorch(classifier):
-    twin, pairs = pytorch_twin(classifier)
+    replica, pairs = pytorch_replica(classifier)
     inputs, labels = random_inputs(6, 9), np.arange(6) % 5
     inputs["input_word_ids"] = np.maximum(inputs["input_word_ids"], 1)  # PyTorch never trains the row of [PAD]
     inputs["input_mask"][2, 6:] = 0
-    wanted = twin(*(torch.from_numpy(inputs[key]).long() for key in ("input_word_ids", "input_mask", "segment_ids")),
+    wanted = replica(*(torch.from_numpy(inputs[key]).long() for key in ("input_word_ids", "input_mask", "segment_ids")),
                   labels=torch.from_numpy(labels)).loss
     wanted.backward()
     with tf.GradientTape() as tape:
@@ -94,20 +94,20 @@ def in_rows(gradient):
 def test_optimizer_steps_equal_pytorch(classifier):
     """Five steps of AdamW with warm-up, decay and clipping, both given the same gradients: ours of the embeddings in
     rows, as TensorFlow has them, where a row may occur twice."""
-    twin, pairs = pytorch_twin(classifier)
+    replica, pairs = pytorch_replica(classifier)
     ours = make_optimizer(classifier, 0.01, 10, warmup_ratio=0.2, weight_decay=0.1)
     spared = [p for name, (_, p, _) in pairs.items() if name.endswith("bias") or "LayerNorm" in name]
     decayed = [p for name, (_, p, _) in pairs.items() if not (name.endswith("bias") or "LayerNorm" in name)]
-    theirs = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": spared, "weight_decay": 0.0}],
+    peer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": spared, "weight_decay": 0.0}],
                                lr=0.01, eps=1e-6)
-    schedule = transformers.get_linear_schedule_with_warmup(theirs, 2, 10)
+    schedule = transformers.get_linear_schedule_with_warmup(peer, 2, 10)
     rng = np.random.default_rng(0)
     for _ in range(5):
         gradients = [rng.normal(0, 0.1, variable.shape).astype("float32") for variable, _, _ in pairs.values()]
         for (_, parameter, transposed), gradient in zip(pairs.values(), gradients):
             parameter.grad = torch.tensor(in_layout(gradient, transposed))
-        assert torch.nn.utils.clip_grad_norm_(twin.parameters(), 1.0) > 5  # it does clip
-        theirs.step()
+        assert torch.nn.utils.clip_grad_norm_(replica.parameters(), 1.0) > 5  # it does clip
+        peer.step()
         schedule.step()
         variables = [variable for variable, _, _ in pairs.values()]
         ours.apply([in_rows(gradient) if variable.name == "embeddings" else tf.constant(gradient)

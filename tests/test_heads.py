@@ -33,12 +33,12 @@ def flat(outputs):
 
 
 # PyTorch's modules beside our layers, one by one.
-def encoder_pairs(theirs, ours):
-    yield theirs.embeddings.word_embeddings, ours.embeddings.word_embeddings
-    yield theirs.embeddings.position_embeddings, ours.embeddings.position_embeddings
-    yield theirs.embeddings.token_type_embeddings, ours.embeddings.segment_embeddings
-    yield theirs.embeddings.LayerNorm, ours.embeddings.norm
-    for their_block, block in zip(theirs.encoder.layer, ours.blocks, strict=True):
+def encoder_pairs(peer, ours):
+    yield peer.embeddings.word_embeddings, ours.embeddings.word_embeddings
+    yield peer.embeddings.position_embeddings, ours.embeddings.position_embeddings
+    yield peer.embeddings.token_type_embeddings, ours.embeddings.segment_embeddings
+    yield peer.embeddings.LayerNorm, ours.embeddings.norm
+    for their_block, block in zip(peer.encoder.layer, ours.blocks, strict=True):
         yield their_block.attention.self.query, block.attention.query
         yield their_block.attention.self.key, block.attention.key
         yield their_block.attention.self.value, block.attention.value
@@ -47,22 +47,22 @@ def encoder_pairs(theirs, ours):
         yield their_block.intermediate.dense, block.intermediate
         yield their_block.output.dense, block.output_dense
         yield their_block.output.LayerNorm, block.output_norm
-    if theirs.pooler is not None:
-        yield theirs.pooler.dense, ours.pooler
+    if peer.pooler is not None:
+        yield peer.pooler.dense, ours.pooler
 
 
-def head_pairs(theirs, ours):
+def head_pairs(peer, ours):
     if isinstance(ours, models.BertPretrainer):
-        yield theirs.cls.predictions.transform.dense, ours.mlm.dense
-        yield theirs.cls.predictions.transform.LayerNorm, ours.mlm.norm
-        yield theirs.cls.seq_relationship, ours.next_sentence
+        yield peer.cls.predictions.transform.dense, ours.mlm.dense
+        yield peer.cls.predictions.transform.LayerNorm, ours.mlm.norm
+        yield peer.cls.seq_relationship, ours.next_sentence
     else:
-        yield list(theirs.children())[-1], ours.layers[-1]  # what comes last is the head
+        yield list(peer.children())[-1], ours.layers[-1]  # what comes last is the head
 
 
-def torch_twin(name, ours, **config):
+def torch_replica(name, ours, **config):
     """PyTorch's model of that name with our weights, all of them and nothing else."""
-    theirs = getattr(transformers, name)(transformers.BertConfig(**TINY.to_dict(), **config)).eval()
+    peer = getattr(transformers, name)(transformers.BertConfig(**TINY.to_dict(), **config)).eval()
     carried = set()
 
     def carry(parameter, variable, transposed=False):
@@ -70,23 +70,23 @@ def torch_twin(name, ours, **config):
         parameter.data.copy_(torch.tensor(np.ascontiguousarray(array.T if transposed else array)))
         carried.add(parameter)
 
-    for module, layer in (*encoder_pairs(theirs.bert, ours.bert), *head_pairs(theirs, ours)):
+    for module, layer in (*encoder_pairs(peer.bert, ours.bert), *head_pairs(peer, ours)):
         for parameter, variable in zip(module.parameters(), layer.weights, strict=True):
             carry(parameter, variable, transposed=isinstance(module, torch.nn.Linear) and parameter.ndim == 2)
     if isinstance(ours, models.BertPretrainer):
-        carry(theirs.cls.predictions.bias, ours.mlm.bias)
-    assert carried == set(theirs.parameters())
-    return theirs
+        carry(peer.cls.predictions.bias, ours.mlm.bias)
+    assert carried == set(peer.parameters())
+    return peer
 
 
 def assert_parity(name, model, inputs, keys, loss, labels, **config):
     """Our outputs and loss are those of PyTorch's class `name`, which calls the outputs `keys` and takes `labels` as
     arguments; `loss` is ours, given our outputs; `config` is what its config has beside `TINY`."""
-    theirs = torch_twin(name, randomize(model), **config)
+    peer = torch_replica(name, randomize(model), **config)
     tensors = {"input_ids": "input_word_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
     tensors = {key: torch.from_numpy(inputs[ours]).long() for key, ours in tensors.items()}
     with torch.inference_mode():
-        wanted = theirs(**tensors, **{key: torch.from_numpy(value) for key, value in labels.items()})
+        wanted = peer(**tensors, **{key: torch.from_numpy(value) for key, value in labels.items()})
     outputs = model(inputs)
     # Values up to 5; two float32 libraries differ by their order of summation.
     for got, key in zip(outputs.values() if isinstance(outputs, dict) else [outputs], keys, strict=True):
@@ -99,9 +99,9 @@ def test_starts_as_transformers():
     """Deviation and fourth moment of a normal distribution, each to four standard errors of 160,000 draws."""
     torch.manual_seed(0)
     keras.utils.set_random_seed(0)
-    theirs = transformers.BertForSequenceClassification(transformers.BertConfig(**TINY.to_dict(), num_labels=10_000))
+    peer = transformers.BertForSequenceClassification(transformers.BertConfig(**TINY.to_dict(), num_labels=10_000))
     ours = models.BertClassifier(BertLayer(TINY), 10_000)
-    for kernel in (theirs.classifier.weight.detach().numpy(), numpy(ours.classifier.kernel)):
+    for kernel in (peer.classifier.weight.detach().numpy(), numpy(ours.classifier.kernel)):
         drawn = kernel / TINY.initializer_range
         assert drawn.std() == pytest.approx(1, abs=0.007)
         assert np.mean(drawn**4) == pytest.approx(3, abs=0.1)

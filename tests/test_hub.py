@@ -99,9 +99,9 @@ def test_trainable_can_be_switched(path):
 
 
 def test_same_weights_as_hub_keras_layer(path):
-    theirs, ours = hub.KerasLayer(path, trainable=True), HubLayer(path, trainable=True)
-    assert len(theirs.trainable_weights) == len(ours.trainable_weights)
-    for one, other in zip(theirs.trainable_weights, ours.trainable_weights):
+    peer, ours = hub.KerasLayer(path, trainable=True), HubLayer(path, trainable=True)
+    assert len(peer.trainable_weights) == len(ours.trainable_weights)
+    for one, other in zip(peer.trainable_weights, ours.trainable_weights):
         np.testing.assert_array_equal(one, other)
 
 

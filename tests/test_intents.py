@@ -1,4 +1,4 @@
-"""The rules of the bundled intents: enough texts, no near-duplicate across the split."""
+"""The rules of demo-176, the bundled intents: enough texts, no near-duplicate across the split."""
 
 import pathlib
 import re

@@ -220,8 +220,8 @@ def test_files_to_read(tmp_path):
 
 
 @pytest.mark.parametrize("content, message", [
-    (b"", "must contain text; it is empty"),
-    (b"\n \r\n", "must contain text; it is empty"),
+    (b"", "must contain text; it has none"),
+    (b"\n \r\n", "must contain text; it has none"),
     (b"fine\nfine \xff\n", "line 2: must be UTF-8 text: invalid start byte at byte 6"),
     ("text".encode("utf-16"), "line 1: must be UTF-8 text: invalid start byte at byte 1"),
     (b"abc", "no character occurs at least min_frequency=2 times in the lines that are not held out"),

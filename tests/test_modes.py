@@ -152,8 +152,8 @@ def test_a_saved_optimizer_keeps_its_state_in_mixed_float16(tmp_path):
     model.save(tmp_path / "model.keras")
     copy = keras.saving.load_model(tmp_path / "model.keras")
     assert type(copy.optimizer) is type(model.optimizer) is keras.optimizers.Adam
-    for ours, theirs in zip(copy.optimizer.variables, model.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(numpy(ours), numpy(theirs))
+    for copied, original in zip(copy.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(numpy(copied), numpy(original))
 
 
 def test_the_loss_is_scaled_where_the_encoder_is_in_mixed_float16(tmp_path):
@@ -231,6 +231,8 @@ def test_inputs_that_the_layout_does_not_read():
         bert(list(INPUTS.values()), layout="packed")
     with pytest.raises(ValueError, match="outputs must be one of pair, pooled, all, attention; got 'both'"):
         bert(INPUTS, outputs="both")
+    with pytest.raises(ValueError, match="layout must be one of padded, packed, unpadded; got 'ragged'"):
+        bert(INPUTS, layout="ragged")
 
 
 @on_tensorflow
@@ -300,9 +302,9 @@ def test_rebuild_changes_the_arguments_and_keeps_the_weights(make, bert):
     copy = make(bert, layout="packed", gradient_checkpointing=True, frozen=["pooler"])
     assert (copy.layout, copy.gradient_checkpointing, copy.frozen) == ("packed", True, ("pooler",))
     assert (bert.layout, bert.gradient_checkpointing, bert.frozen) == ("padded", False, ())
-    for ours, theirs in zip(copy.weights, bert.weights, strict=True):
-        assert ours is not theirs
-        np.testing.assert_array_equal(numpy(ours), numpy(theirs))
+    for copied, original in zip(copy.weights, bert.weights, strict=True):
+        assert copied is not original
+        np.testing.assert_array_equal(numpy(copied), numpy(original))
 
 
 def test_features_leave_the_encoder_as_it_is(bert):

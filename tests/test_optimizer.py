@@ -106,8 +106,8 @@ def make_model():
 
 def test_fit_applies_each_step_once():
     """Keras's trainers lead to `apply`, and none of Keras's own steps runs beside it."""
-    model, twin = make_model(), make_model()
-    twin.set_weights(model.get_weights())
+    model, replica = make_model(), make_model()
+    replica.set_weights(model.get_weights())
     optimizer = make_optimizer(model, RATE, 10, weight_decay=DECAY)
     model.compile(optimizer, "mse")
     inputs, targets = np.ones((2, 4), "float32"), np.full((2, 3), 5.0, "float32")
@@ -116,12 +116,12 @@ def test_fit_applies_each_step_once():
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        other = make_optimizer(twin, RATE, 10, weight_decay=DECAY)
+        other = make_optimizer(replica, RATE, 10, weight_decay=DECAY)
         for _ in range(3):
             with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.square(twin(inputs) - targets))
-            other.apply(tape.gradient(loss, [variable.value for variable in twin.trainable_variables]))
-        for one, two in zip(model.get_weights(), twin.get_weights()):
+                loss = tf.reduce_mean(tf.square(replica(inputs) - targets))
+            other.apply(tape.gradient(loss, [variable.value for variable in replica.trainable_variables]))
+        for one, two in zip(model.get_weights(), replica.get_weights()):
             np.testing.assert_allclose(one, two, rtol=1e-6)
 
 

@@ -38,7 +38,7 @@ def real_texts(tokenizer):
 
 @pytest.mark.slow
 def test_transformers_on_200_real_texts(minilm, minilm_bert):
-    theirs = transformers.BertModel.from_pretrained(minilm).eval()
+    peer = transformers.BertModel.from_pretrained(minilm).eval()
     tokenizer = BertTokenizer.from_folder(minilm)
     texts = real_texts(tokenizer)
     rows = PackedBatches(texts, tokenizer.pad_id, None, 512)
@@ -49,7 +49,7 @@ def test_transformers_on_200_real_texts(minilm, minilm_bert):
         inputs = pad([texts[i] for i in group], tokenizer.pad_id)
         real = inputs["input_mask"].astype(bool)
         with torch.inference_mode():
-            wanted = theirs(**{name: torch.from_numpy(inputs[key]).long() for name, key in (
+            wanted = peer(**{name: torch.from_numpy(inputs[key]).long() for name, key in (
                 ("input_ids", "input_word_ids"), ("attention_mask", "input_mask"), ("token_type_ids", "segment_ids"))})
         for layout in largest:
             given = rows.inputs(group) if layout == "packed" else inputs
@@ -64,26 +64,26 @@ def test_transformers_on_200_real_texts(minilm, minilm_bert):
     assert max(largest.values()) <= 2e-5
 
 
-def torch_twin(bert, **changes):
+def torch_replica(bert, **changes):
     """PyTorch's `BertModel` with the weights of `bert`."""
     config = transformers.BertConfig(**bert.config.to_dict() | changes)
-    twin = transformers.BertModel._from_config(config, attn_implementation="eager")
+    replica = transformers.BertModel._from_config(config, attn_implementation="eager")
     arrays = Weights.of(bert).arrays(huggingface.TABLE)
-    twin.load_state_dict({name.stored_name: torch.tensor(array) for name, array in arrays})
-    return twin.eval()
+    replica.load_state_dict({name.stored_name: torch.tensor(array) for name, array in arrays})
+    return replica.eval()
 
 
-def call_torch(twin, inputs, **kwargs):
+def call_torch(replica, inputs, **kwargs):
     with torch.inference_mode():
-        return twin(*(torch.from_numpy(inputs[key]).long() for key in ("input_word_ids", "input_mask", "segment_ids")),
-                    **kwargs)
+        tensors = [torch.from_numpy(inputs[key]).long() for key in ("input_word_ids", "input_mask", "segment_ids")]
+        return replica(*tensors, **kwargs)
 
 
 def test_left_to_right_is_the_mask_of_a_decoder():
     bert = randomize(BertLayer(dataclasses.replace(TINY, directionality="ltr")))
     inputs = random_inputs(3, 9)
     inputs["input_mask"][1, 6:] = 0
-    wanted = call_torch(torch_twin(bert, is_decoder=True), inputs).last_hidden_state.numpy()
+    wanted = call_torch(torch_replica(bert, is_decoder=True), inputs).last_hidden_state.numpy()
     real = inputs["input_mask"].astype(bool)
     np.testing.assert_allclose(np.asarray(bert(inputs)[1])[real], wanted[real], atol=5e-6)
 
@@ -97,9 +97,9 @@ def test_transformers_dropout(rates, layout):
     bert = randomize(BertLayer(dataclasses.replace(TINY, **rates)))
     once = random_inputs(1, 6)
     inputs = {name: np.repeat(value, 50_000, axis=0) for name, value in once.items()}
-    twin = torch_twin(bert)
-    clean = call_torch(twin, once, output_hidden_states=True)
-    dropped = call_torch(twin.train(), inputs, output_hidden_states=True)
+    replica = torch_replica(bert)
+    clean = call_torch(replica, once, output_hidden_states=True)
+    dropped = call_torch(replica.train(), inputs, output_hidden_states=True)
     options = {"training": True, "seed": np.array([1, 2], np.int32), "layout": layout}
     outputs = bert.encode(inputs, **options)
     ours = [outputs.embedding_output, *outputs.encoder_outputs, bert.pool(inputs, **options)]
@@ -117,9 +117,9 @@ def assert_close(got, wanted, mask, atol):
 @pytest.mark.parametrize("act", ["gelu", "gelu_new", "gelu_tanh", "relu", "silu"])
 def test_transformers_activations_and_epsilon(act):
     bert = randomize(BertLayer(BertConfig.from_dict(TINY.to_dict() | {"hidden_act": act, "layer_norm_eps": 0.01})))
-    twin = torch_twin(bert, hidden_act={"gelu_tanh": "gelu_pytorch_tanh"}.get(act, act))
+    replica = torch_replica(bert, hidden_act={"gelu_tanh": "gelu_pytorch_tanh"}.get(act, act))
     inputs = random_inputs(3, 9)
-    wanted = call_torch(twin, inputs)
+    wanted = call_torch(replica, inputs)
     pooled, sequence = bert(inputs)
     everything = np.ones((3, 9), bool)
     assert_close(sequence, wanted.last_hidden_state, everything, atol=5e-6)
@@ -127,10 +127,10 @@ def test_transformers_activations_and_epsilon(act):
 
 
 def test_transformers_hidden_states_and_attention(bert):
-    twin = torch_twin(bert)
+    replica = torch_replica(bert)
     inputs = random_inputs(2, 9)
     inputs["input_mask"][1, 5:] = 0
-    wanted = call_torch(twin, inputs, output_attentions=True, output_hidden_states=True)
+    wanted = call_torch(replica, inputs, output_attentions=True, output_hidden_states=True)
     outputs = bert.encode(inputs, return_attention=True)
     real = inputs["input_mask"].astype(bool)
     for got, expected in zip(outputs.encoder_outputs, wanted.hidden_states[1:], strict=True):
@@ -175,25 +175,25 @@ def test_model_garden_encoder():
     from official.nlp.modeling import networks
 
     bert = randomize(BertLayer(TANH))
-    theirs = networks.BertEncoder(
+    peer = networks.BertEncoder(
         TANH.vocab_size, TANH.hidden_size, TANH.num_hidden_layers, TANH.num_attention_heads,
         TANH.max_position_embeddings, TANH.type_vocab_size, TANH.intermediate_size, dict_outputs=True)
-    carry(bert, garden_variables(theirs, TANH.num_hidden_layers))
+    carry(bert, garden_variables(peer, TANH.num_hidden_layers))
     inputs = random_inputs(3, 9)
     inputs["input_mask"][1, 5:] = 0
-    wanted = theirs([inputs["input_word_ids"], inputs["input_mask"], inputs["segment_ids"]])
+    wanted = peer([inputs["input_word_ids"], inputs["input_mask"], inputs["segment_ids"]])
     assert_equal_outputs(bert, inputs, wanted["pooled_output"], wanted["sequence_output"])
 
 
 def test_kerashub_backbone():
     bert = randomize(BertLayer(TANH))
-    theirs = keras_hub.models.BertBackbone(
+    peer = keras_hub.models.BertBackbone(
         TANH.vocab_size, TANH.num_hidden_layers, TANH.num_attention_heads, TANH.hidden_size, TANH.intermediate_size,
         max_sequence_length=TANH.max_position_embeddings)
-    carry(bert, kerashub_variables(theirs, TANH.num_hidden_layers))
+    carry(bert, kerashub_variables(peer, TANH.num_hidden_layers))
     inputs = random_inputs(3, 9)
     inputs["input_mask"][1, 5:] = 0
-    wanted = theirs({"token_ids": inputs["input_word_ids"], "padding_mask": inputs["input_mask"],
+    wanted = peer({"token_ids": inputs["input_word_ids"], "padding_mask": inputs["input_mask"],
                      "segment_ids": inputs["segment_ids"]})
     pooled, sequence = (ops.convert_to_numpy(wanted[key]) for key in ("pooled_output", "sequence_output"))
     assert_equal_outputs(bert, inputs, pooled, sequence)

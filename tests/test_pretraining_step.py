@@ -105,37 +105,37 @@ def assert_close(got, wanted, tolerance=1e-5):
         np.testing.assert_allclose(got[name], value, rtol=0, atol=atol, err_msg=name)
 
 
-def pytorch_twin(model):
+def pytorch_replica(model):
     """`BertForPreTraining` with the weights of a `BertPretrainer`, and its parameters as `in_form` has them."""
-    twin = transformers.BertForPreTraining(transformers.BertConfig(**model.bert.config.to_dict()))
-    parameters = {name.removeprefix("bert."): parameter for name, parameter in twin.named_parameters()}
+    replica = transformers.BertForPreTraining(transformers.BertConfig(**model.bert.config.to_dict()))
+    parameters = {name.removeprefix("bert."): parameter for name, parameter in replica.named_parameters()}
     arrays = in_form(model, huggingface.TABLE)
     assert arrays.keys() == parameters.keys()
     for name, parameter in parameters.items():
         parameter.data.copy_(torch.tensor(arrays[name]))
-    return twin, parameters
+    return replica, parameters
 
 
-def pytorch_answers(twin, batch):
+def pytorch_answers(replica, batch):
     """Its outputs with the loss; the labels of all tokens, -100 where none is asked for; those of the pairs."""
     labels = np.full(batch["input_word_ids"].shape, -100)
     asked = np.where(batch["masked_lm_weights"] == 1, batch["masked_lm_ids"], -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], asked, 1)
     labels, following = torch.from_numpy(labels), torch.from_numpy(batch["next_sentence_labels"]).long()
     tensors = (torch.from_numpy(batch[name]).long() for name in ("input_word_ids", "input_mask", "input_type_ids"))
-    return twin(*tensors, labels=labels, next_sentence_label=following), labels, following
+    return replica(*tensors, labels=labels, next_sentence_label=following), labels, following
 
 
 def test_loss_scores_and_gradients_equal_pytorch():
     model = make_model()
-    twin, parameters = pytorch_twin(model)
+    replica, parameters = pytorch_replica(model)
     from torch.nn.functional import cross_entropy
 
     batch = make_batch()
-    best = np.take_along_axis(pytorch_answers(twin, batch)[0].prediction_logits.argmax(-1).numpy(),
+    best = np.take_along_axis(pytorch_answers(replica, batch)[0].prediction_logits.argmax(-1).numpy(),
                               batch["masked_lm_positions"], 1)
     batch["masked_lm_ids"][::2] = best[::2]  # so that some guesses are right, and some where the weight is 0
-    outputs, labels, following = pytorch_answers(twin, batch)
+    outputs, labels, following = pytorch_answers(replica, batch)
     outputs.loss.backward()
     words, pairs = outputs.prediction_logits, outputs.seq_relationship_logits
     got, gradients = scores_and_gradients(model, batch)
@@ -154,7 +154,7 @@ def test_loss_scores_and_gradients_equal_pytorch():
 
 @pytest.mark.parametrize("weights", ["some", "parts", "none"])
 def test_loss_scores_and_gradients_equal_the_garden(weights):
-    theirs = make_garden("BertEncoderV2", True)
+    peer = make_garden("BertEncoderV2", True)
     from official.nlp.data.pretrain_dataloader import BertPretrainDataConfig
     from official.nlp.tasks import masked_lm
 
@@ -162,16 +162,16 @@ def test_loss_scores_and_gradients_equal_the_garden(weights):
     # Its next-sentence head has a pooler of its own, and leaves the encoder's alone.
     variables, own_pooler = {}, ("pooler_transform", "next_sentence/pooler_dense")
     for name, array in in_form(model, garden.TABLE).items():
-        (variables[name],) = (each for each in theirs.trainable_variables
+        (variables[name],) = (each for each in peer.trainable_variables
                               if f"/{each.name}".endswith(f"/{name.replace(*own_pooler)}:0"))
         variables[name].assign(array)
     batch = make_batch()
     batch["masked_lm_weights"] *= {"some": 1, "parts": np.linspace(0.1, 1, 24).reshape(8, 3), "none": 0}[weights]
-    batch["masked_lm_ids"][::2] = np.argmax(theirs(batch)["mlm_logits"], -1)[::2]
+    batch["masked_lm_ids"][::2] = np.argmax(peer(batch)["mlm_logits"], -1)[::2]
     task = masked_lm.MaskedLMTask(masked_lm.MaskedLMConfig(train_data=BertPretrainDataConfig()))
     metrics = task.build_metrics()
     with tf.GradientTape() as tape:
-        outputs = theirs(batch, training=False)  # its dropout cannot be switched off
+        outputs = peer(batch, training=False)  # its dropout cannot be switched off
         loss = task.build_losses(batch, outputs, metrics)
     task.process_metrics(metrics, batch, outputs)
     wanted = {metric.name: float(metric.result()) for metric in metrics}
@@ -188,7 +188,7 @@ def test_loss_scores_and_gradients_equal_the_garden(weights):
 def test_steps_equal_pytorch():
     """Four whole steps of AdamW: gradients, clipping, decay, schedule."""
     model = make_model(ONE_BLOCK)
-    twin, parameters = pytorch_twin(model)
+    replica, parameters = pytorch_replica(model)
     spared = [parameter for name, parameter in parameters.items() if name.endswith("bias") or "LayerNorm" in name]
     decayed = [parameter for name, parameter in parameters.items() if not (name.endswith("bias") or "Norm" in name)]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": spared, "weight_decay": 0}],
@@ -197,9 +197,9 @@ def test_steps_equal_pytorch():
     losses = []
     for batch in BATCHES:
         optimizer.zero_grad()
-        losses.append(pytorch_answers(twin, batch)[0].loss)
+        losses.append(pytorch_answers(replica, batch)[0].loss)
         losses[-1].backward()
-        assert torch.nn.utils.clip_grad_norm_(twin.parameters(), CLIP) > 2 * CLIP  # it does clip
+        assert torch.nn.utils.clip_grad_norm_(replica.parameters(), CLIP) > 2 * CLIP  # it does clip
         optimizer.step()
         schedule.step()
     got, before = in_form(trained().model, huggingface.TABLE), in_form(model, huggingface.TABLE)
@@ -214,28 +214,29 @@ def test_optimizers_equal_the_gardens(name):
     from official.modeling.optimization import lamb, legacy_adamw
 
     options = {"epsilon": 1e-6, "weight_decay_rate": DECAY, "exclude_from_weight_decay": ["norm", "bias"]}
-    theirs = {"adamw": lambda: legacy_adamw.AdamWeightDecay(0.01, gradient_clip_norm=CLIP, **options),
+    peer = {"adamw": lambda: legacy_adamw.AdamWeightDecay(0.01, gradient_clip_norm=CLIP, **options),
               "lamb": lambda: lamb.LAMB(0.01, global_clipnorm=CLIP, **options)}[name]()
     model, rng = make_model(), np.random.default_rng(0)
     ours = make_pretraining_optimizer(model, name, 0.01, DECAY, CLIP)
-    twins = {variable.path: tf.Variable(variable.value, name=variable.path) for variable in model.trainable_variables}
+    replicas = {variable.path: tf.Variable(variable.value, name=variable.path)
+                for variable in model.trainable_variables}
     for step in range(1, 6):
-        gradients = [tf.constant(rng.normal(0, 0.1, twin.shape), tf.float32) for twin in twins.values()]
+        gradients = [tf.constant(rng.normal(0, 0.1, replica.shape), tf.float32) for replica in replicas.values()]
         assert tf.linalg.global_norm(gradients) > 2 * CLIP
         ours.apply(gradients, model.trainable_variables)
         if name == "adamw":
-            theirs.epsilon = 1e-6 * (1 - 0.999**step)**0.5
-        theirs.apply_gradients(zip(gradients, twins.values()))
+            peer.epsilon = 1e-6 * (1 - 0.999**step)**0.5
+        peer.apply_gradients(zip(gradients, replicas.values()))
     assert_close({variable.path: variable.numpy() for variable in model.trainable_variables},
-                 {path: twin.numpy() for path, twin in twins.items()})
+                 {path: replica.numpy() for path, replica in replicas.items()})
 
 
 @pytest.mark.parametrize("warmup", [7, 0])
 def test_schedule_equals_transformers(warmup):
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
-    theirs = transformers.get_polynomial_decay_schedule_with_warmup(optimizer, warmup, 50, lr_end=0, power=2)
+    peer = transformers.get_polynomial_decay_schedule_with_warmup(optimizer, warmup, 50, lr_end=0, power=2)
     ours = WarmupDecay(0.3, warmup, 50, 2)
     for step in range(53):
-        assert float(ours(step)) == pytest.approx(theirs.get_last_lr()[0], abs=1e-7), step
+        assert float(ours(step)) == pytest.approx(peer.get_last_lr()[0], abs=1e-7), step
         optimizer.step()
-        theirs.step()
+        peer.step()

@@ -192,7 +192,8 @@ def test_a_fault_is_told_and_the_page_goes_on(page):
     page.ask("names", text="play")
     page.driver.execute_script("document.querySelector('#field-text').value = 'x'.repeat(100001)")
     page.one("#question button").click()
-    page.wait(lambda: page.texts("#answer .error") == ["text: row 1: a text may have 100000 characters; got 100001"])
+    page.wait(lambda: page.texts("#answer .error") == [
+        "text: row 1: a text may have at most 100000 characters; got 100001"])
     assert [entry["message"] for entry in page.driver.get_log("browser") if "413" not in entry["message"]] == []
     page.ask("names", text="play")
     assert page.texts("#answer .error") == []

@@ -189,7 +189,7 @@ def test_korquad_by_its_description(rows):
     ("서울특별시", "서울시", 0, 75),
     ("The BBC", "bbc", 0, 200 * 3 / 9),  # articles count
     ("가가나", "가나나", 0, 200 / 3),
-    ("나비”", "나비", 0, 80),  # no sign of theirs
+    ("나비”", "나비", 0, 80),  # KorQuAD keeps this quotation mark
     ("‘1918년’", "1918년", 100, 100),
     ("가", "", 0, 0),
     ("()", "", 100, 0),

@@ -239,9 +239,9 @@ def test_a_saved_model_is_asked_as_its_folder_is(model, data, run, tmp_path, tas
     strange = [line for line in strange if line.count("\t") in {"choice": (3,), "tag": range(9)}.get(task, (1,))]
     top_k = ["--top_k=2"] if task == "classify" else []
     for arguments in ([f"--input={data[task]}"], ["--output_format=jsonl", *top_k, *strange], [*top_k, *strange]):
-        ours, theirs = (run("predict", f"--model={path}", *arguments) for path in (tmp_path / "saved", folder))
-        assert ours[0] == theirs[0] == 0 and len(ours[1]) == len(theirs[1]) > 1
-        for our, their in zip(ours[1], theirs[1]):
+        exported, tuned = (run("predict", f"--model={path}", *arguments) for path in (tmp_path / "saved", folder))
+        assert exported[0] == tuned[0] == 0 and len(exported[1]) == len(tuned[1]) > 1
+        for our, their in zip(exported[1], tuned[1]):
             if "--output_format=jsonl" in arguments:
                 our, their = json.loads(our), json.loads(their)
                 assert list(our) == list(their) and _rounded(our) == _rounded(their)

@@ -50,12 +50,12 @@ def test_files_are_what_tensorflow_writes(tmp_path):
     rng = np.random.default_rng(0)
     for size in (0, 1, 2, 3, 4, 5, 127, 128, 129, 130, 131, 4097):
         records = rng.integers(0, 256, (9, size), np.uint8)
-        assert frame(records).tobytes() == write(tmp_path / "theirs", map(bytes, records))
+        assert frame(records).tobytes() == write(tmp_path / "peer", map(bytes, records))
     records = [rng.bytes(size) for size in (0, 1, 2, 3, 4, 5, 63, 64, 65, 1000, 4097, 0)] + [b"\0" * 9, b"\xff" * 9]
-    theirs = write(tmp_path / "theirs", records)
-    assert all(record + checksum in theirs for record, checksum in zip(records, checksums(records)))
+    peer = write(tmp_path / "peer", records)
+    assert all(record + checksum in peer for record, checksum in zip(records, checksums(records)))
     assert [checksums([record])[0] for record in records] == checksums(records) and checksums([]) == []
-    files = RecordFiles([tmp_path / "theirs"])
+    files = RecordFiles([tmp_path / "peer"])
     assert len(files) == len(records) and files.read([9, 0, 13, 9]) == [records[i] for i in (9, 0, 13, 9)]
 
 
@@ -69,12 +69,12 @@ def test_the_garden_reads_ours(tmp_path):
     config = loader.BertPretrainDataConfig(
         input_path=f"{tmp_path}/out/*.tfrecord", global_batch_size=2, seq_length=LENGTH, is_training=False,
         max_predictions_per_seq=PREDICTIONS, use_v2_feature_names=True, drop_remainder=False)
-    theirs = list(loader.BertPretrainDataLoader(config).load().unbatch().as_numpy_iterator())
+    peer = list(loader.BertPretrainDataLoader(config).load().unbatch().as_numpy_iterator())
     records = PretrainingRecords(sorted((tmp_path / "out").glob("*.tfrecord")))
     ours = list(records.dataset(1, seed=0).take(len(records)).as_numpy_iterator())
-    assert sorted(ours[0].keys() - {"dropout_seed"}) == sorted(theirs[0]) and len(ours) == len(theirs) > 20
-    assert sorted(tuple(np.concatenate([example[name] for name in sorted(example)])) for example in theirs) == sorted(
-        tuple(np.concatenate([batch[name].ravel() for name in sorted(theirs[0])])) for batch in ours)
+    assert sorted(ours[0].keys() - {"dropout_seed"}) == sorted(peer[0]) and len(ours) == len(peer) > 20
+    assert sorted(tuple(np.concatenate([example[name] for name in sorted(example)])) for example in peer) == sorted(
+        tuple(np.concatenate([batch[name].ravel() for name in sorted(peer[0])])) for batch in ours)
 
 
 @pytest.mark.peers
@@ -90,7 +90,7 @@ def test_we_read_the_gardens(tmp_path, new_names):
     instances = garden.create_training_instances(
         [str(tmp_path / "text.txt")], tokenizer, lambda line: line.decode().strip(), LENGTH, 2, 0.1,
         0.15, PREDICTIONS, rng)
-    path = str(tmp_path / "theirs")
+    path = str(tmp_path / "peer")
     garden.write_instance_to_example_files(instances, tokenizer, LENGTH, PREDICTIONS, [path], False, new_names)
     records = PretrainingRecords([path])
     assert len(records) == len(instances) > 100 and records.seq_length == LENGTH

@@ -1,4 +1,4 @@
-"""Fills the intent templates: `python examples/intents/build.py FOLDER` writes train.tsv and valid.tsv.
+"""Writes the data set demo-176: `python examples/intents/build.py FOLDER` fills templates into train.tsv and valid.tsv.
 
 176 intents in 16 domains, one file of `templates/` each. A line `@slot = a | b` lists the values of `{slot}`,
 `[intent]` starts an intent, the lines below it are its templates; those that start with `* ` are for validation. So

@@ -59,7 +59,8 @@ def _by_name(arguments):
         if not re.fullmatch(r"[\w.-]+", name):
             raise InputError(f"--model={argument}: a name must be of letters, digits and . _ -; got {name!r}")
         if name in models:
-            raise InputError(f"--model={argument}: another model is named {name!r}; name this one NAME=PATH")
+            raise InputError(f"--model={argument}: another model has the name {name!r}; "
+                             f"give this one another: --model=NAME={path}")
         models[name] = path
     return models
 

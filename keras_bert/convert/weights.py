@@ -1,4 +1,4 @@
-"""`Weights`, a model that is independent of formats, and `Source`, a model in the format of its files."""
+"""`Weights`, the weights of a model in this package's own form, and `Source`, a model as it was read from files."""
 
 import dataclasses
 import fnmatch

@@ -7,7 +7,7 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from keras_bert import kernels
 from keras_bert.kernels.layout import Layout, attention_bias
 
-# Minimum length of the rows for attention, if the batch has at least that many tokens; short texts share a row.
+# Minimum length of the rows for attention, which short texts share. Only a batch with fewer tokens has a shorter row.
 _SHORTEST_ROW = 64
 
 

@@ -2,13 +2,13 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self
 
 import keras
 from keras import ops
 
 from keras_bert import kernels
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, check
 from keras_bert.config import BertConfig
 from keras_bert.kernels.layout import Layout, PackedLayout
 from keras_bert.layers.attention import EncoderBlock
@@ -140,7 +140,7 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
                        for i in range(self.config.num_hidden_layers)]
         self.pooler = self.make_dense("pooler", self.config.hidden_size, activation="tanh")
         self.seeds = kernels.SeedSource()
-        check_choice("layout", layout, get_args(LayoutName))
+        check(BertLayer.__init__, {"layout": layout})
         self.layout = layout
         self.supports_jit = layout != "unpadded"
         self.gradient_checkpointing = gradient_checkpointing
@@ -159,7 +159,7 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
 
     def call(self, inputs: Any, training: bool | None = False, seed: Any = None, layout: LayoutName | None = None,
              outputs: Outputs = "pair", positions: Any = None) -> Any:
-        check_choice("outputs", outputs, get_args(Outputs))
+        check(BertLayer.call, {"outputs": outputs, "layout": layout})
         word_ids, mask, segment_ids = standardize_inputs(inputs)
         is_whole = outputs == "attention" or positions is not None
         batch_layout = self._arrange(mask, inputs, layout or self.layout, is_whole, training)
@@ -283,8 +283,3 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
 def first_parts(num_blocks):
     """Returns the names of the embeddings and the first `num_blocks` blocks, for `frozen`; an empty tuple for 0."""
     return ("embeddings", *(f"block_{i}" for i in range(num_blocks))) if num_blocks else ()
-
-
-def check_choice(name, value, allowed):
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")

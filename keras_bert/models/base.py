@@ -83,11 +83,13 @@ class DropoutTask(BertTask):
     Args:
         bert: a `BertLayer`.
         dropout: dropout rate of that output.
+        num_classes: number of labels, or None if the dense layer computes a single value.
     """
 
-    def __init__(self, bert: BertLayer, dropout: float, **kwargs) -> None:
+    def __init__(self, bert: BertLayer, dropout: float, num_classes: int | None = None, **kwargs) -> None:
         super().__init__(bert, **kwargs)
         self.dropout = dropout
+        self.num_classes = num_classes
 
     def encoder_output(self, inputs: Any, **options) -> Any:
         """Returns what dropout is applied to: by default, the pooled output. Arguments are those of a call."""
@@ -101,7 +103,8 @@ class DropoutTask(BertTask):
         return self.classifier(x)
 
     def get_config(self) -> dict:
-        return super().get_config() | {"dropout": self.dropout}
+        config = super().get_config() | {"dropout": self.dropout}
+        return config if self.num_classes is None else config | {"num_classes": self.num_classes}
 
 
 def load_model(folder, **changes):

@@ -129,12 +129,13 @@ class BertFeatureTagger(DropoutTask):
 
     def __init__(self, bert: BertLayer, num_classes: int, features: str = CONCATENATED, units: int = 384,
                  dropout: float = 0.1, **kwargs) -> None:
-        super().__init__(frozen_copy(bert), dropout, **kwargs)
-        self.num_classes = num_classes
+        super().__init__(frozen_copy(bert), dropout, num_classes, **kwargs)
         self.units = units
         self.features = BertFeatures(self.bert, features, name="features")
         self.first, self.second = (self._make_lstm(name) for name in ("first", "second"))
         self.classifier = self.make_dense("classifier", num_classes)
+        for layer, width in ((self.first, self.features.width), (self.second, 2 * units), (self.classifier, 2 * units)):
+            layer.build((None, None, width))
         self.build()
 
     def _make_lstm(self, name):
@@ -142,17 +143,10 @@ class BertFeatureTagger(DropoutTask):
         lstm = keras.layers.LSTM(self.units, return_sequences=True, dtype="float32", use_cudnn=False, name="lstm")
         return keras.layers.Bidirectional(lstm, dtype="float32", name=name)
 
-    def build(self, *_) -> None:
-        self.first.build((None, None, self.features.width))
-        for layer in (self.second, self.classifier):
-            layer.build((None, None, 2 * self.units))
-        super().build()
-
     def encoder_output(self, inputs: Any, **options) -> Any:
         is_real = ops.cast(standardize_inputs(inputs)[1], "bool")
         x = self.first(self.features(inputs), mask=is_real)
         return self.second(x, mask=is_real)
 
     def get_config(self) -> dict:
-        return super().get_config() | {
-            "num_classes": self.num_classes, "features": self.features.features, "units": self.units}
+        return super().get_config() | {"features": self.features.features, "units": self.units}

@@ -28,13 +28,9 @@ class BertClassifier(DropoutTask):
     """
 
     def __init__(self, bert: BertLayer, num_classes: int, dropout: float = 0.2, **kwargs) -> None:
-        super().__init__(bert, dropout, **kwargs)
-        self.num_classes = num_classes
+        super().__init__(bert, dropout, num_classes, **kwargs)
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()
-
-    def get_config(self) -> dict:
-        return super().get_config() | {"num_classes": self.num_classes}
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -83,16 +79,12 @@ class BertTokenClassifier(DropoutTask):
     """
 
     def __init__(self, bert: BertLayer, num_classes: int, dropout: float = 0.1, **kwargs) -> None:
-        super().__init__(bert, dropout, **kwargs)
-        self.num_classes = num_classes
+        super().__init__(bert, dropout, num_classes, **kwargs)
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()
 
     def encoder_output(self, inputs: Any, **options) -> Any:
         return self.bert(inputs, **options)[1]
-
-    def get_config(self) -> dict:
-        return super().get_config() | {"num_classes": self.num_classes}
 
 
 @keras.saving.register_keras_serializable("keras_bert")

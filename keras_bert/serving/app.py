@@ -215,7 +215,7 @@ class RequestMiddleware:
             scope["state"]["entry"] = entry
             try:
                 if len(path) > MAX_PATH:
-                    raise RequestError(414, f"the path may have {MAX_PATH} characters")
+                    raise RequestError(414, f"the path may have at most {MAX_PATH} characters")
                 await self._answer(scope, receive, send_and_record)
             except RequestError as error:
                 await (await respond_request_error(None, error))(scope, receive, send_and_record)
@@ -233,7 +233,7 @@ class RequestMiddleware:
             message = await receive() if content_length <= settings.max_body else {}
             size += len(message.get("body", b""))
             if max(size, content_length) > settings.max_body:
-                raise RequestError(413, f"the body may have {settings.max_body} bytes")
+                raise RequestError(413, f"the body may have at most {settings.max_body} bytes")
             if not message.get("more_body") and not deadline.expired():
                 deadline.reschedule(asyncio.get_running_loop().time() + settings.timeout_s)
                 received.set()

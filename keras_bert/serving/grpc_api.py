@@ -18,7 +18,7 @@ _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTI
 
 
 def create_server(models):
-    """Returns a `grpc.aio.Server` for a `ModelServer`. Methods that are not listed here are UNIMPLEMENTED."""
+    """Returns a `grpc.aio.Server` for a `ModelServer`. Methods without a handler below are UNIMPLEMENTED."""
     services = {
         "PredictionService": {"Predict": (predict_pb2.PredictRequest, _predict),
                               "GetModelMetadata": (get_model_metadata_pb2.GetModelMetadataRequest, _metadata)},

@@ -223,14 +223,15 @@ class LoadedVersion:
 
     def _check_limits(self, inputs, rows):
         if rows > (limit := self._settings.max_instances):
-            raise RequestError(413, f"a request may have {limit} instances; got {rows}")
+            raise RequestError(413, f"a request may have at most {limit} instances; got {rows}")
         limit = self._settings.max_characters
         for name, array in inputs.items():
             if array.dtype == STRING:
                 for i, text in enumerate(array.flat):
                     if len(text) > limit and (size := len(text.decode(errors="replace"))) > limit:
                         row = i * rows // array.size + 1
-                        raise RequestError(413, f"{name}: row {row}: a text may have {limit} characters; got {size}")
+                        raise RequestError(
+                            413, f"{name}: row {row}: a text may have at most {limit} characters; got {size}")
 
     async def _run(self, requests):
         signature = requests[0][0]

@@ -143,10 +143,10 @@ class Task:
 
     @classmethod
     def open(cls, data, name, data_format=None, **columns):
-        """Returns a data set as `read` accepts it, see `open_data`; `columns` as for `read`.
+        """Returns a data set in the form that `read` takes, see `open_data`. `columns` is the same as for `read`.
 
         Raises:
-            InputError: the rows are not valid, or have a `data_format`, which is for files.
+            InputError: the rows are not valid, or `data_format` is given with rows; it is only for files.
         """
         names = columns if ("text", "label") in cls.tuples else {}  # other tasks have fixed columns
         tuples = [[names.get(f"{field}_column") or field for field in fields] for fields in cls.tuples]
@@ -209,7 +209,8 @@ def run(model, batches, batch_size=None, after_batch=None):
         after_batch: function that is called with the outputs of each batch.
 
     Returns:
-        a list of arrays, or of dicts of arrays, one per row. The outputs of padding are not removed; they come last.
+        a list of arrays, or of dicts of arrays, one per row. The array of a row may end with the outputs of its padding
+        tokens, which are not removed.
     """
     rows = [None] * len(batches.packed)
     plan = sorted_batches(batches.lengths, batch_size) if batch_size else token_batches(batches.lengths)

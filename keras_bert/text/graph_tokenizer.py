@@ -272,8 +272,8 @@ class GraphTokenizer(tf.Module):
 
 
 def _in_halves(function, texts):
-    """Returns `function(texts)`, which consists of ragged tensors. Computes the two halves of a large batch in
-    parallel. The calls of the function are not inlined, so the branch that is not taken costs nothing."""
+    """Returns `function(texts)`, a structure of ragged tensors. Computes the two halves of a large batch in parallel.
+    The calls of the function are not inlined, so that only the branch taken, whole or in halves, is computed."""
     function = tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
     def halves():

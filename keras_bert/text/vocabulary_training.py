@@ -168,7 +168,7 @@ def _lines(paths, progress):
                     empty = False
                     yield _decode(line, f"{path}: line {number}")
         if empty:
-            raise InputError(f"{path}: must contain text; it is empty")
+            raise InputError(f"{path}: must contain text; it has none")
 
 
 def _size(path):

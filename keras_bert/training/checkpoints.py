@@ -8,22 +8,20 @@ import os
 import re
 import shutil
 
-import keras
 import numpy as np
 import safetensors
-import tensorflow as tf
 from keras import ops
 from safetensors.numpy import save_file
 
-from keras_bert import __version__, kernels
+from keras_bert import kernels
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_file, atomic_folder, read_json, write_json
 
 # The end of the error messages for a run that diverges.
 ADVICE = "try a lower learning_rate with --overwrite; until then the checkpoints are kept"
 
-# The numbers that Keras appends to the names of layers of the same class, and of optimizers, in the order in which a
-# process makes them. The numbers of encoder blocks are not matched: they come from the model.
+# Matches the numbers that Keras appends to the names of layers and optimizers, which depend on what the process made
+# before. Does not match the numbers of encoder blocks, which the model sets.
 _NUMBER = re.compile(r"(?<!block)_\d+(?=[/_]|$)")
 
 
@@ -185,9 +183,8 @@ def _by_path(**groups):
 
 def _made_with():
     """Returns the backend, and the versions of the packages that can change the bits of a result."""
-    made_with = {"backend": kernels.BACKEND, "keras-bert-hub": __version__, "keras": keras.version(),
-                 "tensorflow": tf.__version__}
-    return made_with | ({"jax": importlib.metadata.version("jax")} if kernels.BACKEND == "jax" else {})
+    packages = ["keras-bert-hub", "keras", "tensorflow", *(["jax"] if kernels.BACKEND == "jax" else [])]
+    return {"backend": kernels.BACKEND} | {name: importlib.metadata.version(name) for name in packages}
 
 
 def _difference(saved, run):

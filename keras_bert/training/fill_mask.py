@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -41,9 +42,7 @@ def fill_mask(model: BertPretrainer, tokenizer: BertTokenizer, texts: Sequence[s
 def _fill_batch(model, tokenizer, packed, top_k):
     inputs = pad(packed, tokenizer.pad_id)
     masks = [np.flatnonzero(row == tokenizer.mask_id) for row in inputs["input_word_ids"]]
-    positions = np.zeros((len(packed), max(map(len, masks))), np.int32)
-    for row, columns in enumerate(masks):
-        positions[row, :len(columns)] = columns
+    positions = keras.utils.pad_sequences(masks, padding="post")
     logits = model(inputs | {"masked_lm_positions": positions})["mlm_logits"]
     probabilities = ops.convert_to_numpy(ops.softmax(logits))
     best = np.argsort(-probabilities, axis=-1, kind="stable")[..., :top_k]

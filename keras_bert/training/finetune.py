@@ -23,7 +23,6 @@ from keras_bert.arguments import (
     Seed,
     Share,
     as_flags,
-    check,
     plain,
     without_defaults,
 )
@@ -36,10 +35,9 @@ from keras_bert.layers import first_parts
 from keras_bert.presets import origin
 from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
+from keras_bert.training import loop
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.fine_tuned import FineTuned
-from keras_bert.training.loop import check_run, enable_determinism, prefers_few_shapes
-from keras_bert.training.loop import train as train_epochs
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.report import is_report_of, write_report
 
@@ -133,14 +131,21 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
         Stopped: Ctrl-C or SIGTERM; everything is saved.
     """
     arguments = dict(locals())
-    _check_arguments(arguments)
+    loop.check_run(
+        finetune, arguments,
+        ("lora_rank", lora_rank, "left out with freeze_blocks", not (lora_rank and freeze_blocks)),
+        ("lora_rank", lora_rank, "left out with features, whose encoder is frozen", not (lora_rank and features)),
+        *((name, arguments[name], f"left out unless task is {' or '.join(tasks)}",
+           arguments[name] in (None, False) or task in tasks) for name, tasks in _OF_SOME_TASKS.items()),
+        ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
+        ("devices", devices, "left out with pack", not (devices and pack)))
     columns = {name: arguments[name] for name in ("data_format", "text_column", "text_pair_column", "label_column")}
     train, valid = (TASKS[task].open(arguments[name], name, **columns) for name in ("train", "valid"))
     arguments |= {"train": train, "valid": valid, "devices": devices or None}
     arguments = {name: "rows in memory" if isinstance(value, Rows) else plain(value)
                  for name, value in arguments.items()}
     if deterministic:
-        enable_determinism()
+        loop.enable_determinism()
     has_checkpoints = os.path.exists(f"{output}.checkpoints")
     check_free(output, overwrite or has_checkpoints)
     started = time.monotonic()
@@ -156,7 +161,7 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
     def batched(encoded, whole=False):
         if pack:
             return PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, fitted.max_length)
-        return encoded.batched(tokenizer, 16 if prefers_few_shapes() else 1, whole)
+        return encoded.batched(tokenizer, 16 if loop.prefers_few_shapes() else 1, whole)
 
     train_batches, valid_batches = batched(encoded, whole=bool(devices)), batched(valid_encoded)
     with _strategy_scope(devices, batch_size, train_batches, valid_batches):
@@ -174,7 +179,7 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
     def validate(after_batch):
         return fitted.score(valid_encoded, run_model(network, valid_batches, batch_size, after_batch))
 
-    progress = train_epochs(
+    progress = loop.train(
         network, train_batches, validate, fitted.main, checkpoints, epochs=epochs, batch_size=batch_size, seed=seed,
         save_steps=save_steps, patience=early_stopping_patience, log_dir=log_dir,
         class_weight=_balanced_weights(encoded.targets) if class_weights else None)
@@ -213,7 +218,7 @@ def _make_model(source, tokenizer, task, steps, arguments):
     keras.utils.set_random_seed(arguments["seed"])
     _check_fit(source.path, source.config, tokenizer, task, arguments["freeze_blocks"], arguments["lora_rank"])
     frozen = [*first_parts(arguments["freeze_blocks"]), *task.unused]
-    layout = "packed" if arguments["pack"] else "padded" if prefers_few_shapes() else "unpadded"
+    layout = "packed" if arguments["pack"] else "padded" if loop.prefers_few_shapes() else "unpadded"
     bert = load_pretrained(source, dtype=arguments["dtype"], layout=layout, frozen=frozen,
                            lora_rank=arguments["lora_rank"], trainable=not arguments["features"])
     model = task.head(bert, task.dropout if arguments["dropout"] is None else arguments["dropout"])
@@ -237,20 +242,6 @@ def _digest(path):
         return hashlib.sha256("".join(map(_digest, sorted(os.scandir(path), key=os.fspath))).encode()).hexdigest()
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_arguments(arguments):
-    blocks, rank, devices, pack = (arguments[name] for name in ("freeze_blocks", "lora_rank", "devices", "pack"))
-    check(
-        finetune, arguments,
-        ("lora_rank", rank, "left out with freeze_blocks", not (rank and blocks)),
-        ("lora_rank", rank, "left out with features, whose encoder is frozen", not (rank and arguments["features"])),
-        *((name, arguments[name], f"left out unless task is {' or '.join(tasks)}",
-           arguments[name] in (None, False) or arguments["task"] in tasks) for name, tasks in _OF_SOME_TASKS.items()),
-        ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
-        ("devices", devices, "left out with pack", not (devices and pack)),
-    )
-    check_run(arguments["log_dir"], arguments["deterministic"])
 
 
 def _check_fit(path, config, tokenizer, task, freeze_blocks, lora_rank):

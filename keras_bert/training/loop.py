@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.arguments import check_rules
+from keras_bert.arguments import check
 from keras_bert.errors import InputError, Stopped
 from keras_bert.training.checkpoints import ADVICE
 from keras_bert.training.progress import TrainingLog
@@ -68,36 +68,32 @@ class Run:
         if self.saved:
             print(f"resuming from step {self.saved} of {total}", file=sys.stderr)
 
-    def is_due(self):
-        """Returns True if it is time for a checkpoint."""
-        return self.progress.step - self.saved >= self.save_steps
-
-    def save(self):
-        """Saves the state and the progress."""
-        if hasattr(self.model, "jax_state_sync"):
-            self.model.jax_state_sync()  # during `fit` on JAX, the variables have old values
-        self.checkpoints.save_last(self.model, self.progress)
-        self.saved = self.progress.step
-
     def check_loss(self, loss):
         """Ends the run if the loss is not finite."""
         if not math.isfinite(loss):
             raise InputError(f"the loss must be a finite number; at step {self.progress.step} it is {loss}; the last "
                              f"checkpoint is of step {self.saved}; {ADVICE}")
 
-    def stop(self):
-        """Saves and ends the run because this or another process has received a signal."""
-        self.save()
-        raise Stopped(self.signals[0] if self.signals else signal.SIGTERM,
-                      f"stopped and saved at step {self.progress.step}; run the same command again to resume")
+    def checkpoint(self, stop, now=False):
+        """Saves the state and the progress if it is time to, or `now`. Saves them and ends the run if `stop`, which is
+        `signals`, or True if any process has received a signal."""
+        if stop or now or self.progress.step - self.saved >= self.save_steps:
+            if hasattr(self.model, "jax_state_sync"):
+                self.model.jax_state_sync()  # during `fit` on JAX, the variables have old values
+            self.checkpoints.save_last(self.model, self.progress)
+            self.saved = self.progress.step
+            if stop:  # also a signal that has arrived while the state was saved
+                raise Stopped(self.signals[0] if self.signals else signal.SIGTERM,
+                              f"stopped and saved at step {self.progress.step}; run the same command again to resume")
 
 
-def check_run(log_dir, deterministic):
-    """Checks the arguments of a training run that depend on the backend and on installed packages."""
-    on_jax = kernels.BACKEND == "jax"
-    check_rules(("deterministic", deterministic, "left out on the JAX backend, where XLA_FLAGS="
-                 "--xla_gpu_deterministic_ops=true does it", not (deterministic and on_jax)))
-    if log_dir and not importlib.util.find_spec("tensorboard"):
+def check_run(function, arguments, *rules):
+    """Checks the arguments of `finetune` or `pretrain`, see `check`; those that both have, also against the backend and
+    the installed packages."""
+    check(function, arguments, *rules,
+          ("deterministic", arguments["deterministic"], "left out on the JAX backend, where XLA_FLAGS="
+           "--xla_gpu_deterministic_ops=true does it", not (arguments["deterministic"] and kernels.BACKEND == "jax")))
+    if arguments["log_dir"] and not importlib.util.find_spec("tensorboard"):
         raise InputError('log_dir needs TensorBoard: pip install "keras-bert-hub[report]"')
 
 
@@ -109,9 +105,9 @@ def enable_determinism():
 
 
 def prefers_few_shapes():
-    """Returns True if batches should have few different shapes, because XLA compiles each one: on JAX, and with
-    TensorFlow on a GPU. Keras decides if XLA is used (`jit_compile="auto"`): not under op determinism, and not on
-    multiple devices."""
+    """Returns True if batches should have few different shapes, because XLA may compile the model for each one: on the
+    JAX backend, and if TensorFlow has a GPU. There Keras uses XLA (`jit_compile="auto"`) except under op determinism
+    and on multiple devices."""
     return kernels.BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))
 
 
@@ -163,16 +159,12 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
         show(logs)
         if progress.step % 10 == 0:
             log.write(progress.step, "train", logs)
-        if run.is_due():
-            run.save()
-        if run.signals:
-            run.stop()
+        run.checkpoint(stop=run.signals)
 
     def check_outputs(outputs):
         if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
             raise InputError(f"the model's outputs must be finite; after step {progress.step} one is not; {ADVICE}")
-        if run.signals:
-            run.stop()
+        run.checkpoint(stop=run.signals)
 
     callback = keras.callbacks.LambdaCallback(on_epoch_begin=restore_sums, on_train_batch_end=after_step,
                                               on_epoch_end=lambda epoch, logs: show(logs, stays=True))
@@ -195,9 +187,7 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
             if ranks.index(max(ranks)) == epoch:
                 progress.best_epoch = progress.epoch
                 checkpoints.save_best(model, progress)
-            run.save()
-            if run.signals:
-                run.stop()
+            run.checkpoint(stop=run.signals, now=True)
     checkpoints.restore_best(model)
     return progress
 
@@ -257,8 +247,8 @@ def train_phases(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
             trainer.feed(phase.make_dataset, progress.step - (end - phase.steps))
             seconds = math.inf  # per step; infinite, so that the first call runs one step: it also builds the graph
             while progress.step < end:
-                pause = min(_next(progress.step, point_steps), _next(progress.step, eval_steps),
-                            run.saved + save_steps, end)
+                due = [(progress.step // every + 1) * every for every in (point_steps, eval_steps)]
+                pause = min(*due, run.saved + save_steps, end)
                 steps = max(1, min(pause - progress.step, int(CHECK_SECONDS / seconds)))
                 started = time.monotonic()
                 trainer.train(steps)
@@ -281,13 +271,5 @@ def train_phases(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
                     progress.add({f"valid_{name}": value for name, value in ({"step": progress.step} | scores).items()})
                     log.show(progress.step, f"held out, step {progress.step}/{ends[-1]}", scores, stays=True)
                     log.write(progress.step, "valid", scores)
-                if evaluates or run.is_due():
-                    run.save()
-                if stop:
-                    run.stop()
+                run.checkpoint(stop, now=evaluates)
     return progress
-
-
-def _next(step, every):
-    """Returns the next multiple of `every` after `step`."""
-    return (step // every + 1) * every

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share, as_list, check, check_rules, plain
+from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share, as_list, check_rules, plain
 from keras_bert.config import SIZES, BertConfig
 from keras_bert.convert import load_pretrained, native, open_source
 from keras_bert.convert.weights import Weights
@@ -101,7 +101,13 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     """
     arguments = {name: plain(value.to_dict() if isinstance(value, BertConfig) else value)
                  for name, value in locals().items()}
-    _check_arguments(arguments)
+    on_jax = kernels.BACKEND == "jax"
+    loop.check_run(
+        pretrain, arguments,
+        ("directionality", directionality, "that of the model's weights", not model or directionality == "bidi"),
+        ("distribution_strategy", distribution_strategy, "one on the JAX backend",
+         distribution_strategy == "one" or not on_jax),
+        ("model_parallel", model_parallel, "1 unless on the JAX backend", model_parallel == 1 or on_jax))
     make_trainer = _trainer_kind(distribution_strategy, model_parallel)  # before any operation of TensorFlow
     if deterministic:
         loop.enable_determinism()
@@ -162,20 +168,6 @@ def _naming_errors(inputs, strategy, folder):
             raise
         raise InputError(f"another worker was lost ({type(error).__name__}); run the same command on all workers again "
                          f"to resume from the checkpoint in {folder}") from None
-
-
-def _check_arguments(arguments):
-    on_jax = kernels.BACKEND == "jax"
-    check(
-        pretrain, arguments,
-        ("directionality", arguments["directionality"], "that of the model's weights",
-         not arguments["model"] or arguments["directionality"] == "bidi"),
-        ("distribution_strategy", arguments["distribution_strategy"], "one on the JAX backend",
-         arguments["distribution_strategy"] == "one" or not on_jax),
-        ("model_parallel", arguments["model_parallel"], "1 unless on the JAX backend",
-         arguments["model_parallel"] == 1 or on_jax),
-    )
-    loop.check_run(arguments["log_dir"], arguments["deterministic"])
 
 
 class PretrainingSetup:

@@ -29,21 +29,27 @@ class JaxTrainer(Trainer):
     is_chief = True
 
     def __init__(self, make, objective, accumulation_steps=1, model_parallel=1):
-        self._distribution = _distribution(model_parallel)
-        self.devices = self._distribution.device_mesh.shape[0]
+        devices = distribution.list_devices()
+        self.devices = len(devices) // model_parallel
+        if len(devices) % model_parallel:
+            raise InputError(f"model_parallel must divide the number of devices ({len(devices)}); got {model_parallel}")
+        layouts = distribution.LayoutMap(
+            distribution.DeviceMesh((self.devices, model_parallel), ("batch", "model"), devices))
+        if model_parallel > 1:
+            for path, axes in _SPLIT_AXES.items():
+                layouts[path] = axes
+        self._distribution = distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
         distribution.set_distribution(self._distribution)
         super().__init__(make, objective, accumulation_steps)
         self._step = jax.jit(self._train_step, donate_argnums=0)
         self._sums = jax.jit(self._stateless_sums)
 
     def train(self, steps):
-        groups = self.trainable_variables, self.optimizer.variables, self.metrics_variables
-        state = [[variable.value for variable in group] for group in groups]
+        variables = [self.trainable_variables, self.optimizer.variables, self.metrics_variables]
+        state = keras.tree.map_structure(lambda variable: variable.value, variables)
         for _ in range(steps):
             state = self._step(state, next(self._batches))
-        for group, values in zip(groups, state):
-            for variable, value in zip(group, values):
-                variable.assign(value)
+        keras.tree.map_structure(lambda variable, value: variable.assign(value), variables, state)
 
     def mean_over_processes(self, value):
         return float(value)  # there is one process
@@ -77,16 +83,4 @@ class JaxTrainer(Trainer):
         gradients, sums = self._accumulated(parts, lambda part: gradient(trainable, part))
         trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)
         totals = [total + (sums | counts)[variable.name] for variable, total in zip(self.metrics_variables, totals)]
-        return trainable, optimizer, totals
-
-
-def _distribution(model_parallel):
-    devices = distribution.list_devices()
-    if len(devices) % model_parallel:
-        raise InputError(f"model_parallel must divide the number of devices ({len(devices)}); got {model_parallel}")
-    mesh = distribution.DeviceMesh((len(devices) // model_parallel, model_parallel), ("batch", "model"), devices)
-    layouts = distribution.LayoutMap(mesh)
-    if model_parallel > 1:
-        for path, axes in _SPLIT_AXES.items():
-            layouts[path] = axes
-    return distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
+        return [trainable, optimizer, totals]
