@@ -84,7 +84,7 @@ def check_rules(*rules):
             raise InputError(f"{name} must be {rule}; got {value!r}")
 
 
-def without_defaults(function, values):
+def changed(function, values):
     """Returns the values of a function's arguments that are not the defaults, a dict in the order of the arguments."""
     return {name: values[name] for name, parameter in inspect.signature(function).parameters.items()
             if values[name] != parameter.default}

@@ -213,7 +213,7 @@ def test_corrupt_records(run, command, tmp_path):
     (["--distribution_strategy=many"], "distribution_strategy must be one, mirrored, multiworker or tpu; got 'many'"),
     (["--distribution_strategy=multiworker"],
      "distribution_strategy multiworker needs TF_CONFIG in the environment, with cluster and task"),
-    (["--vocab=VOCAB"], "must be made with the model's vocabulary; peer differs"),
+    (["--vocab=VOCAB"], "must be made with the model's vocabulary; they use another"),
     (["--model=nothing/here"], "nothing/here"),
 ])
 def test_bad_arguments(run, command, tmp_path, flags, message):

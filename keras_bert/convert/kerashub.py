@@ -80,7 +80,7 @@ def _read_object(file, *names):
 
 def _read_config(file, tokenizer):
     _, values = _read_object(file, "BertBackbone")
-    known = {ours: values[theirs] for theirs, ours in _FIELDS.items() if theirs in values}
+    known = {name: values[field] for field, name in _FIELDS.items() if field in values}
     known |= {"hidden_act": _ACTIVATION, "layer_norm_eps": _EPSILON, "pad_token_id": tokenizer and tokenizer.pad_id}
     try:
         return BertConfig.from_dict(known | {"attention_probs_dropout_prob": known.get("hidden_dropout_prob")})
@@ -144,7 +144,7 @@ def _open(path):
 def write(weights, folder):
     """Writes a preset that `from_preset` reads, with the backbone and, if there is one, its masked LM or classifier."""
     config = weights.config
-    backbone = _object("BertBackbone", {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()})
+    backbone = _object("BertBackbone", {field: getattr(config, name) for field, name in _FIELDS.items()})
     write_json(os.path.join(folder, "config.json"), backbone)
     write_json(os.path.join(folder, "metadata.json"), _VERSIONS)
     tokenizer = _write_tokenizer(weights.tokenizer, folder)

@@ -268,7 +268,7 @@ class PretrainingInput:
             InputError: the examples were made with another vocabulary.
         """
         if self.tokenizer and self.tokenizer.vocabulary != tokenizer.vocabulary:
-            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; theirs differs")
+            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; they use another")
         masker = None
         if directionality != "bidi":
             masker = NextTokens(tokenizer, self.records.seq_length, directionality)

@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 
+import keras
 import numpy as np
 import safetensors
+import tensorflow as tf
 from keras import ops
 from safetensors.numpy import save_file
 
-from keras_bert import kernels
+from keras_bert import __version__, kernels
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_file, atomic_folder, read_json, write_json
 
@@ -86,7 +88,7 @@ class Checkpoints:
                 raise InputError(f"{folder}: holds the checkpoints of an unfinished run {difference}, or pass "
                                  "--overwrite to start again")
         with atomic_folder(folder, overwrite) as new:
-            write_json(os.path.join(new, "run.json"), run | {"made_with": _made_with()})
+            write_json(os.path.join(new, "run.json"), run | {"made_with": made_with()})
 
     def path(self, name):
         """Returns the path of a file or folder of the run."""
@@ -181,15 +183,17 @@ def _by_path(**groups):
     return named
 
 
-def _made_with():
-    """Returns the backend, and the versions of the packages that can change the bits of a result."""
-    packages = ["keras-bert-hub", "keras", "tensorflow", *(["jax"] if kernels.BACKEND == "jax" else [])]
-    return {"backend": kernels.BACKEND} | {name: importlib.metadata.version(name) for name in packages}
+def made_with():
+    """Returns the backend, and the versions of the packages that can change the bits of a result, as a dict."""
+    versions = {"keras-bert-hub": __version__, "keras": keras.version(), "tensorflow": tf.__version__}
+    if kernels.BACKEND == "jax":
+        versions["jax"] = importlib.metadata.version("jax")
+    return {"backend": kernels.BACKEND} | versions
 
 
 def _difference(saved, run):
     """Returns how a saved run differs from this one and how to finish it; None if it is the same."""
-    versions, current = saved.get("made_with"), _made_with()
+    versions, current = saved.get("made_with"), made_with()
     if versions is None:
         return "of keras-bert-hub 0.1, which later versions cannot resume; finish it with that version"
     differences = [f"{name} {versions.get(name)} (now {current.get(name)})" for name in sorted(versions | current)

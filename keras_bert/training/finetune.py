@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shlex
 import time
 from typing import Literal
 
@@ -13,19 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.arguments import (
-    Count,
-    Data,
-    Length,
-    Path,
-    Positive,
-    PositiveOrZero,
-    Seed,
-    Share,
-    as_flags,
-    plain,
-    without_defaults,
-)
+from keras_bert.arguments import Count, Data, Length, Path, Positive, PositiveOrZero, Seed, Share, changed, plain
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import PackedBatches
 from keras_bert.data.tables import Rows
@@ -39,7 +26,7 @@ from keras_bert.training import loop
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.fine_tuned import FineTuned
 from keras_bert.training.optimizer import make_optimizer
-from keras_bert.training.report import is_report_of, write_report
+from keras_bert.training.report import IN_MEMORY, is_report_of, write_report
 
 # Arguments that say where and how to save, but do not define the result: they may differ in a resumed run.
 _NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir")
@@ -142,7 +129,7 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
     columns = {name: arguments[name] for name in ("data_format", "text_column", "text_pair_column", "label_column")}
     train, valid = (TASKS[task].open(arguments[name], name, **columns) for name in ("train", "valid"))
     arguments |= {"train": train, "valid": valid, "devices": devices or None}
-    arguments = {name: "rows in memory" if isinstance(value, Rows) else plain(value)
+    arguments = {name: IN_MEMORY if isinstance(value, Rows) else plain(value)
                  for name, value in arguments.items()}
     if deterministic:
         loop.enable_determinism()
@@ -189,11 +176,7 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
         fine_tuned.save_files(new)
         if lora_rank or devices or pack:  # return the model that was saved: plain, padded, on one device
             fine_tuned = FineTuned.load(new)
-        in_memory = isinstance(train, Rows) or isinstance(valid, Rows)
-        given = without_defaults(finetune, arguments)
-        fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, {
-            "command": None if in_memory else shlex.join(["keras-bert", "finetune", *as_flags(given)]),
-            "columns": {name: given[name] for name in (*columns, "out_of_scope_label") if name in given},
+        fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, changed(finetune, arguments), {
             "base_model": origin(model), **run, "train_examples": len(examples),
             "seconds": round(time.monotonic() - started, 1)})
     checkpoints.remove()

@@ -1,7 +1,6 @@
 """The report in a trained model's folder: scores, pictures and, for a fine-tuned model, a model card."""
 
 import html
-import importlib.metadata
 import ntpath
 import os
 import platform
@@ -15,9 +14,15 @@ from keras import ops
 from keras_bert.arguments import as_flags
 from keras_bert.files import read_json, write_json
 from keras_bert.training import pictures
+from keras_bert.training.checkpoints import made_with
+
+IN_MEMORY = "rows in memory"  # in place of the path of a file
+# The arguments of `finetune` that `evaluate` has too.
+COLUMNS = ("data_format", "text_column", "text_pair_column", "label_column", "out_of_scope_label")
+VERSIONS = {"python": platform.python_version()} | made_with()
 
 
-def write_report(folder, model, encoded, progress, description):
+def write_report(folder, model, encoded, progress, given, description):
     """Scores a model on its validation examples; writes `metrics.json`, the pictures and `README.md` into its folder.
 
     Args:
@@ -25,6 +30,7 @@ def write_report(folder, model, encoded, progress, description):
         model: a `FineTuned`.
         encoded: the labelled validation examples, `Encoded`.
         progress: the `Progress` of the training.
+        given: dict of the arguments of `finetune` that are not defaults; `IN_MEMORY` for data without a file.
         description: dict of more entries of `metrics.json`, about the run.
 
     Returns:
@@ -32,10 +38,12 @@ def write_report(folder, model, encoded, progress, description):
     """
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
+    has_command = IN_MEMORY not in (given["train"], given["valid"])
     metrics = {"task": model.task.name, "main": model.task.main, "inputs": model.task.columns, **scores,
-               "best_epoch": progress.best_epoch, "history": progress.history,
-               "valid_examples": len(encoded.examples), **description, "versions": versions(),
-               "attention": attention(model, encoded)}
+               "best_epoch": progress.best_epoch, "history": progress.history, "valid_examples": len(encoded.examples),
+               "command": shlex.join(["keras-bert", "finetune", *as_flags(given)]) if has_command else None,
+               "columns": {name: given[name] for name in COLUMNS if name in given}, **description,
+               "versions": VERSIONS, "attention": attention(model, encoded)}
     drawn = _write_metrics(folder, metrics, pictures.FINE_TUNING)
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(model_card(metrics, [os.path.basename(path) for path in drawn]))
@@ -54,7 +62,7 @@ def write_pretraining_report(folder, setup, progress, tokens_per_second, descrip
     """
     phase = setup.phases[-1]
     metrics = {"history": progress.history, **description, "tokens_per_second": round(tokens_per_second),
-               "corrupt_records": sum(given.records.corrupt for given in setup.inputs.values()), "versions": versions()}
+               "corrupt_records": sum(given.records.corrupt for given in setup.inputs.values()), "versions": VERSIONS}
     if phase.valid_steps:
         scores = {name.removeprefix("valid_"): values[-1] for name, values in progress.history.items()
                   if name.startswith("valid_") and name != "valid_step"}
@@ -71,12 +79,6 @@ def _write_metrics(folder, metrics, table):
     except ImportError as error:
         print(error, file=sys.stderr)
         return []
-
-
-def versions():
-    """Returns the versions of Python and of the packages that a model is made with, a dict."""
-    return {"python": platform.python_version()} | {
-        name: importlib.metadata.version(name) for name in ("keras-bert-hub", "keras", "tensorflow")}
 
 
 def is_report_of(folder, run):
