@@ -1,15 +1,15 @@
 """The paper's ablations at small scale, one seed each (Devlin et al., 2018, sections 5.1 to 5.3):
 
-- Table 5, pretraining tasks: without next sentences; left-to-right, also with a BiLSTM on top; right-to-left, and both
-  of these beside each other, as ELMo has them.
+- Table 5, pretraining tasks: without next sentences; left-to-right, also with a BiLSTM on top; right-to-left; and both
+  directions, concatenated as in ELMo.
 - Table 6, sizes: layers, width, attention heads; with the perplexity of the masked tokens of held-out documents.
-- Table 7, entities: fine-tuning, and a BiLSTM on what an encoder gives that stays as it is.
+- Table 7, entities: fine-tuning, compared with a BiLSTM on features of the frozen encoder.
 
     python examples/ablations.py --text='books/*.txt' [--tagged_train=train.conll --tagged_valid=valid.conll]
 
-Tables 5 and 6 pretrain on the text, which has a sentence a line and a blank line between documents, and fine-tune on
-demo-176 (`intents`). Table 7 takes `--encoder`, which is pretrained, and is left out where no tagged files are
-given. Each table is printed, and drawn in `--folder`. A run that was stopped goes on where it was.
+Tables 5 and 6 pretrain on the text, which has one sentence per line and a blank line between documents, and fine-tune
+on demo-176 (`intents`). Table 7 uses the pretrained `--encoder`, and is skipped without tagged files. Each table is
+printed, and drawn in `--folder`. After an interruption, run the same command again: it resumes.
 """
 
 import argparse

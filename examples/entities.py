@@ -1,10 +1,10 @@
-"""Names in texts: fine-tunes an encoder on WNUT-17 (Derczynski et al., 2017), scores it, asks it about three texts, and
-asks the SavedModel of strings that it exports once more.
+"""Entities in texts: fine-tunes an encoder on WNUT-17 (Derczynski et al., 2017), scores it, predicts three texts,
+exports it as a SavedModel that takes strings, and loads that.
 
     python examples/entities.py --train=train.conll --valid=dev.conll --output=entities
 
-The files (https://github.com/leondz/emerging_entities_17), as all of CoNLL's kind, have a word and its tag a line and a
-blank line between sentences. Scores to expect: docs/scores.md.
+The files (https://github.com/leondz/emerging_entities_17) have CoNLL's format: one word and its tag per line, a blank
+line between sentences. Scores to expect: docs/scores.md.
 """
 
 import argparse
@@ -27,7 +27,7 @@ TEXTS = [
 
 def main(train, valid, encoder, output):
     model = keras_bert.finetune(train, valid, model=encoder, output=output, task="tag", epochs=5, batch_size=16,
-                                learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
+                                learning_rate=2e-4)  # for MiniLM; larger encoders need 5e-5 or less
     scores = model.evaluate(valid)
     print(f"F1 of entities {scores['f1']:.3f}, precision {scores['precision']:.3f}, recall {scores['recall']:.3f}")
     for text, entities in zip(TEXTS, model.predict(TEXTS)):
@@ -36,7 +36,7 @@ def main(train, valid, encoder, output):
             print(f"    {entity.label:12} {entity.text} ({entity.score:.0%})")
 
     exported = os.path.join(output, "savedmodel")
-    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
+    model.export(exported)
     answers = tf.saved_model.load(exported)(TEXTS)
     found = [text.decode() for text in answers["entity_text"].numpy().ravel() if text]  # "" is padding
     print(f"{exported} finds {', '.join(found)}")

@@ -1,9 +1,10 @@
-"""Vectors of texts from an encoder that is left as it is, and with them the texts nearest to a question.
+"""Nearest texts: computes vectors with a pretrained encoder, without training, and prints the texts nearest to each
+question.
 
     python examples/features.py --texts=texts.txt "how do i change my password" "is it open on sunday"
 
-The file has a text a line. A text's vector is the mean of its tokens' vectors, the output of the last block; the texts
-whose vectors have the highest cosine are the nearest. To keep vectors:
+The file has one text per line. The vector of a text is the mean of the last block's output over its tokens; the nearest
+texts are those with the highest cosine similarity. To save vectors:
 `keras-bert features --model=minilm --input=texts.txt --output=vectors.npz --features=last --pooling=mean`.
 """
 
@@ -29,7 +30,7 @@ def vectors_of(texts, features, tokenizer):
         inputs = tokenizer(texts[begin:begin + BATCH])
         mask = inputs["input_mask"][..., None]
         sums = (np.asarray(features(inputs)) * mask).sum(axis=1)
-        vectors.append(sums / np.linalg.norm(sums, axis=1, keepdims=True))  # as the mean's: its length goes
+        vectors.append(sums / np.linalg.norm(sums, axis=1, keepdims=True))  # the direction of the mean
     return np.concatenate(vectors)
 
 

@@ -1,13 +1,13 @@
-"""GLUE with the settings of the paper (Devlin et al., 2018, section 4.1): three epochs, batches of 32, for each task
-the best of four learning rates, and of the epochs the best, on dev. Prints the row of the paper's Table 1, and below it
-the paper's own for BERT-base.
+"""GLUE with the settings of the paper (Devlin et al., 2018, section 4.1): three epochs, batches of 32, and for each
+task the learning rate (of four) and the epoch with the best score on dev. Prints the row of the paper's Table 1 and,
+below it, that of BERT-base in the paper.
 
     python examples/glue.py --data=GLUE_FOLDER --encoder=bert-base-uncased [--output=glue --tasks=CoLA,RTE]
 
-The folder holds GLUE's own (https://gluebenchmark.com/tasks): CoLA, SST-2 and so on, each with train.tsv and dev.tsv;
-tasks that it lacks are passed over. The paper's row is of the test set, whose labels are not public; WNLI it leaves
-out. Averages are over the tasks that both rows have. A run that was stopped goes on where it was. Each model stands in
-OUTPUT_DIR/TASK-RATE, those of BERT-base take 440 MB each.
+The folder contains those of GLUE (https://gluebenchmark.com/tasks): CoLA, SST-2 and so on, each with train.tsv and
+dev.tsv; missing tasks are skipped. The paper's row is for the test set, whose labels are not public, and has no WNLI.
+Averages are over the tasks in both rows. After an interruption, run the same command again: it resumes. Each model is
+written to OUTPUT/TASK-RATE; one of BERT-base takes 440 MB.
 """
 
 import argparse
@@ -21,7 +21,7 @@ startup.quiet_tensorflow()
 
 import keras_bert
 
-# For each task its data_format, its score, and the paper's, of BERT-base on test.
+# For each task: data_format, score, and BERT-base's score on the test set in the paper.
 TASKS = {
     "MNLI": ("mnli", "accuracy", 84.6),
     "QQP": ("qqp", "f1", 71.2),
@@ -36,19 +36,19 @@ TASKS = {
 
 
 def metrics_of(data, task, rate, encoder, folder):
-    """The metrics of one fine-tuning, a dict; one that is done is not done again."""
+    """Returns the metrics of one fine-tuning, a dict; fine-tunes unless the model exists."""
     if not folder.exists():
         dev = "dev_matched.tsv" if task == "MNLI" else "dev.tsv"
         data_format, score, _ = TASKS[task]
         keras_bert.finetune(
             data / task / "train.tsv", data / task / dev, model=encoder, output=folder, data_format=data_format,
-            epochs=3, batch_size=32,
-            task="regress" if score == "spearman" else "classify", learning_rate=rate, dropout=0.1, max_length=128)
+            task="regress" if score == "spearman" else "classify", epochs=3, batch_size=32, learning_rate=rate,
+            dropout=0.1, max_length=128)
     return json.loads((folder / "metrics.json").read_text())
 
 
 def row(name, scores):
-    """A line of the table: scores by task, None where there is none."""
+    """Returns a line of the table for a dict of scores by task, None for a missing one."""
     both = [score for task, score in scores.items() if score is not None and TASKS[task][2] is not None]
     cells = [*scores.values(), statistics.mean(both) if both else None]
     return f"{name:20}" + "".join(f"{'-' if cell is None else f'{cell:.1f}':>9}" for cell in cells)

@@ -1,9 +1,9 @@
-"""The best of four endings: fine-tunes an encoder on CODAH (Chen et al., 2019), scores it, asks it about three
-beginnings, and asks the SavedModel of strings that it exports once more.
+"""The best of four endings: fine-tunes an encoder on CODAH (Chen et al., 2019), scores it, predicts the endings of
+three beginnings, exports it as a SavedModel that takes strings, and loads that.
 
     python examples/multiple_choice.py --train=train.tsv --valid=dev.tsv --output=endings
 
-The files are those of a fold (https://github.com/Websail-NU/CODAH). Scores to expect: docs/scores.md.
+The files are those of one fold (https://github.com/Websail-NU/CODAH). Scores to expect: docs/scores.md.
 """
 
 import argparse
@@ -27,15 +27,15 @@ ENDINGS = [
 
 def main(train, valid, encoder, output):
     model = keras_bert.finetune(train, valid, model=encoder, output=output, task="choice", data_format="codah",
-                                epochs=4,
-                                batch_size=16, learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
+                                epochs=4, batch_size=16,
+                                learning_rate=2e-4)  # for MiniLM; larger encoders need 5e-5 or less
     scores = model.evaluate(valid, data_format="codah")
     print(f"accuracy {scores['accuracy']:.1%}, by chance 25%")
     for beginning, endings, choice in zip(BEGINNINGS, ENDINGS, model.predict(BEGINNINGS, ENDINGS)):
         print(f"{beginning} {endings[choice.index]} ({max(choice.probabilities):.0%})")
 
     exported = os.path.join(output, "savedmodel")
-    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
+    model.export(exported)
     answers = tf.saved_model.load(exported)(BEGINNINGS, ENDINGS)
     print(f"{exported} says", *(endings[number] for endings, number in zip(ENDINGS, answers["choice"].numpy())))
 

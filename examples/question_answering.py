@@ -1,10 +1,10 @@
-"""Answers to questions, read in a text: fine-tunes an encoder on SQuAD (Rajpurkar et al., 2016 and 2018), scores it,
-asks it three questions, and asks the SavedModel of strings that it exports once more.
+"""Answers in a text: fine-tunes an encoder on SQuAD (Rajpurkar et al., 2016 and 2018), scores it, answers three
+questions, exports it as a SavedModel that takes strings, and loads that.
 
     python examples/question_answering.py --train=train-v1.1.json --valid=dev-v1.1.json --output=answers
 
-The files are SQuAD's (https://rajpurkar.github.io/SQuAD-explorer), v1.1 or v2.0, where an answer may be none; KorQuAD's
-and XQuAD's have the same form. Scores to expect: docs/scores.md.
+The files are SQuAD's (https://rajpurkar.github.io/SQuAD-explorer), v1.1, or v2.0, which has questions without an
+answer; those of KorQuAD and XQuAD have the same format. Scores to expect: docs/scores.md.
 """
 
 import argparse
@@ -25,7 +25,7 @@ QUESTIONS = ["Who designed the Analytical Engine?", "What does the program compu
 
 def main(train, valid, encoder, output):
     model = keras_bert.finetune(train, valid, model=encoder, output=output, task="span", epochs=3, batch_size=16,
-                                learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
+                                learning_rate=2e-4)  # for MiniLM; larger encoders need 5e-5 or less
     scores = model.evaluate(valid)
     print(f"F1 {scores['f1']:.1f}, exact match {scores['exact_match']:.1f}")
     contexts = [CONTEXT] * len(QUESTIONS)
@@ -33,7 +33,7 @@ def main(train, valid, encoder, output):
         print(f"{question}  {answer.text or '(no answer)'} ({answer.score:.0%})")
 
     exported = os.path.join(output, "savedmodel")
-    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
+    model.export(exported)
     answers = tf.saved_model.load(exported)(QUESTIONS, contexts)
     print(f"{exported} says", " | ".join(text.decode() for text in answers["answer"].numpy()))
 

@@ -1,5 +1,5 @@
-"""Sentiment of sentences, negative or positive: fine-tunes an encoder on SST-2 (Socher et al., 2013), scores it, asks
-it about three sentences, and asks the SavedModel of strings that it exports once more.
+"""Sentiment of sentences, negative or positive: fine-tunes an encoder on SST-2 (Socher et al., 2013), scores it,
+predicts three sentences, exports it as a SavedModel that takes strings, and loads that.
 
     python examples/sentiment.py --train=SST-2/train.tsv --valid=SST-2/dev.tsv --output=sentiment
 
@@ -28,15 +28,14 @@ SENTENCES = [
 
 def main(train, valid, encoder, output):
     model = keras_bert.finetune(train, valid, model=encoder, output=output, task="classify", data_format="sst2",
-                                epochs=3,
-                                learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
+                                epochs=3, learning_rate=2e-4)  # for MiniLM; larger encoders need 5e-5 or less
     scores = model.evaluate(valid, data_format="sst2")
     print(f"accuracy {scores['accuracy']:.1%}")
     for sentence, answer in zip(SENTENCES, model.predict(SENTENCES)):
         print(f"{LABELS[answer.label]} ({answer.score:.0%})  {sentence}")
 
     exported = os.path.join(output, "savedmodel")
-    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
+    model.export(exported)
     answers = tf.saved_model.load(exported)(SENTENCES)
     print(f"{exported} says", *(LABELS[label.decode()] for label in answers["label"].numpy()))
 

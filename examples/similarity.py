@@ -1,5 +1,5 @@
-"""How alike two sentences are, from 0 to 5: fine-tunes an encoder on STS-B (Cer et al., 2017), scores it, asks it about
-three pairs, and asks the SavedModel of strings that it exports once more.
+"""Similarity of two sentences, from 0 to 5: fine-tunes an encoder on STS-B (Cer et al., 2017), scores it, predicts
+three pairs, exports it as a SavedModel that takes strings, and loads that.
 
     python examples/similarity.py --train=STS-B/train.tsv --valid=STS-B/dev.tsv --output=similarity
 
@@ -26,8 +26,7 @@ PAIRS = [
 
 def main(train, valid, encoder, output):
     model = keras_bert.finetune(train, valid, model=encoder, output=output, task="regress", data_format="stsb",
-                                epochs=3,
-                                learning_rate=2e-4)  # for MiniLM; larger encoders want 5e-5 or less
+                                epochs=3, learning_rate=2e-4)  # for MiniLM; larger encoders need 5e-5 or less
     scores = model.evaluate(valid, data_format="stsb")
     print(f"correlation: Pearson {scores['pearson']:.3f}, Spearman {scores['spearman']:.3f}")
     firsts, seconds = map(list, zip(*PAIRS))
@@ -35,7 +34,7 @@ def main(train, valid, encoder, output):
         print(f"{value:.2f}  {first} | {second}")
 
     exported = os.path.join(output, "savedmodel")
-    keras_bert.export_text_model(model.model, model.tokenizer, exported, **model.task.export_options())
+    model.export(exported)
     answers = tf.saved_model.load(exported)(firsts, seconds)
     print(f"{exported} says", *(f"{value:.2f}" for value in answers["value"].numpy()))
 

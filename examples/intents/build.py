@@ -1,8 +1,8 @@
 """Writes the data set demo-176: `python examples/intents/build.py FOLDER` fills templates into train.tsv and valid.tsv.
 
-176 intents in 16 domains, one file of `templates/` each. A line `@slot = a | b` lists what may stand for `{slot}`,
-`[intent]` opens an intent, the lines below are its templates; those that start with `* ` go to validation. Training and
-validation thus share no template, and no sentence that differs in a slot only.
+176 intents in 16 domains, one file of `templates/` each. A line `@slot = a | b` lists the values of `{slot}`,
+`[intent]` starts an intent, the lines below it are its templates; those that start with `* ` are for validation. So
+training and validation share no template, and no two of their texts differ only in a slot.
 """
 
 import itertools
@@ -12,6 +12,7 @@ import re
 import sys
 
 TRAIN_TEXTS, VALID_TEXTS = 30, 8  # an intent, at most
+TEMPLATES = sorted((pathlib.Path(__file__).parent / "templates").glob("*.txt"))  # a domain each
 
 
 def read_templates(path):
@@ -42,19 +43,25 @@ def sample(templates, slots, count, rng):
     return list(itertools.islice(in_turn, count))
 
 
-def build(folder):
-    """Writes `train.tsv` and `valid.tsv` into `folder`, the same at each run."""
+def make_texts():
+    """Returns {"train": [(text, intent), ...], "valid": [...]}, the same at each run."""
     rng = random.Random(0)
     rows = {"train": [], "valid": []}
-    for path in sorted((pathlib.Path(__file__).parent / "templates").glob("*.txt")):
+    for path in TEMPLATES:
         slots, intents = read_templates(path)
         for intent, templates in intents.items():
             training = [template for template in templates if not template.startswith("* ")]
             held_out = [template[2:] for template in templates if template.startswith("* ")]
             rows["train"] += [(text, intent) for text in sample(training, slots, TRAIN_TEXTS, rng)]
             rows["valid"] += [(text, intent) for text in sample(held_out, slots, VALID_TEXTS, rng)]
+    return rows
+
+
+def build(folder):
+    """Writes `train.tsv` and `valid.tsv` into `folder`; returns how many texts each has."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    rows = make_texts()
     for split, texts in rows.items():
         lines = ["text\tlabel", *(f"{text}\t{intent}" for text, intent in texts)]
         (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
