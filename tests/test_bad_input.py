@@ -268,7 +268,8 @@ def test_a_missing_library_is_named_with_its_command(run, intents, pretrained, t
 
 
 def test_no_message_names_an_index_that_lacks_the_package():
-    for path in pathlib.Path(keras_bert.__file__).parent.rglob("*.py"):
+    root = pathlib.Path(keras_bert.__file__).parent
+    for path in [*root.rglob("*.py"), *(root.parent / "export").rglob("*.py")]:
         assert "keras-bert-hub[" not in path.read_text(), path
 
 

@@ -15,7 +15,7 @@ from keras_bert.text import BertTokenizer
 from conftest import TINY_VOCABULARY
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("apache_beam") is None,
-                                reason='needs Apache Beam: pip install "keras-bert-hub[beam]"')
+                                reason='needs Apache Beam: pip install apache-beam')
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
 SETTINGS = PretrainingSettings(24, 4, dupe_factor=2)
 ONE = ["--runner=DirectRunner", "--direct_num_workers=1"]
