@@ -119,7 +119,7 @@ def test_other_versions_are_refused(tmp_path, changes, refusal):
     with pytest.raises(InputError) as error:
         Checkpoints(folder, RUN)
     assert str(error.value) == (f"{folder}: holds the checkpoints of an unfinished run {refusal.format_map(here)}, or "
-                                "pass --overwrite to start again")
+                                "pass overwrite=True to start again")
     Checkpoints(folder, RUN, overwrite=True)
     assert json.loads((folder / "run.json").read_text())["made_with"] == here
 

@@ -219,7 +219,7 @@ def test_restored_by_the_garden(folder, version, kind, layout, names):
 
 
 def test_the_erf_gelu_is_refused(pretrained, tmp_path):
-    with pytest.raises(InputError, match="hidden_act .*not gelu;.*--allow_inexact") as error:
+    with pytest.raises(InputError, match="hidden_act .*not gelu;.*allow_inexact=True") as error:
         convert(pretrained, tmp_path / "garden", "garden")
     assert "\n" not in str(error.value) and not (tmp_path / "garden").exists()
     lines = []

@@ -6,7 +6,7 @@ import re
 import pytest
 
 notebooks = pytest.importorskip(
-    "write_notebooks", reason='needs nbclient and nbformat: pip install "keras-bert-hub[notebook]"')
+    "write_notebooks", reason='needs nbclient and nbformat: pip install nbclient nbformat')
 
 NAMES = "intent_classification", "korean_sentiment"
 PICTURES = {"intent_classification": 3, "korean_sentiment": 2}

@@ -3,12 +3,12 @@
 from keras_bert.models.base import load_model
 from keras_bert.models.feature_tagger import BertFeatures, BertFeatureTagger
 from keras_bert.models.heads import (
-           BertClassifier,
-           BertMultipleChoice,
-           BertPretrainer,
-           BertRegressor,
-           BertSpanLabeler,
-           BertTokenClassifier,
+    BertClassifier,
+    BertMultipleChoice,
+    BertPretrainer,
+    BertRegressor,
+    BertSpanLabeler,
+    BertTokenClassifier,
 )
 
 __all__ = ["BertClassifier", "BertFeatureTagger", "BertFeatures", "BertMultipleChoice", "BertPretrainer",
