@@ -54,7 +54,7 @@ test-newest:
 	$(MAKE) test CONSTRAINTS= VENV=.venv-newest PYTEST_ADDOPTS=-Wdefault
 
 docs: $(VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 wheel: $(VENV)/installed
 	rm -rf build/lib dist

@@ -91,6 +91,7 @@ class TextModel(writing.Callable):
         attend = writing.with_variables(
             replica, weights, lambda *inputs: encoder.encode(inputs, return_attention=True).attention_probabilities)
         run = _compiled(run) if jit_compile else run
+        vocabulary = tf.constant(tokenizer.vocabulary)
         reader = heads.Reader(run, tokenizer, max_length, lengths_up_to(max_length) if jit_compile else None)
 
         def answer(*texts):
@@ -101,16 +102,17 @@ class TextModel(writing.Callable):
             inputs = writing.checked(inputs, encoder.config) if jit_compile else inputs
             return head.encode(run(*inputs), inputs[1])
 
+        def explain(*inputs):
+            return _explain(head, reader, attend, vocabulary, inputs[:-1], inputs[-1])
+
         super().__init__(tf.function(answer, input_signature=head.texts, autograph=False))
         self.weights = weights
         shape = [*head.texts[-1].shape, None]  # a row of ids for each text
         ids = [tf.TensorSpec(shape, tf.int32, name) for name in ("input_word_ids", "input_mask", "input_type_ids")]
         self.encode = tf.function(encode, input_signature=ids, autograph=False)
         if head.explains:
-            vocabulary, layers = tf.constant(tokenizer.vocabulary), tf.TensorSpec([None], tf.int32, "layers")
-            self.explain = tf.function(
-                lambda *inputs: _explain(head, reader, attend, vocabulary, inputs[:-1], inputs[-1]), autograph=False,
-                input_signature=[*head.texts, layers])
+            self.explain = tf.function(explain, autograph=False,
+                                       input_signature=[*head.texts, tf.TensorSpec([None], tf.int32, "layers")])
 
 
 def lengths_up_to(max_length):

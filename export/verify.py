@@ -43,5 +43,5 @@ def _load(path):
         if needs_text and importlib.util.find_spec("tensorflow_text"):
             importlib.import_module("tensorflow_text")  # registers its operations
             return _load(path)
-        cure = "; it may need tensorflow-text: pip install keras-bert-hub[text]" if needs_text else ""
+        cure = "; it may need tensorflow-text: pip install tensorflow-text" if needs_text else ""
         raise InputError(f"{path}: cannot be loaded: {one_line(error)}{cure}") from None

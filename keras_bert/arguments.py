@@ -8,6 +8,7 @@ import ast
 import builtins
 import collections
 import dataclasses
+import difflib
 import inspect
 import numbers
 import os
@@ -48,7 +49,7 @@ Data = str | os.PathLike | Iterable  # a file; or rows in memory, see `keras_ber
 Repeated = Annotated[list[str], "one value each time the flag is given, instead of several between commas"]
 
 _CLASSES = {bool: bool, int: numbers.Integral, float: numbers.Real}
-_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path",
+NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path",
           Iterable: "rows"}
 
 
@@ -64,10 +65,17 @@ def check(function, values, *rules):
     """
     for name, parameter in inspect.signature(function).parameters.items():
         if name in values and parameter.annotation is not parameter.empty:
-            problem = _problem(values[name], parameter.annotation)
-            if problem is not None:
-                raise InputError(f"{name} must be {problem}; got {values[name]!r:.200}")
+            check_value(name, values[name], parameter.annotation)
     check_rules(*rules)
+
+
+def check_value(name, value, annotation):
+    """Checks the value of one argument against its annotation, see `check`."""
+    rule = _broken_rule(value, annotation)
+    if rule is not None:
+        choices = [choice for kind in _alternatives(annotation) if typing.get_origin(kind) is Literal
+                   for choice in typing.get_args(kind)]
+        raise InputError(f"{name} must be {rule}; got {value!r:.200}{did_you_mean(value, choices)}")
 
 
 def check_rules(*rules):
@@ -82,6 +90,31 @@ def check_rules(*rules):
     for name, value, rule, holds in rules:
         if not holds:
             raise InputError(f"{name} must be {rule}; got {value!r}")
+
+
+# Names in other libraries and in older versions, and what they are called here.
+_OTHER_NAMES = {
+    "accumulate": "gradient_accumulation_steps", "clip_norm": "global_clipnorm", "data": ("train", "input"),
+    "data_dir": ("train", "input"), "early_stopping": "early_stopping_patience", "format": "output_format",
+    "from": "model", "init_checkpoint": "model", "init_from": "model", "label": "label_column", "layout": "data_format",
+    "lr": "learning_rate", "max_seq_length": "max_length", "model_name_or_path": "model",
+    "num_train_epochs": "epochs", "out_of_scope": "out_of_scope_label", "output_dir": "output",
+    "per_device_train_batch_size": "batch_size", "recompute": "gradient_checkpointing", "seq_length": "max_length",
+    "serving_dir": "output", "size": "vocab_size", "strategy": "distribution_strategy", "text": "text_column",
+    "text_pair": "text_pair_column", "to": "output", "train_file": "train", "validation_file": "valid",
+    "classification": "classify", "korquad": "span", "multiple_choice": "choice", "ner": "tag", "nli": "classify",
+    "pos": "tag", "qa": "span", "regression": "regress", "sentiment": "classify", "squad": "span", "sts": "regress",
+    "swag": "choice", "token_classification": "tag", "fine-tune": "finetune", "test": "evaluate", "train": "finetune",
+    "bf16": ("bfloat16", "mixed_bfloat16"), "fp16": ("mixed_float16", "mixed_bfloat16", "bfloat16"),
+}
+
+
+def did_you_mean(value, choices):
+    """Returns a question for the end of a message, `; did you mean tag?`, or "" if none of the choices is similar."""
+    others = as_list(_OTHER_NAMES.get(str(value).lower(), ()))
+    close = [name for name in others if name in choices] if others else difflib.get_close_matches(
+        str(value).lower(), choices, 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def changed(function, values):
@@ -117,6 +150,7 @@ class Argument:
         name: its name.
         default: its default; `inspect.Parameter.empty` if it is required.
         help: its text in the docstring, as one line.
+        annotation: its annotation.
         kind: bool, int, float or str.
         choices: the allowed values; None if any value is allowed.
         is_list: True if there may be multiple values.
@@ -128,6 +162,7 @@ class Argument:
     name: str
     default: object
     help: str
+    annotation: object = dataclasses.field(compare=False)
     kind: type
     choices: tuple | None
     is_list: bool
@@ -166,7 +201,7 @@ def _alternatives(annotation):
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
-def _problem(value, annotation):
+def _broken_rule(value, annotation):
     """Returns what a value must be to fit an annotation; None if it fits."""
     kinds = _alternatives(annotation)
     if value is None and types.NoneType in kinds:
@@ -175,24 +210,24 @@ def _problem(value, annotation):
     lists, others = _split(kinds)
     if is_list and lists and others and not value:
         return "one value or several"
-    problems = [_problem_of_one(value, kind) for kind in (lists if is_list and lists else others or lists)]
-    return None if None in problems else " or ".join(dict.fromkeys(problems))
+    rules = [_broken_rule_of_one(value, kind) for kind in (lists if is_list and lists else others or lists)]
+    return None if None in rules else " or ".join(dict.fromkeys(rules))
 
 
-def _problem_of_one(value, kind):
+def _broken_rule_of_one(value, kind):
     origin = typing.get_origin(kind)
     if origin is Annotated:
         kind, *rules = typing.get_args(kind)
         broken = (rule.text for rule in rules if isinstance(rule, Rule) and not rule.holds(value))
-        return _problem(value, kind) or next(broken, None)
+        return _broken_rule(value, kind) or next(broken, None)
     if origin is Literal:
         return None if value in typing.get_args(kind) else f"one of {', '.join(typing.get_args(kind))}"
     if origin is list:
         if not isinstance(value, (list, tuple)):
             return "a list"
-        return next(filter(None, (_problem(part, typing.get_args(kind)[0]) for part in value)), None)
+        return next(filter(None, (_broken_rule(part, typing.get_args(kind)[0]) for part in value)), None)
     is_no_number = kind in (int, float) and isinstance(value, bool)  # in Python, True is an int
-    return _NAMES.get(kind, kind.__name__) if is_no_number or not isinstance(value, _CLASSES.get(kind, kind)) else None
+    return NAMES.get(kind, kind.__name__) if is_no_number or not isinstance(value, _CLASSES.get(kind, kind)) else None
 
 
 def _split(kinds):
@@ -207,8 +242,8 @@ def _argument(name, annotation, default, helps, is_positional):
     kind = str if is_repeated else _alternatives(typing.get_args(lists[0])[0])[0] if lists else others[0]
     kind = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
     choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else None
-    return Argument(name, default, helps.get(name, ""), type(choices[0]) if choices else kind, choices, bool(lists),
-                    is_repeated, bool(others), is_positional)
+    return Argument(name, default, helps.get(name, ""), annotation, type(choices[0]) if choices else kind, choices,
+                    bool(lists), is_repeated, bool(others), is_positional)
 
 
 def _helps(docstring):

@@ -1,9 +1,9 @@
 """The command line, `keras-bert COMMAND --flag=value`: parses the flags of a command and runs it."""
 
-import difflib
 import importlib
 import inspect
 import os
+import re
 import sys
 import textwrap
 import warnings
@@ -11,7 +11,7 @@ import warnings
 from absl import flags
 
 from keras_bert import __version__, startup
-from keras_bert.arguments import as_list, check, read, read_source
+from keras_bert.arguments import NAMES, as_list, check_value, did_you_mean, read, read_source
 from keras_bert.errors import InputError, InputWarning, Stopped
 
 # Each command is the function `run` of a module. Its arguments are the flags. `*name` gets the texts or paths after the
@@ -43,17 +43,18 @@ def run(arguments):
         print(_overview())
         return 0 if arguments else 2
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}"
-        return _fail(f"{name!r} is not a command; {hint}", 2)
+        hint = did_you_mean(name, COMMANDS) or f"; the commands are {', '.join(COMMANDS)}"
+        hint = "; give the command first" if name.startswith("-") else hint
+        return _fail(f"{name!r} is not a command{hint}", 2)
     if {"-h", "--help"} & set(rest):
         print(help_of(name))
         return 0
+    given = arguments_of(name)
     try:
-        positional, options = _parse(name, rest)
+        positional, options = _parse(name, given, rest)
     except (flags.Error, ValueError) as error:  # of absl, also for --noflag=value
-        return _fail(f"{name}: {error}; see keras-bert {name} --help", 2)
-    return _run(_module(name).run, positional, options)
+        return _fail(f"{name}: {_reword(error, given)}; see keras-bert {name} --help", 2)
+    return _run(_module(name).run, given, positional, options)
 
 
 def arguments_of(name):
@@ -94,14 +95,14 @@ def _module(name):
     return importlib.import_module(f"keras_bert.commands.{COMMANDS[name]}")
 
 
-def _parse(name, rest):
+def _parse(name, given, rest):
     """Returns the texts after the flags, and a dict of the flags' values."""
-    given = arguments_of(name)
     values = make_flags(given)
     positional = values([name, *rest])[1:]
     options = [argument for argument in given if not argument.is_positional]
     if positional and len(options) == len(given):
-        raise flags.Error(f"takes only flags, as --name=value; got {positional[0]!r}")
+        raise flags.Error(f"takes only flags, as --name=value; got {positional[0]!r}"
+                          f"{did_you_mean(f'{name} {positional[0]}', set(COMMANDS) - {name})}")
     if missing := [f"--{argument.name}" for argument in options
                    if argument.default is inspect.Parameter.empty and getattr(values, argument.name) is None]:
         raise flags.Error(f"missing {', '.join(missing)}")
@@ -121,6 +122,19 @@ def _define(argument, values):
         define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float,
                   str: flags.DEFINE_string}[argument.kind]
         define(argument.name, default, argument.help, flag_values=values)
+
+
+def _reword(error, given):
+    """Rewords absl's message about an unknown flag or a value of another type."""
+    if isinstance(error, flags.UnrecognizedFlagError):
+        meant = did_you_mean(error.flagname, [argument.name for argument in given])
+        return f"there is no flag --{error.flagname}{meant.replace('mean ', 'mean --')}"
+    if isinstance(error, flags.IllegalFlagValueError):
+        name, value = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL).groups()
+        argument = next(argument for argument in given if argument.name == name)
+        rule = f"one of {', '.join(argument.choices)}" if argument.choices else NAMES[argument.kind]
+        return f"--{name} must be {rule}; got {value!r}{did_you_mean(value, argument.choices or ())}"
+    return error
 
 
 def _value(argument, value):
@@ -149,10 +163,12 @@ def _help_of_flag(argument):
     return f"  --{prefix}{argument.name}{value}\n{body}"
 
 
-def _run(command, positional, options):
+def _run(command, given, positional, options):
     startup.quiet_tensorflow()
     try:
-        check(command, options)
+        for argument in given:  # before TensorFlow is imported, which takes seconds
+            if argument.name in options:
+                check_value(argument.name, options[argument.name], argument.annotation)
         command(*positional, **options)
         sys.stdout.flush()
         return 0
@@ -164,9 +180,17 @@ def _run(command, positional, options):
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except (InputError, ImportError) as error:
-        return _fail(error, 1)
+        return _fail(_with_flags(str(error), options), 1)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
+
+
+def _with_flags(message, names):
+    """Replaces arguments in a message for Python by flags: `overwrite=True` by `--overwrite`."""
+    name = rf"({'|'.join(names)})"
+    message = re.sub(rf"(?<![-\w'\"/]){name}=(?:True\b|…)", r"--\1", message)
+    message = re.sub(rf"(?<![-\w'\"/]){name}=", r"--\1=", message)
+    return re.sub(rf"(^|[:;] ){name}(?= must )", r"\1--\2", message)
 
 
 def _show_warning(message, category, *_):

@@ -3,7 +3,8 @@
 
 class InputError(ValueError):
     """An error for invalid input. The message is one line that names the location (file, row, key), the rule and the
-    value; the command line prints it without a traceback."""
+    value; the command line prints it without a traceback. Write arguments as in Python, `overwrite=True`, `port=…` or,
+    as a subject, `epochs must be`: the command line shows them as flags."""
 
 
 class InputWarning(UserWarning):

@@ -10,6 +10,7 @@ Each process locks its workspace, so that other processes can recognise and remo
 On file systems without locks, workspaces of killed processes stay until somebody removes them.
 """
 
+import codecs
 import contextlib
 import errno
 import json
@@ -46,7 +47,7 @@ def check_free(path, overwrite=False):
 def _check_not_occupied(path, overwrite):
     occupied = os.listdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path)
     if occupied and not overwrite:
-        raise InputError(f"{os.fspath(path)}: exists already; pass another path or --overwrite")
+        raise InputError(f"{os.fspath(path)}: exists already; pass another path or overwrite=True")
 
 
 @contextlib.contextmanager
@@ -80,6 +81,37 @@ def atomic_folder(path, overwrite=False):
                     _sync_folder(os.path.dirname(path))
                 finally:
                     _move_back(workspace, path)
+
+
+def check_readable(*paths):
+    """Raises an InputError if there is no file or folder at a path. The commands call this before they import
+    TensorFlow, which takes seconds."""
+    for path in paths:
+        with reading(path):
+            os.stat(path)
+
+
+def decode(line, place):
+    """Returns a line, UTF-8 as bytes, as str.
+
+    Raises:
+        InputError: the line is not UTF-8; the message names the `place` and how to convert the file.
+    """
+    try:
+        return line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{place}: {not_utf8(error)}") from None
+
+
+def not_utf8(error):
+    """Returns what is wrong, from a UnicodeDecodeError, and how to convert the file; Korean files are often CP949."""
+    if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        name = "UTF-16"
+    else:
+        is_korean = re.search("[가-힣]{2}", error.object.decode("cp949", "ignore"))
+        name = "CP949" if is_korean else "ENCODING"
+    return (f"must be UTF-8 text: {error.reason} at byte {error.start + 1}; convert the file: "
+            f"iconv -f {name} -t UTF-8 FILE > NEW_FILE")
 
 
 def reading(path):

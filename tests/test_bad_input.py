@@ -1,12 +1,20 @@
 """Mistakes on the command line: one line each, and nothing left behind."""
 
 import json
+import pathlib
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from conftest import TINY_VOCABULARY, finetune_command
+import keras_bert
+from keras_bert.errors import InputError
+from keras_bert.training import FineTuned
+
+from conftest import TINY, TINY_VOCABULARY, finetune_command
 
 
 @pytest.mark.parametrize("arguments,status,words", [
@@ -20,12 +28,33 @@ from conftest import TINY_VOCABULARY, finetune_command
     (["predict", "--model=x", "--top_k=0", "hello"], 1, ["top_k must be at least 1", "0"]),
     (["predict", "--model=x"], 1, ["texts as arguments or --input", "neither"]),
     (["predict", "--model=x", "--input=y", "z"], 1, ["both"]),
-    (["predict", "--model=/nowhere", "hello"], 1, ["/nowhere", "no such folder"]),
+    (["predict", "--model=/nowhere", "hello"], 1, ["/nowhere", "No such file or directory"]),
     (["export", "--model=/nowhere", "--output=/tmp/never"], 1, ["/nowhere"]),
     (["evaluate", "--model=x"], 2, ["--data"]),
-    (["evaluate", "--model=/nowhere", "--data=y.tsv"], 1, ["/nowhere", "no such folder"]),
+    (["evaluate", "--model=/nowhere", "--data=y.tsv"], 1, ["/nowhere", "No such file or directory"]),
     (["finetune", "--class_weights=heavy"], 2, ["--class_weights", "heavy", "balanced"]),
     (["export", "--model=x", "--output=y", "--dtype=int8"], 2, ["--dtype", "int8"]),
+    # The names of other libraries and of older versions.
+    (["fintune"], 2, ["did you mean finetune?"]),
+    (["train"], 2, ["did you mean finetune?"]),
+    (["text-model"], 2, ["did you mean export text-model?"]),
+    (["export", "textmodel"], 2, ["got 'textmodel'; did you mean export text-model?"]),
+    (["--model=x", "predict"], 2, ["'--model=x' is not a command; give the command first"]),
+    (["finetune", "--task=ner"], 2, ["--task must be one of intent, classify,", "got 'ner'; did you mean tag?"]),
+    (["finetune", "--task=qa"], 2, ["did you mean span?"]),
+    (["finetune", "--task=sts"], 2, ["did you mean regress?"]),
+    (["finetune", "--task=sentiment"], 2, ["did you mean classify?"]),
+    (["finetune", "--init_from=x"], 2, ["there is no flag --init_from; did you mean --model?"]),
+    (["evaluate", "--text=x"], 2, ["there is no flag --text; did you mean --text_column?"]),
+    (["convert", "--from=x"], 2, ["there is no flag --from; did you mean --model?"]),
+    (["convert", "--to=x"], 2, ["there is no flag --to; did you mean --output?"]),
+    (["pretrain", "--recompute"], 2, ["did you mean --gradient_checkpointing?"]),
+    (["finetune", "--recompute"], 2, ["there is no flag --recompute; see"]),
+    (["finetune", "--epochs=2.5"], 2, ["--epochs must be a whole number; got '2.5'"]),
+    (["finetune", "--learning_rate=5e-5x"], 2, ["--learning_rate must be a number; got '5e-5x'"]),
+    (["finetune", "--overwrite=maybe"], 2, ["--overwrite must be True or False; got 'maybe'"]),
+    (["pretrain", "--train=x", "--output=y", "--steps=9", "--config=L3-H100"], 1,
+     ["--config must be a bert_config.json or a size: tiny,", "got 'L3-H100'"]),
 ])
 def test_bad_usage_is_one_line(run, arguments, status, words):
     got, output, messages = run(*arguments)
@@ -127,6 +156,169 @@ def test_bad_rows_are_named(run, trained, tmp_path, row, content):
     status, output, messages = run("evaluate", f"--model={trained}", f"--data={path}")
     assert status == 1 and output == [] and len(messages) == 1
     assert messages[0].startswith(f"keras-bert: {path}: row {row}: ")
+
+
+KOREAN = "text\tlabel\n음악 틀어\t음악\n불 켜\t조명\n"
+GOOD = "text\tlabel\nplay\tmusic\nturn on\tlight\n"
+
+
+@pytest.mark.parametrize("name,content,flags,message", [
+    ("train.tsv", GOOD, ["--text_column=sentence"], "there is no column 'sentence'; the columns are text, label"),
+    ("train.tsv", "", [], "must have columns and rows; it is empty"),
+    ("train.tsv", "text\tlabel\n", [], "must have rows; it has only a header: text, label"),
+    ("train.jsonl", "", [], "must have columns and rows; it is empty"),
+    ("train.json", "", ["--task=span"], "must hold questions; it is empty"),
+    ("train.tsv", KOREAN.encode("cp949"), [], "row 2: must be UTF-8 text: invalid start byte at byte 1; convert the "
+     "file: iconv -f CP949 -t UTF-8 FILE > NEW_FILE"),
+    ("train.tsv", KOREAN.encode("utf-16"), [], "row 1: must be UTF-8 text: invalid start byte at byte 1; convert the "
+     "file: iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE"),
+    ("train.tsv", b"text\tlabel\ncaf\xe9\tfood\n", [], "row 2: must be UTF-8 text: invalid continuation byte at "
+     "byte 4; "
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE"),
+    ("train.json", KOREAN.encode("cp949"), ["--task=span"], "must be UTF-8 text: invalid start byte at byte 12; "
+     "convert "
+     "the file: iconv -f CP949 -t UTF-8 FILE > NEW_FILE"),
+    ("train.tsv", "word\ttag\nplay\tO\n", ["--task=tag"], "row 1: a tag must be O, or B-, I-, E-, L-, S- or U- "
+     "and a type; got 'tag'; if this is a header, delete it"),
+    ("train.tsv", "text\tlabel\nplay\tmusic\nturn on\tmusic\n", [],
+     "a classifier needs at least two labels; every text has the label 'music'"),
+    ("valid.tsv", GOOD + "fly\tnone\n", [], "row 4: label 'none' does not occur in the training file; correct it, "
+     "or if "
+     "it marks texts that are out of scope, pass --out_of_scope_label='none'"),
+    ("valid.tsv", GOOD, ["--out_of_scope_label=none"], "no text has the out_of_scope_label 'none'"),
+])
+def test_a_message_about_a_file_says_what_to_do(run, intents, pretrained, tmp_path, name, content, flags, message):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    files = [f"--{path.stem}={path}"]
+    status, output, messages = run(*finetune_command(intents, pretrained, tmp_path / "out", *files, *flags))
+    assert (status, output, messages) == (1, [], [f"keras-bert: {path}: {message}"])
+
+
+def test_a_tag_that_the_training_file_lacks(run, pretrained, tmp_path):
+    (tmp_path / "train.conll").write_text("play O\nseoul B-place\n")
+    (tmp_path / "valid.conll").write_text("play O\nkim B-person\n")
+    paths = tmp_path / "train.conll", tmp_path / "valid.conll"
+    assert run(*finetune_command(paths, pretrained, tmp_path / "out", "--task=tag"))[::2] == (
+        1, [f"keras-bert: {paths[1]}: row 1: tag 'B-person' does not occur in the training file; correct it, or add "
+            "sentences with it there"])
+
+
+def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
+    encoder, no_vocabulary = exported(), shutil.copytree(pretrained, tmp_path / "no_vocabulary")
+    (no_vocabulary / "vocab.txt").unlink()
+    for arguments, message in (
+            (["serve", f"--model={trained}"], f"{trained}: must be a SavedModel, or a folder of SavedModels whose "
+             "names "
+             "are numbers; to make one: keras-bert export text-model --model=FOLDER --output=EXPORTED"),
+            (["evaluate", f"--model={encoder}", f"--data={intents[1]}"], f"{encoder}: must be a folder that finetune "
+             "wrote; this is a SavedModel: pass the folder that it was exported from"),
+            (["evaluate", f"--model={intents[0]}", f"--data={intents[1]}"],
+             f"{intents[0]}: must be a folder that finetune wrote; it is a file"),
+            (["predict", f"--model={pretrained}", "play"],
+             f"{pretrained}: must be a folder that finetune wrote; model.keras is missing"),
+            (["fill-mask", f"--model={pretrained}", "[MASK]"], f"{pretrained}: fill-mask needs weights with a "
+             "masked LM "
+             "head, as pretrain writes; these have no head"),
+            (["fill-mask", f"--model={trained}", "[MASK]"], f"{trained}: fill-mask needs weights with a masked LM "
+             "head, "
+             "as pretrain writes; these have a head for classification"),
+            (["export", f"--model={no_vocabulary}", f"--output={tmp_path}/out"],
+             f"{no_vocabulary}: vocab.txt is missing next to the weights; copy the model's vocab.txt there"),
+            (["export", f"--model={intents[0]}", f"--output={tmp_path}/out"], f"{intents[0]}: must be a folder, a name "
+             "that `keras-bert presets` lists or a Hugging Face id org/name; it is a file"),
+            (["predict", f"--model={trained}", "--input=/nowhere", ], "/nowhere: cannot be read: No such file or "
+             "directory"),
+            (["export", f"--model={pretrained}", f"--output={trained}"],
+             f"{trained}: exists already; pass another path or --overwrite")):
+        assert run(*arguments)[::2] == (1, [f"keras-bert: {message}"])
+
+
+@pytest.mark.parametrize("command", [
+    ["finetune", "--train=a", "--valid=b", "--model=c", "--output=d", "--epochs=0"],
+    ["finetune", "--train=/nowhere", "--valid=b", "--model=c", "--output=d"],
+    ["pretrain", "--train=a", "--output=b", "--steps=0"], ["predict", "--model=/nowhere", "--top_k=0", "hello"],
+    ["evaluate", "--model=/nowhere", "--data=x"]])
+def test_bad_values_are_refused_before_tensorflow_is_imported(command):
+    code = "import sys, keras_bert.cli as c; s = c.run(sys.argv[1:]); assert s == 1 and 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, *command], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("module,command", [
+    ("seqeval.metrics", "pip install seqeval"), ("scipy.stats", "pip install scipy"),
+    ("pyarrow", "pip install pyarrow"), ("tensorboard", "pip install tensorboard"),
+    ("keras_bert.serving.supervisor",
+     'pip install fastapi "uvicorn[standard]" prometheus-client tensorflow-serving-api')])
+def test_a_missing_library_is_named_with_its_command(run, intents, pretrained, tmp_path, monkeypatch, module, command):
+    tagged = tmp_path / "tagged.conll"
+    tagged.write_text("play B-a\n")
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("text\tlabel\nplay\t1\n")
+    finetune = finetune_command(intents, pretrained, tmp_path / "out")
+    arguments = {"seqeval.metrics": [*finetune, "--task=tag", f"--train={tagged}", f"--valid={tagged}"],
+                 "scipy.stats": [*finetune, "--task=regress", f"--train={rows}", f"--valid={rows}"],
+                 "pyarrow": [*finetune, f"--train={shutil.copy(rows, tmp_path / 'rows.parquet')}"],
+                 "tensorboard": [*finetune, f"--log_dir={tmp_path}/logs"],
+                 "keras_bert.serving.supervisor": ["serve", "--model=x"]}[module]
+    find = keras_bert.training.loop.importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: name != module and find(name, *more) or None)
+    monkeypatch.setitem(sys.modules, module, None)
+    status, _, messages = run(*arguments)
+    assert status == 1 and len(messages) == 1 and messages[0].endswith(command)
+
+
+def test_no_message_names_an_index_that_lacks_the_package():
+    root = pathlib.Path(keras_bert.__file__).parent
+    for path in [*root.rglob("*.py"), *(root.parent / "export").rglob("*.py")]:
+        assert "keras-bert-hub[" not in path.read_text(), path
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_full_memory_is_one_line(run, intents, pretrained, tmp_path, monkeypatch):
+    def fail(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[32,12,512,512]")
+
+    monkeypatch.setattr("keras_bert.training.loop.Run.check_loss", fail)
+    assert run(*finetune_command(intents, pretrained, tmp_path / "out"))[::2] == (
+        1, ["keras-bert: the memory of the device is full; try a smaller --batch_size or --max_length"])
+
+
+@pytest.mark.parametrize("inputs,message", [
+    ([np.zeros(4, "int32")] * 3, "must have one shape, [batch, seq]; got (4,), (4,), (4,)"),
+    ([np.zeros((2, 4), "int32")] * 2, "inputs need three tensors, input_word_ids, input_mask, segment_ids; got 2"),
+    (np.zeros((3, 4), "int32"), "inputs need three tensors"),
+    ([np.zeros((2, length), "int32") for length in (4, 3, 4)], "got (2, 4), (2, 3), (2, 4)"),
+    ({"input_word_ids": np.zeros((2, 4), "int32")}, "missing input_mask, input_type_ids, got input_word_ids"),
+    ([np.full((2, 4), value, "int32") for value in (60, 1, 0)], "input_word_ids must be from 0 to 59; got 60 to 60"),
+    ([np.full((2, 4), value, "int32") for value in (0, 1, 2)], "segment_ids must be from 0 to 1; got 2 to 2")])
+@pytest.mark.parametrize("layout", ["padded", "unpadded"])
+def test_wrong_inputs_of_the_encoder(inputs, message, layout):
+    with pytest.raises(ValueError) as error:
+        keras_bert.BertLayer(TINY, layout=layout)(inputs)
+    assert message in str(error.value)
+
+
+def test_messages_for_python_have_no_flags(trained, intents, pretrained):
+    model = FineTuned.load(trained)
+    for call, message in (
+            (lambda: model.predict(["a"], top_k=0), "top_k must be at least 1; got 0"),
+            (lambda: model.predict(["a"], batch_size=0), "batch_size must be at least 1; got 0"),
+            (lambda: keras_bert.finetune(*intents, model=pretrained, output=trained),
+             f"{trained}: exists already; pass another path or overwrite=True"),
+            (lambda: keras_bert.finetune(*intents, model=pretrained, output="x", task="ner"),
+             "task must be one of intent, classify, regress, tag, span, choice; got 'ner'; did you mean tag?"),
+            (lambda: keras_bert.finetune([("a", "b"), ("a", "b", "c")], intents[1], model=pretrained, output="x"),
+             "train: row 2: must have 2 values as the first row; got ('a', 'b', 'c')"),
+            (lambda: keras_bert.finetune({"text": ["a"]}, intents[1], model=pretrained, output="x"),
+             "train must be a path, a DataFrame or a list of rows; got {'text': ['a']}")):
+        with pytest.raises(InputError) as error:
+            call()
+        assert str(error.value) == message
+    for call, message in ((lambda: model.predict(["a"], topk=3), "predict() got an unexpected keyword argument 'topk'"),
+                          (lambda: model.evaluate("x", text="y"), "got an unexpected keyword argument 'text'")):
+        with pytest.raises(TypeError) as unknown:
+            call()
+        assert message in str(unknown.value)
 
 
 @pytest.mark.slow

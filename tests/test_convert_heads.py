@@ -221,7 +221,7 @@ def test_export_with_mlm_needs_that_head(tmp_path, run):
     status, output, messages = run(
         "export", f"--model={tmp_path / 'ours'}", f"--output={tmp_path / 'hub'}", "--with_mlm")
     assert status == 1 and output == [] and len(messages) == 1
-    assert "--with_mlm needs weights with a masked LM head; these are encoder" in messages[0]
+    assert "--with_mlm needs weights with a masked LM head, as pretrain writes; these have no head" in messages[0]
 
 
 @pytest.mark.peers

@@ -37,8 +37,8 @@ def test_csv_rows_are_counted_in_lines(tmp_path):
 
 
 @pytest.mark.parametrize("name,content,words", [
-    ("a.tsv", b"", ["no column 'text'"]),
-    ("a.tsv", b"text\tlabel\n", ["holds no rows"]),
+    ("a.tsv", b"", ["is empty"]),
+    ("a.tsv", b"text\tlabel\n", ["only a header: text, label"]),
     ("a.tsv", b"text\tintent\nhi\tx\n", ["no column 'label'", "text, intent"]),
     ("a.tsv", b"text\tlabel\nhi\tx\thello\n", ["row 2", "2 columns", "got 3"]),
     ("a.tsv", b"text\tlabel\nhi\t\n", ["row 2", "label"]),

@@ -111,7 +111,8 @@ def test_values_of_other_types(task, data, columns):
 
 
 @pytest.mark.parametrize("data, message", [
-    (None, "data must be a path or rows; got None"), (5, "data must be a path or rows; got 5"),
+    (None, "data must be a path, a DataFrame or a list of rows; got None"),
+    (5, "data must be a path, a DataFrame or a list of rows; got 5"),
     (pandas.Series(["a"]), "data: row 1: must be a dict or (text, label) or (text, text_pair, label); got 'a'"),
     ([("a", "b\ud800")], "data: row 1: must be valid Unicode: surrogates not allowed")])
 def test_what_is_no_data(data, message):

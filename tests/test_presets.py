@@ -218,7 +218,7 @@ def test_without_huggingface_hub(monkeypatch, capsys):
     with pytest.raises(InputError) as error:
         find_pretrained("bert-base-uncased")
     assert str(error.value) == ('google-bert/bert-base-uncased: the download needs huggingface_hub: pip install '
-                                '"keras-bert-hub[hub]"')
+                                'huggingface_hub')
     assert cli.run(["presets"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(PRESETS) and lines[0].split() == [

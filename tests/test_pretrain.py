@@ -207,7 +207,7 @@ def test_corrupt_records(run, command, tmp_path):
     (["--seed=-1"], "seed must be from 0 to 2147483647; got -1"),
     (["--model_parallel=0"], "model_parallel must be at least 1; got 0"),
     (["--warmup_ratio=1"], "warmup_ratio must be at least 0 and below 1; got 1.0"),
-    (["--config=enormous"], "enormous: No such file or directory"),
+    (["--config=enormous"], "--config must be a bert_config.json or a size: tiny, mini,"),
     (["--config=base"], "max_position"),
     (["--model_parallel=2"], "model_parallel must be 1 unless on the JAX backend; got 2"),
     (["--distribution_strategy=many"], "distribution_strategy must be one, mirrored, multiworker or tpu; got 'many'"),

@@ -213,7 +213,7 @@ def test_beam_is_not_ignored(run, command, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.delitem(sys.modules, "keras_bert.data.beam", raising=False)
     status, _, messages = run(*command, "--beam")
-    assert (status, messages) == (1, ['keras-bert: --beam needs Apache Beam: pip install "keras-bert-hub[beam]"'])
+    assert (status, messages) == (1, ["keras-bert: --beam needs Apache Beam: pip install apache-beam"])
     assert not (tmp_path / "out").exists()
 
 

@@ -25,15 +25,17 @@ def refusal(read, path):
 
 
 @pytest.mark.parametrize("content, message", [
-    ("", ": there is no column 'text'; the columns are none"),
-    ("text\tlabel\n", ": holds no rows"),
+    ("", ": must have columns and rows; it is empty"),
+    ("text\tlabel\n", ": must have rows; it has only a header: text, label"),
     ("text\tintent\na\tb\n", ": there is no column 'label'; the columns are text, intent"),
     ("text\tlabel\na\tb\n\na\n", ": row 4: must have 2 columns as the header; got 1"),
     ("text\tlabel\na\tb\tc\n", ": row 2: must have 2 columns as the header; got 3"),
     ("text\tlabel\ttext\na\tb\tc\n", ": row 1: column names must differ; got text, label, text"),
     ("text\tlabel\na\t\n", ": row 2: 'label' must be a label; got ''"),
-    (b"text\tlabel\na\tb\n\xed\x95\tb\n", ": row 3: must be UTF-8 text: invalid continuation byte at byte 1"),
-    ("text\tlabel\na\tb\n".encode("utf-16"), ": row 1: must be UTF-8 text: invalid start byte at byte 1"),
+    (b"text\tlabel\na\tb\n\xed\x95\tb\n", ": row 3: must be UTF-8 text: invalid continuation byte at byte 1; "
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE"),
+    ("text\tlabel\na\tb\n".encode("utf-16"), ": row 1: must be UTF-8 text: invalid start byte at byte 1; "
+     "convert the file: iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE"),
 ])
 def test_tsv(tmp_path, content, message):
     check(iterate_examples, tmp_path / "a.tsv", content, message)
@@ -63,8 +65,8 @@ def test_json_lines(tmp_path, content, message):
 
 @pytest.mark.parametrize("format, content, message", [
     ("klue-nli", '[{"premise": "a"}, ', ": not a JSON file: Expecting value: line 1 column 19 (char 18)"),
-    ("klue-nli", b'[{"premise": "\xff"}]', ": not a JSON file: 'utf-8' codec can't decode byte 0xff in position 14: "
-                                            "invalid start byte"),
+    ("klue-nli", b'[{"premise": "\xff"}]', ": must be UTF-8 text: invalid start byte at byte 15; "
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE"),
     ("klue-tc", '["title"]', ": row 1: must be an object; got \"title\""),
     ("klue-sts", '[{"sentence1": "a", "sentence2": "b", "labels": 3.5}]',
      ": there is no column 'labels.label'; the columns are sentence1, sentence2, labels"),
@@ -86,10 +88,12 @@ def test_numbers(tmp_path, score):
 
 @pytest.mark.parametrize("content, message", [
     ("play\tO\n\nfly\tB_X\n", ": row 3: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'B_X'"),
-    ("fly\tM-X\n", ": row 1: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'M-X'"),
+    ("fly\tM-X\n", ": row 1: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'M-X'; if this "
+     "is a header, delete it"),
     ("play O\n# a comment\nfly\n", ": row 3: must have 2 columns, like the rows before; got 1"),
     ("play\tO\n \tO\n", ": row 2: must have a word in the first column; got ' '"),
-    (b"play\tO\n\xff\tO\n", ": row 2: must be UTF-8 text: invalid start byte at byte 1"),
+    (b"play\tO\n\xff\tO\n", ": row 2: must be UTF-8 text: invalid start byte at byte 1; "
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE"),
     ("\n# nothing\n-DOCSTART-\tO\n\n", ": holds no sentences"),
 ])
 def test_conll(tmp_path, content, message):
@@ -157,7 +161,7 @@ def test_questions(tmp_path, changes, message):
 
 
 @pytest.mark.parametrize("content, message", [
-    ("", ": must hold one JSON object, as SQuAD's files do"),
+    ("", ": must hold questions; it is empty"),
     ("[]", ": must hold one JSON object, as SQuAD's files do"),
     ("{", ": not a JSON file: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
     ("{}", ": 'data' must be a list; got None"),

@@ -1,9 +1,11 @@
 """The page of `keras-bert serve` in a browser, asked for each kind of answer; what it shows is what REST answers."""
 
+import json
 import os
 import shutil
 
 import pytest
+import tensorflow as tf
 
 pytest.importorskip("selenium", reason="needs selenium: pip install selenium")
 from browser_models import HEADS, LABELS, LAYERS, write_models
@@ -12,7 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
-from serving_server import serving
+from serving_server import Server, serving, write_echo
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs chromium and chromedriver")]
@@ -73,7 +75,7 @@ class Page:
         for name, text in texts.items():
             # chromedriver types no emoji
             self.driver.execute_script("arguments[0].value = arguments[1]", self.one(f"#field-{name}"), text)
-        self.one("#question button").click()
+        self.one("#question button:not([type=button])").click()
         self.idle()
         row = {name: text.splitlines() if name == "choices" else text for name, text in texts.items()}
         return self.server.predict(model, instances=[row])[0]
@@ -188,10 +190,90 @@ def test_tokens_and_heads_by_keyboard_alone(page):
     assert looks(page) == 5 + 2 + 1
 
 
+TEXTS = {"intents": ["text"], "likeness": ["text", "text_pair"], "names": ["text"], "reader": ["question", "context"],
+         "choice": ["prompt", "choices"], "characters": ["text", "text_pair"]}
+
+
+@pytest.mark.parametrize("model", TEXTS)
+def test_an_example_is_filled_in_and_answered(page, model):
+    page.choose(model)
+    assert page.texts("#examples button") == ["English"]  # this vocabulary has no Hangul
+    page.one("#examples button").click()
+    assert page.driver.switch_to.active_element.get_attribute("id") == f"field-{TEXTS[model][0]}"
+    texts = {name: page.one(f"#field-{name}").get_attribute("value") for name in TEXTS[model]}
+    assert all(texts.values()), texts
+    page.ask(model, **texts)
+    assert "ms round trip" in page.one("#latency").text  # no error
+
+
+def test_a_model_with_hangul_has_a_korean_example(driver, paths, tmp_path):
+    shutil.copytree(paths["intents"], tmp_path / "intents")
+    labels = [f"의도 {i}" for i in range(len(LABELS))]
+    (tmp_path / "intents/assets/labels.json").write_text(json.dumps(labels, ensure_ascii=False), encoding="utf-8")
+    with serving({"intents": tmp_path / "intents"}) as server:
+        page = Page(driver, server)
+        page.wait(lambda: page.texts("#examples button") == ["English", "한국어"])
+        korean = page.all("#examples button")[1]
+        assert korean.get_attribute("lang") == "ko"
+        korean.click()
+        assert page.one("#field-text").get_attribute("value") == "부엌에 불 좀 켜 줘."
+        page.one("#question button:not([type=button])").click()
+        page.wait(lambda: page.texts("#answer .headline"))
+        page.idle()
+    assert driver.get_log("browser") == []
+
+
+def write_slow_echo(path, seconds):
+    """Writes an `Echo` that takes some seconds to load: its warm-up request does."""
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    log = prediction_log_pb2.PredictionLog()
+    request = log.predict_log.request
+    request.model_spec.signature_name = "serving_default"
+    request.inputs["text"].CopyFrom(tf.make_tensor_proto([f"sleep {seconds}"]))
+    extra = write_echo(path) / "assets.extra"
+    extra.mkdir()
+    with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as file:
+        file.write(log.SerializeToString())
+    return path
+
+
+def test_the_page_waits_while_a_model_loads(driver, tmp_path):
+    server = Server({"slow": write_slow_echo(tmp_path / "slow", 8)})
+    try:
+        page = Page(driver, server)
+        page.wait(lambda: page.one("#answer").text == "The model is loading.")
+        assert page.one("#answer").get_attribute("aria-busy") == "false"  # screen readers say it
+        assert page.one("#answer").get_attribute("aria-live") == "polite"
+        page.wait(lambda: page.all("#field-text"))
+        assert page.one("#answer").text == "Nothing asked yet."
+        page.one("#field-text").send_keys("play", Keys.CONTROL, Keys.ENTER)
+        page.wait(lambda: "play" in page.one("#answer").text)
+    finally:
+        server.stop()
+    assert driver.get_log("browser") == []
+
+
+def test_a_model_that_cannot_be_loaded_is_replaced(driver, tmp_path):
+    (tmp_path / "model/1").mkdir(parents=True)
+    (tmp_path / "model/1/saved_model.pb").write_bytes(b"no SavedModel")
+    server = Server({"model": tmp_path / "model"})
+    try:
+        page = Page(driver, server)
+        page.wait(lambda: "The model cannot be loaded: " in " ".join(page.texts("#answer .error")))
+        write_echo(tmp_path / "new")
+        (tmp_path / "new").rename(tmp_path / "model/2")
+        page.wait(lambda: page.all("#field-text"))
+        assert page.one("#version").text == "version 2" and page.texts("#answer .error") == []
+    finally:
+        server.stop()
+    assert driver.get_log("browser") == []
+
+
 def test_a_fault_is_told_and_the_page_goes_on(page):
     page.ask("names", text="play")
     page.driver.execute_script("document.querySelector('#field-text').value = 'x'.repeat(100001)")
-    page.one("#question button").click()
+    page.one("#question button:not([type=button])").click()
     page.wait(lambda: page.texts("#answer .error") == [
         "text: row 1: a text may have at most 100000 characters; got 100001"])
     assert [entry["message"] for entry in page.driver.get_log("browser") if "413" not in entry["message"]] == []

@@ -195,8 +195,9 @@ def test_bad_starts_are_one_line(run, tmp_path):
                 ([f"--model={tmp_path}/empty"], 1, f"{tmp_path}/empty/7: must be a SavedModel; there is no saved_mod"),
                 ([f"--model={echo}", f"--model={echo}"], 1, "another model is named 'echo'; name this one NAME=PATH"),
                 ([f"--model=a b={echo}"], 1, "a name must be of letters, digits and . _ -; got 'a b'"),
-                ([f"--model={echo}", f"--port={port}"], 1, f"127.0.0.1:{port}: cannot be served: Address already in"),
-                ([f"--model={echo}", "--port=0", f"--grpc_port={port}"], 1, f"127.0.0.1:{port}: cannot be served"),
+                ([f"--model={echo}", f"--port={port}"], 1, f"127.0.0.1:{port}: cannot be served: Address already in use"
+                 "; choose another with --port, or any free one with --port=0"),
+                ([f"--model={echo}", "--port=0", f"--grpc_port={port}"], 1, "choose another with --grpc_port, or any "),
                 ([f"--model={echo}", f"--token_file={tmp_path}/token"], 1, "token: must contain a token"),
                 ([f"--model={echo}", "--workers=0"], 1, "workers must be at least 1; got 0"),
                 ([], 2, "missing --model"),

@@ -18,7 +18,7 @@ import pytest
 from serving_server import write_echo
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(importlib.util.find_spec("ray") is None,
-                                                   reason='needs Ray: pip install "keras-bert-hub[ray]"')]
+                                                   reason='needs Ray: pip install "ray[serve]"')]
 predict = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "examples/clients/rest.py"))["predict"]
 APP = f"test{os.getpid()}"  # the name of its processes, too
 

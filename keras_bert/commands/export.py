@@ -29,7 +29,8 @@ def run(model: str, output: str, config: str | None = None, next_sentence_pooler
 
     source = open_source(model, config, next_sentence_pooler)
     if with_mlm and source.kind not in ("masked_lm", "pretraining"):
-        raise InputError(f"{source.path}: --with_mlm needs weights with a masked LM head; these are {source.kind}")
+        raise InputError(f"{source.path}: --with_mlm needs weights with a masked LM head, as pretrain writes; "
+                         f"{source.describe_head()}")
     encoder = load_pretrained(source, BertPretrainer, next_sentence=False) if with_mlm else load_pretrained(source)
     export_encoder(encoder, output, source.needed_tokenizer(), dtype=dtype, jit_compile=jit_compile,
                    overwrite=overwrite)

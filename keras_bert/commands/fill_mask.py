@@ -29,7 +29,8 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
 
     source = open_source(model, config, next_sentence_pooler)
     if source.kind not in ("masked_lm", "pretraining"):
-        raise InputError(f"{source.path}: fill-mask needs weights with a masked LM head; these are {source.kind}")
+        raise InputError(f"{source.path}: fill-mask needs weights with a masked LM head, as pretrain writes; "
+                         f"{source.describe_head()}")
     pretrainer = load_pretrained(source, BertPretrainer)
     for masked, masks in zip(text, fill_mask(pretrainer, source.needed_tokenizer(), text, top_k)):
         if output_format == "jsonl":

@@ -8,6 +8,7 @@ from typing import Literal
 
 from keras_bert.arguments import Count
 from keras_bert.errors import InputError
+from keras_bert.files import check_readable, decode
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
@@ -34,10 +35,10 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
     if bool(texts) == (input is not None):
         raise InputError("predict needs either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
+    check_readable(model, *([] if input in (None, "-") else [input]))
     loaded = _load(model)
     task = loaded.task
-    if top_k > 1 and not task.supports_top_k:
-        raise InputError(f"--top_k is for classifiers and the task span; {model} is of the task {task.name}")
+    task.check_top_k(top_k)
     options = {"top_k": top_k} if task.supports_top_k else {}
     columns = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
                "label_column": None}
@@ -78,15 +79,8 @@ def _line_chunks(stream, name, task):
     size = 1 if stream.isatty() else _CHUNK
     lines = enumerate(stream, 1)
     while chunk := list(itertools.islice(lines, size)):
-        yield [_example(task, _decode(line, f"{name}: line {number}"), f"{name}: line {number}")
-               for number, line in chunk]
-
-
-def _decode(line, place):
-    try:
-        return line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{place}: must be UTF-8 text: {error.reason} at byte {error.start + 1}") from None
+        yield [_example(task, decode(line, place).rstrip("\r\n"), place)
+               for number, line in chunk for place in [f"{name}: line {number}"]]
 
 
 def _example(task, text, place):

@@ -11,7 +11,7 @@ def run(output_format: Literal["text", "json"] = "text"):
     """List the pretrained encoders that have a name.
 
     Args:
-        output_format: One line per name, or one JSON list.
+        output_format: A table, or one JSON list.
     """
     from keras_bert.presets import PRESETS, where
 
@@ -19,8 +19,11 @@ def run(output_format: Literal["text", "json"] = "text"):
     if output_format == "json":
         print(json.dumps(presets, indent=2))
         return
-    rows = [(preset["name"], preset["size"], f"{preset['parameters']}M", preset["language"], preset["licence"],
-             preset["where"] or "to download") for preset in presets]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
+    header = ("name", "layers and width", "parameters", "MB", "language", "licence", "learning rate", "Hugging Face id",
+              "found in")
+    rows = [(preset["name"], preset["size"], f"{preset['parameters']}M", f"{4 * preset['parameters']:.0f}",
+             preset["language"], preset["licence"], f"{preset['learning_rate']:.0e}".replace("e-0", "e-"),
+             preset["repository"], preset["where"] or "to download") for preset in presets]
+    widths = [max(map(len, column)) for column in zip(header, *rows)]
+    for row in (header, *rows):
         print("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip())

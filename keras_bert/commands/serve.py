@@ -43,7 +43,8 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
     try:
         from keras_bert.serving.supervisor import supervise
     except ImportError:
-        raise InputError('serving needs FastAPI, uvicorn and more: pip install "keras-bert-hub[serve]"') from None
+        raise InputError('serving needs more packages: pip install fastapi "uvicorn[standard]" '
+                         'prometheus-client tensorflow-serving-api') from None
 
     supervise(types.SimpleNamespace(**flags, models=_by_name(model), max_body=int(max_body_mb * 2**20),
                                     token=_token(token_file) if token_file else ""))

@@ -25,7 +25,7 @@ def read_assets(folder, config=None, lower_case=None):
     """
     config = config or os.path.join(folder, "bert_config.json")
     if not os.path.exists(config):
-        raise InputError(f"{config}: not found; the weights do not contain the config, so pass its path with --config")
+        raise InputError(f"{config}: not found; the weights do not contain the config, so pass its path as config=…")
     return BertConfig.from_json(config), read_tokenizer(folder, lower_case), read_labels(folder)
 
 

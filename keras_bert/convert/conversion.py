@@ -172,7 +172,7 @@ def _as_stored_kind(weights, target, allow_inexact, report):
     if losses := target.losses(weights):
         if not allow_inexact:
             raise InputError(f"{target.name} cannot store these weights exactly: {'; '.join(losses)}; pass "
-                             "--allow_inexact to write them as closely as possible")
+                             "allow_inexact=True to write them as closely as possible")
         report(f"inexact: {'; '.join(losses)}")
     if weights.kind in target.kinds:
         return weights

@@ -42,7 +42,7 @@ class Entry:
         return self.to_stored(np.broadcast_to(np.float32(0), shape), config).shape
 
     def from_stored(self, array, shape):
-        """Converts the other library's array to this package's form, float32."""
+        """Transposes or reshapes the other library's array to this package's `shape`, and casts it to float32."""
         array = np.transpose(array) if self.form == TRANSPOSED else np.reshape(array, shape)
         return np.asarray(array, np.float32)
 

@@ -23,6 +23,9 @@ def read(path, config=None):
     keys, skipped = bundle.variables()
     if not any(name.startswith("bert/embeddings/") for name in keys):
         return garden.read_bundle(bundle, path, FORMAT.name, assets)
+    if any(name.startswith(("bert/classifier/", "bert/regressor/", "bert/span/")) for name in keys):
+        raise InputError(f"{path}: must be an exported encoder; this is a SavedModel of export text-model: pass the "
+                         "folder that it was exported from")
     shapes = {name: bundle.shapes[key] for name, key in keys.items()} | dict.fromkeys(skipped, ())
     config, tokenizer, labels = assets
     return Source(path, FORMAT.name, config, detect(TABLE, shapes, ("masked_lm",)), TABLE, shapes,

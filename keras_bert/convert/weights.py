@@ -122,6 +122,10 @@ class Source:
     tokenizer: BertTokenizer | None = None
     labels: list[str] | None = None
 
+    def describe_head(self):
+        """Describes the head for messages: `these have no head`."""
+        return f"these have {'no head' if self.kind == ENCODER else f'a head for {self.kind}'.replace('_', ' ')}"
+
     def needed_tokenizer(self):
         """Returns the tokenizer.
 
@@ -129,7 +133,7 @@ class Source:
             InputError: there is no vocabulary next to the weights.
         """
         if self.tokenizer is None:
-            raise InputError(f"{self.path}: vocab.txt is missing next to the weights; add it")
+            raise InputError(f"{self.path}: vocab.txt is missing next to the weights; copy the model's vocab.txt there")
         return self.tokenizer
 
     def load(self, kind=None, allow_missing=(), ignore=()):

@@ -173,5 +173,5 @@ def _beam():
     try:
         from keras_bert.data import beam
     except ImportError:
-        raise InputError('--beam needs Apache Beam: pip install "keras-bert-hub[beam]"') from None
+        raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
     return beam

@@ -30,8 +30,8 @@ class PretrainingRecords:
 
     Args:
         paths: list of files, uncompressed. Their order affects the order of the examples.
-        skip_corrupt: if True, replaces a corrupt example by the next intact one of the plan, and skips the rest of a
-            file after corrupt bounds of a record. If False, raises an error for both.
+        skip_corrupt: if True, replaces a corrupt example by the next intact one in the order of training, and skips the
+            rest of a file if the length of a record is corrupt. If False, raises an error for both.
 
     Attributes:
         paths: list of str, the files.
@@ -39,8 +39,8 @@ class PretrainingRecords:
         has_labels: True if the examples have `next_sentence_labels`.
 
     Raises:
-        InputError: a file cannot be read, has no such examples or other features than the first file, or is truncated
-            or corrupt; the message names the file, and the byte if the file is corrupt.
+        InputError: a file cannot be read, has no such examples, has features that differ from the first file's, or is
+            truncated or corrupt; the message names the file, and the byte if the file is corrupt.
     """
 
     def __init__(self, paths, skip_corrupt=False):

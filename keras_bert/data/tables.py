@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from keras_bert.errors import InputError
-from keras_bert.files import reading
+from keras_bert.files import decode, not_utf8, reading
 
 csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072 characters
 
@@ -44,11 +44,14 @@ def open_data(data, name, tuples=()):
     """
     if isinstance(data, str | os.PathLike):
         return os.fspath(data)
-    if not isinstance(data, Iterable):
-        raise InputError(f"{name} must be a path or rows; got {data!r:.40}")
-    rows, columns = [], {len(names): names for names in tuples}
+    if not isinstance(data, Iterable) or isinstance(data, dict):
+        raise InputError(f"{name} must be a path, a DataFrame or a list of rows; got {data!r:.40}")
+    rows, columns, first = [], {len(names): names for names in tuples}, None
     for row, values in enumerate(data.to_dict("records") if hasattr(data, "columns") else data, 1):
         if isinstance(values, list | tuple) and len(values) in columns:
+            first = first or len(values)
+            if len(values) != first:
+                raise InputError(f"{name}: row {row}: must have {first} values as the first row; got {values!r:.40}")
             values = dict(zip(columns[len(values)], values))
         if not isinstance(values, dict):
             forms = " or ".join(["a dict", *(f"({', '.join(names)})" for names in tuples)])
@@ -117,13 +120,15 @@ def choose_reader(path, readers, what, kind=None, other=""):
 
 def _read(path, required, table):
     columns = next(table)
+    if not columns:
+        raise InputError(f"{path}: must have columns and rows; it is empty")
     check_columns(path, columns, required)
     yield columns
     row = 0
     for row, values in table:
         yield row, values
     if not row:
-        raise InputError(f"{path}: holds no rows")
+        raise InputError(f"{path}: must have rows; it has only a header: {', '.join(columns)}")
 
 
 def check_columns(path, columns, required):
@@ -162,11 +167,7 @@ def lines(path):
         read, size = 0, os.path.getsize(path)
         for row, line in enumerate(file, 1):
             read += len(line)
-            try:
-                yield row, read / max(read, size), line.decode("utf-8-sig")
-            except UnicodeDecodeError as error:
-                raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason} at byte {error.start + 1}"
-                                 ) from None
+            yield row, read / max(read, size), decode(line, f"{path}: row {row}")
 
 
 def json_lines(path):
@@ -190,6 +191,8 @@ def json_values(path):
                 value, place = decoder.raw_decode(text, re.compile(r"\s*").match(text, place).end())
                 values.append(value)
             _refuse_surrogates(text, values)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: {not_utf8(error)}") from None
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: not a JSON file: {error}") from None
     return values

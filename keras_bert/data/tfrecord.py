@@ -11,8 +11,8 @@ from keras_bert.files import reading
 
 HEADER, FRAME = 12, 16  # bytes before a record: its length and a checksum; and with the checksum after the record
 _POLYNOMIAL = 0x82F63B78  # of CRC-32C, lowest bit first
-# Zero bytes leave a CRC register of zeros as it is; then these bytes turn it into one of ones, the start value of
-# CRC-32C. So any number of zero bytes, these bytes and a record together have the CRC of the record.
+# A CRC register that is 0 stays 0 after zero bytes; these bytes then set all its bits, which is the start value of
+# CRC-32C. So a record keeps its CRC if zero bytes and these bytes are put in front of it and the register starts at 0.
 _ONES = bytes.fromhex("54641f64")
 _INT64_LIST, _FLOAT_LIST = b"\x1a", b"\x12"  # tags of `tf.train.Feature`
 

@@ -102,7 +102,7 @@ def _pool(processes, maker, folder):
         yield pool
         pool.shutdown()
     except BrokenProcessPool:
-        raise InputError("a worker process was killed, perhaps because memory ran out; pass fewer --processes"
+        raise InputError("a worker process was killed, perhaps because memory ran out; pass a smaller processes=…"
                          ) from None
     finally:
         lifeline.close()

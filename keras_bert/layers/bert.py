@@ -15,11 +15,16 @@ from keras_bert.layers.attention import EncoderBlock
 from keras_bert.layers.base import ConfiguredLayer, FreezableLayer, freeze, own_layers
 
 
-def standardize_inputs(inputs):
+def standardize_inputs(inputs, axes=("batch", "seq")):
     """Returns the inputs of an encoder call, a dict or a list of three, as int32 tensors (word_ids, mask, segment_ids).
 
     A dict needs `input_word_ids`, `input_mask`, and `segment_ids` or `input_type_ids`; other keys are ignored.
     """
+    return tuple(ops.cast(tensor, "int32") for tensor in check_inputs(inputs, axes))
+
+
+def check_inputs(inputs, axes=("batch", "seq")):
+    """Returns the inputs of an encoder call as a list [word_ids, mask, segment_ids], unchanged."""
     if isinstance(inputs, dict):
         segments = "segment_ids" if "segment_ids" in inputs else "input_type_ids"
         missing = [key for key in ("input_word_ids", "input_mask", segments) if key not in inputs]
@@ -27,9 +32,25 @@ def standardize_inputs(inputs):
             raise ValueError("inputs need input_word_ids, input_mask, and segment_ids or input_type_ids; "
                              f"missing {', '.join(missing)}, got {', '.join(sorted(inputs))}")
         inputs = [inputs["input_word_ids"], inputs["input_mask"], inputs[segments]]
-    if len(inputs) != 3:
-        raise ValueError(f"inputs need three tensors, input_word_ids, input_mask, segment_ids; got {len(inputs)}")
-    return tuple(ops.cast(tensor, "int32") for tensor in inputs)
+    if not isinstance(inputs, (list, tuple)) or len(inputs) != 3:
+        got = len(inputs) if isinstance(inputs, (list, tuple)) else f"{type(inputs).__name__}, not a list or dict"
+        raise ValueError(f"inputs need three tensors, input_word_ids, input_mask, segment_ids; got {got}")
+    shapes = [tuple(tensor.shape) for tensor in inputs]
+    if any(len(shape) != len(axes) or not _same(shape, shapes[0]) for shape in shapes):
+        raise ValueError(f"input_word_ids, input_mask and segment_ids must have one shape, [{', '.join(axes)}]; got "
+                         f"{', '.join(map(str, shapes))}")
+    return inputs
+
+
+def check_ids(name, ids, count):
+    """Checks that ids are below `count`, outside a graph: in a graph and on JAX, tensors have no values yet."""
+    if hasattr(ids, "numpy") and ids.shape.num_elements() and not 0 <= ids.numpy().min() <= ids.numpy().max() < count:
+        raise ValueError(f"{name} must be from 0 to {count - 1}; got {ids.numpy().min()} to {ids.numpy().max()}")
+
+
+def _same(shape, other):
+    """Compares shapes; None fits every size."""
+    return all(a is None or b is None or a == b for a, b in zip(shape, other))
 
 
 LayoutName = Literal["padded", "packed", "unpadded"]
@@ -161,6 +182,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
              outputs: Outputs = "pair", positions: Any = None) -> Any:
         check(BertLayer.call, {"outputs": outputs, "layout": layout})
         word_ids, mask, segment_ids = standardize_inputs(inputs)
+        check_ids("input_word_ids", word_ids, self.config.vocab_size)
+        check_ids("segment_ids", segment_ids, self.config.type_vocab_size)
         is_whole = outputs == "attention" or positions is not None
         batch_layout = self._arrange(mask, inputs, layout or self.layout, is_whole, training)
         seed = self.dropout_seed(inputs, training, seed)
@@ -206,7 +229,7 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
     def compute_output_spec(self, inputs: Any, training: Any = False, seed: Any = None, layout: Any = None,
                             outputs: Any = "pair", positions: Any = None) -> Any:
         # Keras would trace all blocks, which takes a second for BERT-base.
-        batch, length = (inputs["input_word_ids"] if isinstance(inputs, dict) else inputs[0]).shape
+        batch, length = check_inputs(inputs)[0].shape
         texts = inputs["pooled_positions"].shape[0] if (layout or self.layout) == "packed" else batch
         last = length if positions is None else positions.shape[1]
         queries = last if positions is None or last is None else last + 1  # one more, for the pooled token

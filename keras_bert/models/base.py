@@ -115,7 +115,12 @@ def load_model(folder, **changes):
     """
     path = os.path.join(folder, "model.keras")
     if not os.path.exists(path):
-        what = "model.keras is missing" if os.path.isdir(folder) else "there is no such folder"
+        if os.path.exists(os.path.join(folder, "saved_model.pb")):
+            what = "this is a SavedModel: pass the folder that it was exported from"
+        elif os.path.isdir(folder):
+            what = "model.keras is missing"
+        else:
+            what = "it is a file" if os.path.isfile(folder) else "there is no such folder"
         raise InputError(f"{folder}: must be a folder that finetune wrote; {what}")
     try:
         with zipfile.ZipFile(path) as file:

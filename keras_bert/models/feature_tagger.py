@@ -134,14 +134,18 @@ class BertFeatureTagger(DropoutTask):
         self.features = BertFeatures(self.bert, features, name="features")
         self.first, self.second = (self._make_lstm(name) for name in ("first", "second"))
         self.classifier = self.make_dense("classifier", num_classes)
-        for layer, width in ((self.first, self.features.width), (self.second, 2 * units), (self.classifier, 2 * units)):
-            layer.build((None, None, width))
         self.build()
 
     def _make_lstm(self, name):
         # With cuDNN's operation, an export would run only on GPUs, and XLA does not have this operation.
         lstm = keras.layers.LSTM(self.units, return_sequences=True, dtype="float32", use_cudnn=False, name="lstm")
         return keras.layers.Bidirectional(lstm, dtype="float32", name=name)
+
+    def build(self, *_) -> None:
+        self.first.build((None, None, self.features.width))
+        for layer in (self.second, self.classifier):
+            layer.build((None, None, 2 * self.units))
+        super().build()
 
     def encoder_output(self, inputs: Any, **options) -> Any:
         is_real = ops.cast(standardize_inputs(inputs)[1], "bool")

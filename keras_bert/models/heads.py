@@ -140,7 +140,7 @@ class BertMultipleChoice(DropoutTask):
 
     def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
         seed = self.bert.dropout_seed(inputs, training, seed)
-        tensors = standardize_inputs(inputs)
+        tensors = standardize_inputs(inputs, ("batch", "choices", "seq"))
         _, choices, length = ops.shape(tensors[0])
         flat_inputs = [ops.reshape(tensor, (-1, length)) for tensor in tensors]
         return ops.reshape(super().call(flat_inputs, training, seed), (-1, choices))

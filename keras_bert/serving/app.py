@@ -91,9 +91,10 @@ async def metadata(model: NamedModel, number: Version, entry: Entry):
     with model.lease(number, entry) as version:
         saved_model = version.saved_model
     signatures = {name: _to_json(signature) for name, signature in saved_model.signature_defs.items()}
-    labels = {"labels": saved_model.labels} if saved_model.labels else {}  # TensorFlow Serving has no field for them
+    # TensorFlow Serving has no fields for these.
+    more = {"hangul": saved_model.has_hangul} | ({"labels": saved_model.labels} if saved_model.labels else {})
     return {"model_spec": {"name": model.name, "signature_name": "", "version": str(version.number)},
-            "metadata": {"signature_def": {"signature_def": signatures}, **labels}}
+            "metadata": {"signature_def": {"signature_def": signatures}, **more}}
 
 
 @model_router.get("", summary="The state of versions.", response_model=schema.ModelStatus)

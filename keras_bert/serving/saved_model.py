@@ -5,6 +5,7 @@ import ctypes
 import gc
 import json
 import os
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +30,7 @@ class SavedModel:
         signature_defs: the same as TensorFlow's protocol buffers.
         max_length: maximum number of tokens of a text; 512 if there is no `bert_config.json` in its assets.
         labels: names of the classes, in the order of `probabilities`; empty if there is no `labels.json`.
+        has_hangul: True if the vocabulary or a label contains Hangul.
 
     Raises:
         InputError: the SavedModel cannot be loaded.
@@ -48,6 +50,8 @@ class SavedModel:
                                for name, signature in self.signature_defs.items()}
             self.max_length = _asset(path, "bert_config.json", {}).get("max_position_embeddings", 512)
             self.labels = _asset(path, "labels.json", [])
+            tokens = _asset(path, "vocab.txt", "", read=lambda file: file.read())
+            self.has_hangul = bool(re.search("[\u1100-\u11ff\uac00-\ud7a3]", f"{tokens}{self.labels}"))
             if warm_up:
                 self.warm_up()
         except Exception as error:
@@ -156,10 +160,10 @@ def _shape(proto):
     return None if proto.unknown_rank else tuple(None if dim.size < 0 else dim.size for dim in proto.dim)
 
 
-def _asset(path, name, default):
+def _asset(path, name, default, read=json.load):
     try:
-        with open(os.path.join(path, "assets", name), encoding="utf-8") as file:
-            return json.load(file)
+        with open(os.path.join(path, "assets", name), encoding="utf-8", errors="replace") as file:
+            return read(file)
     except FileNotFoundError:
         return default
 

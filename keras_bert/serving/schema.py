@@ -55,7 +55,8 @@ class ModelSpec(BaseModel):
 
 
 class ModelMetadata(BaseModel):
-    """The signatures as TensorFlow Serving writes them and, if the model has classes, their names as `labels`."""
+    """The signatures as TensorFlow Serving writes them; `hangul`, true if the model's vocabulary or a class contains
+    Hangul; and, if the model has classes, their names as `labels`."""
 
     model_spec: ModelSpec
     metadata: dict[str, Any]

@@ -28,7 +28,8 @@ def check_model(path):
     """
     versions = find_versions(path)
     if not versions:
-        raise InputError(f"{path}: must be a SavedModel, or a folder of SavedModels whose names are numbers")
+        raise InputError(f"{path}: must be a SavedModel, or a folder of SavedModels whose names are numbers; "
+                         "to make one: keras-bert export text-model --model=FOLDER --output=EXPORTED")
     number = max(versions)
     if not os.path.isfile(os.path.join(versions[number], "saved_model.pb")):
         raise InputError(f"{versions[number]}: must be a SavedModel; there is no saved_model.pb")

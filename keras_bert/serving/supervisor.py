@@ -42,7 +42,8 @@ def supervise(settings):
         InputError: there is no model at a path, or a port is in use.
     """
     versions = {name: check_model(path) for name, path in settings.models.items()}
-    with _bind(settings.host, settings.port) as listener, _bind(settings.host, settings.grpc_port) as reserved, \
+    with _bind(settings.host, settings.port, "port") as listener, \
+            _bind(settings.host, settings.grpc_port, "grpc_port") as reserved, \
             tempfile.TemporaryDirectory(prefix="keras-bert-metrics-") as folder:
         # The workers bind the gRPC port themselves; this socket reserves it and never listens.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -127,14 +128,15 @@ def _stop(workers, grace):
         worker.log.join(1)
 
 
-def _bind(host, port):
+def _bind(host, port, flag):
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
-        raise InputError(f"{format_address(host, port)}: cannot be served: {error.strerror}") from None
+        raise InputError(f"{format_address(host, port)}: cannot be served: {error.strerror}; choose another with "
+                         f"--{flag}, or any free one with --{flag}=0") from None
     return listener
 
 

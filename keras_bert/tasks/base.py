@@ -51,8 +51,8 @@ class Task:
         name: name of the task.
         main: name of the score that selects the best epoch; higher is better.
         columns: names of the texts that make up an input.
-        tuples: for labelled data in memory, the columns that the values of a tuple belong to; one entry for each
-            allowed length.
+        tuples: for labelled data in memory, the columns of the values of a tuple, the label's included; one entry for
+            each allowed length.
         length: default of `max_length`.
         dropout: default dropout rate of the input of the head.
         unused: names of the parts of the encoder that have no effect on the outputs and are not trained.
@@ -196,6 +196,12 @@ class Task:
         """Returns a dict of the settings that `export_text_model` needs to give the same answers as the task."""
         return dataclasses.asdict(self)
 
+    def check_top_k(self, top_k):
+        """Raises an InputError if the task cannot give that many answers per input."""
+        if top_k > 1 and not self.supports_top_k:
+            raise InputError(f"top_k must be 1 for the task {self.name}; only classifiers and the task span give "
+                             f"multiple answers; got {top_k}")
+
     def settings(self):
         """Returns the task's name and fields as a dict that JSON can represent."""
         return {"task": self.name} | dataclasses.asdict(self)
@@ -235,4 +241,5 @@ def require(module):
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError(f'scores need {module.partition(".")[0]}: pip install "keras-bert-hub[tasks]"') from None
+        name = module.partition(".")[0]
+        raise InputError(f"scores need {name}: pip install {name}") from None

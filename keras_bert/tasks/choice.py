@@ -30,7 +30,7 @@ class ChoiceColumns:
 
     Args:
         prompt: column of the prompt.
-        choice: columns of the choices, without the number at the end of their names, which is counted from 0.
+        choice: start of the names of the choices' columns, which end in a number: `ending` for `ending0`, `ending1`, …
         start: column of the words that all choices begin with.
         kind, header: see `read_table`.
     """

@@ -169,22 +169,23 @@ class Classify(TextTask):
     def from_examples(cls, path, examples, **settings):
         labels = sorted({example.label for example in examples})
         if len(labels) < 2:
-            raise InputError(f"{path}: a classifier needs at least two labels; got {labels[0]}")
+            raise InputError(f"{path}: a classifier needs at least two labels; every text has the label {labels[0]!r}")
         return cls(labels=labels, pairs=examples[0].text_pair is not None, **settings)
 
     def check(self, path, examples, out_of_scope=None):
         super().check(path, examples)
         if out_of_scope in self.labels:
-            raise InputError(f"out_of_scope must not be a label of the training file; got {out_of_scope!r}")
+            raise InputError(f"out_of_scope_label must not be a label of the training file; got {out_of_scope!r}")
         known = {*self.labels, out_of_scope}
         for example in examples:
             if example.label not in known:
                 raise InputError(
-                    f"{path}: row {example.row}: label {example.label!r} does not occur in the training file")
+                    f"{path}: row {example.row}: label {example.label!r} does not occur in the training file; correct "
+                    f"it, or if it marks texts that are out of scope, pass out_of_scope_label={example.label!r}")
         if all(example.label == out_of_scope for example in examples):
             raise InputError(f"{path}: scores need texts in scope; every row has the label {out_of_scope!r}")
         if out_of_scope is not None and all(example.label != out_of_scope for example in examples):
-            raise InputError(f"{path}: no text has the label out_of_scope, {out_of_scope!r}")
+            raise InputError(f"{path}: no text has the out_of_scope_label {out_of_scope!r}")
 
     def head(self, bert, dropout):
         return BertClassifier(bert, len(self.labels), dropout)

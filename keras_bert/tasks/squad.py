@@ -63,6 +63,8 @@ def read_questions(path):
 
 def _read_squad(path):
     values = json_values(path)
+    if not values:
+        raise InputError(f"{path}: must hold questions; it is empty")
     if len(values) != 1 or not isinstance(values[0], dict):
         raise InputError(f"{path}: must hold one JSON object, as SQuAD's files do")
     for article, paragraphs in _items(path, ": article", values[0], "data"):

@@ -17,6 +17,7 @@ from keras_bert.tasks.base import Encoded, Task, log_softmax, require
 from keras_bert.tasks.offsets import tokens_with_offsets
 
 _TAG = re.compile(r"O|([BIELSU])-(.+)")
+_RULE = "must be O, or B-, I-, E-, L-, S- or U- and a type"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +83,7 @@ def to_bio(tags, places=None):
     for tag, place in zip(tags, places or itertools.repeat("a tag")):
         match = _TAG.fullmatch(tag)
         if not match:
-            raise InputError(f"{place} must be O, or B-, I-, E-, L-, S- or U- and a type; got {tag!r}")
+            raise InputError(f"{place} {_RULE}; got {tag!r}")
         letter, kind = match.groups()
         inside = letter in ("I", "E", "L") and before in (("B", kind), ("I", kind))
         converted.append(tag if tag == "O" else f"{'I' if inside else 'B'}-{kind}")
@@ -142,6 +143,8 @@ def _sentences(path):
         if not line.strip() or columns[0] == "-DOCSTART-":
             if sentence:
                 rows, words, tags = map(list, zip(*sentence))
+                if rows[0] == 1 and count > 1 and not _TAG.fullmatch(tags[0]):
+                    raise InputError(f"{path}: row 1: a tag {_RULE}; got {tags[0]!r}; if this is a header, delete it")
                 yield rows, words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
             sentence = []
         elif not re.match("#+ ", line) or _TAG.fullmatch(columns[-1]):
@@ -213,7 +216,8 @@ class Tag(Task):
         for example in examples:
             for tag in example.tags:
                 if tag not in self.labels:
-                    raise InputError(f"{path}: row {example.row}: tag {tag!r} does not occur in the training file")
+                    raise InputError(f"{path}: row {example.row}: tag {tag!r} does not occur in the training file; "
+                                     "correct it, or add sentences with it there")
 
     def head(self, bert, dropout):
         if self.features:

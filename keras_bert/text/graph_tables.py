@@ -135,8 +135,8 @@ def number_symbols(vocabulary):
 
 
 def vocabulary_trie(vocabulary, symbols):
-    """Returns the tokens as a `DoubleArray` with one root for both the tokens that start a word and those that continue
-    one.
+    """Returns the tokens as a `DoubleArray` with a single root. The first symbol of a token distinguishes those that
+    start a word from those that continue one.
 
     Args:
         symbols: result of `number_symbols`.

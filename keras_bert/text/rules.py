@@ -28,10 +28,10 @@ _CJK, _RUN = re.compile(_any_of(CJK)), re.compile(_any_of(ASSIGNED) + "+")
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """The rules of Google's `BasicTokenizer` (google-research/bert `tokenization.py`) for the code points of Unicode
-    14, with its steps as options. In this order: deletes control and format characters, puts spaces around CJK
-    ideographs, lower-cases, decomposes (NFD) and drops nonspacing marks, recomposes (NFC), puts spaces around
-    punctuation.
+    """The rules of Google's `BasicTokenizer` (google-research/bert `tokenization.py`), with the character categories of
+    Unicode 14 in every version of Python. The arguments choose the steps. In this order: deletes control and format
+    characters, puts spaces around CJK ideographs, lower-cases, decomposes (NFD) and drops nonspacing marks, recomposes
+    (NFC), puts spaces around punctuation.
 
     Args:
         lower_case: if True, lower-cases the text, as uncased models need.

@@ -103,8 +103,9 @@ class BertTokenizer:
         origin of the texts."""
         rate = self.unknown_rate(list(itertools.islice(texts, _SAMPLE)))
         if rate > 0.5:
-            warnings.warn(f"{source}: the vocabulary cannot spell {rate:.0%} of the words, which become [UNK]; check "
-                          "its language, casing and normalization", InputWarning, stacklevel=2)
+            warnings.warn(f"{source}: the vocabulary cannot spell {rate:.0%} of the words, which become [UNK]; use a "
+                          f"model for this language, and check its lower_case, which is {self.rules.lower_case}",
+                          InputWarning, stacklevel=2)
 
     def pack(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None,
              max_length: int = 128) -> list[tuple[list[int], int]]:

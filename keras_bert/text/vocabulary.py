@@ -2,6 +2,7 @@
 token's id."""
 
 from keras_bert.errors import InputError
+from keras_bert.files import not_utf8
 
 CONTINUES = "##"  # prefix of a token that continues a word
 _NEEDED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -17,7 +18,7 @@ def load_vocabulary(path):
         with open(path, encoding="utf-8", newline="\n") as file:
             tokens = [line.strip() for line in file]
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: a vocabulary must be UTF-8 text: {error.reason} at byte {error.start + 1}") from None
+        raise InputError(f"{path}: a vocabulary {not_utf8(error)}") from None
     missing = [token for token in _NEEDED if token not in tokens]
     if missing:
         raise InputError(f"{path}: a BERT vocabulary must contain [PAD], [UNK], [CLS] and [SEP], one token per line; "

@@ -16,7 +16,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from keras_bert.arguments import Count, Share, check
 from keras_bert.errors import InputError
-from keras_bert.files import reading
+from keras_bert.files import decode, reading
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN, BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES, holds_hangul_syllables
@@ -166,7 +166,7 @@ def _lines(paths, progress):
                     progress(f"reading {path}, line {number}: {done / total:.0%} of all")
                 if not line.isspace():
                     empty = False
-                    yield _decode(line, f"{path}: line {number}")
+                    yield decode(line, f"{path}: line {number}")
         if empty:
             raise InputError(f"{path}: must contain text; it has none")
 
@@ -174,13 +174,6 @@ def _lines(paths, progress):
 def _size(path):
     with reading(path), open(path, "rb") as file:
         return os.fstat(file.fileno()).st_size
-
-
-def _decode(line, place):
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{place}: must be UTF-8 text: {error.reason} at byte {error.start + 1}") from None
 
 
 def _characters(counts, rules, min_frequency):

@@ -20,7 +20,7 @@ from keras_bert.errors import InputError
 from keras_bert.files import atomic_file, atomic_folder, read_json, write_json
 
 # The end of the error messages for a run that diverges.
-ADVICE = "try a lower learning_rate with --overwrite; until then the checkpoints are kept"
+ADVICE = "try a lower learning_rate=… with overwrite=True; until then the checkpoints are kept"
 
 # Matches the numbers that Keras appends to the names of layers and optimizers, which depend on what the process made
 # before. Does not match the numbers of encoder blocks, which the model sets.
@@ -86,7 +86,7 @@ class Checkpoints:
                 return
             if not overwrite:
                 raise InputError(f"{folder}: holds the checkpoints of an unfinished run {difference}, or pass "
-                                 "--overwrite to start again")
+                                 "overwrite=True to start again")
         with atomic_folder(folder, overwrite) as new:
             write_json(os.path.join(new, "run.json"), run | {"made_with": made_with()})
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Self
 
-from keras_bert.arguments import Data, Path
+from keras_bert.arguments import Count, Data, Path, check
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
 from keras_bert.files import atomic_folder, read_json, write_json
@@ -93,7 +93,7 @@ class FineTuned:
         """
         export_text_model(self.model, self.tokenizer, path, **self.task.export_options() | options)
 
-    def predict(self, *texts, batch_size: int | None = None, **options) -> list:
+    def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1) -> list:
         """Returns the answers to inputs, in the order of the inputs.
 
         Args:
@@ -102,12 +102,15 @@ class FineTuned:
                 `choices` is a list of texts.
             batch_size: rows of the encoder's input per batch. If None, batches have about 2,048 tokens, or 32 rows if
                 XLA compiles each shape.
-            options: for classifiers and the task span `top_k`, the number of answers per input.
+            top_k: for classifiers and the task span, the number of answers per input.
 
         Returns:
             a list of the task's answers: `Prediction`s of a classifier, floats of a regression, lists of `Entity`s of
             a tagger, `Answer`s of the task span, `Choice`s of the task choice.
         """
+        check(FineTuned.predict, locals())
+        self.task.check_top_k(top_k)
+        options = {"top_k": top_k} if self.task.supports_top_k else {}
         return self.answer(self.task.arguments(*texts), batch_size, **options)
 
     def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list:
@@ -142,14 +145,18 @@ class FineTuned:
             raise InputError(f"only the task intent has a threshold; this model is of the task {self.task.name}")
         return self.score(self.encode(data, **columns), choose_threshold=True)[1]
 
-    def encode(self, data: Data, *, out_of_scope_label: str | None = None, **columns) -> Encoded:
+    def encode(self, data: Data, *, data_format: str | None = None, text_column: str = "text",
+               text_pair_column: str | None = None, label_column: str = "label",
+               out_of_scope_label: str | None = None) -> Encoded:
         """Reads labelled data and encodes it for the model.
 
         Args:
             data: a file, a pandas DataFrame, or a list of dicts or tuples, see `finetune`.
+            data_format, text_column, text_pair_column, label_column: see `finetune`.
             out_of_scope_label: label of the texts that are out of scope, for classifiers.
-            columns: `data_format`, `text_column`, `text_pair_column` and `label_column`, see `finetune`.
         """
+        columns = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
+                   "label_column": label_column}
         opened = self.task.open(data, "data", **columns)
         examples = self.task.read(opened, **columns)
         self.task.check(opened, examples, out_of_scope_label)

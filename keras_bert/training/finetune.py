@@ -230,7 +230,7 @@ def _digest(path):
 def _check_fit(path, config, tokenizer, task, freeze_blocks, lora_rank):
     if len(tokenizer.vocabulary) != config.vocab_size:
         raise InputError(f"{path}: vocab.txt must have as many tokens as the config's vocab_size "
-                         f"({config.vocab_size}); got {len(tokenizer.vocabulary)}")
+                         f"({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own vocab.txt")
     for name, value, most in (("max_length", task.max_length, "max_position_embeddings"),
                               ("freeze_blocks", freeze_blocks, "num_hidden_layers"),
                               ("lora_rank", lora_rank, "hidden_size")):

@@ -94,7 +94,18 @@ def check_run(function, arguments, *rules):
           ("deterministic", arguments["deterministic"], "left out on the JAX backend, where XLA_FLAGS="
            "--xla_gpu_deterministic_ops=true does it", not (arguments["deterministic"] and kernels.BACKEND == "jax")))
     if arguments["log_dir"] and not importlib.util.find_spec("tensorboard"):
-        raise InputError('log_dir needs TensorBoard: pip install "keras-bert-hub[report]"')
+        raise InputError("log_dir needs TensorBoard: pip install tensorboard")
+
+
+@contextlib.contextmanager
+def naming_full_memory(advice):
+    """Turns an error of a device without free memory into an InputError that ends with `advice`."""
+    try:
+        yield
+    except Exception as error:  # TensorFlow and JAX have no common class for it
+        if not isinstance(error, tf.errors.ResourceExhaustedError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise InputError(f"the memory of the device is full; {advice}") from None
 
 
 def enable_determinism():
@@ -111,6 +122,7 @@ def prefers_few_shapes():
     return kernels.BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))
 
 
+@naming_full_memory("try a smaller batch_size=… or max_length=…")
 def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_size, seed, save_steps,
           class_weight=None, patience=None, log_dir=None):
     """Trains a compiled model from its last checkpoint to the end, then restores the weights of its best epoch.
@@ -216,6 +228,7 @@ class Phase:
     valid_steps: int = 0
 
 
+@naming_full_memory("try gradient_checkpointing=True, more gradient_accumulation_steps=… or a smaller batch_size=…")
 def train_phases(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
     """Trains from the last checkpoint to the end.
 

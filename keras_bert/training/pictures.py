@@ -37,7 +37,7 @@ def draw(metrics, folder, pictures):
         from matplotlib import font_manager, style
         from matplotlib.figure import Figure
     except ImportError:
-        raise ImportError('pictures need matplotlib: pip install "keras-bert-hub[report]"') from None
+        raise ImportError("pictures need matplotlib: pip install matplotlib") from None
     installed = font_manager.get_font_names()
     fonts = ["DejaVu Sans", *(font for font in HANGUL_FONTS if font in installed)]
     # matplotlib's default style, because a user's matplotlibrc would change the pictures. Dollar signs in labels are

@@ -104,6 +104,9 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     on_jax = kernels.BACKEND == "jax"
     loop.check_run(
         pretrain, arguments,
+        ("config", config, "a bert_config.json or a size: tiny, mini, small, medium, base, large, or LN-HM with N of "
+         "2, 4, 6, 8, 10, 12 and M of 128, 256, 512, 768",
+         isinstance(config, dict | BertConfig) or config in SIZES or os.path.exists(config)),
         ("directionality", directionality, "that of the model's weights", not model or directionality == "bidi"),
         ("distribution_strategy", distribution_strategy, "one on the JAX backend",
          distribution_strategy == "one" or not on_jax),
@@ -236,8 +239,8 @@ class PretrainingSetup:
             return BertTokenizer.from_folder(vocab) if os.path.isdir(vocab) else BertTokenizer(vocab)
         tokenizer = self._source and self._source.tokenizer or first.tokenizer
         if tokenizer is None:
-            raise InputError(f"{first.path}: these examples come without a vocabulary; pass vocab, the vocab.txt that "
-                             "they were made with")
+            raise InputError(f"{first.path}: these examples come without a vocabulary; pass vocab=…, the vocab.txt "
+                             "that they were made with")
         return tokenizer
 
     def _make_config(self):

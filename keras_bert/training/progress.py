@@ -60,7 +60,7 @@ class TrainingLog:
         self.writer.flush()
 
 
-# Peak operations per second in dense bfloat16 (V100 and T4: float16), without sparsity, from the vendors' data sheets.
+# Peak operations per second in dense bfloat16 (V100 and T4: float16), from the vendors' data sheets.
 # If more than one name matches, the first one is used.
 _PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12,
           "L4": 121e12, "A10G": 70e12, "A10": 125e12, "V100": 125e12, "T4": 65e12, "TPU v4": 275e12,

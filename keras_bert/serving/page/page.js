@@ -3,6 +3,7 @@
 import {showAnswer} from "./answers.js";
 import {explain, hide, showLayer} from "./attention.js";
 import {$, make} from "./elements.js";
+import {findExamples} from "./examples.js";
 import {call} from "./server.js";
 
 const LABELS = {text: "Text", text_pair: "Second text", question: "Question", context: "Context", prompt: "Prompt",
@@ -14,18 +15,58 @@ async function guarded(work) {
   try {
     await work();
   } catch (error) {
-    $("answer").replaceChildren(make("p", {className: "error"}, error.message));
-    $("latency").textContent = "";
-    hide();
+    say(error.message, "error");
   }
   $("answer").ariaBusy = "false";
 }
 
+function say(text, className = "quiet") {
+  if ($("answer").textContent === text) return; // a screen reader would read it out again
+  $("answer").replaceChildren(make("p", {className}, text));
+  $("latency").textContent = "";
+  hide();
+}
+
+/** The metadata of a model, as soon as the model is loaded; undefined if another one has been chosen meanwhile. */
+async function waitForMetadata(name) {
+  const path = `v1/models/${name}`;
+  while ($("model").value === name) {
+    const [{model_version_status: versions = []}] = await call(path);
+    if (versions.some(({state}) => state === "AVAILABLE")) {
+      try {
+        return (await call(`${path}/metadata`))[0];
+      } catch (error) {
+        if (error.status !== 503) throw error; // another worker of the server answered, which is still loading
+      }
+    }
+    if ($("model").value !== name) return;
+    const failed = versions.find(({state, status}) => state === "END" && status?.error_message);
+    const isLoading = !failed || versions.some(({state}) => state === "LOADING");
+    $("answer").ariaBusy = "false"; // the message is complete
+    $("version").textContent = "";
+    if (isLoading) say("The model is loading.");
+    else say(`The model cannot be loaded: ${failed.status.error_message}`, "error");
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  }
+}
+
+function showExamples(names, outputs, hangul) {
+  const buttons = findExamples(names, outputs, hangul).map(({title, lang, texts}) => make(
+    "button", {type: "button", lang, onclick: () => {
+      for (const name of names) model.fields[name].value = texts[name];
+      model.fields[names[0]].focus();
+    }}, title));
+  $("examples").replaceChildren($("examples-title"), ...buttons);
+  $("examples").hidden = !buttons.length;
+}
+
 async function chooseModel() {
+  const {value: name} = $("model");
+  const path = `v1/models/${name}`;
   $("question").inert = true;
-  const path = `v1/models/${$("model").value}`;
-  const [{metadata, model_spec: spec}] = await call(`${path}/metadata`);
-  if (spec.name !== $("model").value) return; // another was chosen meanwhile
+  const loaded = await waitForMetadata(name);
+  if (!loaded || name !== $("model").value) return; // another was chosen meanwhile
+  const {metadata, model_spec: spec} = loaded;
   const signatures = metadata.signature_def.signature_def;
   const {inputs, outputs} = signatures.serving_default;
   const order = Object.keys(LABELS);
@@ -42,9 +83,8 @@ async function chooseModel() {
   $("fields").dataset.model = spec.name;
   $("question").inert = false;
   $("version").textContent = `version ${spec.version}`;
-  $("answer").replaceChildren(make("p", {className: "quiet"}, "Nothing asked yet."));
-  $("latency").textContent = "";
-  hide();
+  showExamples(names, model.outputs, metadata.hangul);
+  say("Nothing asked yet.");
 }
 
 async function ask() {

@@ -14,7 +14,7 @@ export async function call(path, body) {
     return call(path, body);
   }
   const answer = await response.json();
-  if (!response.ok) throw new Error(answer.error);
+  if (!response.ok) throw Object.assign(new Error(answer.error), {status: response.status});
   return [answer, response.headers.get("Server-Timing")];
 }
 

@@ -1,0 +1,136 @@
+"""Writes the files that the documentation names, from the samples of this repository.
+
+    python tests/snippet_files.py FOLDER [PAGE]      PAGE: docs/tasks/tag.md, for instance; default: docs/first_steps.md
+"""
+
+import json
+import pathlib
+import random
+import shutil
+import sys
+
+ROOT = pathlib.Path(__file__).parents[1]
+REAL = ROOT / "tests/data/real"
+sys.path.append(str(ROOT / "examples"))
+
+from intents.build import read_templates, sample
+
+
+def write_files(folder, page="docs/first_steps.md"):
+    """Writes the files of a page: those that several pages name, and its own, which replace files of the same name."""
+    write_intents(folder)
+    for name, documents in (("corpus", slice(0, 4)), ("held_out", slice(4, 6))):
+        texts = (REAL / "corpora/en/classic_books.txt").read_text(encoding="utf-8").split("\n\n")[documents]
+        (folder / name).mkdir()
+        (folder / name / "books.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    shutil.copytree(REAL / "checkpoints/tiny_tf1_kerasbert", folder / "uncased_L-12_H-768_A-12")
+    OF_PAGES.get(page, lambda folder: None)(folder)
+
+
+def write_table(path, names, rows):
+    lines = ["\t".join(map(str, row)) for row in [names, *rows]]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def texts_of(domain, rng):
+    """The texts of a domain of examples/intents: two lists of (text, intent), those of training and held-out ones."""
+    slots, intents = read_templates(ROOT / f"examples/intents/templates/{domain}.txt")
+    rows = [], []
+    for intent, templates in intents.items():
+        for held_out, count in enumerate((30, 8)):
+            chosen = [template.removeprefix("* ") for template in templates if template.startswith("* ") == held_out]
+            rows[held_out].extend((text, intent) for text in sample(chosen, slots, count, rng))
+    return rows
+
+
+def write_intents(folder, out_of_scope=False):
+    """The intents of two domains; small talk is out of scope."""
+    rng = random.Random(0)
+    alarms, banking = texts_of("alarms", rng), texts_of("banking", rng)
+    train, held_out = alarms[0] + banking[0], alarms[1] + banking[1]
+    strange = [(text, "none") for text, _ in texts_of("smalltalk", rng)[1][::3]] if out_of_scope else []
+    write_table(folder / "train.tsv", ("text", "label"), train)
+    write_table(folder / "valid.tsv", ("text", "label"), held_out[::2] + strange[::2])
+    write_table(folder / "test.tsv", ("text", "label"), held_out[1::2] + strange[1::2])
+    for name in ("questions.txt", "texts.txt"):
+        (folder / name).write_text("".join(f"{text}\n" for text, _ in held_out[1:40:8]), encoding="utf-8")
+
+
+def write_intents_and_small_talk(folder):
+    write_intents(folder, out_of_scope=True)
+
+
+def write_domains(folder):
+    """Texts of examples/intents, labelled with their domains."""
+    rng = random.Random(0)
+    rows = {"train": [], "valid": [], "test": []}
+    for domain in ("banking", "food", "health", "news", "shopping", "travel"):
+        train, held_out = texts_of(domain, rng)
+        for split, texts in (("train", train[::2]), ("valid", held_out[::2]), ("test", held_out[1::2])):
+            rows[split] += [(text, domain) for text, _ in texts]
+    for split, texts in rows.items():
+        write_table(folder / f"{split}.tsv", ("text", "label"), texts)
+
+
+def write_similarities(folder):
+    """KorSTS: pairs of Korean sentences with their similarity."""
+    lines = (REAL / "ko/kornlu/KorSTS/sts-dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    rows = [(*cells[5:7], cells[4]) for cells in (line.split("\t") for line in lines)]
+    for split, some in (("train", rows[:70]), ("valid", rows[70:85]), ("test", rows[85:])):
+        write_table(folder / f"{split}.tsv", ("text", "text_pair", "label"), some)
+    write_table(folder / "pairs.tsv", ("text", "text_pair"), [row[:2] for row in rows[85:88]])
+
+
+def write_entities(folder):
+    """WNUT-17."""
+    train = (REAL / "ner/wnut17/train.conll").read_text(encoding="utf-8")
+    (folder / "train.conll").write_text(train, encoding="utf-8")
+    sentences = (REAL / "ner/wnut17/dev.conll").read_text(encoding="utf-8").strip().split("\n\n")
+    for split, some in (("valid", sentences[::2]), ("test", sentences[1::2])):
+        (folder / f"{split}.conll").write_text("\n\n".join(some) + "\n", encoding="utf-8")
+
+
+def write_questions(folder):
+    """XQuAD, by article; its questions all have answers."""
+    articles = json.loads((REAL / "qa/xquad/xquad.en.json").read_text(encoding="utf-8"))["data"]
+    for split, some in (("train", articles[:1] + articles[3:]), ("valid", articles[1:2]), ("test", articles[2:3])):
+        (folder / f"{split}.json").write_text(json.dumps({"version": "1.1", "data": some}), encoding="utf-8")
+    paragraph = max(articles[2]["paragraphs"], key=lambda paragraph: len(paragraph["qas"]))
+    write_lines(folder / "questions.jsonl", [
+        {"id": entry["id"], "question": entry["question"], "context": paragraph["context"]}
+        for entry in paragraph["qas"]])
+
+
+def write_choices(folder):
+    """CODAH."""
+    def read(split):
+        lines = (REAL / f"multiple_choice/codah/fold0_{split}.tsv").read_text(encoding="utf-8").splitlines()
+        for _, prompt, *choices, label in (line.split("\t") for line in lines):
+            yield {"prompt": prompt, "choices": choices, "label": int(label)}
+
+    rows = list(read("dev"))
+    write_lines(folder / "train.jsonl", read("train"))
+    write_lines(folder / "valid.jsonl", rows[::2])
+    write_lines(folder / "test.jsonl", rows[1::2])
+    questions = [{"prompt": row["prompt"], "choices": row["choices"]} for row in rows[1:6:2]]
+    write_lines(folder / "questions.jsonl", questions)
+
+
+OF_PAGES = {
+    "docs/tasks/classify.md": write_domains,
+    "docs/tasks/intent.md": write_intents_and_small_talk,
+    "docs/tasks/regress.md": write_similarities,
+    "docs/tasks/tag.md": write_entities,
+    "docs/tasks/features.md": write_entities,
+    "docs/tasks/span.md": write_questions,
+    "docs/tasks/choice.md": write_choices,
+}
+
+if __name__ == "__main__":
+    target = pathlib.Path(sys.argv[1])
+    target.mkdir()
+    write_files(target, *sys.argv[2:])
