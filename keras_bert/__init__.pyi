@@ -1,5 +1,13 @@
 """The names of the package and the modules that define them; `__init__.py` imports them when they are first used."""
 
+from keras_bert import convert as convert
+from keras_bert import data as data
+from keras_bert import export as export
+from keras_bert import layers as layers
+from keras_bert import models as models
+from keras_bert import tasks as tasks
+from keras_bert import text as text
+from keras_bert import training as training
 from keras_bert.config import BertConfig as BertConfig
 from keras_bert.data.pretraining import make_pretraining_data as make_pretraining_data
 from keras_bert.errors import InputError as InputError

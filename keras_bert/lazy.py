@@ -9,11 +9,13 @@ def importer(package, modules):
 
     Args:
         package: the package's `__name__`.
-        modules: dict of names to the modules that define them.
+        modules: dict of names to the modules that define them, or to the package itself for its submodules.
     """
     def get(name):
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if modules[name] == package:
+            return importlib.import_module(f"{package}.{name}")
         return getattr(importlib.import_module(modules[name]), name)
 
     return get
