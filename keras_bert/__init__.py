@@ -23,7 +23,7 @@ __getattr__ = importer(__name__, _MODULES)
 
 
 def __dir__():
-    return [*globals(), *_MODULES]
+    return sorted({*globals(), *_MODULES})
 
 
 def _refuse_other_keras_bert():

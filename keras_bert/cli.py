@@ -186,11 +186,13 @@ def _run(command, given, positional, options):
 
 
 def _with_flags(message, names):
-    """Replaces arguments in a message for Python by flags: `overwrite=True` by `--overwrite`."""
+    """Replaces arguments in a message for Python by flags: `overwrite=True` by `--overwrite`. Quoted values stay."""
     name = rf"({'|'.join(names)})"
-    message = re.sub(rf"(?<![-\w'\"/]){name}=(?:True\b|…)", r"--\1", message)
-    message = re.sub(rf"(?<![-\w'\"/]){name}=", r"--\1=", message)
-    return re.sub(rf"(^|[:;] ){name}(?= must )", r"\1--\2", message)
+    parts = re.split(r"""('[^']*'|"[^"]*")""", message)  # those with odd numbers are quoted
+    for i in range(0, len(parts), 2):
+        parts[i] = re.sub(rf"(?<= ){name}=(?:True\b|…)", r"--\1", parts[i])
+        parts[i] = re.sub(rf"(?<= ){name}=", r"--\1=", parts[i])
+    return re.sub(rf"(^|[:;] ){name}(?= must )", r"\1--\2", "".join(parts))
 
 
 def _show_warning(message, category, *_):

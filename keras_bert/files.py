@@ -91,6 +91,13 @@ def check_readable(*paths):
             os.stat(path)
 
 
+def check_model_folder(path):
+    """Raises an InputError if there is no folder at the path of a fine-tuned model."""
+    if not os.path.isdir(path):
+        found = "it is a file" if os.path.isfile(path) else "there is no such folder"
+        raise InputError(f"{path}: must be a folder that finetune wrote; {found}")
+
+
 def decode(line, place):
     """Returns a line, UTF-8 as bytes, as str.
 

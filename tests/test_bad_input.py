@@ -28,10 +28,10 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
     (["predict", "--model=x", "--top_k=0", "hello"], 1, ["top_k must be at least 1", "0"]),
     (["predict", "--model=x"], 1, ["texts as arguments or --input", "neither"]),
     (["predict", "--model=x", "--input=y", "z"], 1, ["both"]),
-    (["predict", "--model=/nowhere", "hello"], 1, ["/nowhere", "No such file or directory"]),
+    (["predict", "--model=/nowhere", "hello"], 1, ["/nowhere", "there is no such folder"]),
     (["export", "--model=/nowhere", "--output=/tmp/never"], 1, ["/nowhere"]),
     (["evaluate", "--model=x"], 2, ["--data"]),
-    (["evaluate", "--model=/nowhere", "--data=y.tsv"], 1, ["/nowhere", "No such file or directory"]),
+    (["evaluate", "--model=/nowhere", "--data=y.tsv"], 1, ["/nowhere", "there is no such folder"]),
     (["finetune", "--class_weights=heavy"], 2, ["--class_weights", "heavy", "balanced"]),
     (["export", "--model=x", "--output=y", "--dtype=int8"], 2, ["--dtype", "int8"]),
     # The names of other libraries and of older versions.

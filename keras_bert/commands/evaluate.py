@@ -4,7 +4,7 @@ import json
 from typing import Literal
 
 from keras_bert.errors import InputError
-from keras_bert.files import check_readable
+from keras_bert.files import check_model_folder, check_readable
 
 EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 
@@ -26,7 +26,8 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
             data, and save it in the model's folder.
         output_format: Tables, or one JSON object.
     """
-    check_readable(model, data)
+    check_model_folder(model)
+    check_readable(data)
     from keras_bert.training import FineTuned
 
     tuned = FineTuned.load(model)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from keras_bert.arguments import Count
 from keras_bert.errors import InputError
-from keras_bert.files import check_readable, decode
+from keras_bert.files import check_model_folder, check_readable, decode
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
@@ -35,7 +35,9 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
     if bool(texts) == (input is not None):
         raise InputError("predict needs either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
-    check_readable(model, *([] if input in (None, "-") else [input]))
+    check_model_folder(model)
+    if input not in (None, "-"):
+        check_readable(input)
     loaded = _load(model)
     task = loaded.task
     task.check_top_k(top_k)

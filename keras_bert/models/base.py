@@ -11,6 +11,7 @@ import keras
 from keras_bert import kernels
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
+from keras_bert.files import check_model_folder
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import FreezableLayer, change_encoder, combine_policies, freeze, own_layers, quantized_dtype
 
@@ -113,14 +114,12 @@ def load_model(folder, **changes):
     Raises:
         InputError: there is no such file, or it is incomplete.
     """
+    check_model_folder(folder)
     path = os.path.join(folder, "model.keras")
     if not os.path.exists(path):
-        if os.path.exists(os.path.join(folder, "saved_model.pb")):
-            what = "this is a SavedModel: pass the folder that it was exported from"
-        elif os.path.isdir(folder):
-            what = "model.keras is missing"
-        else:
-            what = "it is a file" if os.path.isfile(folder) else "there is no such folder"
+        is_saved_model = os.path.exists(os.path.join(folder, "saved_model.pb"))
+        what = ("this is a SavedModel: pass the folder that it was exported from" if is_saved_model
+                else "model.keras is missing")
         raise InputError(f"{folder}: must be a folder that finetune wrote; {what}")
     try:
         with zipfile.ZipFile(path) as file:
