@@ -48,7 +48,7 @@ from typing import Literal
 import tensorflow as tf
 
 from keras_bert import models
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError
 from keras_bert.files import write_json
 from keras_bert.layers import BertLayer
@@ -157,6 +157,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on
             TensorFlow.
     """
+    check(export_text_model, {"max_length": max_length})
     head = make_head(model, options)
     writing.check_export(model, tokenizer, path, dtype, overwrite)
     longest = writing.encoder_of(model).config.max_position_embeddings

@@ -192,7 +192,8 @@ def _with_flags(message, names):
     for i in range(0, len(parts), 2):
         parts[i] = re.sub(rf"(?<= ){name}=(?:True\b|…)", r"--\1", parts[i])
         parts[i] = re.sub(rf"(?<= ){name}=", r"--\1=", parts[i])
-    return re.sub(rf"(^|[:;] ){name}(?= must )", r"\1--\2", "".join(parts))
+        parts[i] = re.sub(rf"(^|[:;] ){name}(?= must )", r"\1--\2", parts[i])
+    return "".join(parts)
 
 
 def _show_warning(message, category, *_):

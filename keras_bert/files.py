@@ -111,14 +111,12 @@ def decode(line, place):
 
 
 def not_utf8(error):
-    """Returns what is wrong, from a UnicodeDecodeError, and how to convert the file; Korean files are often CP949."""
-    if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        name = "UTF-16"
-    else:
-        is_korean = re.search("[가-힣]{2}", error.object.decode("cp949", "ignore"))
-        name = "CP949" if is_korean else "ENCODING"
+    """Returns what is wrong, from a UnicodeDecodeError, and how to convert the file. The encoding is a guess at most:
+    Chinese and Japanese text can be decoded as CP949, too."""
+    is_utf16 = error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    name, hint = ("UTF-16", "") if is_utf16 else ("ENCODING", " (Korean files are often in CP949)")
     return (f"must be UTF-8 text: {error.reason} at byte {error.start + 1}; convert the file: "
-            f"iconv -f {name} -t UTF-8 FILE > NEW_FILE")
+            f"iconv -f {name} -t UTF-8 FILE > NEW_FILE{hint}")
 
 
 def reading(path):

@@ -105,9 +105,11 @@ def origin(name: Path) -> dict:
         if unknown.
     """
     name = os.fspath(name)
-    if os.path.isdir(name) or os.path.exists(f"{name}.index"):
-        return {"name": os.path.basename(os.path.abspath(name))}
-    preset = _preset(name)
+    path = os.path.abspath(name)
+    packaged = [preset for preset in PRESETS.values() if _in_package(preset) == path]
+    if not packaged and (os.path.isdir(name) or os.path.exists(f"{name}.index")):
+        return {"name": os.path.basename(path)}
+    preset = packaged[0] if packaged else _preset(name)
     return {key: getattr(preset, key) for key in ("name", "repository", "language", "licence")}
 
 

@@ -169,15 +169,15 @@ GOOD = "text\tlabel\nplay\tmusic\nturn on\tlight\n"
     ("train.jsonl", "", [], "must have columns and rows; it is empty"),
     ("train.json", "", ["--task=span"], "must hold questions; it is empty"),
     ("train.tsv", KOREAN.encode("cp949"), [], "row 2: must be UTF-8 text: invalid start byte at byte 1; convert the "
-     "file: iconv -f CP949 -t UTF-8 FILE > NEW_FILE"),
+     "file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
     ("train.tsv", KOREAN.encode("utf-16"), [], "row 1: must be UTF-8 text: invalid start byte at byte 1; convert the "
      "file: iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE"),
     ("train.tsv", b"text\tlabel\ncaf\xe9\tfood\n", [], "row 2: must be UTF-8 text: invalid continuation byte at "
      "byte 4; "
-     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE"),
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
     ("train.json", KOREAN.encode("cp949"), ["--task=span"], "must be UTF-8 text: invalid start byte at byte 12; "
      "convert "
-     "the file: iconv -f CP949 -t UTF-8 FILE > NEW_FILE"),
+     "the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
     ("train.tsv", "word\ttag\nplay\tO\n", ["--task=tag"], "row 1: a tag must be O, or B-, I-, E-, L-, S- or U- "
      "and a type; got 'tag'; if this is a header, delete it"),
     ("train.tsv", "text\tlabel\nplay\tmusic\nturn on\tmusic\n", [],

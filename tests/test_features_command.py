@@ -127,7 +127,7 @@ def test_bad_usage_is_one_line_and_leaves_nothing(extract, tmp_path, flags, stat
 @pytest.mark.parametrize("content,message", [
     (b"", "the file must have at least one line of text"),
     (b"a\n\xff\n", "row 2: must be UTF-8 text: invalid start byte at byte 1; "
-     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE")])
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)")])
 def test_bad_texts_are_named(extract, tmp_path, content, message):
     (tmp_path / "bad.txt").write_bytes(content)
     assert extract(input="bad.txt") == (1, [], [f"keras-bert: {tmp_path}/bad.txt: {message}"])

@@ -144,7 +144,7 @@ def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
 @pytest.mark.usefixtures("eager")
 def test_saved_and_exported_by_its_methods(tmp_path, pretrained, intents):
     train, valid = intents
-    model = finetune(train, valid, model=pretrained, output=tmp_path / "out", epochs=1, batch_size=2, lora_rank=2)
+    model = finetune(train, valid, model=pretrained, output=f"{tmp_path}/out/", epochs=1, batch_size=2, lora_rank=2)
     texts = ["play my song", "light off", ""]
     (tmp_path / "copy").mkdir()  # an empty folder is no obstacle
     model.save(tmp_path / "copy")

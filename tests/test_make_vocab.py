@@ -223,7 +223,7 @@ def test_files_to_read(tmp_path):
     (b"", "must contain text; it has none"),
     (b"\n \r\n", "must contain text; it has none"),
     (b"fine\nfine \xff\n", "line 2: must be UTF-8 text: invalid start byte at byte 6; "
-     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE"),
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
     ("text".encode("utf-16"), "line 1: must be UTF-8 text: invalid start byte at byte 1; "
      "convert the file: iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE"),
     (b"abc", "no character occurs at least --min_frequency=2 times in the lines that are not held out"),

@@ -33,7 +33,7 @@ def refusal(read, path):
     ("text\tlabel\ttext\na\tb\tc\n", ": row 1: column names must differ; got text, label, text"),
     ("text\tlabel\na\t\n", ": row 2: 'label' must be a label; got ''"),
     (b"text\tlabel\na\tb\n\xed\x95\tb\n", ": row 3: must be UTF-8 text: invalid continuation byte at byte 1; "
-     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE"),
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
     ("text\tlabel\na\tb\n".encode("utf-16"), ": row 1: must be UTF-8 text: invalid start byte at byte 1; "
      "convert the file: iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE"),
 ])
@@ -66,7 +66,7 @@ def test_json_lines(tmp_path, content, message):
 @pytest.mark.parametrize("format, content, message", [
     ("klue-nli", '[{"premise": "a"}, ', ": not a JSON file: Expecting value: line 1 column 19 (char 18)"),
     ("klue-nli", b'[{"premise": "\xff"}]', ": must be UTF-8 text: invalid start byte at byte 15; "
-     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE"),
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
     ("klue-tc", '["title"]', ": row 1: must be an object; got \"title\""),
     ("klue-sts", '[{"sentence1": "a", "sentence2": "b", "labels": 3.5}]',
      ": there is no column 'labels.label'; the columns are sentence1, sentence2, labels"),
@@ -93,7 +93,7 @@ def test_numbers(tmp_path, score):
     ("play O\n# a comment\nfly\n", ": row 3: must have 2 columns, like the rows before; got 1"),
     ("play\tO\n \tO\n", ": row 2: must have a word in the first column; got ' '"),
     (b"play\tO\n\xff\tO\n", ": row 2: must be UTF-8 text: invalid start byte at byte 1; "
-     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE"),
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
     ("\n# nothing\n-DOCSTART-\tO\n\n", ": holds no sentences"),
 ])
 def test_conll(tmp_path, content, message):

@@ -51,7 +51,7 @@ class SavedModel:
             self.max_length = _asset(path, "bert_config.json", {}).get("max_position_embeddings", 512)
             self.labels = _asset(path, "labels.json", [])
             tokens = _asset(path, "vocab.txt", "", read=lambda file: file.read())
-            self.has_hangul = bool(re.search("[\u1100-\u11ff\uac00-\ud7a3]", f"{tokens}{self.labels}"))
+            self.has_hangul = bool(re.search("[가-힣]|[\u1100-\u11ff]{2}", f"{tokens}{self.labels}"))
             if warm_up:
                 self.warm_up()
         except Exception as error:

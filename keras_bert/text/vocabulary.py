@@ -15,8 +15,8 @@ def load_vocabulary(path):
         InputError: the file is not UTF-8, or [PAD], [UNK], [CLS] or [SEP] is missing.
     """
     try:
-        with open(path, encoding="utf-8", newline="\n") as file:
-            tokens = [line.strip() for line in file]
+        with open(path, "rb") as file:
+            tokens = [line.strip() for line in file.read().decode().removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: a vocabulary {not_utf8(error)}") from None
     missing = [token for token in _NEEDED if token not in tokens]

@@ -126,6 +126,7 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
            arguments[name] in (None, False) or task in tasks) for name, tasks in _OF_SOME_TASKS.items()),
         ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
         ("devices", devices, "left out with pack", not (devices and pack)))
+    output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
     columns = {name: arguments[name] for name in ("data_format", "text_column", "text_pair_column", "label_column")}
     train, valid = (TASKS[task].open(arguments[name], name, **columns) for name in ("train", "valid"))
     arguments |= {"train": train, "valid": valid, "devices": devices or None}
@@ -140,7 +141,7 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
     settings = {name: arguments[name] for name in ("doc_stride", "features") if arguments[name] is not None}
     fitted = TASKS[task].from_examples(train, examples, max_length=max_length or TASKS[task].length, **settings)
     fitted.check(valid, valid_examples, out_of_scope_label)
-    source = open_source(model)
+    source, base_model = open_source(model), origin(model)
     tokenizer = source.needed_tokenizer()
     encoded, valid_encoded = fitted.encode(examples, tokenizer), fitted.encode(valid_examples, tokenizer)
     tokenizer.warn_if_unknown(map(fitted.text, examples), train)
@@ -177,7 +178,7 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
         if lora_rank or devices or pack:  # return the model that was saved: plain, padded, on one device
             fine_tuned = FineTuned.load(new)
         fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, changed(finetune, arguments), {
-            "base_model": origin(model), **run, "train_examples": len(examples),
+            "base_model": base_model, **run, "train_examples": len(examples),
             "seconds": round(time.monotonic() - started, 1)})
     checkpoints.remove()
     return fine_tuned

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import itertools
 import math
+import re
 import signal
 import sys
 import threading
@@ -102,8 +103,8 @@ def naming_full_memory(advice):
     """Turns an error of a device without free memory into an InputError that ends with `advice`."""
     try:
         yield
-    except Exception as error:  # TensorFlow and JAX have no common class for it
-        if not isinstance(error, tf.errors.ResourceExhaustedError) and "RESOURCE_EXHAUSTED" not in str(error):
+    except Exception as error:  # TensorFlow and JAX have no class for it: a full disk also exhausts a resource
+        if not re.search(r"\bOOM\b|[Oo]ut of memory", str(error)):
             raise
         raise InputError(f"the memory of the device is full; {advice}") from None
 

@@ -106,7 +106,7 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
         pretrain, arguments,
         ("config", config, "a bert_config.json or a size: tiny, mini, small, medium, base, large, or LN-HM with N of "
          "2, 4, 6, 8, 10, 12 and M of 128, 256, 512, 768",
-         isinstance(config, dict | BertConfig) or config in SIZES or os.path.exists(config)),
+         not isinstance(config, str | os.PathLike) or config in SIZES or os.path.exists(config)),
         ("directionality", directionality, "that of the model's weights", not model or directionality == "bidi"),
         ("distribution_strategy", distribution_strategy, "one on the JAX backend",
          distribution_strategy == "one" or not on_jax),
@@ -114,6 +114,7 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     make_trainer = _trainer_kind(distribution_strategy, model_parallel)  # before any operation of TensorFlow
     if deterministic:
         loop.enable_determinism()
+    output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
     has_checkpoints = os.path.exists(f"{output}.checkpoints")
     check_free(output, overwrite or has_checkpoints)
     setup = PretrainingSetup(arguments)

@@ -265,7 +265,8 @@ def _training(metrics):
     parts = [_table(("setting", "value"), settings), f"It took {metrics['seconds']:,.0f} s. {versions}."]
     if metrics["command"]:
         # Without the folders of absolute paths, which mean nothing on another machine.
-        command = shlex.join(re.sub(r"=(/|[A-Za-z]:\\).*[/\\]", "=", part) for part in shlex.split(metrics["command"]))
+        command = shlex.join(
+            re.sub(r"=(/|[A-Za-z]:\\).*[/\\](?=.)", "=", part) for part in shlex.split(metrics["command"]))
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
         parts.insert(0, f"{fence}\n{command}\n{fence}")
     return "\n\n".join(parts)
