@@ -466,7 +466,8 @@ class Span(Task):
         return record | {"others": others} if others else record
 
     def line(self, example, answer):
-        return "\t".join([answer.text, f"{answer.score:.4f}", example.question])
+        answers = [f"{one.text}\t{one.score:.4f}" for one in (answer, *answer.others)]
+        return "\t".join([*answers, example.question])
 
 
 def _first_answer(example, tokens):

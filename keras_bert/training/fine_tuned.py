@@ -71,7 +71,9 @@ class FineTuned:
             InputError: the folder was not written by `save`.
         """
         model = load_model(folder, layout="padded" if prefers_few_shapes() else "unpadded")
-        settings = read_json(os.path.join(folder, "settings.json"))
+        if not os.path.exists(path := os.path.join(folder, "settings.json")):
+            raise InputError(f"{folder}: must be a folder that finetune wrote; settings.json is missing")
+        settings = read_json(path)
         if os.path.exists(path := os.path.join(folder, "labels.json")):
             settings["labels"] = read_json(path)
         task = settings.pop("task")
