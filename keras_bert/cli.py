@@ -190,7 +190,7 @@ def _with_flags(message, names):
     name = rf"({'|'.join(names)})"
     parts = re.split(r"""('[^']*'|"[^"]*")""", message)  # those with odd numbers are quoted
     for i in range(0, len(parts), 2):
-        parts[i] = re.sub(rf"(?<= ){name}=(?:True\b|…)", r"--\1", parts[i])
+        parts[i] = re.sub(rf"(?:^|(?<= )){name}=(?:True\b|…)", r"--\1", parts[i])
         parts[i] = re.sub(rf"(?<= ){name}=", r"--\1=", parts[i])
         parts[i] = re.sub(rf"(^|[:;] ){name}(?= must )", r"\1--\2", parts[i])
     return "".join(parts)
