@@ -1,11 +1,15 @@
 """BERT for TensorFlow and Keras: from raw text to a served SavedModel.
 
 Names are imported when they are first used, so that `import keras_bert` and the command line start at once. The import
-sets TF_ENABLE_ONEDNN_OPTS=1 on x86-64 processors, unless the variable is set or TensorFlow is already imported.
+sets TF_ENABLE_ONEDNN_OPTS=1 on x86-64 processors, unless the variable is set or TensorFlow is already imported. If
+Keras has been imported before, the classes of `.keras` files are registered at once, otherwise when a name is first
+used.
 """
 
+import importlib
 import importlib.metadata
 import pathlib
+import sys
 
 from keras_bert import startup
 from keras_bert.lazy import importer, read_stub
@@ -40,3 +44,6 @@ def _refuse_other_keras_bert():
 
 _refuse_other_keras_bert()
 startup.enable_onednn()
+if "keras" in sys.modules:
+    for _name in ("hub", "models", "training"):  # registers their classes for `keras.saving.load_model`
+        importlib.import_module(f"{__name__}.{_name}")

@@ -47,8 +47,7 @@ def run(arguments):
         hint = "; give the command first" if name.startswith("-") else hint
         return _fail(f"{name!r} is not a command{hint}", 2)
     if {"-h", "--help"} & set(rest):
-        print(help_of(name))
-        return 0
+        return _run(lambda: print(help_of(name)), (), (), {})
     given = arguments_of(name)
     try:
         positional, options = _parse(name, given, rest)

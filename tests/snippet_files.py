@@ -132,5 +132,7 @@ OF_PAGES = {
 
 if __name__ == "__main__":
     target = pathlib.Path(sys.argv[1])
+    if target.exists():
+        sys.exit(f"{target}: exists already; name a new folder")
     target.mkdir()
     write_files(target, *sys.argv[2:])

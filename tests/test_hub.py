@@ -63,7 +63,7 @@ def test_the_notebook_with_keras_3(path, tmp_path):
     np.save(tmp_path / "answers.npy", answers)
     model.save(tmp_path / "model.keras")
     model.export(tmp_path / "served", verbose=False)
-    code = ("import sys, numpy as np, keras, keras_bert.hub, tensorflow as tf; folder = sys.argv[1]\n"
+    code = ("import sys, numpy as np, keras, keras_bert, tensorflow as tf; folder = sys.argv[1]\n"
             "inputs = list(np.load(f'{folder}/inputs.npy')); answers = np.load(f'{folder}/answers.npy')\n"
             "model = keras.saving.load_model(f'{folder}/model.keras', safe_mode=False)\n"
             "np.testing.assert_array_equal(model.predict(inputs, verbose=0), answers)\n"
@@ -178,7 +178,7 @@ def test_unsafe_deserialization_can_be_enabled(path, tmp_path):
     """In a process of its own: Keras has no function to disable it again."""
     inputs, answers = save(classifier(path), tmp_path / "model.keras")
     np.savez(tmp_path / "arrays.npz", *inputs, answers)
-    code = ("import sys, numpy as np, keras, keras_bert.hub\n"
+    code = ("import sys, numpy as np, keras, keras_bert\n"
             "*inputs, answers = np.load('arrays.npz').values()\n"
             "keras.config.enable_unsafe_deserialization()\n"
             "model = keras.saving.load_model('model.keras')\n"

@@ -27,7 +27,7 @@ def refusal(read, path):
 @pytest.mark.parametrize("content, message", [
     ("", ": must have columns and rows; it is empty"),
     ("text\tlabel\n", ": must have rows; it has only a header: text, label"),
-    ("text\tintent\na\tb\n", ": there is no column 'label'; the columns are text, intent"),
+    ("text\tintent\na\tb\n", ": there is no column 'label'; the columns are text, intent; pass label_column=…"),
     ("text\tlabel\na\tb\n\na\n", ": row 4: must have 2 columns as the header; got 1"),
     ("text\tlabel\na\tb\tc\n", ": row 2: must have 2 columns as the header; got 3"),
     ("text\tlabel\ttext\na\tb\tc\n", ": row 1: column names must differ; got text, label, text"),
@@ -44,7 +44,7 @@ def test_tsv(tmp_path, content, message):
 @pytest.mark.parametrize("content, message", [
     ('text,label\n"a,b\n', ": row 2: unexpected end of data"),
     ('text,label\na,b\n"a" b,c\n', ": row 3: ',' expected after '\"'"),
-    ('"no\nheader","x"\na,b\n', ": there is no column 'text'; the columns are no header, x"),
+    ('"no\nheader","x"\na,b\n', ": there is no column 'text'; the columns are no header, x; pass text_column=…"),
 ])
 def test_csv(tmp_path, content, message):
     check(iterate_examples, tmp_path / "a.csv", content, message)

@@ -142,7 +142,8 @@ def check_columns(path, columns, required):
         raise InputError(f"{path}: row 1: column names must differ; got {names}")
     for name in filter(None, required):
         if name not in columns:
-            raise InputError(f"{path}: there is no column {name!r}; the columns are {names}")
+            cure = f"; pass {name}_column=…" if name in ("text", "text_pair", "label") else ""
+            raise InputError(f"{path}: there is no column {name!r}; the columns are {names}{cure}")
 
 
 def text_of(path, row, values, column):

@@ -140,7 +140,7 @@ async def healthz():
 async def readyz(request: Request):
     server = request.app.state.server
     if not server.is_ready():
-        raise RequestError(503, "stopping" if server.stopping else "a model has no version to answer with")
+        raise RequestError(503, "stopping" if server.stopping else "a model is still loading, or cannot be loaded")
     return "ok"
 
 

@@ -94,7 +94,7 @@ class Model:
         if number is not None and number not in self.states:
             raise RequestError(404, f"{self.name} has no version {number}")
         if version is None:
-            raise RequestError(503, f"{self.name} has no version to answer with", {"Retry-After": "1"})
+            raise RequestError(503, f"{self.name} is still loading, or cannot be loaded", {"Retry-After": "1"})
         if number not in (None, version.number):
             raise RequestError(404, f"{self.name}: version {number} is not served, version {version.number} is")
         entry.version = version.number
