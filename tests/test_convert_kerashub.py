@@ -88,7 +88,7 @@ def assert_refused(reason, source, path, form="kerashub"):
 
 def convert_inexactly(reason, source, path):
     """Converts what is refused for a reason, and told."""
-    assert_refused(f"{reason}; pass --allow_inexact", source, path)
+    assert_refused(f"{reason}; pass allow_inexact=True", source, path)
     lines = []
     convert(source, path, "kerashub", allow_inexact=True, report=lines.append)
     assert f"inexact: {reason}" in lines
