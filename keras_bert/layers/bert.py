@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_bert import kernels
-from keras_bert.arguments import Path, check
+from keras_bert.arguments import Path, check_value
 from keras_bert.config import BertConfig
 from keras_bert.kernels.layout import Layout, PackedLayout
 from keras_bert.layers.attention import EncoderBlock
@@ -161,7 +161,7 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
                        for i in range(self.config.num_hidden_layers)]
         self.pooler = self.make_dense("pooler", self.config.hidden_size, activation="tanh")
         self.seeds = kernels.SeedSource()
-        check(BertLayer.__init__, {"layout": layout})
+        check_value("layout", layout, LayoutName)
         self.layout = layout
         self.supports_jit = layout != "unpadded"
         self.gradient_checkpointing = gradient_checkpointing
@@ -180,7 +180,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
 
     def call(self, inputs: Any, training: bool | None = False, seed: Any = None, layout: LayoutName | None = None,
              outputs: Outputs = "pair", positions: Any = None) -> Any:
-        check(BertLayer.call, {"outputs": outputs, "layout": layout})
+        check_value("outputs", outputs, Outputs)
+        check_value("layout", layout, LayoutName | None)
         word_ids, mask, segment_ids = standardize_inputs(inputs)
         check_ids("input_word_ids", word_ids, self.config.vocab_size)
         check_ids("segment_ids", segment_ids, self.config.type_vocab_size)
