@@ -70,19 +70,19 @@ class Task:
     unused: ClassVar[tuple] = ()
     supports_top_k: ClassVar[bool] = False
 
-    # Methods that each task defines. `read` and `from_examples` are class methods.
+    # Methods that each task defines. `iterate` and `from_examples` are class methods.
 
     @classmethod
-    def read(cls, path, **columns):
+    def iterate(cls, path, **columns):
         """Reads a data set.
 
         Args:
             path: the file, or `Rows`.
             columns: `text_column`, `text_pair_column`, `label_column` and `data_format`, see the functions that read
-                the files, for example `read_examples`. If `label_column` is None, the data needs no labels.
+                the files, for example `iterate_examples`. If `label_column` is None, the data needs no labels.
 
-        Returns:
-            a list of examples, each with an attribute `row`.
+        Yields:
+            examples, each with an attribute `row`.
         """
         raise NotImplementedError
 
@@ -140,6 +140,11 @@ class Task:
         raise NotImplementedError
 
     # Methods that all tasks share.
+
+    @classmethod
+    def read(cls, path, **columns):
+        """Returns the examples of `iterate` as a list."""
+        return list(cls.iterate(path, **columns))
 
     @classmethod
     def open(cls, data, name, data_format=None, **columns):

@@ -107,11 +107,11 @@ class MultipleChoice(Task):
     tuples = (("prompt", "choices", "label"),)
 
     @classmethod
-    def read(cls, path, data_format=None, label_column="label", **_):
-        examples = list(read_choices(path, data_format))
-        if label_column is not None and examples[0].label is None:
-            raise InputError(f"{path}: there is no label")
-        return examples
+    def iterate(cls, path, data_format=None, label_column="label", **_):
+        for example in read_choices(path, data_format):
+            if label_column is not None and example.label is None:
+                raise InputError(f"{path}: there is no label")
+            yield example
 
     def head(self, bert, dropout):
         return BertMultipleChoice(bert, dropout)

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 
-from keras_bert.data import Example, read_examples
+from keras_bert.data import Example, iterate_examples
 from keras_bert.errors import InputError
 from keras_bert.models import BertClassifier
 from keras_bert.tasks.base import Encoded, Task, log_softmax
@@ -121,8 +121,8 @@ class TextTask(Task):
     tuples = ("text", "label"), ("text", "text_pair", "label")
 
     @classmethod
-    def read(cls, path, **columns):
-        return read_examples(path, **columns)
+    def iterate(cls, path, **columns):
+        return iterate_examples(path, **columns)
 
     @property
     def columns(self):

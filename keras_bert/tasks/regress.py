@@ -24,10 +24,10 @@ class Regress(TextTask):
     name, main = "regress", "pearson"
 
     @classmethod
-    def read(cls, path, **columns):
+    def iterate(cls, path, **columns):
         """Reads a data file whose labels are floats."""
-        return [example if example.label is None else dataclasses.replace(example, label=number(path, example))
-                for example in iterate_examples(path, **columns)]
+        for example in iterate_examples(path, **columns):
+            yield example if example.label is None else dataclasses.replace(example, label=number(path, example))
 
     @classmethod
     def from_examples(cls, path, examples, **settings):

@@ -361,12 +361,11 @@ class Span(Task):
     tuples = (("question", "context", "answers"),)
 
     @classmethod
-    def read(cls, path, label_column="label", **_):
-        examples = list(read_questions(path))
-        for example in examples:
+    def iterate(cls, path, label_column="label", **_):
+        for example in read_questions(path):
             if label_column is not None and not example.answers and not example.impossible:
                 raise InputError(f"{path}: {example.place}: there is no answer")
-        return examples
+            yield example
 
     @classmethod
     def from_examples(cls, path, examples, **settings):

@@ -198,11 +198,11 @@ class Tag(Task):
     tuples = (("words", "tags"),)
 
     @classmethod
-    def read(cls, path, data_format=None, label_column="label", **_):
-        examples = list(read_tagged(path, data_format))
-        if label_column is not None and examples[0].tags is None:
-            raise InputError(f"{path}: there are no tags")
-        return examples
+    def iterate(cls, path, data_format=None, label_column="label", **_):
+        for example in read_tagged(path, data_format):
+            if label_column is not None and example.tags is None:
+                raise InputError(f"{path}: there are no tags")
+            yield example
 
     @classmethod
     def from_examples(cls, path, examples, **settings):
