@@ -21,6 +21,8 @@ CODAH = f"{GITHUB}Websail-NU/CODAH/acf7ffa4041ade86c6f7dd2f92fb08c957350280/data
 XQUAD = f"{GITHUB}google-deepmind/xquad/7d30520c717524000f0d9d2f9c10a069acd9d285"
 KORSTS = f"{GITHUB}kakaobrain/KorNLUDatasets/0df0fe7d496eb61b092e022e238c2230b29f1cbc/KorSTS"
 QUESTION_PAIR = f"{GITHUB}monologg/KoELECTRA/024fbdd600e653b6e4bdfc64ceec84181b5ce6c4/finetune/data/question-pair"
+BANKING77 = f"{GITHUB}PolyAI-LDN/task-specific-datasets/57ec275d8078af65b7731c2a98be812d844a6d6b/banking_data"
+JOINT_BERT = f"{GITHUB}monologg/JointBERT/00324f60dda4a491b2913bc3065ae93966caea3f/data"
 # Complete files, by their names for `find`: address and SHA-256.
 OFFICIAL = {
     "ner/wnut17/train.conll": (
@@ -41,6 +43,18 @@ OFFICIAL = {
         f"{QUESTION_PAIR}/train.tsv", "addf4c88b19066ad55a09f466c5c3f6428b3f2bd5d55100d3ca5b93d9d8daff9"),
     "ko/question_pair/dev.tsv": (
         f"{QUESTION_PAIR}/dev.tsv", "3928c783f561f36547fd8e0c9d78a6e1d6013db3debcf559c4135aa5536badea"),
+    "intent/banking77/train.csv": (
+        f"{BANKING77}/train.csv", "b06e26ac675513959a63135f11b94ea7786ed02da65db93a5650d8838cbc664b"),
+    "intent/banking77/test.csv": (
+        f"{BANKING77}/test.csv", "d12d6e3bc4c3103966ae786dc435913c0c563dfa328f5a3646d0e62cfeeb474d"),
+    "intent/atis/train/seq.in": (
+        f"{JOINT_BERT}/atis/train/seq.in", "3a670980841b21ab39088b2595efc17d487cdc45769c075a3e5f9458bba28c7f"),
+    "intent/atis/train/seq.out": (
+        f"{JOINT_BERT}/atis/train/seq.out", "14c7131bd66562f797dbd7189bc7358f0cf354c6afb0785a9ab973c35b58f34c"),
+    "intent/atis/dev/seq.in": (
+        f"{JOINT_BERT}/atis/dev/seq.in", "c7435b96e7948393608c34819628e863c5338f11ca68e8f896d2cc041d8e17f8"),
+    "intent/atis/dev/seq.out": (
+        f"{JOINT_BERT}/atis/dev/seq.out", "83ccff3e36f83a993f8e5b5b82adf3256076f234abda4d784051381d7ac76922"),
 }
 
 

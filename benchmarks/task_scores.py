@@ -12,6 +12,7 @@ checkpoints, pictures and the model card. Runs that are already in `--results` a
 """
 
 import collections.abc
+import csv
 import dataclasses
 import importlib
 import importlib.metadata
@@ -105,6 +106,20 @@ def split_xquad(folder, path):
     return folder / "train.json", folder / "valid.json"
 
 
+def split_banking77(folder, train, test):
+    """Writes the rows with the column names of this package; the test file is for validation."""
+    def rows(path):
+        with open(path, newline="") as file:
+            return [(row["text"], row["category"]) for row in csv.DictReader(file)]
+
+    return _write(folder, "train", rows(train)), _write(folder, "valid", rows(test))
+
+
+def in_folders(_, train, *files):
+    """Returns the folders of the training and the validation files."""
+    return train.parent, files[-1].parent
+
+
 def _pair(pattern, train="train", valid="dev"):
     return pattern.format(train), pattern.format(valid)
 
@@ -116,6 +131,9 @@ RUNS = {
     "sst2-16": Run("classify", ("glue/SST-2/fewshot16-42_train.tsv", SST2), 10, 8, seeds=tuple("01234"),
                    split=split_sst2_16),
     "sst2": Run("classify", (SST2,), 2, split=split_sst2),
+    "banking77": Run("intent", _pair("intent/banking77/{}.csv", valid="test"), 4, split=split_banking77),
+    "atis": Run("tag", tuple(f"intent/atis/{split}/seq.{part}" for split in ("train", "dev") for part in ("in", "out")),
+                4, 16, data_format="snips", split=in_folders),
     "wnut17": Run("tag", _pair("ner/wnut17/{}.conll"), 3, 16),
     "codah": Run("choice", _pair("multiple_choice/codah/fold0_{}.tsv"), 2, 16, data_format="codah"),
     "xquad": Run("span", ("qa/xquad/xquad.en.json",), 4, 16, split=split_xquad),
