@@ -98,16 +98,22 @@ def check_model_folder(path):
         raise InputError(f"{path}: must be a folder that finetune wrote; {found}")
 
 
-def decode(line, place):
+def decode(line, place, is_first):
     """Returns a line, UTF-8 as bytes, as str.
+
+    Args:
+        line: bytes; may also be a whole file.
+        place: what error messages call the line.
+        is_first: True if the line begins its file. Then, and only then, a byte order mark at its start is removed.
 
     Raises:
         InputError: the line is not UTF-8; the message names the `place` and how to convert the file.
     """
     try:
-        return line.decode("utf-8-sig")
+        text = line.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{place}: {not_utf8(error)}") from None
+    return text.removeprefix("\ufeff") if is_first else text
 
 
 def not_utf8(error):

@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import dataclasses
 import json
 import tracemalloc
 
@@ -12,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from keras_bert.data.examples import FORMATS, Example, iterate_examples, number, read_examples
+from keras_bert.data.tables import read_table
 from keras_bert.tasks.choice import ChoiceExample, read_choices
 from keras_bert.tasks.squad import QuestionExample, read_questions
 
@@ -80,9 +82,25 @@ def test_labels_are_texts_and_may_be_numbers(tmp_path):
     assert [number(path, example) for example in examples[:2]] == [2.0, 0.5]
 
 
-def test_second_texts_are_those_of_the_first_row(tmp_path):
-    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "y", "text_pair": "c"}\n')
-    assert [example.text_pair for example in read_examples(path)] == [None, None]
+@pytest.mark.parametrize("suffix", [".jsonl", ".json"])
+def test_columns_are_those_of_all_rows(tmp_path, suffix):
+    path = write(tmp_path / f"a{suffix}", '{"b": 1}\n{"a": 2}\n{"b": 3}\n')
+    columns, rows = read_table(path)
+    assert columns == ["b", "a"]
+    assert list(rows) == [(1, {"b": 1, "a": None}), (2, {"b": None, "a": 2}), (3, {"b": 3, "a": None})]
+
+
+def test_a_byte_order_mark_is_skipped_at_the_start_of_a_file_alone(tmp_path):
+    path = write(tmp_path / "a.tsv", "\ufefftext\tlabel\n\ufeffa\tb\n")
+    assert read_examples(path) == [Example("\ufeffa", None, "b", 2)]
+
+
+@pytest.mark.parametrize("name, content", [
+    ("a.tsv", "text\tlabel\na\rb\0\tx\r\r\n\n"), ("a.csv", 'text,label\r\n"a\rb\0","x\r"\r\n\r\n'),
+    ("a.jsonl", '{"text": "a\\rb\\u0000", "label": "x\\r"}\r\n\r\n')])
+def test_carriage_returns_and_zero_bytes_inside_cells_are_kept(tmp_path, name, content):
+    (example,) = read_examples(write(tmp_path / name, content))
+    assert (example.text, example.label) == ("a\rb\0", "x\r")
 
 
 # Published layouts, one row each as the releases have it.
@@ -93,16 +111,17 @@ def test_second_texts_are_those_of_the_first_row(tmp_path):
     ("mrpc", "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t7\t8\tAmrozi \" said\tReferring\r\n",
      ('Amrozi " said', "Referring", "1", 2)),
     ("qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\t\"Why?\tHow?\t0\n",
-     ('"Why?', "How?", "0", 2)),
+     ('"Why?', "How?", "0", 2, "1")),
     ("stsb", "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
              "0\tmain\tMSRvid\t2012\t1\tnone\tnone\tA plane.\tAn air plane.\t5.000\n",
-     ("A plane.", "An air plane.", "5.000", 2)),
+     ("A plane.", "An air plane.", "5.000", 2, "0")),
     ("mnli", "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
              "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n0\t1\t1n\tg\t(\t(\t(\t(\tOne.\tTwo.\tx\tneutral\n",
-     ("One.", "Two.", "neutral", 2)),
-    ("qnli", "index\tquestion\tsentence\tlabel\n0\tWhen?\tThen.\tentailment\n", ("When?", "Then.", "entailment", 2)),
-    ("rte", "index\tsentence1\tsentence2\tlabel\n0\tNo.\tYes.\tnot_entailment\n", ("No.", "Yes.", "not_entailment", 2)),
-    ("wnli", "index\tsentence1\tsentence2\tlabel\n0\tA pin.\tIt.\t1\n", ("A pin.", "It.", "1", 2)),
+     ("One.", "Two.", "neutral", 2, "0")),
+    ("qnli", "index\tquestion\tsentence\tlabel\n0\tWhen?\tThen.\tentailment\n", ("When?", "Then.", "entailment", 2, "0")),
+    ("rte", "index\tsentence1\tsentence2\tlabel\n0\tNo.\tYes.\tnot_entailment\n", ("No.", "Yes.", "not_entailment", 2, "0")),
+    ("wnli", "index\tsentence1\tsentence2\tlabel\n0\tA pin.\tIt.\t1\n", ("A pin.", "It.", "1", 2, "0")),
+    ("ax", "index\tsentence1\tsentence2\n0\tOne.\tTwo.\n", ("One.", "Two.", None, 2, "0")),
     ("nsmc", "id\tdocument\tlabel\n1\t\t0\n2\t굳 ㅋ\t1\n", ("", None, "0", 2)),
     ("kornli", "sentence1\tsentence2\tgold_label\n가\t나\tneutral\n", ("가", "나", "neutral", 2)),
     ("korsts", "genre\tfilename\tyear\tid\tscore\tsentence1\tsentence2\nm\tM\t2\t1\t3.8\t가\t\"나\n",
@@ -115,9 +134,10 @@ def test_second_texts_are_those_of_the_first_row(tmp_path):
 ])
 def test_published_layouts(tmp_path, format, content, expected):
     path = write(tmp_path / "file.txt", content)
-    assert next(iterate_examples(path, data_format=format)) == Example(*expected)
-    assert next(iterate_examples(path, label_column=None, data_format=format)) == Example(*expected[:2], None,
-                                                                                          expected[3])
+    unlabelled = dataclasses.replace(Example(*expected), label=None)
+    assert next(iterate_examples(path, label_column=None, data_format=format)) == unlabelled
+    if expected[2] is not None:
+        assert next(iterate_examples(path, data_format=format)) == Example(*expected)
 
 
 def test_every_layout_is_tested():
@@ -178,14 +198,16 @@ def test_squad_files(tmp_path):
 def test_rows_of_questions(tmp_path):
     rows = [{"id": "a", "question": "Who?", "context": "bc", "answers": {"text": ["c"], "answer_start": [1]}},
             {"id": "b", "question": "Why?", "context": "x", "answers": {"text": [], "answer_start": []}},
-            {"id": "c", "question": "How?", "context": "x", "answers": None}]
+            {"id": "c", "question": "How?", "context": "x", "answers": None},
+            {"id": None, "question": "How?", "context": "x", "answers": None}]
     write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
     write_parquet(tmp_path / "a.parquet", rows)
     for name in ("a.jsonl", "a.parquet"):
         assert list(read_questions(tmp_path / name)) == [
             QuestionExample("a", "Who?", "bc", [("c", 1)], False, "row 1 (id a)"),
             QuestionExample("b", "Why?", "x", [], True, "row 2 (id b)"),
-            QuestionExample("c", "How?", "x", [], False, "row 3 (id c)")]
+            QuestionExample("c", "How?", "x", [], False, "row 3 (id c)"),
+            QuestionExample("4", "How?", "x", [], False, "row 4 (id 4)")]
 
 
 @pytest.mark.parametrize("name, count, impossible", [("xquad/xquad.en.json", 225, 0),

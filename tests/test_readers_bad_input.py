@@ -34,6 +34,8 @@ def refusal(read, path):
     ("text\tlabel\na\t\n", ": row 2: 'label' must be a label; got ''"),
     (b"text\tlabel\na\tb\n\xed\x95\tb\n", ": row 3: must be UTF-8 text: invalid continuation byte at byte 1; "
      "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
+    (b"\xef\xbb\xbftext\t\xff\n", ": row 1: must be UTF-8 text: invalid start byte at byte 9; "
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
     ("text\tlabel\na\tb\n".encode("utf-16"), ": row 1: must be UTF-8 text: invalid start byte at byte 1; "
      "convert the file: iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE"),
 ])
@@ -44,6 +46,7 @@ def test_tsv(tmp_path, content, message):
 @pytest.mark.parametrize("content, message", [
     ('text,label\n"a,b\n', ": row 2: unexpected end of data"),
     ('text,label\na,b\n"a" b,c\n', ": row 3: ',' expected after '\"'"),
+    ("text,label\na\rb,c\n", ": row 2: must have quotes around a cell with a carriage return"),
     ('"no\nheader","x"\na,b\n', ": there is no column 'text'; the columns are no header, x; pass text_column=…"),
 ])
 def test_csv(tmp_path, content, message):
@@ -56,6 +59,12 @@ def test_csv(tmp_path, content, message):
     ('{"text": "a", "label": "b"}\n{"text": ["c\\n"]}', ": row 2: 'text' must be a text; got ['c\\n']"),
     ('{"text": "a", "label": true}', ": row 1: 'label' must be a label; got True"),
     ('{"text": "a", "label": NaN}', ": row 1: 'label' must be a label; got nan"),
+    ('{"text": "a", "label": "b"}\n{"text": "c", "text_pair": "d", "label": "b"}',
+     ": row 1: 'text_pair' must be a text; got None"),
+    ('{"text": "a", "text_pair": "d", "label": "b"}\n{"text": "c", "label": "b"}',
+     ": row 2: 'text_pair' must be a text; got None"),
+    ('{"text": "a", "label": "b"}\n{"label": "b"}', ": row 2: 'text' must be a text; got None"),
+    ('{"text": "a", "label": "b"}\n{"text": "c"}', ": row 2: 'label' must be a label; got None"),
     ('{"text": "\\ud83d", "label": "b"}', ": row 1: not JSON: 'utf-8' codec can't encode"),
     ("[" * 100_000, ": row 1: not JSON: maximum recursion depth exceeded"),
 ])
@@ -67,17 +76,37 @@ def test_json_lines(tmp_path, content, message):
     ("klue-nli", '[{"premise": "a"}, ', ": not a JSON file: Expecting value: line 1 column 19 (char 18)"),
     ("klue-nli", b'[{"premise": "\xff"}]', ": must be UTF-8 text: invalid start byte at byte 15; "
      "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
+    ("klue-nli", b'\xef\xbb\xbf[{"premise": "\xff"}]', ": must be UTF-8 text: invalid start byte at byte 18; "
+     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
     ("klue-tc", '["title"]', ": row 1: must be an object; got \"title\""),
     ("klue-sts", '[{"sentence1": "a", "sentence2": "b", "labels": 3.5}]',
-     ": there is no column 'labels.label'; the columns are sentence1, sentence2, labels"),
+     ": there is no column 'labels.label'; the columns are sentence1, sentence2, labels; this is a test file without "
+     "labels, for predict alone"),
+    ("rte", "index\tsentence1\tsentence2\n0\ta\tb\n", ": there is no column 'label'; the columns are index, sentence1, "
+     "sentence2; this is a test file without labels, for predict alone"),
+    ("nsmc", "id,document,label\n1,a,0\n", ": there is no column 'document'; the columns are id,document,label; "
+     "data_format=nsmc reads TSV files, whatever their suffix, with the columns document, label"),
+    ("mnli", "sentence1\tsentence2\tgold_label\na\tb\t-\n", ": must have rows with labels; every row is labelled -"),
+    ("mnli", "sentence1\tsentence2\tgold_label\na\tb\tneutral\na\tb\t\n",
+     ": row 3: 'gold_label' must be a label; got ''"),
     ("cola", "gj04\t1\t\ta\ngj04\t1\tb\n", ": row 2: must have 4 columns; got 3"),
+    ("cola", "", ": must have columns and rows; it is empty"),
+    ("rte", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\n", ": row 2: must have 4 columns as the header; got 3"),
     ("qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tWhy?\n",
-     ": row 2: must have 6 columns as the header; got 4"),
+     ": must have rows; every row has too few columns: id, qid1, qid2, question1, question2, is_duplicate"),
+    ("qqp", "question1\tquestion2\tis_duplicate\na\tb\t0\t1\n", ": row 2: must have 3 columns as the header; got 4"),
     ("GLUE", "text\tlabel\na\tb\n", ": data_format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, "
-                                    "nsmc, kornli, korsts, klue-tc, klue-nli, klue-sts; got 'GLUE'"),
+                                    "ax, nsmc, kornli, korsts, klue-tc, klue-nli, klue-sts; got 'GLUE'"),
 ])
 def test_published_layouts(tmp_path, format, content, message):
     check(functools.partial(iterate_examples, data_format=format), tmp_path / "a.tsv", content, message)
+
+
+def test_columns_of_a_published_format_are_fixed(tmp_path):
+    for name in ("text_column", "text_pair_column", "label_column"):
+        with pytest.raises(InputError) as error:
+            next(iterate_examples(tmp_path / "a.tsv", data_format="nsmc", **{name: "q"}))
+        assert str(error.value) == f"{name} must be left out with data_format=nsmc, which sets the columns; got 'q'"
 
 
 @pytest.mark.parametrize("score", ["good", "nan", "inf", "1e999", "3,5"])

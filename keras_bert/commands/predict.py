@@ -7,18 +7,20 @@ import sys
 from typing import Literal
 
 from keras_bert.arguments import Count
+from keras_bert.commands import glue
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, check_readable, decode
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
 _FILES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".iob")  # others have one text per line
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 def run(*texts: str, model: str, input: str | None = None, data_format: str | None = None,
         text_column: str = "text", text_pair_column: str | None = None,
-        output_format: Literal["text", "jsonl"] = "text", top_k: Count = 1):
-    """Answer texts with a fine-tuned model.
+        output_format: Literal["text", "jsonl", "glue"] = "text", top_k: Count = 1):
+    r"""Answer texts with a fine-tuned model.
 
     Args:
         texts: Texts to answer.
@@ -29,7 +31,9 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
         data_format: Format of a published data set, see finetune.
         text_column: Column of the text.
         text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
-        output_format: Lines of answer, score and text; or one JSON object per line.
+        output_format: text: lines of answer, score and text, separated by tabs; a tab, line feed, carriage return or
+            backslash in a text is written as \t, \n, \r or \\. jsonl: one JSON object per line. glue: the file that
+            GLUE's server takes, for a data_format of GLUE.
         top_k: Labels per text of a classifier, answers per question.
     """
     if bool(texts) == (input is not None):
@@ -42,12 +46,21 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
     task = loaded.task
     task.check_top_k(top_k)
     options = {"top_k": top_k} if task.supports_top_k else {}
+    if output_format == "glue":
+        glue.check(data_format, task, top_k)
+        print(glue.HEADER)
     columns = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
                "label_column": None}
+    numbers = itertools.count()
     for examples in _chunks(texts, input, columns, task):
         for example, answer in zip(examples, loaded.answer(examples, **options)):
-            print(json.dumps(task.record(example, answer), ensure_ascii=False) if output_format == "jsonl"
-                  else task.line(example, answer))
+            match output_format:
+                case "jsonl":
+                    print(json.dumps(task.record(example, answer), ensure_ascii=False))
+                case "glue":
+                    print(glue.line(next(numbers), example, answer))
+                case "text":
+                    print("\t".join(cell.translate(_ESCAPES) for cell in task.cells(example, answer)))
         sys.stdout.flush()
 
 
@@ -68,9 +81,10 @@ def _chunks(texts, path, columns, task):
     elif path == "-":
         yield from _line_chunks(sys.stdin.buffer, "standard input", task)
     elif columns["data_format"] or path.endswith(_FILES):
-        examples = task.read(path, **columns)
-        task.check_inputs(path, examples)
-        yield from (examples[begin:begin + _CHUNK] for begin in range(0, len(examples), _CHUNK))
+        examples = task.iterate(path, **columns)
+        while chunk := list(itertools.islice(examples, _CHUNK)):
+            task.check_inputs(path, chunk)
+            yield chunk
     else:
         with open(path, "rb") as file:
             yield from _line_chunks(file, path, task)
@@ -81,7 +95,7 @@ def _line_chunks(stream, name, task):
     size = 1 if stream.isatty() else _CHUNK
     lines = enumerate(stream, 1)
     while chunk := list(itertools.islice(lines, size)):
-        yield [_example(task, decode(line, place).rstrip("\r\n"), place)
+        yield [_example(task, decode(line, place, number == 1).rstrip("\r\n"), place)
                for number, line in chunk for place in [f"{name}: line {number}"]]
 
 

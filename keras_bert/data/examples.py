@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
+import warnings
 
-from keras_bert.data.tables import read_table, text_of
-from keras_bert.errors import InputError
+from keras_bert.data.tables import check_columns, read_table, text_of
+from keras_bert.errors import InputError, InputWarning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +15,10 @@ class Columns:
     Args:
         text, text_pair, label: names of columns. Those that are None are not read.
         kind: suffix that selects the reader of the file, see `read_table`. If None, the file's own suffix.
-        header: names of all columns, for a file without a header.
+        header: names of all columns, for a file without a header, see `read_table`.
+        index: column of the numbers that GLUE's server expects beside the predictions.
+        skips_short_rows: if True, rows with too few columns are skipped, with a warning.
+        skipped_label: rows with this label are skipped, with a warning.
     """
 
     text: str
@@ -22,27 +26,35 @@ class Columns:
     label: str | None = "label"
     kind: str | None = ".tsv"
     header: tuple[str, ...] | None = None
+    index: str | None = None
+    skips_short_rows: bool = False
+    skipped_label: str | None = None
 
 
+# Rows that the official loaders skip:
+# - The line breaks in some questions of QQP split their rows (github.com/nyu-mll/GLUE-baselines/issues/5).
+# - The label - in MultiNLI, SNLI and their translations means that the annotators did not agree.
 FORMATS = {
-    # GLUE (Wang et al., 2018), the train and dev files. Among the test files, only CoLA's differ: they have a header.
-    "cola": Columns("sentence", header=("source", "label", "mark", "sentence")),
-    "sst2": Columns("sentence"),
-    "mrpc": Columns("#1 String", "#2 String", "Quality"),
-    "qqp": Columns("question1", "question2", "is_duplicate"),
-    "stsb": Columns("sentence1", "sentence2", "score"),
-    "mnli": Columns("sentence1", "sentence2", "gold_label"),
-    "qnli": Columns("question", "sentence"),
-    "rte": Columns("sentence1", "sentence2"),
-    "wnli": Columns("sentence1", "sentence2"),
+    # GLUE (Wang et al., 2018): train, dev and test files; CoLA's train and dev files have no header. MultiNLI's and
+    # SNLI's own .txt files have the columns of mnli.
+    "cola": Columns("sentence", header=("source", "label", "mark", "sentence"), index="index"),
+    "sst2": Columns("sentence", index="index"),
+    "mrpc": Columns("#1 String", "#2 String", "Quality", index="index"),
+    "qqp": Columns("question1", "question2", "is_duplicate", index="id", skips_short_rows=True),
+    "stsb": Columns("sentence1", "sentence2", "score", index="index"),
+    "mnli": Columns("sentence1", "sentence2", "gold_label", index="index", skipped_label="-"),
+    "qnli": Columns("question", "sentence", index="index"),
+    "rte": Columns("sentence1", "sentence2", index="index"),
+    "wnli": Columns("sentence1", "sentence2", index="index"),
+    "ax": Columns("sentence1", "sentence2", index="index"),  # the diagnostic file, without labels
     # Naver sentiment movie corpus, .txt files (github.com/e9t/nsmc).
     "nsmc": Columns("document"),
     # KorNLU (Ham et al., 2020).
-    "kornli": Columns("sentence1", "sentence2", "gold_label"),
+    "kornli": Columns("sentence1", "sentence2", "gold_label", skips_short_rows=True, skipped_label="-"),
     "korsts": Columns("sentence1", "sentence2", "score"),
     # KLUE (Park et al., 2021), JSON arrays of objects.
     "klue-tc": Columns("title", kind=".json"),
-    "klue-nli": Columns("premise", "hypothesis", "gold_label", kind=".json"),
+    "klue-nli": Columns("premise", "hypothesis", "gold_label", kind=".json", skipped_label="-"),
     "klue-sts": Columns("sentence1", "sentence2", "labels.label", kind=".json"),
 }
 
@@ -61,12 +73,13 @@ def choose(path, data_format, formats):
 @dataclasses.dataclass(frozen=True)
 class Example:
     """One text or pair of texts. `text_pair` and `label` are None if the file has none. `row` is the number of the line
-    or record in the file, from 1, the header included."""
+    or record in the file, from 1, the header included. `index` is the number that a file of GLUE gives the example."""
 
     text: str
     text_pair: str | None
     label: str | None
     row: int
+    index: str | None = None
 
 
 def read_examples(path, text_column="text", text_pair_column=None, label_column="label", data_format=None):
@@ -83,23 +96,61 @@ def iterate_examples(path, text_column="text", text_pair_column=None, label_colu
         text_pair_column: column of the second text. If None, `text_pair` if there is such a column.
         label_column: column of the label. If None, only texts are read.
         data_format: name of a published dataset's format in `FORMATS`. It sets the columns and the reader, whatever
-            the file's suffix; of the arguments above, only `label_column=None` still has an effect.
+            the file's suffix; of the arguments above, only `label_column=None` is allowed then. Rows that the official
+            loaders skip are skipped; one `InputWarning` at the end of the file names them.
 
     Yields:
-        `Example`s.
+        `Example`s, all with a `text_pair` or all without.
 
     Raises:
         InputError: the file is invalid; the message names the file, the row and the column.
     """
-    given = Columns(text_column, text_pair_column, label_column, kind=None)
-    columns = choose(path, data_format, FORMATS) if data_format else given
+    columns = Columns(text_column, text_pair_column, label_column, kind=None)
+    if data_format:
+        columns = choose(path, data_format, FORMATS)
+        for name, column in ("text", text_column), ("text_pair", text_pair_column), ("label", label_column):
+            if column not in (None, name):
+                raise InputError(f"{name}_column must be left out with data_format={data_format}, which sets the "
+                                 f"columns; got {column!r}")
     text, text_pair, label = columns.text, columns.text_pair, label_column and columns.label
-    names, rows = read_table(path, (text, text_pair, label), columns.kind, columns.header)
+    short, unlabelled = [], []
+    names, rows = read_table(path, (), columns.kind, columns.header, short if columns.skips_short_rows else None)
+    if data_format:
+        _check_published(path, names, (text, text_pair), label, data_format, columns.kind)
+    else:
+        check_columns(path, names, (text, text_pair, label))
     if text_pair is None and not data_format and "text_pair" in names:
         text_pair = "text_pair"
+    example = None
     for row, values in rows:
-        yield Example(text_of(path, row, values, text), text_pair and text_of(path, row, values, text_pair),
-                      label and _label(path, row, values[label], label), row)
+        if label and columns.skipped_label and values[label] == columns.skipped_label:
+            unlabelled.append(row)
+            continue
+        example = Example(text_of(path, row, values, text), text_pair and text_of(path, row, values, text_pair),
+                          label and _label(path, row, values[label], label), row, values.get(columns.index))
+        yield example
+    if not example:
+        raise InputError(f"{path}: must have rows with labels; every row is labelled {columns.skipped_label}")
+    _warn_of_skipped(path, {f"with fewer than {len(names)} columns": short,
+                            f"labelled {columns.skipped_label}": unlabelled})
+
+
+def _check_published(path, names, texts, label, data_format, kind):
+    required = [name for name in (*texts, label) if name]
+    if [name for name in required if name not in names] == [label]:
+        cure = "; this is a test file without labels, for predict alone"
+    else:
+        cure = (f"; data_format={data_format} reads {kind[1:].upper()} files, whatever their suffix, with the columns "
+                f"{', '.join(required)}")
+    check_columns(path, names, required, cure)
+
+
+def _warn_of_skipped(path, skipped):
+    """Warns about the rows that were skipped: a dict from what they have in common to lists of their numbers."""
+    kinds = [f"{len(rows)} row{'s' * (len(rows) > 1)} {what} (row{'s' * (len(rows) > 1)} "
+             f"{', '.join(map(str, rows[:10]))}{', …' * (len(rows) > 10)})" for what, rows in skipped.items() if rows]
+    if kinds:
+        warnings.warn(f"{path}: skipped {' and '.join(kinds)}, as the official loaders do", InputWarning, stacklevel=3)
 
 
 def number(path, example):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from keras_bert.errors import InputError
-from keras_bert.files import decode, not_utf8, reading
+from keras_bert.files import decode, reading
 
 csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072 characters
 
@@ -76,29 +76,34 @@ def _native(value):
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def read_table(path, required=(), kind=None, header=None):
+def read_table(path, required=(), kind=None, header=None, short=None):
     """Opens a table.
 
     A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. A `.jsonl` file has
-    one object per line. A `.json` file has an array of objects or one object after the other, and is not streamed but
-    read as a whole; the values of its nested objects become columns `outer.inner`. Blank lines are skipped.
+    one object per line; it is read twice, first for the names of its columns. A `.json` file has an array of objects or
+    one object after the other, and is not streamed but read as a whole; the values of its nested objects become columns
+    `outer.inner`. Blank lines and a byte order mark at the start of a file are skipped.
 
     Args:
         path: path of the file, UTF-8; or `Rows`, for which `kind` and `header` have no effect.
         required: names of columns that the table must have. Those that are None are ignored.
         kind: suffix that selects the reader. If None, the file's own suffix.
-        header: names of the columns, for a `.tsv` or `.csv` file without a header.
+        header: names of the columns, for a `.tsv` or `.csv` file without a header. A first line with one of these names
+            is a header all the same.
+        short: list to which the numbers of the rows of a `.tsv` or `.csv` file with too few columns are appended; these
+            rows are skipped. If None, such a row is an error.
 
     Returns:
-        (columns, rows): list of str, for JSON the keys of the first row; iterator of (row, dict of the row's values).
-        Every row has all columns; values that a JSON row lacks are None. `row` is the number of the line or record,
-        from 1, the header included.
+        (columns, rows): list of str, for JSON the keys of all rows; iterator of (row, dict of the row's values). Every
+        row has all columns; values that a JSON row lacks are None. `row` is the number of the line or record, from 1,
+        the header included.
 
     Raises:
         InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
             not installed.
     """
-    rows = _read(path, required, choose_reader(path, _READERS, "a data file", kind)(path, header))
+    table = choose_reader(path, _READERS, "a data file", kind)(path, header, short)
+    rows = _read(path, required, table, short)
     return next(rows), rows
 
 
@@ -118,7 +123,7 @@ def choose_reader(path, readers, what, kind=None, other=""):
     return readers[suffix]
 
 
-def _read(path, required, table):
+def _read(path, required, table, short):
     columns = next(table)
     if not columns:
         raise InputError(f"{path}: must have columns and rows; it is empty")
@@ -128,11 +133,15 @@ def _read(path, required, table):
     for row, values in table:
         yield row, values
     if not row:
-        raise InputError(f"{path}: must have rows; it has only a header: {', '.join(columns)}")
+        found = "every row has too few columns" if short else "it has only a header"
+        raise InputError(f"{path}: must have rows; {found}: {', '.join(columns)}")
 
 
-def check_columns(path, columns, required):
+def check_columns(path, columns, required, cure=""):
     """Checks that no two columns have the same name and that the table has all `required` columns that are not None.
+
+    Args:
+        cure: end of the error message about a missing column; by default, the argument that names another one.
 
     Raises:
         InputError: a name is repeated or missing.
@@ -142,7 +151,7 @@ def check_columns(path, columns, required):
         raise InputError(f"{path}: row 1: column names must differ; got {names}")
     for name in filter(None, required):
         if name not in columns:
-            cure = f"; pass {name}_column=…" if name in ("text", "text_pair", "label") else ""
+            cure = cure or (f"; pass {name}_column=…" if name in ("text", "text_pair", "label") else "")
             raise InputError(f"{path}: there is no column {name!r}; the columns are {names}{cure}")
 
 
@@ -168,7 +177,7 @@ def lines(path):
         read, size = 0, os.path.getsize(path)
         for row, line in enumerate(file, 1):
             read += len(line)
-            yield row, read / max(read, size), decode(line, f"{path}: row {row}")
+            yield row, read / max(read, size), decode(line, f"{path}: row {row}", row == 1)
 
 
 def json_lines(path):
@@ -185,17 +194,15 @@ def json_lines(path):
 def json_values(path):
     """Returns the list of the values in a JSON file, which follow one another."""
     values, place, decoder = [], 0, json.JSONDecoder()
-    with reading(path), open(path, encoding="utf-8-sig") as file:
-        try:
-            text = file.read().strip()
-            while place < len(text):
-                value, place = decoder.raw_decode(text, re.compile(r"\s*").match(text, place).end())
-                values.append(value)
-            _refuse_surrogates(text, values)
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: {not_utf8(error)}") from None
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: not a JSON file: {error}") from None
+    with reading(path), open(path, "rb") as file:
+        text = decode(file.read(), path, is_first=True).strip()
+    try:
+        while place < len(text):
+            value, place = decoder.raw_decode(text, re.compile(r"\s*").match(text, place).end())
+            values.append(value)
+        _refuse_surrogates(text, values)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a JSON file: {error}") from None
     return values
 
 
@@ -240,59 +247,63 @@ def parquet_rows(path, columns=None):
 
 # Each reader below yields the columns of a table, then (row, values).
 
-def _read_tsv(path, header):
-    stripped = ((row, line.rstrip("\r\n")) for row, _, line in lines(path))
-    return _read_cells(path, header, ((row, line.split("\t")) for row, line in stripped if line))
+def _read_tsv(path, header, short):
+    stripped = ((row, line.removesuffix("\n").removesuffix("\r")) for row, _, line in lines(path))
+    return _read_cells(path, header, short, ((row, line.split("\t")) for row, line in stripped if line))
 
 
-def _read_csv(path, header):
+def _read_csv(path, header, short):
     def cells():
         reader = csv.reader((line for _, _, line in lines(path)), strict=True)
         try:
             yield from ((reader.line_num, values) for values in reader if values)
         except csv.Error as error:
-            raise InputError(f"{path}: row {reader.line_num}: {error}") from None
+            rule = ("must have quotes around a cell with a carriage return" if "new-line" in str(error) else str(error))
+            raise InputError(f"{path}: row {reader.line_num}: {rule}") from None
 
-    return _read_cells(path, header, cells())
+    return _read_cells(path, header, short, cells())
 
 
-def _read_cells(path, header, cells):
-    columns = header or next(cells, (1, []))[1]
+def _read_cells(path, header, short, cells):
+    first = next(cells, (1, []))
+    is_data = header and first[1] and set(header).isdisjoint(first[1])
+    columns = header if is_data else first[1]
     yield columns
-    for row, values in cells:
-        if len(values) != len(columns):
-            rule = f"must have {len(columns)} columns" + (" as the header" if not header else "")
+    for row, values in itertools.chain([first], cells) if is_data else cells:
+        if short is not None and len(values) < len(columns):
+            short.append(row)
+        elif len(values) != len(columns):
+            rule = f"must have {len(columns)} columns" + ("" if is_data else " as the header")
             raise InputError(f"{path}: row {row}: {rule}; got {len(values)}")
-        yield row, dict(zip(columns, values))
+        else:
+            yield row, dict(zip(columns, values))
 
 
-def _read_json_lines(path, _):
-    return _read_objects((row, values) for row, _, values in json_lines(path))
+def _read_json_lines(path, *_):
+    return _read_objects(lambda: ((row, values) for row, _, values in json_lines(path)))
 
 
-def _read_json(path, _):
+def _read_json(path, *_):
     values = json_values(path)
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
-    return _read_objects((row, _flat(_object(path, row, value))) for row, value in enumerate(values, 1))
+    rows = [(row, _flat(_object(path, row, value))) for row, value in enumerate(values, 1)]
+    return _read_objects(lambda: rows)
+
+
+def _read_memory(table, *_):
+    return _read_objects(lambda: enumerate(table.rows, 1))
 
 
 def _read_objects(objects):
-    first = list(itertools.islice(objects, 1))
-    columns = [name for _, values in first for name in values]
-    yield columns
-    for row, values in itertools.chain(first, objects):
-        yield row, dict.fromkeys(columns) | values
+    """Reads the iterable of (row, values) that each call of `objects` returns."""
+    columns = dict.fromkeys(name for _, values in objects() for name in values)  # of all rows, in constant memory
+    yield list(columns)
+    for row, values in objects():
+        yield row, columns | values
 
 
-def _read_memory(table, _):
-    columns = list(dict.fromkeys(itertools.chain.from_iterable(table.rows)))
-    yield columns
-    for row, values in enumerate(table.rows, 1):
-        yield row, dict.fromkeys(columns) | values
-
-
-def _read_parquet(path, _):
+def _read_parquet(path, *_):
     rows = parquet_rows(path)
     yield next(rows)
     for row, _, values in rows:

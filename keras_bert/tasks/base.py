@@ -135,8 +135,8 @@ class Task:
         """Returns an answer as a dict that JSON can represent."""
         raise NotImplementedError
 
-    def line(self, example, answer):
-        """Returns an answer as a line of text, with its parts separated by tabs."""
+    def cells(self, example, answer):
+        """Returns an answer as the cells of a line: a list of str."""
         raise NotImplementedError
 
     # Methods that all tasks share.

@@ -110,7 +110,8 @@ class MultipleChoice(Task):
     def iterate(cls, path, data_format=None, label_column="label", **_):
         for example in read_choices(path, data_format):
             if label_column is not None and example.label is None:
-                raise InputError(f"{path}: there is no label")
+                raise InputError(f"{path}: there is no column 'label'; this is a test file without labels, for predict "
+                                 "alone")
             yield example
 
     def head(self, bert, dropout):
@@ -149,6 +150,5 @@ class MultipleChoice(Task):
         return {"prompt": example.prompt, "choices": example.choices, "choice": answer.index,
                 "text": example.choices[answer.index], "probabilities": answer.probabilities}
 
-    def line(self, example, answer):
-        return "\t".join([str(answer.index), f"{max(answer.probabilities):.4f}", example.choices[answer.index],
-                          example.prompt])
+    def cells(self, example, answer):
+        return [str(answer.index), f"{max(answer.probabilities):.4f}", example.choices[answer.index], example.prompt]

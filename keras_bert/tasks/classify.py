@@ -236,9 +236,9 @@ class Classify(TextTask):
             record["top"] = [{"label": label, "score": score} for label, score in zip(answer.labels, answer.scores)]
         return record
 
-    def line(self, example, answer):
-        scores = [f"{label}\t{score:.4f}" for label, score in zip(answer.labels, answer.scores)]
-        return "\t".join([*scores, *(getattr(example, name) for name in self.columns)])
+    def cells(self, example, answer):
+        best = [cell for label, score in zip(answer.labels, answer.scores) for cell in (label, f"{score:.4f}")]
+        return [*best, *(getattr(example, name) for name in self.columns)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,5 +63,5 @@ class Regress(TextTask):
     def record(self, example, answer):
         return {name: getattr(example, name) for name in self.columns} | {"value": answer}
 
-    def line(self, example, answer):
-        return "\t".join([f"{answer:.4f}", *(getattr(example, name) for name in self.columns)])
+    def cells(self, example, answer):
+        return [f"{answer:.4f}", *(getattr(example, name) for name in self.columns)]

@@ -9,7 +9,7 @@ from collections import Counter
 import keras
 import numpy as np
 
-from keras_bert.data.tables import Rows, choose_reader, json_values, read_table
+from keras_bert.data.tables import choose_reader, json_values, read_table
 from keras_bert.errors import InputError
 from keras_bert.models import BertSpanLabeler
 from keras_bert.tasks.base import Encoded, Task, log_softmax
@@ -39,10 +39,10 @@ class QuestionExample:
 def read_questions(path):
     """Reads `.json` files of SQuAD v1.1 and v2.0 (Rajpurkar et al., 2016 and 2018) or KorQuAD v1 (Lim et al., 2019), or
     the same questions in rows: `.jsonl` and `.parquet` files with the columns `id`, `question`, `context` and
-    `answers`, an object with the lists `text` and `answer_start`.
+    `answers`, an object with the lists `text` and `answer_start`. A row without an `id` has its number instead.
 
     Args:
-        path: the file, UTF-8; or `Rows` with the same columns, `id` may be missing.
+        path: the file, UTF-8; or `Rows` with the same columns.
 
     Yields:
         `QuestionExample`s. If `is_impossible` is missing, a question with an empty list of answers is impossible.
@@ -75,11 +75,10 @@ def _read_squad(path):
 
 
 def _read_rows(path):
-    in_memory = isinstance(path, Rows)
-    _, rows = read_table(path, ("question", "context") if in_memory else ("id", "question", "context"))
+    _, rows = read_table(path, ("question", "context"))
     for row, values in rows:
         where = f"{path}: row {row}"
-        if in_memory and values.get("id") is None:
+        if values.get("id") is None:
             values["id"] = str(row)
         if values.get("answers") is not None:
             answers = _field(where, values, "answers", dict)
@@ -464,9 +463,9 @@ class Span(Task):
         record = {"id": example.id, "question": example.question} | best
         return record | {"others": others} if others else record
 
-    def line(self, example, answer):
-        answers = [f"{one.text}\t{one.score:.4f}" for one in (answer, *answer.others)]
-        return "\t".join([*answers, example.question])
+    def cells(self, example, answer):
+        answers = [cell for one in (answer, *answer.others) for cell in (one.text, f"{one.score:.4f}")]
+        return [*answers, example.question]
 
 
 def _first_answer(example, tokens):

@@ -308,8 +308,8 @@ class Tag(Task):
     def record(self, example, answer):
         return {"text": self.text(example), "entities": [dataclasses.asdict(entity) for entity in answer]}
 
-    def line(self, example, answer):
-        return "\t".join([self.text(example), *(f"{entity.label}:{entity.text}" for entity in answer)])
+    def cells(self, example, answer):
+        return [self.text(example), *(f"{entity.label}:{entity.text}" for entity in answer)]
 
 
 def spans_of(labels):

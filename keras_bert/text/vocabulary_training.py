@@ -166,7 +166,7 @@ def _lines(paths, progress):
                     progress(f"reading {path}, line {number}: {done / total:.0%} of all")
                 if not line.isspace():
                     empty = False
-                    yield decode(line, f"{path}: line {number}")
+                    yield decode(line, f"{path}: line {number}", number == 1)
         if empty:
             raise InputError(f"{path}: must contain text; it has none")
 

@@ -1,0 +1,30 @@
+"""The files of predictions that GLUE's server takes (gluebenchmark.com/faq): a header, then an index and a label or a
+number per line."""
+
+from keras_bert.errors import InputError
+
+HEADER = "index\tprediction"
+_BINARY, _ENTAILMENT = ("0", "1"), ("entailment", "not_entailment")
+_INFERENCE = ("contradiction", "entailment", "neutral")
+# The labels of each data format; the server takes numbers from 0 to 5 for stsb.
+_LABELS = {"cola": _BINARY, "sst2": _BINARY, "mrpc": _BINARY, "qqp": _BINARY, "stsb": None, "mnli": _INFERENCE,
+           "qnli": _ENTAILMENT, "rte": _ENTAILMENT, "wnli": _BINARY, "ax": _INFERENCE}
+
+
+def check(data_format, task, top_k):
+    """Raises an InputError if the server would not take the answers of a task to files of a data format."""
+    if data_format not in _LABELS:
+        raise InputError(f"data_format must be one of {', '.join(_LABELS)} with output_format=glue; got {data_format}")
+    if top_k > 1:
+        raise InputError(f"top_k must be 1 with output_format=glue; got {top_k}")
+    needed = "task regress" if data_format == "stsb" else f"labels {', '.join(_LABELS[data_format])}"
+    found = f"labels {', '.join(sorted(task.labels))}" if task.name in ("classify", "intent") else f"task {task.name}"
+    if found != needed:
+        raise InputError(f"output_format=glue: data_format={data_format} needs a model with the {needed}; this model "
+                         f"has the {found}")
+
+
+def line(number, example, answer):
+    """Returns the line of an answer. Its index is that of the file; in files without one, `number`."""
+    prediction = f"{min(max(answer, 0.0), 5.0):.3f}" if isinstance(answer, float) else answer.label
+    return f"{number if example.index is None else example.index}\t{prediction}"
