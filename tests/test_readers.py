@@ -118,8 +118,10 @@ def test_carriage_returns_and_zero_bytes_inside_cells_are_kept(tmp_path, name, c
     ("mnli", "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
              "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n0\t1\t1n\tg\t(\t(\t(\t(\tOne.\tTwo.\tx\tneutral\n",
      ("One.", "Two.", "neutral", 2, "0")),
-    ("qnli", "index\tquestion\tsentence\tlabel\n0\tWhen?\tThen.\tentailment\n", ("When?", "Then.", "entailment", 2, "0")),
-    ("rte", "index\tsentence1\tsentence2\tlabel\n0\tNo.\tYes.\tnot_entailment\n", ("No.", "Yes.", "not_entailment", 2, "0")),
+    ("qnli", "index\tquestion\tsentence\tlabel\n0\tWhen?\tThen.\tentailment\n",
+     ("When?", "Then.", "entailment", 2, "0")),
+    ("rte", "index\tsentence1\tsentence2\tlabel\n0\tNo.\tYes.\tnot_entailment\n",
+     ("No.", "Yes.", "not_entailment", 2, "0")),
     ("wnli", "index\tsentence1\tsentence2\tlabel\n0\tA pin.\tIt.\t1\n", ("A pin.", "It.", "1", 2, "0")),
     ("ax", "index\tsentence1\tsentence2\n0\tOne.\tTwo.\n", ("One.", "Two.", None, 2, "0")),
     ("nsmc", "id\tdocument\tlabel\n1\t\t0\n2\t굳 ㅋ\t1\n", ("", None, "0", 2)),

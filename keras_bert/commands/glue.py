@@ -20,8 +20,7 @@ def check(data_format, task, top_k):
     needed = "task regress" if data_format == "stsb" else f"labels {', '.join(_LABELS[data_format])}"
     found = f"labels {', '.join(sorted(task.labels))}" if task.name in ("classify", "intent") else f"task {task.name}"
     if found != needed:
-        raise InputError(f"output_format=glue: data_format={data_format} needs a model with the {needed}; this model "
-                         f"has the {found}")
+        raise InputError(f"the model must have the {needed} for data_format={data_format}; got one with the {found}")
 
 
 def line(number, example, answer):

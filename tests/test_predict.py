@@ -1,0 +1,142 @@
+"""`keras-bert predict`: what it reads and prints."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from keras_bert.commands import predict
+from keras_bert.errors import InputError
+from keras_bert.models import BertClassifier, BertRegressor
+from keras_bert.tasks import TASKS
+from keras_bert.training import FineTuned
+
+PAIRS = {"text": "play music", "text_pair": "light off"}
+
+
+@pytest.fixture
+def saved(bert, tokenizer, tmp_path):
+    """Saves a model of random weights for a task, by its labels; without labels, a regressor."""
+
+    def save(labels=None, **settings):
+        task = TASKS["classify"](16, labels, **settings) if labels else TASKS["regress"](16, **settings)
+        model = BertClassifier(bert, len(labels)) if labels else BertRegressor(bert)
+        FineTuned(model, tokenizer, task).save(tmp_path / "model", overwrite=True)
+        return tmp_path / "model"
+
+    return save
+
+
+def test_every_answer_is_one_line_with_as_many_cells(run, trained, tmp_path):
+    texts = ["play music", "play\tmusic", "play\nmusic", "play\rmusic\r\n", "play\\nmusic\\"]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    status, lines, _ = run("predict", f"--model={trained}", f"--input={path}")
+    assert status == 0
+    cells = [line.split("\t") for line in lines]
+    assert [len(row) for row in cells] == [3] * 5
+    assert [row[2] for row in cells] == [
+        "play music", r"play\tmusic", r"play\nmusic", r"play\rmusic\r\n", r"play\\nmusic\\"]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(run, trained, tmp_path, monkeypatch):
+    content = "\ufeffplay music\r\nlight off\r\n".encode()
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    for source in ("-", path):
+        status, lines, _ = run("predict", f"--model={trained}", f"--input={source}")
+        assert status == 0 and [line.split("\t")[2] for line in lines] == ["play music", "light off"]
+
+
+@pytest.mark.parametrize("name, content", [
+    ("a.tsv", "text\n" + "a\n" * 5000 + "b\tc\n"), ("a.jsonl", '{"text": "a"}\n' * 5000 + '{"text": 1}\n')])
+def test_a_file_is_read_in_chunks(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    columns = {"data_format": None, "text_column": "text", "text_pair_column": None, "label_column": None}
+    chunks = predict._chunks((), str(path), columns, TASKS["classify"](16, ["x", "y"]))
+    assert [len(next(chunks)) for _ in range(4)] == [1024] * 4  # before the invalid last row is read
+    with pytest.raises(InputError, match="row 500[12]: "):
+        list(chunks)
+
+
+def test_glue_files_of_labels(run, saved, tmp_path):
+    folder = saved(["contradiction", "entailment", "neutral"], pairs=True)
+    path = tmp_path / "test_matched.tsv"
+    path.write_text("index\tsentence1\tsentence2\n0\tplay music\tlight off\n1\tlight\tmusic\n")
+    for data_format in ("mnli", "ax"):
+        arguments = ("predict", f"--model={folder}", f"--input={path}", f"--data_format={data_format}")
+        lines = run(*arguments, "--output_format=glue")[1]
+        labels = [line.split("\t")[0] for line in run(*arguments)[1]]
+        assert lines == ["index\tprediction", f"0\t{labels[0]}", f"1\t{labels[1]}"]
+
+
+def test_glue_files_have_the_index_of_the_file(run, saved, tmp_path):
+    folder = saved(["0", "1"])
+    path = tmp_path / "a.tsv"
+    path.write_text("index\tsentence\n7\tplay music\n5\tlight off\n")
+    lines = run("predict", f"--model={folder}", f"--input={path}", "--data_format=cola", "--output_format=glue")[1]
+    assert [line.split("\t")[0] for line in lines] == ["index", "7", "5"]
+    path.write_text("gj04\t1\t\tplay music\ngj04\t0\t*\tlight off\n")  # the dev file has none
+    lines = run("predict", f"--model={folder}", f"--input={path}", "--data_format=cola", "--output_format=glue")[1]
+    assert [line.split("\t")[0] for line in lines] == ["index", "0", "1"]
+
+
+@pytest.mark.parametrize("bias, prediction", [(-100, "0.000"), (100, "5.000"), (None, None)])
+def test_glue_files_of_numbers_are_from_0_to_5(run, saved, bert, tokenizer, tmp_path, bias, prediction):
+    folder = saved(pairs=True)
+    path = tmp_path / "test.tsv"
+    path.write_text("index\tsentence1\tsentence2\n0\tplay music\tlight off\n")
+    tuned = FineTuned.load(folder)
+    tuned.model.weights[-1].assign([2.5 if bias is None else bias])
+    tuned.save(folder, overwrite=True)
+    arguments = ("predict", f"--model={folder}", f"--input={path}", "--data_format=stsb")
+    prediction = prediction or f"{float(run(*arguments)[1][0].split()[0]):.3f}"
+    assert run(*arguments, "--output_format=glue")[1] == ["index\tprediction", f"0\t{prediction}"]
+
+
+@pytest.mark.parametrize("labels, flags, message", [
+    (["0", "1"], [], "--data_format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, ax with "
+                     "--output_format=glue; got None"),
+    (["0", "1"], ["--data_format=nsmc"], "--data_format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, "
+                                         "wnli, ax with --output_format=glue; got nsmc"),
+    (["0", "1"], ["--data_format=rte"], "the model must have the labels entailment, not_entailment for "
+                                        "--data_format=rte; got one with the labels 0, 1"),
+    (["0", "1"], ["--data_format=stsb"], "the model must have the task regress for --data_format=stsb; got one with "
+                                         "the labels 0, 1"),
+    (None, ["--data_format=sst2"], "the model must have the labels 0, 1 for --data_format=sst2; got one with the task "
+                                   "regress"),
+    (["0", "1"], ["--data_format=sst2", "--top_k=2"], "--top_k must be 1 with --output_format=glue; got 2"),
+])
+def test_what_glue_does_not_take(run, saved, tmp_path, labels, flags, message):
+    path = tmp_path / "test.tsv"
+    path.write_text("index\tsentence\n0\tplay music\n")
+    status, output, messages = run("predict", f"--model={saved(labels)}", f"--input={path}", "--output_format=glue",
+                                   *flags)
+    assert (status, output, messages) == (1, [], [f"keras-bert: {message}"])
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_pairs(run, saved, tmp_path, suffix):
+    folder, path = saved(["0", "1"], pairs=True), tmp_path / f"a{suffix}"
+    path.write_text(json.dumps(PAIRS) if suffix == ".jsonl" else "text,text_pair\nplay music,light off\n")
+    lines = run("predict", f"--model={folder}", f"--input={path}")[1]
+    assert [line.split("\t")[2:] for line in lines] == [list(PAIRS.values())]
+    path.write_text(json.dumps({"text": "a"}) if suffix == ".jsonl" else "text\na\n")
+    status, _, messages = run("predict", f"--model={folder}", f"--input={path}")
+    assert (status, messages) == (1, [f"keras-bert: {path}: must have two texts per row for this model; got one"])
+
+
+def test_a_column_is_no_part_of_a_published_format(run, saved, tmp_path):
+    (tmp_path / "a.tsv").write_text("id\tdocument\tlabel\n1\ta\t0\n")
+    status, _, messages = run("predict", f"--model={saved(['0', '1'])}", f"--input={tmp_path / 'a.tsv'}",
+                              "--data_format=nsmc", "--text_column=document")
+    assert (status, messages) == (1, ["keras-bert: --text_column must be left out with --data_format=nsmc, which sets "
+                                      "the columns; got 'document'"])
+
+
+def test_questions_need_another_suffix(tmp_path):
+    with pytest.raises(InputError, match="a.tsv: a file of questions must end in .json, .jsonl, .parquet; got .tsv"):
+        next(predict._chunks((), str(tmp_path / "a.tsv"), {"data_format": None}, TASKS["span"](384)))
