@@ -3,7 +3,12 @@
 import collections
 import csv
 import dataclasses
+import itertools
 import json
+import os
+import random
+import subprocess
+import sys
 import tracemalloc
 
 import hypothesis
@@ -73,6 +78,29 @@ def test_tables_are_streams(tmp_path, suffix):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 500_000  # of two million characters
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl", ".parquet"])
+def test_memory_does_not_grow_with_the_rows(tmp_path, suffix):
+    """Measured in processes of their own, because pyarrow's memory is not Python's. Texts that cannot be compressed."""
+    peaks = []
+    for count in (20_000, 120_000):
+        path, numbers = tmp_path / f"a{suffix}", random.Random(0)
+        rows = ({"text": numbers.randbytes(100).hex(), "label": "x"} for _ in range(count))
+        if suffix == ".parquet":
+            write_parquet(path, list(rows), row_group_size=5000)
+        else:
+            separator = {".tsv": "\t", ".csv": ","}.get(suffix)
+            lines = (separator.join(row.values()) if separator else json.dumps(row) for row in rows)
+            path.write_text("\n".join(itertools.chain([f"text{separator}label"] if separator else [], lines)))
+        code = ("import pathlib, re; from keras_bert.data.examples import iterate_examples; "
+                f"assert sum(1 for _ in iterate_examples({str(path)!r})) == {count}; "
+                r"print(re.search(r'VmHWM:\s+(\d+) kB', pathlib.Path('/proc/self/status').read_text())[1])")
+        environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+        peaks.append(int(subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True,
+                                        check=True).stdout))
+    assert peaks[1] - peaks[0] < 12_000  # KB, for 20 MB more of texts
 
 
 def test_labels_are_texts_and_may_be_numbers(tmp_path):

@@ -231,7 +231,7 @@ def parquet_rows(path, columns=None):
         file = open(path, "rb")
     row = 0
     try:
-        with file, parquet.ParquetFile(file) as table:
+        with file, parquet.ParquetFile(file, pre_buffer=False) as table:  # True would keep all that was read
             names, rows = table.schema_arrow.names, table.metadata.num_rows
             yield names
             for batch in table.iter_batches(1024, columns=columns):  # each batch is from one row group

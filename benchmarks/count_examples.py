@@ -1,0 +1,32 @@
+"""Counts the lines, examples and labels in files of published data sets.
+
+    python benchmarks/count_examples.py [--task=classify --data_format=cola] CoLA/train.tsv CoLA/dev.tsv CoLA/test.tsv
+
+Takes seconds.
+"""
+
+import argparse
+import collections
+
+from keras_bert.errors import InputError
+from keras_bert.tasks import TASKS
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--task", choices=TASKS, default="classify")
+parser.add_argument("--data_format")
+parser.add_argument("files", nargs="+")
+arguments = parser.parse_args()
+print("| file | lines | examples | labels |\n|---|---|---|---|")
+for path in arguments.files:
+    with open(path, "rb") as file:
+        lines = sum(1 for _ in file)
+    try:
+        examples = TASKS[arguments.task].read(path, data_format=arguments.data_format)
+        labels = collections.Counter(str(getattr(example, "label", "answers")) for example in examples)
+    except InputError:  # a test file
+        examples = TASKS[arguments.task].read(path, data_format=arguments.data_format, label_column=None)
+        labels = {"none": len(examples)}
+    shown = [f"{label}: {count:,}" for label, count in sorted(labels.items())]
+    if arguments.task == "regress" and len(labels) > 1:
+        shown = [f"{len(labels)} numbers, mean {sum(example.label for example in examples) / len(examples):.4f}"]
+    print(f"| {path} | {lines:,} | {len(examples):,} | {', '.join(shown)} |")
