@@ -6,6 +6,9 @@ Unless an entry names another source, the oddity was found in the files that doc
 import csv
 import io
 import json
+import pathlib
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -15,6 +18,9 @@ from keras_bert.errors import InputWarning
 from keras_bert.tasks.choice import read_choices
 from keras_bert.tasks.squad import read_questions
 
+from conftest import REAL
+
+ROOT = pathlib.Path(__file__).parents[1]
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 NLI = "sentence1\tsentence2\tgold_label\n"
 MNLI = ("index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
@@ -196,6 +202,16 @@ def test_questions(tmp_path, question, context, answers):
     (example,) = read_questions(path)
     assert (example.question, example.context, example.impossible) == (question, context, False)
     assert [{"text": text, "answer_start": start} for text, start in example.answers] == answers
+
+
+def test_the_page_has_the_counts_of_the_benchmark():
+    script = ROOT / "benchmarks/count_examples.py"
+    files = sorted((REAL / "multiple_choice/codah").glob("*.tsv"))
+    output = subprocess.run([sys.executable, script, "--task=choice", "--data_format=codah", *files],
+                            capture_output=True, text=True, check=True).stdout
+    page = (ROOT / "docs/data_sets.md").read_text()
+    for line in output.splitlines()[2:]:
+        assert line.partition(" | ")[2] in page
 
 
 def test_every_format_is_tested():
