@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Literal
 
-from keras_bert.arguments import Count
+from keras_bert.arguments import AggregationStrategy, Count
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, check_readable, decode
 
@@ -17,7 +17,8 @@ _FILES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".iob
 
 def run(*texts: str, model: str, input: str | None = None, data_format: str | None = None,
         text_column: str = "text", text_pair_column: str | None = None,
-        output_format: Literal["text", "jsonl"] = "text", top_k: Count = 1):
+        output_format: Literal["text", "jsonl"] = "text", top_k: Count = 1,
+        aggregation_strategy: AggregationStrategy | None = None):
     """Answer texts with a fine-tuned model.
 
     Args:
@@ -31,6 +32,9 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
         text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
         output_format: Lines of answer, score and text; or one JSON object per line.
         top_k: Labels per text of a classifier, answers per question.
+        aggregation_strategy: For taggers: label each word by its first token, by the average of its tokens, or by the
+            token with the highest probability; label each token (simple); or print the tokens that are not O (none).
+            Default: first if the tags of the training file are those of words, simple if those of characters.
     """
     if bool(texts) == (input is not None):
         raise InputError("predict needs either texts as arguments or --input; "
@@ -41,7 +45,9 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
     loaded = _load(model)
     task = loaded.task
     task.check_top_k(top_k)
+    task.check_aggregation_strategy(aggregation_strategy)
     options = {"top_k": top_k} if task.supports_top_k else {}
+    options |= {"aggregation_strategy": aggregation_strategy} if aggregation_strategy else {}
     columns = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
                "label_column": None}
     for examples in _chunks(texts, input, columns, task):

@@ -114,7 +114,8 @@ def choose_reader(path, readers, what, kind=None, other=""):
     suffix = None if isinstance(path, Rows) else kind or os.path.splitext(path)[1].lower()
     if suffix not in readers:
         raise InputError(
-            f"{path}: {what} must end in {', '.join(filter(None, readers))}{other}; got {suffix or 'no suffix'}")
+            f"{path}: {what} must end in {', '.join(name for name in readers if name and name[0] == '.')}{other}; "
+            f"got {suffix or 'no suffix'}")
     return readers[suffix]
 
 
@@ -233,7 +234,7 @@ def parquet_rows(path, columns=None):
                     yield row, row / rows, dict(zip(batch.schema.names, (value.as_py() for value in values)))
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a Parquet file: {' '.join(str(error).split())}; "
-                         f"other files end in {', '.join(filter(None, _READERS))}") from None
+                         f"other files end in {', '.join(name for name in _READERS if name and name[0] == '.')}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
 
@@ -277,6 +278,19 @@ def _read_json(path, _):
     return _read_objects((row, _flat(_object(path, row, value))) for row, value in enumerate(values, 1))
 
 
+def _read_folder(folder, _):
+    """Reads the folder of a data set of intents and slots (Goo et al., 2018)."""
+    text_path, label_path = (os.path.join(folder, name) for name in ("seq.in", "label"))
+    yield ["text", "label"]
+    pairs = itertools.zip_longest(lines(text_path), lines(label_path), fillvalue=(0, 1.0, ""))
+    for row, ((_, _, text), (_, _, label)) in enumerate(pairs, 1):
+        if text.strip() or label.strip():
+            if not (text.strip() and label.strip()):
+                raise InputError(f"{folder}: row {row}: seq.in and label must have the same rows; "
+                                 f"got {text.strip()!r:.40} and {label.strip()!r:.40}")
+            yield row, {"text": text.strip(), "label": label.strip()}
+
+
 def _read_objects(objects):
     first = list(itertools.islice(objects, 1))
     columns = [name for _, values in first for name in values]
@@ -312,4 +326,4 @@ def _object(path, row, value):
 
 
 _READERS = {None: _read_memory, ".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_json_lines, ".json": _read_json,
-            ".parquet": _read_parquet}
+            ".parquet": _read_parquet, "snips": _read_folder}

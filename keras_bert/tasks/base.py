@@ -207,6 +207,12 @@ class Task:
             raise InputError(f"top_k must be 1 for the task {self.name}; only classifiers and the task span give "
                              f"multiple answers; got {top_k}")
 
+    def check_aggregation_strategy(self, aggregation_strategy):
+        """Raises an InputError if the task does not aggregate the labels of tokens."""
+        if aggregation_strategy and self.name != "tag":
+            raise InputError(f"aggregation_strategy must be left out for the task {self.name}; it is for tag; "
+                             f"got {aggregation_strategy!r}")
+
     def settings(self):
         """Returns the task's name and fields as a dict that JSON can represent."""
         return {"task": self.name} | dataclasses.asdict(self)
