@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from keras_bert.data.examples import iterate_examples, number
+from keras_bert.data.tagged import read_tagged, to_bio
 from keras_bert.errors import InputError
 from keras_bert.tasks.choice import read_choices
 from keras_bert.tasks.squad import read_questions
-from keras_bert.data.tagged import read_tagged, to_bio
 
 
 def read_numbers(path, **options):
@@ -132,17 +132,17 @@ def test_naver_ner(tmp_path, content, message):
 @pytest.mark.parametrize("entities, message", [
     (None, "'entities' must be a list of objects; got None"),
     (["a"], "entity 1: must have the integers start and end, and the text label; got 'a'"),
-    ([{"start": 0, "end": "2", "label": "x"}], "entity 1: must have the integers start and end, and the text label; got "
-     "{'start': 0, 'end': '2', 'label': 'x'}"),
-    ([{"start": 0, "end": 1, "label": "x"}, {"start": 1, "end": 2}], "entity 2: must have the integers start and end, "
-     "and the text label; got {'start': 1, 'end': 2}"),
-    ([{"start": 3, "end": 9, "label": "x"}], "entity 1: must have 0 <= start < end <= 4, the length of the text in code "
-     "points; got start 3 and end 9"),
-    ([{"start": 2, "end": 2, "label": "x"}], "entity 1: must have 0 <= start < end <= 4, the length of the text in code "
-     "points; got start 2 and end 2"),
+    ([{"start": 0, "end": "2", "label": "x"}],
+     "entity 1: must have the integers start and end, and the text label; got {'start': 0, 'end': '2', 'label': 'x'}"),
+    ([{"start": 0, "end": 1, "label": "x"}, {"start": 1, "end": 2}],
+     "entity 2: must have the integers start and end, and the text label; got {'start': 1, 'end': 2}"),
+    ([{"start": 3, "end": 9, "label": "x"}],
+     "entity 1: must have 0 <= start < end <= 4, the length of the text in code points; got start 3 and end 9"),
+    ([{"start": 2, "end": 2, "label": "x"}],
+     "entity 1: must have 0 <= start < end <= 4, the length of the text in code points; got start 2 and end 2"),
     ([{"start": 1, "end": 2, "label": "x"}], "entity 1: must contain more than white space; got ' '"),
-    ([{"start": 2, "end": 4, "label": "x", "text": "🎵나"}], "entity 1: text[2:4], counted in code points, must be "
-     "'🎵나'; got '나다'"),
+    ([{"start": 2, "end": 4, "label": "x", "text": "🎵나"}],
+     "entity 1: text[2:4], counted in code points, must be '🎵나'; got '나다'"),
     ([{"start": 2, "end": 4, "label": "x"}, {"start": 0, "end": 3, "label": "x"}],
      "entities must not overlap; entity 2 ends at 3, and entity 1 starts at 2"),
 ])
@@ -273,7 +273,8 @@ def test_suffixes(tmp_path, read, suffixes):
     assert refusal(read, tmp_path / "a") == f"{tmp_path}/a: {suffixes}; got no suffix"
 
 
-@pytest.mark.parametrize("read, known", [(read_tagged, "conll, klue-ner, naver-ner, snips"), (read_choices, "swag, codah")])
+@pytest.mark.parametrize("read, known", [
+    (read_tagged, "conll, klue-ner, naver-ner, snips"), (read_choices, "swag, codah")])
 def test_formats(tmp_path, read, known):
     message = refusal(functools.partial(read, data_format="CoNLL"), tmp_path / "a.txt")
     assert message == f"{tmp_path}/a.txt: data_format must be one of {known}; got 'CoNLL'"

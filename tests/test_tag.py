@@ -1,11 +1,13 @@
 """The task tag: targets, scores and answers, for tags of words and of characters."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import seqeval.metrics
 import sklearn.metrics
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.scheme import IOB2
@@ -22,8 +24,8 @@ from keras_bert.training import FineTuned
 
 from conftest import TINY, Peer, randomize
 
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"서울 ##시 ##는 시 부산 ##특 삼 ##성 ##전자 · ' , in new york "
-              "##er ##s play ##ing".split()]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
+              *"서울 ##시 ##는 시 부산 ##특 삼 ##성 ##전자 · ' , in new york ##er ##s play ##ing".split()]
 TOKENIZER = BertTokenizer(VOCABULARY)
 LABELS = ["O", "B-LC", "I-LC", "B-OG", "I-OG"]
 WORDS = ["서울시는", "서울·부산은", "'삼성전자',", "부산특시", "뷁궭", "New", "Yorkers", "playing"]
@@ -160,7 +162,8 @@ def tagger():
     return FineTuned(model, TOKENIZER, Tag(128, LABELS))
 
 
-TEXTS = ["서울시는 New Yorkers, 부산특시", "'삼성전자', playing in 서울·부산", "뷁궭 players", "", " ", "e\u0301 서울시"]
+TEXTS = ["서울시는 New Yorkers, 부산특시", "'삼성전자', playing in 서울·부산", "뷁궭 players", "", " ",
+         "e\u0301 서울시"]
 
 
 def test_each_unit_has_a_default_strategy(tagger):
@@ -174,7 +177,7 @@ def test_strategies_that_are_refused(tagger):
     with pytest.raises(InputError, match="^aggregation_strategy must be one of none, simple, .*; got 'last'"):
         tagger.predict(TEXTS, aggregation_strategy="last")
     with pytest.raises(InputError, match="^aggregation_strategy must be left out for the task regress; it is for tag"):
-        TASKS["regress"](128).check_aggregation_strategy("first")
+        TASKS["regress"](128).answer_options(aggregation_strategy="first")
 
 
 def test_a_tagger_has_no_texts_out_of_scope(tagger):
@@ -203,3 +206,32 @@ def test_strategies_are_those_of_transformers(tagger, tmp_path, strategy):
         assert [(entity.label, entity.start, entity.end, entity.score) for entity in entities] == theirs
         found += len(theirs)
     assert found > 5
+
+
+@pytest.mark.slow
+def test_characters_from_training_to_export(tmp_path, pretrained, run):
+    rows = [{"text": "play the lights\u0301 now", "entities": [{"start": 9, "end": 14, "label": "lamp"}]},
+            {"text": "stop 🎵 the songs", "entities": [{"start": 11, "end": 15, "label": "sound"}]}]
+    data, model, export = tmp_path / "a.jsonl", tmp_path / "model", tmp_path / "export"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows * 8))
+    assert run("finetune", "--task=tag", f"--train={data}", f"--valid={data}", f"--model={pretrained}",
+               f"--output={model}", "--epochs=10", "--batch_size=4", "--learning_rate=0.01", "--max_length=5")[0] == 0
+    assert json.loads((model / "settings.json").read_text())["unit"] == "character"
+    scores = FineTuned.load(model).evaluate(rows)
+    assert [scores[name] for name in ("f1", "entity_macro_f1", "character_macro_f1")] == [1.0] * 3
+    assert run("export", "text-model", f"--model={model}", f"--output={export}")[0] == 0
+    texts = [row["text"] for row in rows]
+    answers = []
+    for folder in (model, export):
+        status, lines, _ = run("predict", f"--model={folder}", "--output_format=jsonl", f"--input={data}")
+        assert status == 0
+        answers.append([json.loads(line) for line in lines[:2]])
+        assert [[(entity["start"], entity["end"], entity["label"]) for entity in row["entities"]]
+                for row in answers[-1]] == [[(9, 14, "lamp")], [(11, 15, "sound")]]
+    told = tf.saved_model.load(str(export))(tf.constant(texts))
+    assert told["word_start"][0].numpy().tolist() == [0, 5, 9, 14, 17][:told["word_start"].shape[1]]
+    status, _, messages = run("predict", f"--model={export}", "--aggregation_strategy=max", "a")
+    assert (status, messages) == (1, [f"keras-bert: {export}: a SavedModel has one aggregation strategy; "
+                                      "--aggregation_strategy needs the folder that finetune wrote"])
+    status, lines, _ = run("predict", f"--model={model}", "--aggregation_strategy=none", texts[0])
+    assert status == 0 and lines == [f"{texts[0]}\tB-lamp:light"]

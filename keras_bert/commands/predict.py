@@ -44,10 +44,7 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
         check_readable(input)
     loaded = _load(model)
     task = loaded.task
-    task.check_top_k(top_k)
-    task.check_aggregation_strategy(aggregation_strategy)
-    options = {"top_k": top_k} if task.supports_top_k else {}
-    options |= {"aggregation_strategy": aggregation_strategy} if aggregation_strategy else {}
+    options = task.answer_options(top_k, aggregation_strategy)
     columns = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
                "label_column": None}
     for examples in _chunks(texts, input, columns, task):

@@ -114,9 +114,12 @@ def choose_reader(path, readers, what, kind=None, other=""):
     suffix = None if isinstance(path, Rows) else kind or os.path.splitext(path)[1].lower()
     if suffix not in readers:
         raise InputError(
-            f"{path}: {what} must end in {', '.join(name for name in readers if name and name[0] == '.')}{other}; "
-            f"got {suffix or 'no suffix'}")
+            f"{path}: {what} must end in {_suffixes(readers)}{other}; got {suffix or 'no suffix'}")
     return readers[suffix]
+
+
+def _suffixes(readers):
+    return ", ".join(name for name in readers if name and name[0] == ".")
 
 
 def _read(path, required, table):
@@ -234,7 +237,7 @@ def parquet_rows(path, columns=None):
                     yield row, row / rows, dict(zip(batch.schema.names, (value.as_py() for value in values)))
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a Parquet file: {' '.join(str(error).split())}; "
-                         f"other files end in {', '.join(name for name in _READERS if name and name[0] == '.')}") from None
+                         f"other files end in {_suffixes(_READERS)}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
 

@@ -242,9 +242,7 @@ def _sentences(path):
         if line.strip() and columns[0] != "-DOCSTART-":
             block.append((row, line, columns))
             continue
-        width = count or block and len(block[-1][2])
-        sentence = list(itertools.dropwhile(lambda entry: _is_comment(*entry[1:], width), block))
-        block = []
+        sentence, block = _without_comments(block, count), []
         if sentence:
             count = count or len(sentence[0][2])
             for row, _, columns in sentence:
@@ -257,9 +255,19 @@ def _sentences(path):
             yield rows, words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
 
 
-def _is_comment(line, columns, width):
-    """Returns True for a comment, if no word comes before the line: `# text`, but not the word `#` with its tag."""
-    return re.match("#+ ", line) and not (len(columns) == width and _TAG.fullmatch(columns[-1]))
+def _without_comments(block, count):
+    """Removes the comments before the first word of a sentence: `# text`, but not the word `#` with its tag.
+
+    Args:
+        block: list of (row, line, columns).
+        count: the number of columns of a word; None for the first sentence, where it is that of the last line.
+    """
+    def is_comment(entry):
+        _, line, columns = entry
+        is_word = len(columns) == (count or len(block[-1][2])) and _TAG.fullmatch(columns[-1])
+        return re.match("#+ ", line) and not is_word
+
+    return list(itertools.dropwhile(is_comment, block))
 
 
 _READERS: dict = {**dict.fromkeys([".conll", ".bio", ".iob", ".tsv", ".txt"], _read_conll),

@@ -210,7 +210,7 @@ def _character_tags(example, tokens, labels):
     """Returns the tags of the characters of the text: the label of the character's token; after the first character of
     a token, B- becomes I-. Characters without a token, white space above all, have None."""
     tags = [None] * len(example.text)
-    for start, end, label in reversed(list(zip(tokens.starts, tokens.ends, labels))):  # the first of equal ranges counts
+    for start, end, label in reversed([*zip(tokens.starts, tokens.ends, labels)]):  # of equal ranges, the first counts
         tags[start:end] = [label] + ["I" + label[1:] if label != OUTSIDE else label] * (end - start - 1)
     return tags
 

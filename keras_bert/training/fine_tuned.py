@@ -117,10 +117,7 @@ class FineTuned:
             a tagger, `Answer`s of the task span, `Choice`s of the task choice.
         """
         check(FineTuned.predict, locals())
-        self.task.check_top_k(top_k)
-        self.task.check_aggregation_strategy(aggregation_strategy)
-        options = {"top_k": top_k} if self.task.supports_top_k else {}
-        options |= {"aggregation_strategy": aggregation_strategy} if aggregation_strategy else {}
+        options = self.task.answer_options(top_k, aggregation_strategy)
         return self.answer(self.task.arguments(*texts), batch_size, **options)
 
     def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list:
