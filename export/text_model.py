@@ -151,7 +151,8 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         overwrite: If True, replaces an existing `path`.
         options: `labels`, `threshold` and `pairs` for a `BertClassifier`; `pairs` for a `BertLayer` and a
             `BertRegressor`; `labels` and `unit` for a `BertTokenClassifier`; `doc_stride`, `max_query_length`,
-            `max_answer_length` and `null_threshold` for a `BertSpanLabeler`: see `Classifier`, `Tagger` and `SpanFinder`.
+            `max_answer_length` and `null_threshold` for a `BertSpanLabeler`: see `Classifier`, `Tagger` and
+            `SpanFinder`.
 
     Raises:
         InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on
