@@ -213,14 +213,17 @@ _PADDING = {"start": -1, "end": -1, "label": "", "text": "", "score": 0.0}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tagger(Head):
-    """The head of a token classifier, which predicts the label of a word at its first WordPiece token (Devlin et al.,
-    2018, section 5.3). Texts longer than an input are split into consecutive inputs.
+    """The head of a token classifier (Devlin et al., 2018, section 5.3). Texts longer than an input are split into
+    consecutive inputs.
 
     Args:
         labels: names of the classes in BIO notation: O, and B-X and I-X for each entity type X.
+        unit: "word" if a word has the label of its first WordPiece token; "character" if each token has a label, so
+            that entities can begin and end inside words. The outputs for words are then those for tokens.
     """
 
     labels: list
+    unit: str = "word"
 
     texts = strings("text")
 
@@ -228,21 +231,22 @@ class Tagger(Head):
         for label in self.labels:
             if not re.fullmatch("O|[BI]-.+", label):
                 raise InputError(f"labels must be O, B-… or I-…; got {label!r}")
+        if self.unit not in ("word", "character"):
+            raise InputError(f"unit must be word or character; got {self.unit!r}")
 
     def encode(self, outputs, mask):
         return {"probabilities": tf.nn.softmax(outputs)}
 
     def answer(self, reader, texts):
         ids, starts, limits = reader.tokenizer.tokenize_with_offsets(texts)
-        words, text = ids.values, ids.value_rowids()  # ragged [words, (tokens)]; [words], the text of each
         tokens = ids.merge_dims(1, 2)  # [batch, (tokens)]
+        text, head, tail = self._words(ids, tokens)
         begins = tf.ragged.range(tokens.row_starts(), tokens.row_limits(), reader.max_length - 2).flat_values
         inputs = reader.pack(tf.RaggedTensor.from_row_starts(tokens.values, begins))
         logits = tf.boolean_mask(reader.run(*inputs)[:, 1:-1], inputs[1][:, 2:] > 0)  # without [CLS], the final [SEP]
-        probabilities = tf.gather(tf.nn.softmax(logits), words.row_starts())
+        probabilities = tf.gather(tf.nn.softmax(logits), head)
         label, score = tf.argmax(probabilities, axis=1), tf.reduce_max(probabilities, axis=1)
-        begin = tf.gather(starts.flat_values, words.row_starts())
-        limit = tf.gather(limits.flat_values, words.row_limits() - 1)
+        begin, limit = tf.gather(starts.flat_values, head), tf.gather(limits.flat_values, tail)
         start, end = characters(texts, text, begin), characters(texts, text, limit)
         kind, first, last = self._entities(label, text)
         entity_text, entity_begin = tf.gather(text, first), tf.gather(begin, first)
@@ -253,9 +257,16 @@ class Tagger(Head):
                         tf.gather(texts, entity_text), entity_begin, tf.gather(limit, last) - entity_begin)}
         return _padded("word", words, text, ids.nrows()) | _padded("entity", entities, entity_text, ids.nrows())
 
+    def _words(self, ids, tokens):
+        """Returns the index of each word's text, and of its first and last token: each int64 [words]."""
+        if self.unit == "character":  # each token is a word
+            each = tf.range(tf.size(tokens.values, tf.int64))
+            return tokens.value_rowids(), each, each
+        return ids.value_rowids(), ids.values.row_starts(), ids.values.row_limits() - 1
+
     def _entities(self, label, text):
         """Returns the entities of labelled words. An I-X that does not follow an X begins an entity, as in `spans_of`
-        of keras_bert/tasks/tag.py.
+        of keras_bert/data/tagged.py.
 
         Args:
             label: int64 [words], the index of each word's label.

@@ -18,7 +18,7 @@ What `serving_default` takes and returns (B batch, W words, E entities, N choice
     BertTokenClassifier text                  word_start, word_end: int32 [B, W]; word_label: string [B, W]; word_score,
                                               the probability of the label: float32 [B, W]; the same for entities, as
                                               entity_*: [B, E], with entity_text and the mean score of the words;
-                                              padded with -1, "" and 0
+                                              padded with -1, "" and 0. With unit="character", words are tokens
     BertSpanLabeler     question, context     answer: string [B], "" for no answer; start, end: int32 [B], -1 for no
                                               answer; score, the probability among the 20 best spans: float32 [B]
     BertMultipleChoice  prompt, choices [B,N] choice: int32 [B]; probabilities: float32 [B, N]
@@ -150,8 +150,9 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
             compiled separately. If False, padding is skipped, which is faster on CPUs.
         overwrite: If True, replaces an existing `path`.
         options: `labels`, `threshold` and `pairs` for a `BertClassifier`; `pairs` for a `BertLayer` and a
-            `BertRegressor`; `labels` for a `BertTokenClassifier`; `doc_stride`, `max_query_length`, `max_answer_length`
-            and `null_threshold` for a `BertSpanLabeler`: see `Classifier`, `Tagger` and `SpanFinder`.
+            `BertRegressor`; `labels` and `unit` for a `BertTokenClassifier`; `doc_stride`, `max_query_length`,
+            `max_answer_length` and `null_threshold` for a `BertSpanLabeler`: see `Classifier`, `Tagger` and
+            `SpanFinder`.
 
     Raises:
         InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on

@@ -44,6 +44,7 @@ Positive = Annotated[float, Rule("positive", lambda value: value > 0)]
 PositiveOrZero = Annotated[float, Rule("at least 0", lambda value: value >= 0)]
 Share = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
 Port = Annotated[int, Rule("from 0 to 65535", lambda value: 0 <= value < 2**16)]
+AggregationStrategy = Literal["none", "simple", "first", "average", "max"]  # of a tagger
 Path = str | os.PathLike
 Data = str | os.PathLike | Iterable  # a file; or rows in memory, see `keras_bert.data.tables.Rows`
 Repeated = Annotated[list[str], "one value each time the flag is given, instead of several between commas"]

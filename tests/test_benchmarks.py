@@ -118,3 +118,16 @@ def test_tasks_have_their_files(task, examples, tmp_path):
     run = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=BENCHMARKS, env=environment,
                          capture_output=True, text=True, check=True)
     assert run.stdout.split() == examples.split()
+
+
+@pytest.mark.slow
+def test_entities_inside_tokens_are_counted(tmp_path):
+    sentence = [("두", "B-QT"), (" ", "I-QT"), ("사", "I-QT"), ("람", "I-QT"), ("이", "O"), (" ", "O"), ("서", "B-LC"),
+                ("울", "I-LC")]
+    path = tmp_path / "dev.tsv"
+    path.write_text("".join(f"{character}\t{tag}\n" for character, tag in sentence))
+    command = [sys.executable, BENCHMARKS / "entity_ceiling.py", path, "--data_format=klue-ner"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    result = json.loads(lines[-1])
+    assert result["entities"] == 2 and [row["types"] for row in result["rows"]] == 2 * [{"QT": 0, "LC": 1}]
+    assert lines[0].endswith("vocab.txt: 1 of 2 entities")

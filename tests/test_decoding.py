@@ -44,8 +44,9 @@ def label_logits(ids, mask, segments):
     return tf.one_hot(ids % 7, len(LABELS)) * tf.cast(ids % 3, tf.float32)[:, :, None]
 
 
-def test_entities():
-    graph, python = decoders(Tagger(labels=LABELS), Tag(LENGTH, LABELS), label_logits)
+@pytest.mark.parametrize("unit", ["word", "character"])
+def test_entities(unit):
+    graph, python = decoders(Tagger(labels=LABELS, unit=unit), Tag(LENGTH, LABELS, unit=unit), label_logits)
     found = set()
 
     @settings(max_examples=15, deadline=None)

@@ -172,7 +172,14 @@ def test_published_layouts(tmp_path, format, content, expected):
 
 def test_every_layout_is_tested():
     (mark,) = test_published_layouts.pytestmark
-    assert [values[0] for values in mark.args[1]] == list(FORMATS)
+    assert [*(values[0] for values in mark.args[1]), "snips"] == list(FORMATS)
+
+
+def test_folders_of_intents(tmp_path):
+    write(tmp_path / "seq.in", "play music \n\nflights and fares\n")
+    write(tmp_path / "label", "PlayMusic\n\natis_flight#atis_airfare\n")
+    assert read_examples(tmp_path, data_format="snips") == [
+        Example("play music", None, "PlayMusic", 1), Example("flights and fares", None, "atis_flight#atis_airfare", 3)]
 
 
 @pytest.mark.parametrize("name, format, labels", [

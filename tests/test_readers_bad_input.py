@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from keras_bert.data.examples import iterate_examples, number
+from keras_bert.data.tagged import read_tagged, to_bio
 from keras_bert.errors import InputError
 from keras_bert.tasks.choice import read_choices
 from keras_bert.tasks.squad import read_questions
-from keras_bert.tasks.tag import read_tagged, to_bio
 
 
 def read_numbers(path, **options):
@@ -96,7 +96,7 @@ def test_json_lines(tmp_path, content, message):
      ": must have rows; every row has too few columns: id, qid1, qid2, question1, question2, is_duplicate"),
     ("qqp", "question1\tquestion2\tis_duplicate\na\tb\t0\t1\n", ": row 2: must have 3 columns as the header; got 4"),
     ("GLUE", "text\tlabel\na\tb\n", ": data_format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, "
-                                    "ax, nsmc, kornli, korsts, klue-tc, klue-nli, klue-sts; got 'GLUE'"),
+                                    "ax, nsmc, kornli, korsts, klue-tc, klue-nli, klue-sts, snips; got 'GLUE'"),
 ])
 def test_published_layouts(tmp_path, format, content, message):
     check(functools.partial(iterate_examples, data_format=format), tmp_path / "a.tsv", content, message)
@@ -119,7 +119,8 @@ def test_numbers(tmp_path, score):
     ("play\tO\n\nfly\tB_X\n", ": row 3: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'B_X'"),
     ("fly\tM-X\n", ": row 1: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'M-X'; if this "
      "is a header, delete it"),
-    ("play O\n# a comment\nfly\n", ": row 3: must have 2 columns, like the rows before; got 1"),
+    ("# a comment\nplay O\nfly\n", ": row 3: must have 2 columns, like the rows before; got 1"),
+    ("play O\n# a comment\nfly O\n", ": row 2: must have 2 columns, like the rows before; got 3"),
     ("play\tO\n \tO\n", ": row 2: must have a word in the first column; got ' '"),
     (b"play\tO\n\xff\tO\n", ": row 2: must be UTF-8 text: invalid start byte at byte 1; "
      "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
@@ -141,11 +142,42 @@ def test_rows_of_words(tmp_path, values, message):
 
 @pytest.mark.parametrize("content, message", [
     ("가\tB-PS\n나\tI_PS\n", ": row 2: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'I_PS'"),
-    ("가\n", ": row 1: must have a character and a tag; got '가'"),
-    ("가 나\tO\n", ": row 1: must have as many tags as words, 2; got 1"),
+    ("가\n", ": row 1: must have one character and a tag; got '가'"),
+    ("가\tO\n가 나\tO\n", ": row 2: must have one character and a tag; got '가 나'"),
 ])
 def test_klue_ner(tmp_path, content, message):
     check(functools.partial(read_tagged, data_format="klue-ner"), tmp_path / "a.tsv", content, message)
+
+
+@pytest.mark.parametrize("content, message", [
+    ("가 나\tPER-B\n", ": row 1: must have as many tags as words, 2; got 1"),
+    ("가\tPER-X\n", ": row 1: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'PER-X'"),
+    ("가\tO\n나 O\n", ": row 2: must have a sentence, a tab and its tags; got '나 O\\n'"),
+])
+def test_naver_ner(tmp_path, content, message):
+    check(functools.partial(read_tagged, data_format="naver-ner"), tmp_path / "a.tsv", content, message)
+
+
+@pytest.mark.parametrize("entities, message", [
+    (None, "'entities' must be a list of objects; got None"),
+    (["a"], "entity 1: must have the integers start and end, and the text label; got 'a'"),
+    ([{"start": 0, "end": "2", "label": "x"}],
+     "entity 1: must have the integers start and end, and the text label; got {'start': 0, 'end': '2', 'label': 'x'}"),
+    ([{"start": 0, "end": 1, "label": "x"}, {"start": 1, "end": 2}],
+     "entity 2: must have the integers start and end, and the text label; got {'start': 1, 'end': 2}"),
+    ([{"start": 3, "end": 9, "label": "x"}],
+     "entity 1: must have 0 <= start < end <= 4, the length of the text in code points; got start 3 and end 9"),
+    ([{"start": 2, "end": 2, "label": "x"}],
+     "entity 1: must have 0 <= start < end <= 4, the length of the text in code points; got start 2 and end 2"),
+    ([{"start": 1, "end": 2, "label": "x"}], "entity 1: must contain more than white space; got ' '"),
+    ([{"start": 2, "end": 4, "label": "x", "text": "🎵나"}],
+     "entity 1: text[2:4], counted in code points, must be '🎵나'; got '나다'"),
+    ([{"start": 2, "end": 4, "label": "x"}, {"start": 0, "end": 3, "label": "x"}],
+     "entities must not overlap; entity 2 ends at 3, and entity 1 starts at 2"),
+])
+def test_rows_of_entities(tmp_path, entities, message):
+    row = {"text": "🎵 나다", "entities": entities}
+    check(read_tagged, tmp_path / "a.jsonl", json.dumps(row), f": row 1: {message}")
 
 
 @pytest.mark.parametrize("tags, message", [
@@ -159,6 +191,17 @@ def test_snips(tmp_path, tags, message):
     if tags:
         (tmp_path / "seq.out").write_text(tags)
     assert refusal(read_tagged, tmp_path) == f"{tmp_path}{message}"
+
+
+@pytest.mark.parametrize("labels, message", [
+    ("PlayMusic\n", ": row 2: seq.in and label must have the same rows; got 'stop' and ''"),
+    ("PlayMusic\n\n\nStop\n", ": row 2: seq.in and label must have the same rows; got 'stop' and ''"),
+    (None, "/label: cannot be read: No such file or directory")])
+def test_folders_of_intents(tmp_path, labels, message):
+    (tmp_path / "seq.in").write_text("play music\nstop\n")
+    if labels:
+        (tmp_path / "label").write_text(labels)
+    assert refusal(functools.partial(iterate_examples, data_format="snips"), tmp_path) == f"{tmp_path}{message}"
 
 
 QUESTION = {"id": "q7", "question": "Who?"}
@@ -252,14 +295,15 @@ def test_files_that_are_none(tmp_path, read):
     (read_choices, "a data file must end in .tsv, .csv, .jsonl, .json, .parquet"),
     (read_questions, "a file of questions must end in .json, .jsonl, .parquet"),
     (read_tagged, "a file of tagged words must end in .conll, .bio, .iob, .tsv, .txt, .jsonl, .parquet, or "
-                  "have a data_format of conll, klue-ner, snips"),
+                  "have a data_format of conll, klue-ner, naver-ner, snips"),
 ])
 def test_suffixes(tmp_path, read, suffixes):
     assert refusal(read, tmp_path / "a.xlsx") == f"{tmp_path}/a.xlsx: {suffixes}; got .xlsx"
     assert refusal(read, tmp_path / "a") == f"{tmp_path}/a: {suffixes}; got no suffix"
 
 
-@pytest.mark.parametrize("read, known", [(read_tagged, "conll, klue-ner, snips"), (read_choices, "swag, codah")])
+@pytest.mark.parametrize("read, known", [
+    (read_tagged, "conll, klue-ner, naver-ner, snips"), (read_choices, "swag, codah")])
 def test_formats(tmp_path, read, known):
     message = refusal(functools.partial(read, data_format="CoNLL"), tmp_path / "a.txt")
     assert message == f"{tmp_path}/a.txt: data_format must be one of {known}; got 'CoNLL'"

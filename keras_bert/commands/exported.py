@@ -41,8 +41,12 @@ class Exported:
         self.task = task(max_length=self._saved_model.max_length,
                          **{name: value for name, value in arguments.items() if name in task.__dataclass_fields__})
 
-    def answer(self, examples, top_k=1):
-        """Returns the answers to examples. For questions, only the best answer is known."""
+    def answer(self, examples, top_k=1, aggregation_strategy=None):
+        """Returns the answers to examples. For questions, only the best answer is known; entities are aggregated by the
+        strategy of the export."""
+        if aggregation_strategy:
+            raise InputError(f"{self._path}: a SavedModel has one aggregation strategy; "
+                             "--aggregation_strategy needs the folder that finetune wrote")
         if top_k > 1 and self.task.name == "span":
             raise InputError(f"{self._path}: a SavedModel gives one answer to a question; "
                              "--top_k needs the folder that finetune wrote")

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Literal
 
-from keras_bert.arguments import Count
+from keras_bert.arguments import AggregationStrategy, Count
 from keras_bert.commands import glue
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, check_readable, decode
@@ -19,7 +19,8 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 def run(*texts: str, model: str, input: str | None = None, data_format: str | None = None,
         text_column: str = "text", text_pair_column: str | None = None,
-        output_format: Literal["text", "jsonl", "glue"] = "text", top_k: Count = 1):
+        output_format: Literal["text", "jsonl", "glue"] = "text", top_k: Count = 1,
+        aggregation_strategy: AggregationStrategy | None = None):
     r"""Answer texts with a fine-tuned model.
 
     Args:
@@ -35,6 +36,9 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
             backslash in a text is written as \t, \n, \r or \\. jsonl: one JSON object per line. glue: the file that
             GLUE's server takes, for a data_format of GLUE.
         top_k: Labels per text of a classifier, answers per question.
+        aggregation_strategy: For taggers: label each word by its first token, by the average of its tokens, or by the
+            token with the highest probability; label each token (simple); or print the tokens that are not O (none).
+            Default: first if the tags of the training file are those of words, simple if those of characters.
     """
     if bool(texts) == (input is not None):
         raise InputError("predict needs either texts as arguments or --input; "
@@ -44,8 +48,7 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
         check_readable(input)
     loaded = _load(model)
     task = loaded.task
-    task.check_top_k(top_k)
-    options = {"top_k": top_k} if task.supports_top_k else {}
+    options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":
         glue.check(data_format, task, top_k)
         print(glue.HEADER)

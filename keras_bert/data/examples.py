@@ -56,6 +56,8 @@ FORMATS = {
     "klue-tc": Columns("title", kind=".json"),
     "klue-nli": Columns("premise", "hypothesis", "gold_label", kind=".json", skipped_label="-"),
     "klue-sts": Columns("sentence1", "sentence2", "labels.label", kind=".json"),
+    # Intents of ATIS and SNIPS (Goo et al., 2018), folders of seq.in and label.
+    "snips": Columns("text", kind="snips"),
 }
 
 

@@ -119,8 +119,12 @@ def choose_reader(path, readers, what, kind=None, other=""):
     suffix = None if isinstance(path, Rows) else kind or os.path.splitext(path)[1].lower()
     if suffix not in readers:
         raise InputError(
-            f"{path}: {what} must end in {', '.join(filter(None, readers))}{other}; got {suffix or 'no suffix'}")
+            f"{path}: {what} must end in {_suffixes(readers)}{other}; got {suffix or 'no suffix'}")
     return readers[suffix]
+
+
+def _suffixes(readers):
+    return ", ".join(name for name in readers if name and name[0] == ".")
 
 
 def _read(path, required, table, short):
@@ -240,7 +244,7 @@ def parquet_rows(path, columns=None):
                     yield row, row / rows, dict(zip(batch.schema.names, (value.as_py() for value in values)))
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a Parquet file: {' '.join(str(error).split())}; "
-                         f"other files end in {', '.join(filter(None, _READERS))}") from None
+                         f"other files end in {_suffixes(_READERS)}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
 
@@ -295,6 +299,19 @@ def _read_memory(table, *_):
     return _read_objects(lambda: enumerate(table.rows, 1))
 
 
+def _read_folder(folder, *_):
+    """Reads the folder of a data set of intents and slots (Goo et al., 2018)."""
+    text_path, label_path = (os.path.join(folder, name) for name in ("seq.in", "label"))
+    yield ["text", "label"]
+    pairs = itertools.zip_longest(lines(text_path), lines(label_path), fillvalue=(0, 1.0, ""))
+    for row, ((_, _, text), (_, _, label)) in enumerate(pairs, 1):
+        if text.strip() or label.strip():
+            if not (text.strip() and label.strip()):
+                raise InputError(f"{folder}: row {row}: seq.in and label must have the same rows; "
+                                 f"got {text.strip()!r:.40} and {label.strip()!r:.40}")
+            yield row, {"text": text.strip(), "label": label.strip()}
+
+
 def _read_objects(objects):
     """Reads the iterable of (row, values) that each call of `objects` returns."""
     columns = dict.fromkeys(name for _, values in objects() for name in values)  # of all rows, in constant memory
@@ -323,4 +340,4 @@ def _object(path, row, value):
 
 
 _READERS = {None: _read_memory, ".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_json_lines, ".json": _read_json,
-            ".parquet": _read_parquet}
+            ".parquet": _read_parquet, "snips": _read_folder}

@@ -201,11 +201,20 @@ class Task:
         """Returns a dict of the settings that `export_text_model` needs to give the same answers as the task."""
         return dataclasses.asdict(self)
 
-    def check_top_k(self, top_k):
-        """Raises an InputError if the task cannot give that many answers per input."""
+    def answer_options(self, top_k=1, aggregation_strategy=None):
+        """Returns the options of `answers` as a dict, without those that keep their defaults.
+
+        Raises:
+            InputError: the task cannot give that many answers per input, or does not aggregate the labels of tokens.
+        """
         if top_k > 1 and not self.supports_top_k:
             raise InputError(f"top_k must be 1 for the task {self.name}; only classifiers and the task span give "
                              f"multiple answers; got {top_k}")
+        if aggregation_strategy and self.name != "tag":
+            raise InputError(f"aggregation_strategy must be left out for the task {self.name}; it is for tag; "
+                             f"got {aggregation_strategy!r}")
+        return ({"top_k": top_k} if top_k > 1 else {}) | (
+            {"aggregation_strategy": aggregation_strategy} if aggregation_strategy else {})
 
     def settings(self):
         """Returns the task's name and fields as a dict that JSON can represent."""

@@ -1,172 +1,28 @@
-"""Tagging of named entities and slots: one tag per word."""
+"""Tagging of named entities and slots: one tag per word, or per WordPiece token."""
 
 import dataclasses
 import itertools
-import os
-import re
 
 import numpy as np
 from keras import ops
 
 from keras_bert.data import UNLABELLED, TokenBatches
-from keras_bert.data.examples import choose
-from keras_bert.data.tables import Rows, choose_reader, lines, read_table, texts_of
+from keras_bert.data.tagged import OUTSIDE, TaggedText, read_tagged, spans_of, to_bio
 from keras_bert.errors import InputError
 from keras_bert.models import BertFeatureTagger, BertTokenClassifier
 from keras_bert.tasks.base import Encoded, Task, log_softmax, require
 from keras_bert.tasks.offsets import tokens_with_offsets
 
-_TAG = re.compile(r"O|([BIELSU])-(.+)")
-_RULE = "must be O, or B-, I-, E-, L-, S- or U- and a type"
-
-
-@dataclasses.dataclass(frozen=True)
-class TaggedExample:
-    """The words of a sentence and their BIO tags, or None if the file has no tags. `row` is the line of the first word,
-    or the record, counted from 1."""
-
-    words: list[str]
-    tags: list[str] | None
-    row: int
-
-
-def read_tagged(path, data_format=None):
-    """Reads sentences and converts their tags to BIO, see `to_bio`.
-
-    Args:
-        path: the file, UTF-8, or the folder; or `Rows`, with the columns of `.jsonl`.
-        data_format: `conll`: one word per line, with its tag in the last column. Blank lines end sentences; lines of
-            -DOCSTART- and comments (`# …` that do not end in a tag) are skipped; a file with one column has no tags.
-            `klue-ner` (Park et al., 2021): one character per line; words are separated by spaces, and a word has the
-            tag of its first character. `snips` (Goo et al., 2018): a folder of `seq.in`, words, and `seq.out`, tags,
-            with one sentence per line. If None, the suffix decides: `.jsonl` and `.parquet` have rows with the lists
-            `words` or `tokens`, and `tags`; `.conll`, `.bio`, `.iob`, `.tsv` and `.txt` are `conll`; a folder is
-            `snips`.
-
-    Yields:
-        `TaggedExample`s.
-
-    Raises:
-        InputError: names the file, the row and the tag.
-    """
-    if data_format:
-        reader = choose(path, data_format, FORMATS)
-    elif not isinstance(path, Rows) and os.path.isdir(path):
-        reader = _read_snips
-    else:
-        reader = choose_reader(path, _READERS, "a file of tagged words",
-                               other=f", or have a data_format of {', '.join(FORMATS)}")
-    example = None
-    for example in reader(path):
-        yield example
-    if example is None:
-        raise InputError(f"{path}: holds no sentences")
-
-
-def to_bio(tags, places=None):
-    """Converts the tags of a sentence from one of the schemes BIO, IOB1, IOE1, IOE2, BIOES and BILOU to BIO.
-
-    An entity begins at B, S and U, and at I, E and L unless the previous tag is B or I of the same type. This is the
-    rule of `conlleval` (Tjong Kim Sang and De Meulder, 2003), and it is correct for each of these schemes.
-
-    Args:
-        tags: list of str, "O" or a letter, a hyphen and a type.
-        places: iterable of str, the name of each tag in error messages; if None, "a tag".
-
-    Returns:
-        list of str.
-
-    Raises:
-        InputError: names a tag that has another form.
-    """
-    converted, before = [], None
-    for tag, place in zip(tags, places or itertools.repeat("a tag")):
-        match = _TAG.fullmatch(tag)
-        if not match:
-            raise InputError(f"{place} {_RULE}; got {tag!r}")
-        letter, kind = match.groups()
-        inside = letter in ("I", "E", "L") and before in (("B", kind), ("I", kind))
-        converted.append(tag if tag == "O" else f"{'I' if inside else 'B'}-{kind}")
-        before = letter, kind
-    return converted
-
-
-def _read_conll(path):
-    for rows, words, tags in _sentences(path):
-        for row, word in zip(rows, words):
-            if not word.strip():
-                raise InputError(f"{path}: row {row}: must have a word in the first column; got {word!r}")
-        yield TaggedExample(words, tags, rows[0])
-
-
-def _read_klue_ner(path):
-    for rows, characters, tags in _sentences(path):
-        if tags is None:
-            raise InputError(f"{path}: row {rows[0]}: must have a character and a tag; got {characters[0]!r}")
-        spaces = [True, *map(str.isspace, characters)]
-        firsts = [before and not space for before, space in itertools.pairwise(spaces)]
-        yield _example(path, rows[0], "".join(characters).split(), list(itertools.compress(tags, firsts)))
-
-
-def _read_snips(folder):
-    words_path, tags_path = (os.path.join(folder, name) for name in ("seq.in", "seq.out"))
-    pairs = itertools.zip_longest(lines(words_path), lines(tags_path), fillvalue=(0, 1.0, ""))
-    for row, ((_, _, words), (_, _, tags)) in enumerate(pairs, 1):
-        if words.strip() or tags.strip():
-            yield _example(tags_path, row, words.split(), tags.split())
-
-
-def _read_rows(path):
-    columns, rows = read_table(path)
-    name = "tokens" if "tokens" in columns else "words"
-    for row, values in rows:
-        words = texts_of(path, row, values, name)
-        if "tags" in columns:
-            yield _example(path, row, words, texts_of(path, row, values, "tags"))
-        else:
-            yield TaggedExample(words, None, row)
-
-
-def _example(path, row, words, tags):
-    if len(words) != len(tags):
-        raise InputError(f"{path}: row {row}: must have as many tags as words, {len(words)}; got {len(tags)}")
-    return TaggedExample(words, to_bio(tags, itertools.repeat(f"{path}: row {row}: a tag")), row)
-
-
-def _sentences(path):
-    """Yields (rows, words, tags) for each sentence: rows is a list of int; words is the first column; tags is the last
-    column as BIO, or None if there is only one column."""
-    count, sentence = None, []
-    for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
-        line = line.rstrip("\r\n")
-        columns = line.split("\t") if "\t" in line else re.split(" +", line.strip())
-        if not line.strip() or columns[0] == "-DOCSTART-":
-            if sentence:
-                rows, words, tags = map(list, zip(*sentence))
-                if rows[0] == 1 and count > 1 and not _TAG.fullmatch(tags[0]):
-                    raise InputError(f"{path}: row 1: a tag {_RULE}; got {tags[0]!r}; if this is a header, delete it")
-                yield rows, words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
-            sentence = []
-        elif not re.match("#+ ", line) or _TAG.fullmatch(columns[-1]):
-            count = count or len(columns)
-            if len(columns) != count:
-                raise InputError(
-                    f"{path}: row {row}: must have {count} columns, like the rows before; got {len(columns)}")
-            sentence.append((row, columns[0], columns[-1]))
-
-
-_READERS: dict = {**dict.fromkeys([".conll", ".bio", ".iob", ".tsv", ".txt"], _read_conll),
-                   **dict.fromkeys([None, ".jsonl", ".parquet"], _read_rows)}
-FORMATS = {"conll": _read_conll, "klue-ner": _read_klue_ner, "snips": _read_snips}
-
-
-OUTSIDE = "O"
+# How the probabilities of a word's tokens become those of the word, as in the TokenClassificationPipeline of
+# transformers. Other strategies label each token.
+_OF_WORDS = {"first": lambda tokens: tokens[0], "average": lambda tokens: tokens.mean(axis=0),
+             "max": lambda tokens: tokens[tokens.max(axis=1).argmax()]}
 
 
 @dataclasses.dataclass(frozen=True)
 class Entity:
     """A part of a text, `text[start:end]` in characters (code points), with its type as `label` and the mean
-    probability of the labels of its words as `score`."""
+    probability of its words' labels, or of its tokens' labels, as `score`."""
 
     label: str
     text: str
@@ -177,11 +33,12 @@ class Entity:
 
 @dataclasses.dataclass(frozen=True)
 class Tag(Task):
-    """Tagging of named entities and slots (Devlin et al., 2018, section 5.3), with a BIO label at the first token of
-    each word.
+    """Tagging of named entities and slots (Devlin et al., 2018, section 5.3).
 
-    As in BERT, words are split at white space and punctuation. If this splits a word of the file, the parts after the
-    first continue its entity: their label is I- instead of B-.
+    Words have a BIO label at their first token. As in BERT, words are split at white space and punctuation. If this
+    splits a word of the file, the parts after the first continue its entity: their label is I- instead of B-.
+
+    If the tags are those of characters, each token has a BIO label: the tag of its first character (Park et al., 2021).
 
     A text longer than `max_length` is split into consecutive parts.
 
@@ -189,10 +46,12 @@ class Tag(Task):
         labels: names of the labels, in the order of the logits.
         features: the features of a frozen encoder that a BiLSTM reads, see `BertFeatures`. If None, the encoder is
             trained.
+        unit: what the training file's tags belong to: "word", or "character".
     """
 
     labels: list
     features: str | None = None
+    unit: str = "word"
 
     name, main, unused = "tag", "f1", ("pooler",)
     tuples = (("words", "tags"),)
@@ -200,7 +59,9 @@ class Tag(Task):
     @classmethod
     def iterate(cls, path, data_format=None, label_column="label", **_):
         for example in read_tagged(path, data_format):
-            if label_column is not None and example.tags is None:
+            if label_column is None:
+                example = dataclasses.replace(example, tags=None)
+            elif example.tags is None:
                 raise InputError(f"{path}: there are no tags")
             yield example
 
@@ -209,10 +70,14 @@ class Tag(Task):
         types = {tag[2:] for example in examples for tag in example.tags if tag != OUTSIDE}
         if not types:
             raise InputError(f"{path}: a tagger needs at least one entity; every tag is {OUTSIDE}")
-        return cls(labels=[OUTSIDE, *(f"{at}-{type}" for type in sorted(types) for at in "BI")], **settings)
+        labels = [OUTSIDE, *(f"{at}-{type}" for type in sorted(types) for at in "BI")]
+        return cls(labels=labels, unit=examples[0].unit, **settings)
 
     def check(self, path, examples, out_of_scope=None):
         require("seqeval.metrics")  # fails here, before any work is done
+        if examples[0].unit != self.unit:
+            raise InputError(f"{path}: must have the tags of {self.unit}s, as the training file; "
+                             f"got those of {examples[0].unit}s")
         for example in examples:
             for tag in example.tags:
                 if tag not in self.labels:
@@ -227,11 +92,8 @@ class Tag(Task):
     def loss(self):
         return {"loss": _cross_entropy}
 
-    def text(self, example):
-        return " ".join(example.words)
-
     def example(self, text):
-        return TaggedExample([text], None, None)
+        return TaggedText(text, None, None)
 
     def encode(self, examples, tokenizer):
         tokens = tokens_with_offsets(list(map(self.text, examples)), tokenizer)
@@ -242,100 +104,114 @@ class Tag(Task):
                 rows.append(([tokenizer.cls_id, *ids, tokenizer.sep_id], len(ids) + 2))
                 parts.append((number, begin))
         if examples and examples[0].tags is not None:
-            of_texts = list(map(self._token_targets, examples, tokens))
+            of_texts = list(map(self._targets, examples, tokens))
             targets = [np.pad(of_texts[number][begin:begin + size], 1, constant_values=UNLABELLED)
                        for number, begin in parts]
         return Encoded(examples, rows, targets, TokenBatches, (tokens, [number for number, _ in parts]))
 
-    def _token_targets(self, example, tokens):
-        """Returns the index of the label of each token, `UNLABELLED` for all but the first token of a word: int32
-        [tokens]."""
-        targets = np.full(len(tokens.ids), UNLABELLED, np.int32)
-        targets[tokens.firsts] = self._word_targets(example, tokens)
+    def _labelled(self, tokens):
+        """Returns the tokens that have a label: int64 [labelled tokens]."""
+        return tokens.firsts if self.unit == "word" else np.arange(len(tokens.ids))
+
+    def _targets(self, example, tokens):
+        """Returns the index of the label of each token, `UNLABELLED` for those without one: int32 [tokens]."""
+        targets, labelled = np.full(len(tokens.ids), UNLABELLED, np.int32), self._labelled(tokens)
+        sources, continues = _sources(example, tokens, labelled)
+        tags = [example.tags[source] for source in sources]
+        tags = ["I" + tag[1:] if inside and tag != OUTSIDE else tag for tag, inside in zip(tags, continues)]
+        targets[labelled] = [self.labels.index(tag) for tag in to_bio(tags)]
         return targets
 
-    def _word_targets(self, example, tokens):
-        """Returns the index of the label of each word as BERT splits them: a list of ints."""
-        tags = [(example.tags[word], continues) for word, continues in zip(*_file_words(example, tokens))]
-        return [self.labels.index("I" + tag[1:] if continues and tag != OUTSIDE else tag) for tag, continues in tags]
-
     def _logits(self, encoded, outputs):
-        """Returns the logits of the words of each text: a list of arrays [words, labels]."""
+        """Returns the logits of the tokens of each text: a list of arrays [tokens, labels]."""
         tokens, numbers = encoded.decoding
         of_texts = [[] for _ in tokens]
         for number, (ids, _), output in zip(numbers, encoded.rows, outputs):
             of_texts[number].append(output[1:len(ids) - 1])
-        return [np.concatenate(logits)[text.firsts] for text, logits in zip(tokens, of_texts)]
+        return list(map(np.concatenate, of_texts))
 
-    def answers(self, encoded, outputs):
-        """Returns a list of `Entity`s for each text."""
-        return [self._entities(self.text(example), tokens, np.exp(log_softmax(logits))) for example, tokens, logits
+    def answers(self, encoded, outputs, aggregation_strategy=None):
+        """Returns a list of `Entity`s for each text. If `aggregation_strategy` is "none", these are the tokens with
+        another label than O."""
+        strategy = aggregation_strategy or ("first" if self.unit == "word" else "simple")
+        return [self._entities(example.text, tokens, np.exp(log_softmax(logits)), strategy) for example, tokens, logits
                 in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs))]
 
-    def _entities(self, text, tokens, probabilities):
-        labels = [self.labels[i] for i in probabilities.argmax(axis=1)]
-        lasts = np.append(tokens.firsts[1:], len(tokens.ids)) - 1
+    def _entities(self, text, tokens, probabilities, strategy):
+        firsts = tokens.firsts if strategy in _OF_WORDS else np.arange(len(tokens.ids))
+        if not len(firsts):
+            return []
+        if strategy in _OF_WORDS:
+            probabilities = np.stack(list(map(_OF_WORDS[strategy], np.split(probabilities, firsts[1:]))))
+        labels, scores = [self.labels[i] for i in probabilities.argmax(axis=1)], probabilities.max(axis=1)
+        lasts = np.append(firsts[1:], len(tokens.ids)) - 1
+        each = [(index, index + 1) for index, label in enumerate(labels) if label != OUTSIDE]
         found = []
-        for first, end in spans_of(labels):
-            start, stop = int(tokens.starts[tokens.firsts[first]]), int(tokens.ends[lasts[end - 1]])
-            found.append(Entity(labels[first][2:], text[start:stop], start, stop,
-                                float(probabilities[first:end].max(axis=1).mean())))
+        for first, end in each if strategy == "none" else spans_of(labels):
+            label = labels[first] if strategy == "none" else labels[first][2:]
+            start, stop = int(tokens.starts[firsts[first]]), int(tokens.ends[lasts[end - 1]])
+            found.append(Entity(label, text[start:stop], start, stop, float(scores[first:end].mean())))
         return found
 
     def score(self, encoded, outputs):
-        """Returns `f1`, `precision` and `recall` of whole entities (seqeval, like conlleval); `entities`, which maps
-        each type to the same scores and `texts`, its number of entities; `loss`, the mean cross-entropy of the
-        words."""
-        metrics = require("seqeval.metrics")
+        """Returns `f1`, `precision` and `recall` of whole entities (seqeval, like conlleval); `entity_macro_f1`, the
+        mean over the types, for which an entity must begin with B- (seqeval, strict IOB2); for tags of characters
+        `character_macro_f1`, the mean over all labels that occur, O included, without white space (these two are the
+        scores of KLUE's code; Park et al., 2021); `entities`, which maps each type to its scores and `texts`, its
+        number of entities; `loss`, the mean cross-entropy of the labelled words or tokens."""
+        metrics, scheme = require("seqeval.metrics"), require("seqeval.scheme")
         tags, answers, losses = [], [], []
+        tags_of = _word_tags if self.unit == "word" else _character_tags
         for example, tokens, logits in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs)):
-            answered, logits = [OUTSIDE] * len(example.tags), log_softmax(logits)
-            losses += [-row[target] for row, target in zip(logits, self._word_targets(example, tokens))]
-            for word, continues, row in zip(*_file_words(example, tokens), logits):
-                if not continues:
-                    answered[word] = self.labels[row.argmax()]
-            tags.append(example.tags)
-            answers.append(answered)
+            labelled = self._labelled(tokens)
+            logits, targets = log_softmax(logits[labelled]), self._targets(example, tokens)[labelled]
+            losses += (-logits[range(len(labelled)), targets]).tolist()
+            answered = tags_of(example, tokens, [self.labels[i] for i in logits.argmax(axis=1)])
+            tags.append(to_bio([tag for tag, answer in zip(example.tags, answered) if answer]))
+            answers.append([*filter(None, answered)])
         report = metrics.classification_report(tags, answers, output_dict=True, zero_division=0)
-        total = report.pop("micro avg")
-        return _row(total) | {"loss": float(np.mean(losses)), "entities": {
+        macro = {"entity_macro_f1": float(metrics.f1_score(
+            tags, answers, average="macro", mode="strict", scheme=scheme.IOB2, zero_division=0))}
+        if self.unit == "character":
+            macro["character_macro_f1"] = float(require("sklearn.metrics").f1_score(
+                *(list(itertools.chain.from_iterable(texts)) for texts in (tags, answers)), average="macro"))
+        return _row(report.pop("micro avg")) | macro | {"loss": float(np.mean(losses)), "entities": {
             label: _row(row) | {"texts": int(row["support"])}
             for label, row in report.items() if not label.endswith(" avg")}}
 
     def export_options(self):
-        return {"max_length": self.max_length, "labels": self.labels}
+        return {"max_length": self.max_length, "labels": self.labels, "unit": self.unit}
 
     def record(self, example, answer):
-        return {"text": self.text(example), "entities": [dataclasses.asdict(entity) for entity in answer]}
+        return {"text": example.text, "entities": [dataclasses.asdict(entity) for entity in answer]}
 
     def cells(self, example, answer):
-        return [self.text(example), *(f"{entity.label}:{entity.text}" for entity in answer)]
+        return [example.text, *([f"{entity.label}:{entity.text}" for entity in answer] or ["(no entities)"])]
 
 
-def spans_of(labels):
-    """Finds the entities in BIO labels. An I- that does not follow a label of the same type begins an entity.
-
-    `Tagger` in export/text_heads.py has the same rule as TensorFlow operations on a batch, because a SavedModel cannot
-    run Python; tests/test_decoding.py compares the two.
-
-    Returns:
-        a list of (first word, last word + 1).
-    """
-    spans = []
-    for index, (before, label) in enumerate(itertools.pairwise([OUTSIDE, *labels])):
-        if label[0] == "I" and before != OUTSIDE and before[2:] == label[2:]:
-            spans[-1] = (spans[-1][0], index + 1)
-        elif label != OUTSIDE:
-            spans.append((index, index + 1))
-    return spans
+def _sources(example, tokens, labelled):
+    """Returns for each labelled token the index of the word or character of the file that it begins in, and True if the
+    labelled token before begins in the same one: int64 and bool [labelled tokens]."""
+    sources = np.searchsorted(example.starts, tokens.starts[labelled], side="right") - 1
+    return sources, np.diff(sources, prepend=-1) == 0
 
 
-def _file_words(example, tokens):
-    """Returns for each word as BERT splits them the index of the word of the file that contains it, and True if it is
-    not the first in that word: int64 and bool [words]."""
-    begins = np.cumsum([0, *(len(word) + 1 for word in example.words[:-1])])
-    words = np.searchsorted(begins, tokens.starts[tokens.firsts], side="right") - 1
-    return words, np.diff(words, prepend=-1) == 0
+def _word_tags(example, tokens, labels):
+    """Returns the tags of the words of the file: the label of the first token of each, O for a word without tokens."""
+    tags = [OUTSIDE] * len(example.words)
+    for word, continues, label in zip(*_sources(example, tokens, tokens.firsts), labels):
+        if not continues:
+            tags[word] = label
+    return tags
+
+
+def _character_tags(example, tokens, labels):
+    """Returns the tags of the characters of the text: the label of the character's token; after the first character of
+    a token, B- becomes I-. Characters without a token, white space above all, have None."""
+    tags = [None] * len(example.text)
+    for start, end, label in reversed([*zip(tokens.starts, tokens.ends, labels)]):  # of equal ranges, the first counts
+        tags[start:end] = [label] + ["I" + label[1:] if label != OUTSIDE else label] * (end - start - 1)
+    return tags
 
 
 def _row(row):

@@ -5,13 +5,13 @@ import os
 from collections.abc import Sequence
 from typing import Self
 
-from keras_bert.arguments import Count, Data, Path, check
+from keras_bert.arguments import AggregationStrategy, Count, Data, Path, check
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
 from keras_bert.files import atomic_folder, read_json, write_json
 from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
-from keras_bert.tasks import TASKS, Encoded, Task, run
+from keras_bert.tasks import TASKS, Classify, Encoded, Task, run
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.training.loop import prefers_few_shapes
 
@@ -95,7 +95,8 @@ class FineTuned:
         """
         export_text_model(self.model, self.tokenizer, path, **self.task.export_options() | options)
 
-    def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1) -> list:
+    def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1,
+                aggregation_strategy: AggregationStrategy | None = None) -> list:
         """Returns the answers to inputs, in the order of the inputs.
 
         Args:
@@ -105,14 +106,18 @@ class FineTuned:
             batch_size: rows of the encoder's input per batch. If None, batches have about 2,048 tokens, or 32 rows if
                 XLA compiles each shape.
             top_k: for classifiers and the task span, the number of answers per input.
+            aggregation_strategy: for taggers, how the labels of tokens become entities, as in the
+                TokenClassificationPipeline of transformers. "first", "average" and "max" label each word by its first
+                token, by the mean of its tokens' probabilities, or by the token with the highest probability; "simple"
+                labels each token; "none" returns each token that is not O, with its BIO label. If None, "first" if the
+                tags of the training file are those of words, "simple" if they are those of characters.
 
         Returns:
             a list of the task's answers: `Prediction`s of a classifier, floats of a regression, lists of `Entity`s of
             a tagger, `Answer`s of the task span, `Choice`s of the task choice.
         """
         check(FineTuned.predict, locals())
-        self.task.check_top_k(top_k)
-        options = {"top_k": top_k} if self.task.supports_top_k else {}
+        options = self.task.answer_options(top_k, aggregation_strategy)
         return self.answer(self.task.arguments(*texts), batch_size, **options)
 
     def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list:
@@ -157,6 +162,9 @@ class FineTuned:
             data_format, text_column, text_pair_column, label_column: see `finetune`.
             out_of_scope_label: label of the texts that are out of scope, for classifiers.
         """
+        if out_of_scope_label is not None and not isinstance(self.task, Classify):
+            raise InputError(f"out_of_scope_label must be left out unless the task is intent or classify; "
+                             f"got {out_of_scope_label!r} for the task {self.task.name}")
         columns = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
                    "label_column": label_column}
         opened = self.task.open(data, "data", **columns)

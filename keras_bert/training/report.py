@@ -160,7 +160,8 @@ SCORES = {
     "exact_match": "exact match", "HasAns_exact": "exact match where there is an answer",
     "HasAns_f1": "F1 where there is an answer", "NoAns_f1": "F1 where there is none",
     "korquad_f1": "KorQuAD F1", "korquad_exact_match": "KorQuAD exact match", "precision": "precision",
-    "recall": "recall", "pearson": "Pearson correlation", "spearman": "Spearman correlation", "loss": "loss",
+    "recall": "recall", "entity_macro_f1": "macro F1 of entities", "character_macro_f1": "macro F1 of characters",
+    "pearson": "Pearson correlation", "spearman": "Spearman correlation", "loss": "loss",
     "calibration_error": "expected calibration error",
 }
 

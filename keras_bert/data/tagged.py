@@ -1,0 +1,275 @@
+"""Readers of texts whose words or characters have tags, and the tags' schemes."""
+
+import dataclasses
+import itertools
+import os
+import re
+from typing import ClassVar
+
+import numpy as np
+
+from keras_bert.data.examples import choose
+from keras_bert.data.tables import Rows, choose_reader, lines, read_table, text_of, texts_of
+from keras_bert.errors import InputError
+
+OUTSIDE = "O"
+_TAG = re.compile(r"O|([BIELSU])-(.+)")
+_RULE = "must be O, or B-, I-, E-, L-, S- or U- and a type"
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggedExample:
+    """The words of a sentence and their BIO tags, or None if the file has no tags. `row` is the line of the first word,
+    or the record, counted from 1."""
+
+    words: list[str]
+    tags: list[str] | None
+    row: int | None
+
+    unit: ClassVar[str] = "word"
+
+    @property
+    def text(self):
+        return " ".join(self.words)
+
+    @property
+    def starts(self):
+        """The position of each word in the text: int64 [words]."""
+        return np.cumsum([0, *(len(word) + 1 for word in self.words[:-1])])
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggedText:
+    """A text and the BIO tags of its characters (code points), or None if the file has no tags. `row` is the line of
+    the first character, or the record, counted from 1."""
+
+    text: str
+    tags: list[str] | None
+    row: int | None
+
+    unit: ClassVar[str] = "character"
+
+    @property
+    def starts(self):
+        """The position of each character: int64 [characters]."""
+        return np.arange(len(self.text))
+
+
+def read_tagged(path, data_format=None):
+    """Reads sentences and converts their tags to BIO, see `to_bio`.
+
+    Args:
+        path: the file, UTF-8, or the folder; or `Rows`, with the columns of `.jsonl`.
+        data_format: `conll`: one word per line, with its tag in the last column. Blank lines and lines of -DOCSTART-
+            end sentences. Lines before the first word of a sentence that begin with `# ` are comments, unless they have
+            the columns of a word. A file with one column has no tags.
+            `klue-ner` (Park et al., 2021): one character per line with its tag, spaces included.
+            `naver-ner` (Naver NLP challenge, 2018, in the form of KoBERT-NER): one sentence per line, a tab, and a tag
+            for each word, with the type first: PER-B.
+            `snips` (Goo et al., 2018): a folder of `seq.in`, words, and `seq.out`, tags, with one sentence per line.
+            If None, the suffix decides: `.jsonl` and `.parquet` have rows with the lists `words` or `tokens`, and
+            `tags`; or with `text` and `entities`, a list of objects with `start`, `end` and `label`. `.conll`, `.bio`,
+            `.iob`, `.tsv` and `.txt` are `conll`; a folder is `snips`.
+
+    Yields:
+        `TaggedExample`s, or `TaggedText`s if the tags are those of characters.
+
+    Raises:
+        InputError: names the file, the row and the tag.
+    """
+    if data_format:
+        reader = choose(path, data_format, FORMATS)
+    elif not isinstance(path, Rows) and os.path.isdir(path):
+        reader = _read_snips
+    else:
+        reader = choose_reader(path, _READERS, "a file of tagged words",
+                               other=f", or have a data_format of {', '.join(FORMATS)}")
+    example = None
+    for example in reader(path):
+        yield example
+    if example is None:
+        raise InputError(f"{path}: holds no sentences")
+
+
+def to_bio(tags, places=None):
+    """Converts the tags of a sentence from one of the schemes IOB1, IOB2 (BIO), IOE1, IOE2, IOBES (BIOES) and BILOU to
+    BIO.
+
+    An entity begins at B, S and U, and at I, E and L unless the previous tag is B or I of the same type. This is the
+    rule of `conlleval` (Tjong Kim Sang and De Meulder, 2003), and it is correct for each of these schemes.
+
+    Args:
+        tags: list of str, "O" or a letter, a hyphen and a type.
+        places: iterable of str, the name of each tag in error messages; if None, "a tag".
+
+    Returns:
+        list of str.
+
+    Raises:
+        InputError: names a tag that has another form.
+    """
+    converted, before = [], None
+    for tag, place in zip(tags, places or itertools.repeat("a tag")):
+        match = _TAG.fullmatch(tag)
+        if not match:
+            raise InputError(f"{place} {_RULE}; got {tag!r}")
+        letter, kind = match.groups()
+        inside = letter in ("I", "E", "L") and before in (("B", kind), ("I", kind))
+        converted.append(tag if tag == OUTSIDE else f"{'I' if inside else 'B'}-{kind}")
+        before = letter, kind
+    return converted
+
+
+def spans_of(labels):
+    """Finds the entities in BIO labels. An I- that does not follow a label of the same type begins an entity.
+
+    `Tagger` in export/text_heads.py has the same rule as TensorFlow operations on a batch, because a SavedModel cannot
+    run Python; tests/test_decoding.py compares the two.
+
+    Returns:
+        a list of (first label, last label + 1).
+    """
+    spans = []
+    for index, (before, label) in enumerate(itertools.pairwise([OUTSIDE, *labels])):
+        if label[0] == "I" and before != OUTSIDE and before[2:] == label[2:]:
+            spans[-1] = (spans[-1][0], index + 1)
+        elif label != OUTSIDE:
+            spans.append((index, index + 1))
+    return spans
+
+
+def _read_conll(path):
+    for rows, words, tags in _sentences(path):
+        for row, word in zip(rows, words):
+            if not word.strip():
+                raise InputError(f"{path}: row {row}: must have a word in the first column; got {word!r}")
+        yield TaggedExample(words, tags, rows[0])
+
+
+def _read_klue_ner(path):
+    for rows, characters, tags in _sentences(path):
+        for row, character in zip(rows, characters):
+            if tags is None or len(character) != 1:
+                raise InputError(f"{path}: row {row}: must have one character and a tag; got {character!r}")
+        # A few entities of the published files begin with a space.
+        solid = [index for index, character in enumerate(characters) if not character.isspace()]
+        bio = to_bio([tags[index] for index in solid])
+        spans = [(solid[first], solid[end - 1] + 1, bio[first][2:]) for first, end in spans_of(bio)]
+        yield _tagged_text("".join(characters), spans, rows[0])
+
+
+def _read_naver_ner(path):
+    for row, _, line in lines(path):
+        words, tab, tags = line.partition("\t")
+        if line.strip():
+            if not tab:
+                raise InputError(f"{path}: row {row}: must have a sentence, a tab and its tags; got {line[:40]!r}")
+            yield _example(path, row, words.split(), [re.sub("(.+)-([BI])", r"\2-\1", tag) for tag in tags.split()])
+
+
+def _read_snips(folder):
+    words_path, tags_path = (os.path.join(folder, name) for name in ("seq.in", "seq.out"))
+    pairs = itertools.zip_longest(lines(words_path), lines(tags_path), fillvalue=(0, 1.0, ""))
+    for row, ((_, _, words), (_, _, tags)) in enumerate(pairs, 1):
+        if words.strip() or tags.strip():
+            yield _example(tags_path, row, words.split(), tags.split())
+
+
+def _read_rows(path):
+    columns, rows = read_table(path)
+    name = "tokens" if "tokens" in columns else "words"
+    for row, values in rows:
+        if "entities" in columns:
+            text = text_of(path, row, values, "text")
+            yield _tagged_text(text, _spans(f"{path}: row {row}", text, values["entities"]), row)
+        elif "text" in columns and name not in columns:
+            yield TaggedText(text_of(path, row, values, "text"), None, row)
+        elif "tags" in columns:
+            yield _example(path, row, texts_of(path, row, values, name), texts_of(path, row, values, "tags"))
+        else:
+            yield TaggedExample(texts_of(path, row, values, name), None, row)
+
+
+def _example(path, row, words, tags):
+    if len(words) != len(tags):
+        raise InputError(f"{path}: row {row}: must have as many tags as words, {len(words)}; got {len(tags)}")
+    return TaggedExample(words, to_bio(tags, itertools.repeat(f"{path}: row {row}: a tag")), row)
+
+
+def _tagged_text(text, spans, row):
+    """Returns a `TaggedText` with these entities: (start, end, type), without overlaps."""
+    tags = [OUTSIDE] * len(text)
+    for start, end, kind in spans:
+        tags[start:end] = [f"B-{kind}"] + [f"I-{kind}"] * (end - start - 1)
+    return TaggedText(text, tags, row)
+
+
+def _spans(place, text, entities):
+    """Returns the (start, end, label) of the entities of a row, sorted."""
+    if not isinstance(entities, list):
+        raise InputError(f"{place}: 'entities' must be a list of objects; got {entities!r:.40}")
+    spans = []
+    for number, entity in enumerate(entities, 1):
+        start, end, label = ([entity.get(name) for name in ("start", "end", "label")] if isinstance(entity, dict)
+                             else [None] * 3)
+        of = f"{place}: entity {number}"
+        if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
+            raise InputError(f"{of}: must have the integers start and end, and the text label; got {entity!r:.80}")
+        if not 0 <= start < end <= len(text):
+            raise InputError(f"{of}: must have 0 <= start < end <= {len(text)}, the length of the text in code points; "
+                             f"got start {start} and end {end}")
+        if not text[start:end].strip():
+            raise InputError(f"{of}: must contain more than white space; got {text[start:end]!r}")
+        if (copy := entity.get("text") or text[start:end]) != text[start:end]:
+            raise InputError(f"{of}: text[{start}:{end}], counted in code points, must be {copy!r}; "
+                             f"got {text[start:end]!r}")
+        spans.append((start, end, label, number))
+    spans.sort()
+    for (_, end, _, one), (start, _, _, other) in itertools.pairwise(spans):
+        if start < end:
+            raise InputError(f"{place}: entities must not overlap; entity {one} ends at {end}, and entity {other} "
+                             f"starts at {start}")
+    return [(start, end, label) for start, end, label, _ in spans]
+
+
+def _sentences(path):
+    """Yields (rows, words, tags) for each sentence: rows is a list of int; words is the first column; tags is the last
+    column as BIO, or None if there is only one column."""
+    count, block = None, []
+    for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
+        line = line.rstrip("\r\n")
+        columns = line.split("\t") if "\t" in line else re.split(" +", line.strip())
+        if line.strip() and columns[0] != "-DOCSTART-":
+            block.append((row, line, columns))
+            continue
+        sentence, block = _without_comments(block, count), []
+        if sentence:
+            count = count or len(sentence[0][2])
+            for row, _, columns in sentence:
+                if len(columns) != count:
+                    raise InputError(
+                        f"{path}: row {row}: must have {count} columns, like the rows before; got {len(columns)}")
+            rows, words, tags = map(list, zip(*((row, columns[0], columns[-1]) for row, _, columns in sentence)))
+            if rows[0] == 1 and count > 1 and not _TAG.fullmatch(tags[0]):
+                raise InputError(f"{path}: row 1: a tag {_RULE}; got {tags[0]!r}; if this is a header, delete it")
+            yield rows, words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
+
+
+def _without_comments(block, count):
+    """Removes the comments before the first word of a sentence: `# text`, but not the word `#` with its tag.
+
+    Args:
+        block: list of (row, line, columns).
+        count: the number of columns of a word; None for the first sentence, where it is that of the last line.
+    """
+    def is_comment(entry):
+        _, line, columns = entry
+        is_word = len(columns) == (count or len(block[-1][2])) and _TAG.fullmatch(columns[-1])
+        return re.match("#+ ", line) and not is_word
+
+    return list(itertools.dropwhile(is_comment, block))
+
+
+_READERS: dict = {**dict.fromkeys([".conll", ".bio", ".iob", ".tsv", ".txt"], _read_conll),
+                  **dict.fromkeys([None, ".jsonl", ".parquet"], _read_rows)}
+FORMATS = {"conll": _read_conll, "klue-ner": _read_klue_ner, "naver-ner": _read_naver_ner, "snips": _read_snips}
