@@ -150,7 +150,7 @@ def test_predictions_ignore_tags_that_the_model_does_not_know():
 
 def test_lines_and_records():
     task = Tag(9, LABELS)
-    assert task.line(TaggedExample(["in", "서울"], None, 1), []) == "in 서울\t(no entities)"
+    assert task.cells(TaggedExample(["in", "서울"], None, 1), []) == ["in 서울", "(no entities)"]
     assert task.record(TaggedExample(["in", "서울"], None, 1), []) == {"text": "in 서울", "entities": []}
 
 
