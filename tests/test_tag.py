@@ -124,6 +124,16 @@ def test_macro_f1_of_words():
     assert {kind: row["texts"] for kind, row in scores["entities"].items()} == {"LC": 1, "OG": 2}
 
 
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")  # of seqeval
+@pytest.mark.parametrize("example", [TaggedExample(["in"], ["O"], 1), TaggedText("in", ["O", "O"], 1)])
+def test_scores_without_entities_are_numbers(example):
+    task = Tag(128, LABELS, unit=example.unit)
+    encoded = task.encode([example, dataclasses.replace(example, row=2)], TOKENIZER)
+    for labels in ([["O"], ["O"]], [["I-LC"], ["O"]]):
+        scores = task.score(encoded, logits_of(task, encoded, labels))
+        assert scores["f1"] == scores["entity_macro_f1"] == 0.0
+
+
 def test_the_unit_is_that_of_the_training_file(tmp_path):
     words, texts = ([*read_tagged(Rows("data", [row]))] for row in (
         {"words": ["서울"], "tags": ["B-LC"]}, {"text": "서울", "entities": [{"start": 0, "end": 1, "label": "LC"}]}))

@@ -159,7 +159,7 @@ class Tag(Task):
         `character_macro_f1`, the mean over all labels that occur, O included, without white space (these two are the
         scores of KLUE's code; Park et al., 2021); `entities`, which maps each type to its scores and `texts`, its
         number of entities; `loss`, the mean cross-entropy of the labelled words or tokens."""
-        metrics, scheme = require("seqeval.metrics"), require("seqeval.scheme")
+        metrics, strict = require("seqeval.metrics"), require("seqeval.metrics.v1")
         tags, answers, losses = [], [], []
         tags_of = _word_tags if self.unit == "word" else _character_tags
         for example, tokens, logits in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs)):
@@ -170,8 +170,9 @@ class Tag(Task):
             tags.append(to_bio([tag for tag, answer in zip(example.tags, answered) if answer]))
             answers.append([*filter(None, answered)])
         report = metrics.classification_report(tags, answers, output_dict=True, zero_division=0)
-        macro = {"entity_macro_f1": float(metrics.f1_score(
-            tags, answers, average="macro", mode="strict", scheme=scheme.IOB2, zero_division=0))}
+        _, _, of_types, _ = strict.precision_recall_fscore_support(
+            tags, answers, average=None, scheme=require("seqeval.scheme").IOB2, zero_division=0)
+        macro = {"entity_macro_f1": float(np.mean(of_types)) if len(of_types) else 0.0}
         if self.unit == "character":
             macro["character_macro_f1"] = float(require("sklearn.metrics").f1_score(
                 *(list(itertools.chain.from_iterable(texts)) for texts in (tags, answers)), average="macro"))
