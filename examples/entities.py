@@ -47,4 +47,7 @@ if __name__ == "__main__":
     for flag in ("--train", "--valid", "--output"):
         parser.add_argument(flag, required=True)
     parser.add_argument("--encoder", default="minilm")
-    main(**vars(parser.parse_args()))
+    try:
+        main(**vars(parser.parse_args()))
+    except keras_bert.InputError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")

@@ -51,4 +51,7 @@ if __name__ == "__main__":
     parser.add_argument("--texts", required=True)
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("questions", nargs="+")
-    main(**vars(parser.parse_args()))
+    try:
+        main(**vars(parser.parse_args()))
+    except keras_bert.InputError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")

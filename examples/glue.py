@@ -81,4 +81,7 @@ if __name__ == "__main__":
     if not arguments.tasks or not set(arguments.tasks) <= set(found):
         parser.error(f"{arguments.data}: must have a folder for each task of {', '.join(arguments.tasks or TASKS)}; "
                      f"it has {', '.join(found) or 'none'}")
-    main(**vars(arguments))
+    try:
+        main(**vars(arguments))
+    except keras_bert.InputError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
