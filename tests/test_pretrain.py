@@ -172,11 +172,12 @@ def test_recomputation_changes_nothing(examples, tmp_path):
 def test_baselines():
     batch = {"masked_lm_ids": np.array([[7, 7, 5], [7, 9, 0]]), "masked_lm_weights": np.array([[1, 1, 1], [1, 1, 0.]]),
              "next_sentence_labels": np.array([1, 0])}
-    guesses = baselines([batch, {**batch, "next_sentence_labels": np.array([1, 1])}])
+    guesses = baselines([batch, {**batch, "next_sentence_labels": np.array([1, 1])}], next_sentence=True)
     assert guesses["mlm_majority_accuracy"] == pytest.approx(3 / 5)
     assert guesses["mlm_unigram_accuracy"] == pytest.approx((9 + 1 + 1) / 25)
     assert guesses["mlm_unigram_loss"] == pytest.approx(-(0.6 * np.log(0.6) + 0.4 * np.log(0.2)))
     assert guesses["next_sentence_majority_accuracy"] == pytest.approx(3 / 4)
+    assert guesses.keys() - baselines([batch], next_sentence=False) == {"next_sentence_majority_accuracy"}
 
 
 @pytest.mark.usefixtures("eager")
@@ -207,7 +208,7 @@ def test_corrupt_records(run, command, tmp_path):
     (["--seed=-1"], "seed must be from 0 to 2147483647; got -1"),
     (["--model_parallel=0"], "model_parallel must be at least 1; got 0"),
     (["--warmup_ratio=1"], "warmup_ratio must be at least 0 and below 1; got 1.0"),
-    (["--config=enormous"], "--config must be a bert_config.json or a size: tiny, mini,"),
+    (["--config=enormous"], "--config must be an existing bert_config.json or a size: tiny, mini,"),
     (["--config=base"], "max_position"),
     (["--model_parallel=2"], "model_parallel must be 1 unless on the JAX backend; got 2"),
     (["--distribution_strategy=many"], "distribution_strategy must be one, mirrored, multiworker or tpu; got 'many'"),

@@ -104,8 +104,8 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     on_jax = kernels.BACKEND == "jax"
     loop.check_run(
         pretrain, arguments,
-        ("config", config, "a bert_config.json or a size: tiny, mini, small, medium, base, large, or LN-HM with N of "
-         "2, 4, 6, 8, 10, 12 and M of 128, 256, 512, 768",
+        ("config", config, "an existing bert_config.json or a size: tiny, mini, small, medium, base, large, or LN-HM "
+         "with N of 2, 4, 6, 8, 10, 12 and M of 128, 256, 512, 768",
          not isinstance(config, str | os.PathLike) or config in SIZES or os.path.exists(config)),
         ("directionality", directionality, "that of the model's weights", not model or directionality == "bidi"),
         ("distribution_strategy", distribution_strategy, "one on the JAX backend",
