@@ -133,9 +133,9 @@ def _compiled(run):
     return call
 
 
-def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, *, max_length: int = 128,
-                      dtype: Literal["float32", "bfloat16"] = "float32", jit_compile: bool = False,
-                      overwrite: bool = False, **options) -> None:
+def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, *,
+                      max_length: int | None = None, dtype: Literal["float32", "bfloat16"] = "float32",
+                      jit_compile: bool = False, overwrite: bool = False, **options) -> None:
     """Writes a raw-text SavedModel. Output is written atomically.
 
     Args:
@@ -144,6 +144,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         path: folder to write.
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
             the texts of a `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are split into multiple inputs.
+            Default: 128, or the encoder's positions if there are fewer.
         dtype: dtype of the encoder: float32, or bfloat16, which takes half the size.
         jit_compile: If True (for GPUs), XLA compiles the model, but not the tokenization. Inputs are padded to a few
             lengths (16, 32, 64, … up to `max_length`), and the number of rows to a power of two, as each shape is
@@ -161,9 +162,9 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     check(export_text_model, {"max_length": max_length})
     head = make_head(model, options)
     writing.check_export(model, tokenizer, path, dtype, overwrite)
-    longest = writing.encoder_of(model).config.max_position_embeddings
-    if not head.shortest <= max_length <= longest:
-        raise InputError(f"max_length must be {head.shortest} to {longest}, the encoder's longest; got {max_length}")
+    max_length = writing.encoder_of(model).config.input_length(max_length, 128)
+    if max_length < head.shortest:
+        raise InputError(f"max_length must be at least {head.shortest}; got {max_length}")
     module = TextModel(model, head, tokenizer, max_length, dtype, jit_compile)
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
     signatures = {"serving_default": module.__call__, "encode": module.encode}

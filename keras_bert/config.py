@@ -121,6 +121,19 @@ class BertConfig:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
+    def input_length(self, max_length: int | None, default: int) -> int:
+        """Returns the maximum length of an input in tokens: `max_length`, or if it is None, `default` or the number of
+        positions if that is less.
+
+        Raises:
+            InputError: `max_length` exceeds the number of positions.
+        """
+        positions = self.max_position_embeddings
+        if max_length is None:
+            return min(default, positions)
+        _check(max_length <= positions, f"max_length must be at most {positions}, the encoder's positions", max_length)
+        return max_length
+
     @classmethod
     def from_size(cls, name: str, **changes) -> Self:
         """Returns the config of a named size (`SIZES`), e.g. `"base"` or `"L4-H256"`; `changes` override its fields."""

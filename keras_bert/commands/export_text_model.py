@@ -19,7 +19,8 @@ def run(model: str, output: str, versioned: bool = False, name: str | None = Non
         versioned: Write the SavedModel as the next numbered version in output, for TensorFlow Serving or keras-bert
             serve, with the files to start TensorFlow Serving.
         name: With versioned: the name of the model in requests. Default: that of the folder.
-        max_length: Maximum length in tokens; longer texts are truncated. Default: as in training; 128 for embeddings.
+        max_length: Maximum length in tokens; longer texts are truncated. Default: as in training; for embeddings
+            128, or the encoder's positions if there are fewer.
         dtype: bfloat16 takes half the space.
         jit_compile: Compile the model with XLA, for GPUs: texts are padded to a few lengths.
         overwrite: Replace the output.

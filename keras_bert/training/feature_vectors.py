@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from keras_bert.arguments import Count, Path, check, check_rules, plain
+from keras_bert.arguments import Count, Length, Path, check, check_rules, plain
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import TextBatches, read_examples
 from keras_bert.data.tables import import_pyarrow, lines
@@ -26,8 +26,8 @@ _TOKENS = 2**14  # number of tokens whose vectors are in memory at once: 200 MB 
 
 def write_features(model: Path, input: Path, output: Path, features: str = "concat-last-4",
                    pooling: Literal["none", "cls", "mean"] = "none", text_column: str = "text",
-                   text_pair_column: str | None = None,
-                   max_length: Count = 128, batch_size: Count = 32, overwrite: bool = False, progress=None):
+                   text_pair_column: str | None = None, max_length: Length | None = None, batch_size: Count = 32,
+                   overwrite: bool = False, progress=None):
     """Writes the vectors of texts, in their order.
 
     `.npz` has `vectors`, float32 [texts, width]; without pooling `vectors` [tokens, width], of all texts end to end,
@@ -44,7 +44,8 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
         pooling: none: one vector per token; cls and mean: one per text, that of [CLS] or the mean.
         text_column: Column of the text.
         text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
-        max_length: Longest input in tokens; longer texts are cut.
+        max_length: Longest input in tokens; longer texts are cut. Default: 128, or the encoder's positions if there are
+            fewer.
         batch_size: Texts per batch.
         overwrite: Replace the output.
         progress: function that is called with the number of texts done and the number of all texts.
@@ -68,9 +69,7 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
     source = open_source(model)
     bert, tokenizer = load_pretrained(source), source.needed_tokenizer()
     extractor = BertFeatures(bert, features)
-    limit = bert.config.max_position_embeddings
-    check_rules(("max_length", max_length, f"at most {limit}, the encoder's positions", max_length <= limit))
-    packed = tokenizer.pack(texts, text_pairs, max_length)
+    packed = tokenizer.pack(texts, text_pairs, bert.config.input_length(max_length, 128))
     chunks = _chunks(extractor, tokenizer, texts, packed, POOLING[pooling], batch_size, progress or (lambda *_: None))
     with writing(output):
         os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
