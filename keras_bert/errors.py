@@ -7,6 +7,10 @@ class InputError(ValueError):
     as a subject, `epochs must be`: the command line shows them as flags."""
 
 
+class MissingColumn(InputError):
+    """An error for a table that lacks a column."""
+
+
 class InputWarning(UserWarning):
     """A warning about input that can be used but is probably not what was meant. The message is one line, as for
     `InputError`."""

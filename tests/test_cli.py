@@ -172,7 +172,7 @@ def test_formats_of_the_flag_are_those_of_the_table():
     (["--epoch=1"], "there is no flag --epoch; did you mean --epochs?"),
     (["--task=ner"], "--task must be one of intent, classify, regress, tag, span, choice; got 'ner'; did you mean "
      "tag?"),
-    ([], "missing --train, --valid, --model, --output"), (["a.tsv"], "takes only flags, as --name=value")])
+    ([], "missing --train, --model, --output"), (["a.tsv"], "takes only flags, as --name=value")])
 def test_bad_flags_are_named(run, flags, message):
     status, output, messages = run("finetune", *flags)
     assert (status, output, len(messages)) == (2, [], 1)

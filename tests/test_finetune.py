@@ -225,7 +225,6 @@ def test_bad_arguments(tmp_path, pretrained, intents, changes, words):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.filterwarnings("ignore:.*the vocabulary cannot spell:keras_bert.errors.InputWarning")
 def test_bad_data_is_refused_before_anything_is_written(tmp_path, pretrained, intents):
     train, valid = intents
     valid.write_text("text\tlabel\nplay\tmusic\nfly\tflight\n")

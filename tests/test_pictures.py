@@ -41,6 +41,11 @@ def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
         "calibration": [[0.2, 0.3, 4], [0.7, 0.6, 50], [0.98, 0.97, 3000]],
         "out_of_scope": {"threshold": 0.42424, "precision": 0.81818, "recall": 0.71717, "texts": 33, "stand_in": False},
         "attention": {"tokens": tokens, "layers": attention.tolist()},
+        "data": {
+            "train": 17561, "valid": texts * len(labels) + 33, "held_out": None, "labels": dict.fromkeys(labels, 100),
+            "tokens": {"median": 9, "percentile_95": 15, "longest": 22}, "max_length": 128, "longer": 0,
+            "windows": False, "unknown": 0.0, "unknown_words": {}, "tokens_per_syllable": None, "problems": [],
+            **dict.fromkeys(("repeated", "contradictory", "leaked"), {"texts": 0, "places": []})},
         "train_examples": 17561, "valid_examples": texts * len(labels) + 33, "seconds": 730.1,
         "command": "keras-bert finetune --train=/data/train.tsv --valid=data/valid.tsv",
         "arguments": {"train": "/data/train.tsv", "valid": "/data/valid.tsv", "model": "MiniLM", "epochs": epochs,
@@ -203,6 +208,7 @@ def test_card_tells_the_metrics():
         + [scope[key] for key in ("threshold", "precision", "recall")], abs=5e-5)
     assert found["Data"] == [["training", "train.tsv", "17,561", f"`{'a' * 64}`"],
                              ["validation", "valid.tsv", "633", f"`{'b' * 64}`"]]
+    assert "\n- 9 tokens at the median, 15 at the 95th percentile, 22 at most\n" in card
     assert found["Weakest classes"] == [[f"class_{i}", "0.9000", "0.8000", f"{0.95 - 0.001 * i:.4f}", "20"]
                                         for i in range(29, 19, -1)]
     assert found["Most frequent confusions"] == [[f"class_{i}", f"class_{i + 1}", "4"] for i in range(0, 30, 3)]

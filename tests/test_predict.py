@@ -55,8 +55,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(run, trained, tmp_path, 
 def test_a_file_is_read_in_chunks(tmp_path, name, content):
     path = tmp_path / name
     path.write_text(content)
-    columns = {"data_format": None, "text_column": "text", "text_pair_column": None, "label_column": None}
-    chunks = predict._chunks((), str(path), columns, TASKS["classify"](16, ["x", "y"]))
+    chunks = predict._chunks((), str(path), {}, FineTuned(None, None, TASKS["classify"](16, ["x", "y"])))
     assert [len(next(chunks)) for _ in range(4)] == [1024] * 4  # before the invalid last row is read
     with pytest.raises(InputError, match="row 500[12]: "):
         list(chunks)
@@ -139,4 +138,4 @@ def test_a_column_is_no_part_of_a_published_format(run, saved, tmp_path):
 
 def test_questions_need_another_suffix(tmp_path):
     with pytest.raises(InputError, match="a.tsv: a file of questions must end in .json, .jsonl, .parquet; got .tsv"):
-        next(predict._chunks((), str(tmp_path / "a.tsv"), {"data_format": None}, TASKS["span"](384)))
+        next(predict._chunks((), str(tmp_path / "a.tsv"), {}, FineTuned(None, None, TASKS["span"](384))))

@@ -244,7 +244,7 @@ def test_command_line(run, tmp_path):
     vocabulary.write_text("\n".join(GOLDEN))
     (tmp_path / "sample.txt").write_text("abc\n세상 모든 말\n")
     command = ("export", "preprocessor", f"--vocab={vocabulary}", f"--output={output}")
-    with pytest.warns(UserWarning, match=r"sample.txt: .* 75% of the words"):
+    with pytest.warns(UserWarning, match=r"sample.txt: 75.0% of the tokens are \[UNK\], most often "):
         assert run(*command, "--lower_case=true", "--max_length=9", f"--sample={tmp_path / 'sample.txt'}") == (
             0, [str(output)], [])
     assert tf.saved_model.load(str(output))(["ABC"])["input_word_ids"].numpy().tolist() == [[2, 6, 3] + [0] * 6]

@@ -9,8 +9,8 @@ from keras_bert.files import check_model_folder, check_readable
 EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 
 
-def run(model: str, data: str, data_format: str | None = None, text_column: str = "text",
-        text_pair_column: str | None = None, label_column: str = "label", out_of_scope_label: str | None = None,
+def run(model: str, data: str, data_format: str | None = None, text_column: str | None = None,
+        text_pair_column: str | None = None, label_column: str | None = None, out_of_scope_label: str | None = None,
         choose_threshold: bool = False, output_format: Literal["text", "json"] = "text"):
     """Score a fine-tuned model on labelled texts.
 
@@ -18,9 +18,9 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
         model: Folder that finetune wrote.
         data: Labelled file of the model's task, as finetune takes it.
         data_format: Format of a published data set, see finetune.
-        text_column: Column of the text.
-        text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
-        label_column: Column of the label.
+        text_column: Column of the text. Default: as in training.
+        text_pair_column: Column of the second text. Default: as in training.
+        label_column: Column of the label. Default: as in training.
         out_of_scope_label: Label of the texts that are out of scope.
         choose_threshold: Choose the score below which a text is out of scope on these texts, which should be validation
             data, and save it in the model's folder.

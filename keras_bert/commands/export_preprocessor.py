@@ -1,10 +1,14 @@
 """`keras-bert export preprocessor`."""
 
+import itertools
+import warnings
 from typing import Literal
 
 from keras_bert.arguments import Count
+from keras_bert.errors import InputWarning
 
 EXAMPLE = "keras-bert export preprocessor --vocab=vocab.txt --output=preprocessor"
+_SAMPLE = 1000  # lines
 
 
 def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: bool | None = None,
@@ -24,15 +28,20 @@ def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: 
         max_length: Length in tokens to which the root object pads and truncates.
         truncator: How multiple texts share the length: round_robin gives each one token in turn, waterfall fills the
             first texts first.
-        sample: File with one text per line; print a warning if the vocabulary cannot spell most of its words.
+        sample: File with one text per line; print a warning if the vocabulary does not suit its first
+            1,000 lines.
         overwrite: Replace the output.
     """
     from keras_bert.export import export_preprocessor
     from keras_bert.text import BertTokenizer
+    from keras_bert.text.coverage import Coverage
 
     tokenizer = BertTokenizer(vocab, lower_case, strip_accents, split_cjk, normalization)
     if sample is not None:
+        coverage = Coverage(tokenizer)
         with open(sample, encoding="utf-8", errors="replace") as file:
-            tokenizer.warn_if_unknown(file, sample)
+            coverage.lengths(itertools.islice(file, _SAMPLE))
+        for problem in coverage.problems():
+            warnings.warn(f"{sample}: {problem}", InputWarning, stacklevel=2)
     export_preprocessor(tokenizer, output, max_length=max_length, truncator=truncator, overwrite=overwrite)
     print(output)

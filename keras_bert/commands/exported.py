@@ -17,7 +17,7 @@ _OUTPUTS = {"classify": "label", "regress": "value", "tag": "entity_label", "spa
 
 
 class Exported:
-    """A SavedModel of `keras-bert export text-model`, with the `task` and `answer` of `FineTuned`.
+    """A SavedModel of `keras-bert export text-model`, with the `task`, `iterate` and `answer` of `FineTuned`.
 
     Args:
         path: folder of the SavedModel.
@@ -40,6 +40,10 @@ class Exported:
         arguments = {"labels": self._labels, "pairs": "text_pair" in signature.inputs}
         self.task = task(max_length=self._saved_model.max_length,
                          **{name: value for name, value in arguments.items() if name in task.__dataclass_fields__})
+
+    def iterate(self, path, **columns):
+        """Yields the examples of the task's `iterate`."""
+        return self.task.iterate(path, **columns)
 
     def answer(self, examples, top_k=1, aggregation_strategy=None):
         """Returns the answers to examples. For questions, only the best answer is known; entities are aggregated by the

@@ -4,13 +4,13 @@ import os
 
 from keras_bert.files import check_readable, read_json
 
-EXAMPLE = "keras-bert finetune --train=train.tsv --valid=valid.tsv --model=minilm --output=my_model"
+EXAMPLE = "keras-bert finetune --train=train.tsv --model=minilm --output=my_model"
 API = "training/finetune.py", "finetune"
 
 
 def run(**arguments):
     """Fine-tune a pretrained encoder on labelled texts."""
-    check_readable(arguments["train"], arguments["valid"])
+    check_readable(*filter(None, (arguments["train"], arguments["valid"])))
     from keras_bert.training import finetune
     from keras_bert.training.report import SCORES
 

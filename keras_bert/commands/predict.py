@@ -18,7 +18,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 def run(*texts: str, model: str, input: str | None = None, data_format: str | None = None,
-        text_column: str = "text", text_pair_column: str | None = None,
+        text_column: str | None = None, text_pair_column: str | None = None,
         output_format: Literal["text", "jsonl", "glue"] = "text", top_k: Count = 1,
         aggregation_strategy: AggregationStrategy | None = None):
     r"""Answer texts with a fine-tuned model.
@@ -30,8 +30,8 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
             standard input. In lines, the parts of an input, a question and its context for instance, are separated by
             tabs.
         data_format: Format of a published data set, see finetune.
-        text_column: Column of the text.
-        text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
+        text_column: Column of the text. Default: as in training; text for a SavedModel.
+        text_pair_column: Column of the second text. Default: as in training; text_pair for a SavedModel.
         output_format: text: lines of answer, score and text, separated by tabs; a tab, line feed, carriage return or
             backslash in a text is written as \t, \n, \r or \\. jsonl: one JSON object per line. glue: the file that
             GLUE's server takes, for a data_format of GLUE.
@@ -52,10 +52,10 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
     if output_format == "glue":
         glue.check(data_format, task, top_k)
         print(glue.HEADER)
-    columns = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
-               "label_column": None}
+    given = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column}
+    columns = {name: value for name, value in given.items() if value is not None}
     numbers = itertools.count()
-    for examples in _chunks(texts, input, columns, task):
+    for examples in _chunks(texts, input, columns, loaded):
         for example, answer in zip(examples, loaded.answer(examples, **options)):
             match output_format:
                 case "jsonl":
@@ -77,14 +77,15 @@ def _load(path):
     return FineTuned.load(path)
 
 
-def _chunks(texts, path, columns, task):
+def _chunks(texts, path, columns, model):
     """Yields lists of examples, in order."""
+    task = model.task
     if path is None:
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]
     elif path == "-":
         yield from _line_chunks(sys.stdin.buffer, "standard input", task)
-    elif columns["data_format"] or path.endswith(_FILES):
-        examples = task.iterate(path, **columns)
+    elif "data_format" in columns or path.endswith(_FILES):
+        examples = model.iterate(path, **columns, label_column=None)
         while chunk := list(itertools.islice(examples, _CHUNK)):
             task.check_inputs(path, chunk)
             yield chunk

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files import decode, reading
 
 csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072 characters
@@ -156,7 +156,7 @@ def check_columns(path, columns, required, cure=""):
     for name in filter(None, required):
         if name not in columns:
             cure = cure or (f"; pass {name}_column=…" if name in ("text", "text_pair", "label") else "")
-            raise InputError(f"{path}: there is no column {name!r}; the columns are {names}{cure}")
+            raise MissingColumn(f"{path}: there is no column {name!r}; the columns are {names}{cure}")
 
 
 def text_of(path, row, values, column):

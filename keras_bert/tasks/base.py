@@ -55,6 +55,8 @@ class Task:
             each allowed length.
         length: default of `max_length`.
         dropout: default dropout rate of the input of the head.
+        stratified: if True, each example has one label, and held-out examples have all labels in proportion.
+        windows: if True, a long text is split into several rows instead of cut.
         unused: names of the parts of the encoder that have no effect on the outputs and are not trained.
         supports_top_k: if True, `answers` accepts `top_k`, the number of answers per input, best first.
     """
@@ -67,6 +69,8 @@ class Task:
     tuples: ClassVar[tuple] = ()
     length: ClassVar[int] = 128
     dropout: ClassVar[float] = 0.1
+    stratified: ClassVar[bool] = False
+    windows: ClassVar[bool] = False
     unused: ClassVar[tuple] = ()
     supports_top_k: ClassVar[bool] = False
 
@@ -196,6 +200,22 @@ class Task:
     def text(self, example):
         """Returns the first text of an example."""
         return getattr(example, self.columns[0])
+
+    def texts(self, example):
+        """Returns the texts of an example, one for each of `columns`."""
+        return self.text(example), *(getattr(example, column) for column in self.columns[1:])
+
+    def group(self, example):
+        """Returns the texts that must not be in both the training and the validation data."""
+        return self.texts(example)
+
+    def label(self, example):
+        """Returns what the file says is right for an example."""
+        return getattr(example, self.tuples[-1][-1])
+
+    def classes(self, example):
+        """Returns the names of the classes that occur in a labelled example; a task without classes returns none."""
+        return [self.label(example)] if self.stratified else []
 
     def export_options(self):
         """Returns a dict of the settings that `export_text_model` needs to give the same answers as the task."""

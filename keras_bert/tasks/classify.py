@@ -163,7 +163,7 @@ class Classify(TextTask):
     pairs: bool = False
     threshold: float | None = None
 
-    name, main, dropout, supports_top_k = "classify", "accuracy", 0.2, True
+    name, main, dropout, supports_top_k, stratified = "classify", "accuracy", 0.2, True, True
 
     @classmethod
     def from_examples(cls, path, examples, **settings):

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_bert.data import iterate_examples, number
+from keras_bert.errors import InputError
 from keras_bert.models import BertRegressor
 from keras_bert.tasks.base import require
 from keras_bert.tasks.classify import TextTask
@@ -36,6 +37,8 @@ class Regress(TextTask):
     def check(self, path, examples, out_of_scope=None):
         require("scipy.stats")  # fails here, before any work is done
         super().check(path, examples)
+        if len(examples) < 2:
+            raise InputError(f"{path}: a correlation needs at least two scored texts; got 1")
 
     def head(self, bert, dropout):
         return BertRegressor(bert, dropout)

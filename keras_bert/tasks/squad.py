@@ -357,6 +357,7 @@ class Span(Task):
     null_threshold: float | None = None
 
     name, main, columns, length, supports_top_k, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
+    windows = True
     tuples = (("question", "context", "answers"),)
 
     @classmethod
@@ -388,6 +389,9 @@ class Span(Task):
 
     def example(self, question, context):
         return QuestionExample(None, question, context, [], False, None)
+
+    def group(self, example):
+        return (example.context,)
 
     def encode(self, examples, tokenizer):
         questions = tokenizer.ids([example.question for example in examples])

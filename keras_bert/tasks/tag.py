@@ -53,7 +53,7 @@ class Tag(Task):
     features: str | None = None
     unit: str = "word"
 
-    name, main, unused = "tag", "f1", ("pooler",)
+    name, main, windows, unused = "tag", "f1", True, ("pooler",)
     tuples = (("words", "tags"),)
 
     @classmethod
@@ -91,6 +91,9 @@ class Tag(Task):
 
     def loss(self):
         return {"loss": _cross_entropy}
+
+    def classes(self, example):
+        return [tag[2:] for tag in example.tags if tag[0] == "B"]
 
     def example(self, text):
         return TaggedText(text, None, None)

@@ -1,18 +1,16 @@
 """`BertTokenizer`, which converts texts to WordPiece ids with the `tokenizers` library, outside the TensorFlow
 graph."""
 
-import itertools
 import os
-import warnings
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from typing import Literal, Self
 
 import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError, InputWarning
+from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.text import packing
 from keras_bert.text.rules import Rules
@@ -21,7 +19,6 @@ from keras_bert.text.vocabulary import holds_hangul_syllables, load_vocabulary
 # A longer word becomes [UNK], as in google-research/bert `tokenization.py`.
 MAX_WORD_LENGTH = 200
 UNKNOWN = "[UNK]"
-_SAMPLE = 1000
 
 
 class BertTokenizer:
@@ -97,15 +94,6 @@ class BertTokenizer:
         words = [word for text in texts for word in self.rules.normalize(text).split()]
         unknown = sum(self.unk_id in encoding.ids for encoding in self.wordpiece.encode_batch_fast(words))
         return unknown / max(len(words), 1)
-
-    def warn_if_unknown(self, texts: Iterable[str], source: Any) -> None:
-        """Warns if the vocabulary cannot spell most words of the first 1,000 texts. The warning names `source` as the
-        origin of the texts."""
-        rate = self.unknown_rate(list(itertools.islice(texts, _SAMPLE)))
-        if rate > 0.5:
-            warnings.warn(f"{source}: the vocabulary cannot spell {rate:.0%} of the words, which become [UNK]; use a "
-                          f"model for this language, and check its lower_case, which is {self.rules.lower_case}",
-                          InputWarning, stacklevel=2)
 
     def pack(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None,
              max_length: int = 128) -> list[tuple[list[int], int]]:

@@ -2,11 +2,12 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 from keras_bert.arguments import AggregationStrategy, Count, Data, Path, check
-from keras_bert.errors import InputError
+from keras_bert.data.tables import Rows
+from keras_bert.errors import InputError, MissingColumn
 from keras_bert.export import export_text_model
 from keras_bert.files import atomic_folder, read_json, write_json
 from keras_bert.models import load_model
@@ -26,11 +27,14 @@ class FineTuned:
         model: a head of `keras_bert.models`.
         tokenizer: the model's `BertTokenizer`.
         task: the task that the model was trained for, see `keras_bert.tasks`.
+        columns: dict of the arguments `text_column`, `text_pair_column` and `label_column` of `finetune` that were not
+            defaults; they are the defaults of `encode`, `evaluate` and `calibrate`.
     """
 
     model: BertTask
     tokenizer: BertTokenizer
     task: Task
+    columns: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
         """Writes the model folder, which `load` reads. Output is written atomically.
@@ -57,8 +61,8 @@ class FineTuned:
         self.save_settings(folder)
 
     def save_settings(self, folder: Path) -> None:
-        """Writes the task's labels and settings, which change when a threshold is chosen."""
-        settings = self.task.settings()
+        """Writes the task's labels and settings, which change when a threshold is chosen, and the columns."""
+        settings = self.task.settings() | ({"columns": self.columns} if self.columns else {})
         if "labels" in settings:
             write_json(os.path.join(folder, "labels.json"), settings.pop("labels"))
         write_json(os.path.join(folder, "settings.json"), settings)
@@ -76,10 +80,10 @@ class FineTuned:
         settings = read_json(path)
         if os.path.exists(path := os.path.join(folder, "labels.json")):
             settings["labels"] = read_json(path)
-        task = settings.pop("task")
+        task, columns = settings.pop("task"), settings.pop("columns", {})
         if task not in TASKS:
             raise InputError(f"{folder}/settings.json: task must be one of {', '.join(TASKS)}; got {task!r}")
-        return cls(model, BertTokenizer.from_folder(folder), TASKS[task](**settings))
+        return cls(model, BertTokenizer.from_folder(folder), TASKS[task](**settings), columns)
 
     def export(self, path: Path, **options) -> None:
         """Writes a SavedModel that takes strings and returns the model's answers, and needs only TensorFlow:
@@ -152,25 +156,41 @@ class FineTuned:
             raise InputError(f"only the task intent has a threshold; this model is of the task {self.task.name}")
         return self.score(self.encode(data, **columns), choose_threshold=True)[1]
 
-    def encode(self, data: Data, *, data_format: str | None = None, text_column: str = "text",
-               text_pair_column: str | None = None, label_column: str = "label",
+    def encode(self, data: Data, *, data_format: str | None = None, text_column: str | None = None,
+               text_pair_column: str | None = None, label_column: str | None = None,
                out_of_scope_label: str | None = None) -> Encoded:
         """Reads labelled data and encodes it for the model.
 
         Args:
             data: a file, a pandas DataFrame, or a list of dicts or tuples, see `finetune`.
-            data_format, text_column, text_pair_column, label_column: see `finetune`.
+            data_format: see `finetune`. Default: by the file's suffix, also if the training file had another format.
+            text_column, text_pair_column, label_column: see `finetune`. Default: as in training.
             out_of_scope_label: label of the texts that are out of scope, for classifiers.
         """
         if out_of_scope_label is not None and not isinstance(self.task, Classify):
             raise InputError(f"out_of_scope_label must be left out unless the task is intent or classify; "
                              f"got {out_of_scope_label!r} for the task {self.task.name}")
-        columns = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
-                   "label_column": label_column}
-        opened = self.task.open(data, "data", **columns)
-        examples = self.task.read(opened, **columns)
+        given = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
+                 "label_column": label_column}
+        columns = {name: value for name, value in given.items() if value is not None}
+        opened = self.task.open(data, "data", **self._with_remembered(columns))
+        examples = list(self.iterate(opened, **columns))
         self.task.check(opened, examples, out_of_scope_label)
         return self.task.encode(examples, self.tokenizer)
+
+    def iterate(self, path: str | Rows, **columns) -> Iterator:
+        """Yields the examples of the task's `iterate`, with the columns of the training as defaults of `columns`."""
+        try:
+            yield from self.task.iterate(path, **self._with_remembered(columns))
+        except MissingColumn as error:
+            remembered = [f"{name}={value!r}" for name, value in self._with_remembered(columns).items()
+                          if name not in columns]
+            hint = f"; the model was trained with {' and '.join(remembered)}: pass the names in this file"
+            raise InputError(f"{error}{hint if remembered else ''}") from None
+
+    def _with_remembered(self, columns):
+        """Returns the columns of the training, replaced by `columns`; a data format has columns of its own."""
+        return columns if "data_format" in columns else self.columns | columns
 
     def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:
         """Scores the model on labelled `Encoded` examples.

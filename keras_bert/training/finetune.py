@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 import time
 from typing import Literal
 
@@ -16,7 +17,7 @@ from keras_bert.arguments import Count, Data, Length, Path, Positive, PositiveOr
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import PackedBatches
 from keras_bert.data.tables import Rows
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import first_parts
 from keras_bert.presets import origin
@@ -24,22 +25,27 @@ from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
 from keras_bert.training import loop
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
+from keras_bert.training.data_report import data_report, report_lines
 from keras_bert.training.fine_tuned import FineTuned
+from keras_bert.training.held_out import hold_out
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.report import IN_MEMORY, is_report_of, write_report
 
 # Arguments that say where and how to save, but do not define the result: they may differ in a resumed run.
 _NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir")
+# Arguments that the model's folder stores, as defaults of `evaluate` and `predict`.
+REMEMBERED = ("text_column", "text_pair_column", "label_column")
+_VALID_SHARE = 0.1
 # Arguments that only some tasks accept.
 _OF_SOME_TASKS = {"out_of_scope_label": ("intent", "classify"), "class_weights": ("intent", "classify"),
                   "doc_stride": ("span",), "features": ("tag",), "pack": ("intent", "classify", "regress")}
 
 
-def finetune(train: Data, valid: Data, *, model: Path, output: Path,
+def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Path,
              task: Literal["intent", "classify", "regress", "tag", "span", "choice"] = "intent",
-             data_format: str | None = None, text_column: str = "text", text_pair_column: str | None = None,
-             label_column: str = "label", out_of_scope_label: str | None = None, epochs: Count = 3,
-             batch_size: Count = 32, learning_rate: Positive = 5e-5, warmup_ratio: Share = 0.1,
+             valid_share: Share | None = None, data_format: str | None = None, text_column: str = "text",
+             text_pair_column: str | None = None, label_column: str = "label", out_of_scope_label: str | None = None,
+             epochs: Count = 3, batch_size: Count = 32, learning_rate: Positive = 5e-5, warmup_ratio: Share = 0.1,
              weight_decay: PositiveOrZero = 0.01, dropout: Share | None = None, max_length: Length | None = None,
              doc_stride: Count | None = None, features: str | None = None,
              early_stopping_patience: Count | None = None, class_weights: Literal["balanced"] | None = None,
@@ -55,6 +61,9 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
                          output="my_model")
         model.predict(["turn on the light"])[0].label
 
+    A report on the data is printed before training, with warnings about likely mistakes: texts that are in both files,
+    equal texts with different labels, long texts, words that the vocabulary lacks.
+
     The model of the epoch with the best score on `valid` is kept, or of several such epochs the one with the lowest
     loss. If a run is stopped or killed, run the same command again with the same versions (see `Checkpoints`): it
     resumes from its last checkpoint. The final weights are bit-identical on one CPU, and on a GPU with `deterministic`.
@@ -68,13 +77,15 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
     Args:
         train: Training file: .tsv or .csv with a header, .jsonl, .parquet; CoNLL's format for tag, SQuAD's .json for
             span. Its labels are those of the model.
-        valid: Validation file in the same format, scored after each epoch.
+        valid: Validation file in the same format, scored after each epoch. Default: a share of the training file.
         model: Pretrained encoder: a folder or a name, see keras-bert presets.
         output: Folder to write: the model, its vocabulary, labels and settings, metrics.json, a model card
             (README.md), and pictures if matplotlib is installed.
         task: classify: a label for each text or pair of texts; intent: the same, with a threshold below which a text is
             out of scope, chosen on the validation file; regress: a number; tag: entities; span: answers in a context;
             choice: the best of several endings.
+        valid_share: Without valid: share of the different texts of the training file to hold out for validation, with
+            all labels in proportion; for span, of the contexts with their questions. Default: 0.1.
         data_format: Format of a published data set: cola, sst2, mrpc, klue-nli, conll, swag and so on. Default: by the
             file's suffix.
         text_column: Column of the text.
@@ -89,7 +100,7 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
         weight_decay: Decoupled weight decay; biases and layer norms do not decay.
         dropout: Dropout rate of the head's input. Default: 0.2 for classes, 0.1 for other tasks.
         max_length: Longest input in tokens, [CLS] and [SEP] included; longer texts are cut, for span and tag into
-            windows. Default: 384 for span, 128 for other tasks.
+            windows. Default: 384 for span, 128 for other tasks, or the encoder's positions if there are fewer.
         doc_stride: For span: tokens from the start of one window to the start of the next. Default: 128.
         features: For tag: train a BiLSTM on the features of the frozen encoder, concat-last-4 for example, see
             keras-bert features.
@@ -103,7 +114,7 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
             batches have one shape, which XLA compiles once.
         devices: TensorFlow devices to split each batch across: GPU:0,GPU:1. The last batch is skipped if it is not
             full.
-        seed: Seed of the head's weights, the order of the texts and the dropout.
+        seed: Seed of the head's weights, the order of the texts, the dropout, and the choice of held-out texts.
         save_steps: Steps between two checkpoints; there is also one after each epoch.
         log_dir: Folder for TensorBoard logs.
         deterministic: Make training reproducible on a GPU too, slower and without XLA; on a CPU it always is. This
@@ -124,27 +135,38 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
         ("lora_rank", lora_rank, "left out with features, whose encoder is frozen", not (lora_rank and features)),
         *((name, arguments[name], f"left out unless task is {' or '.join(tasks)}",
            arguments[name] in (None, False) or task in tasks) for name, tasks in _OF_SOME_TASKS.items()),
+        ("valid_share", valid_share, "left out with valid", valid is None or valid_share is None),
+        ("valid_share", valid_share, "above 0", valid_share != 0),
+        ("out_of_scope_label", out_of_scope_label, "left out without valid",
+         valid is not None or out_of_scope_label is None),
         ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
         ("devices", devices, "left out with pack", not (devices and pack)))
     output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
-    columns = {name: arguments[name] for name in ("data_format", "text_column", "text_pair_column", "label_column")}
-    train, valid = (TASKS[task].open(arguments[name], name, **columns) for name in ("train", "valid"))
-    arguments |= {"train": train, "valid": valid, "devices": devices or None}
+    columns = {name: arguments[name] for name in ("data_format", *REMEMBERED)}
+    data = {name: TASKS[task].open(arguments[name], name, **columns)
+            for name in ("train", "valid") if arguments[name] is not None}
+    arguments |= data | {"devices": devices or None}
     arguments = {name: IN_MEMORY if isinstance(value, Rows) else plain(value)
                  for name, value in arguments.items()}
+    given = changed(finetune, arguments)
     if deterministic:
         loop.enable_determinism()
     has_checkpoints = os.path.exists(f"{output}.checkpoints")
     check_free(output, overwrite or has_checkpoints)
     started = time.monotonic()
-    examples, valid_examples = (TASKS[task].read(data, **columns) for data in (train, valid))
-    settings = {name: arguments[name] for name in ("doc_stride", "features") if arguments[name] is not None}
-    fitted = TASKS[task].from_examples(train, examples, max_length=max_length or TASKS[task].length, **settings)
-    fitted.check(valid, valid_examples, out_of_scope_label)
+    examples, *valid_examples = (_read(TASKS[task], path, columns) for path in data.values())
     source, base_model = open_source(model), origin(model)
+    settings = {name: arguments[name] for name in ("doc_stride", "features") if arguments[name] is not None}
+    fitted = TASKS[task].from_examples(
+        data["train"], examples, max_length=source.config.input_length(max_length, TASKS[task].length), **settings)
+    if valid is None:
+        valid_share = valid_share or _VALID_SHARE
+        examples, valid_examples = hold_out(fitted, data["train"], examples, valid_share, seed)
+    else:
+        valid_examples, = valid_examples
+    fitted.check(data.get("valid", data["train"]), valid_examples, out_of_scope_label)
     tokenizer = source.needed_tokenizer()
     encoded, valid_encoded = fitted.encode(examples, tokenizer), fitted.encode(valid_examples, tokenizer)
-    tokenizer.warn_if_unknown(map(fitted.text, examples), train)
 
     def batched(encoded, whole=False):
         if pack:
@@ -156,13 +178,16 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
         network = _make_model(source, tokenizer, fitted, train_batches.steps(batch_size), arguments)
     pretrained = [variable for variable in network.bert.variables if not variable.name.startswith("lora")]
     run = {"arguments": {name: value for name, value in arguments.items() if name not in _NOT_PART_OF_RUN},
-           "sha256": {"train": _digest(train), "valid": _digest(valid),
-                      "model": weights_digest(tokenizer, pretrained)}}
+           "sha256": {name: _digest(path) for name, path in data.items()}
+           | {"model": weights_digest(tokenizer, pretrained)}}
     checkpoints = Checkpoints(f"{output}.checkpoints", run, overwrite)
     if has_checkpoints and is_report_of(output, run):  # killed before the checkpoints were removed
         checkpoints.remove()
         return FineTuned.load(output)
     check_free(output, overwrite)
+    report = data_report(fitted, tokenizer, examples, valid_examples, valid_share)
+    for line in report_lines(report):
+        print(f"data: {line}", file=sys.stderr)
 
     def validate(after_batch):
         return fitted.score(valid_encoded, run_model(network, valid_batches, batch_size, after_batch))
@@ -172,16 +197,31 @@ def finetune(train: Data, valid: Data, *, model: Path, output: Path,
         save_steps=save_steps, patience=early_stopping_patience, log_dir=log_dir,
         class_weight=_balanced_weights(encoded.targets) if class_weights else None)
     network.optimizer, network.compiled = None, False  # not saved: the optimizer would take two thirds of the file
-    fine_tuned = FineTuned(network, tokenizer, fitted)
+    remembered = {name: given[name] for name in REMEMBERED if name in given}
+    fine_tuned = FineTuned(network, tokenizer, fitted, remembered)
     with atomic_folder(output, overwrite) as new:
         fine_tuned.save_files(new)
         if lora_rank or devices or pack:  # return the model that was saved: plain, padded, on one device
             fine_tuned = FineTuned.load(new)
-        fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, changed(finetune, arguments), {
-            "base_model": base_model, **run, "train_examples": len(examples),
+        fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, given, {
+            "base_model": base_model, **run, "train_examples": len(examples), "data": report,
             "seconds": round(time.monotonic() - started, 1)})
     checkpoints.remove()
     return fine_tuned
+
+
+def _read(task, path, columns):
+    """Returns the examples of a file; for a file of another task, an error names that task."""
+    try:
+        return task.read(path, **columns)
+    except InputError as error:
+        suffix = os.path.splitext(str(path))[1].lower()
+        if task.name not in ("tag", "span") and not columns["data_format"]:
+            if suffix in (".conll", ".bio", ".iob"):
+                raise InputError(f"{error}; for tagged words, pass task='tag'") from None
+            if suffix == ".json" and isinstance(error, MissingColumn):
+                raise InputError(f"{error}; for questions as in SQuAD, pass task='span'") from None
+        raise
 
 
 def _strategy_scope(devices, batch_size, *batches):
@@ -200,7 +240,7 @@ def _strategy_scope(devices, batch_size, *batches):
 def _make_model(source, tokenizer, task, steps, arguments):
     """Returns the compiled model with its optimizer built."""
     keras.utils.set_random_seed(arguments["seed"])
-    _check_fit(source.path, source.config, tokenizer, task, arguments["freeze_blocks"], arguments["lora_rank"])
+    _check_fit(source.path, source.config, tokenizer, arguments["freeze_blocks"], arguments["lora_rank"])
     frozen = [*first_parts(arguments["freeze_blocks"]), *task.unused]
     layout = "packed" if arguments["pack"] else "padded" if loop.prefers_few_shapes() else "unpadded"
     bert = load_pretrained(source, dtype=arguments["dtype"], layout=layout, frozen=frozen,
@@ -228,12 +268,11 @@ def _digest(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_fit(path, config, tokenizer, task, freeze_blocks, lora_rank):
+def _check_fit(path, config, tokenizer, freeze_blocks, lora_rank):
     if len(tokenizer.vocabulary) != config.vocab_size:
         raise InputError(f"{path}: vocab.txt must have as many tokens as the config's vocab_size "
                          f"({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own vocab.txt")
-    for name, value, most in (("max_length", task.max_length, "max_position_embeddings"),
-                              ("freeze_blocks", freeze_blocks, "num_hidden_layers"),
+    for name, value, most in (("freeze_blocks", freeze_blocks, "num_hidden_layers"),
                               ("lora_rank", lora_rank, "hidden_size")):
         if (value or 0) > getattr(config, most):
             raise InputError(f"{name} must be at most the encoder's {most} ({getattr(config, most)}); got {value}")

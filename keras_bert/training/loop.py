@@ -159,6 +159,7 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
     def show(scores, stays=False):
         done = progress.step - progress.epoch * steps
         bar = "=" * round(20 * done / steps)
+        scores = {"loss": scores["loss"]} | scores  # the total loss before its parts
         log.show(progress.step, f"epoch {progress.epoch + 1}/{epochs} [{bar:20}] {done}/{steps}", scores, stays)
 
     def restore_sums(epoch, logs):

@@ -15,10 +15,11 @@ from keras_bert.arguments import as_flags
 from keras_bert.files import read_json, write_json
 from keras_bert.training import pictures
 from keras_bert.training.checkpoints import made_with
+from keras_bert.training.data_report import report_lines
 
 IN_MEMORY = "rows in memory"  # in place of the path of a file
-# The arguments of `finetune` that `evaluate` has too.
-COLUMNS = ("data_format", "text_column", "text_pair_column", "label_column", "out_of_scope_label")
+# The arguments of `finetune` that `evaluate` needs again: the folder does not remember them.
+COLUMNS = ("data_format", "out_of_scope_label")
 VERSIONS = {"python": platform.python_version()} | made_with()
 
 
@@ -38,7 +39,7 @@ def write_report(folder, model, encoded, progress, given, description):
     """
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
-    has_command = IN_MEMORY not in (given["train"], given["valid"])
+    has_command = IN_MEMORY not in (given["train"], given.get("valid"))
     metrics = {"task": model.task.name, "main": model.task.main, "inputs": model.task.columns, **scores,
                "best_epoch": progress.best_epoch, "history": progress.history, "valid_examples": len(encoded.examples),
                "command": shlex.join(["keras-bert", "finetune", *as_flags(given)]) if has_command else None,
@@ -67,7 +68,7 @@ def write_pretraining_report(folder, setup, progress, tokens_per_second, descrip
         scores = {name.removeprefix("valid_"): values[-1] for name, values in progress.history.items()
                   if name.startswith("valid_") and name != "valid_step"}
         batches = phase.make_valid_dataset().take(phase.valid_steps).as_numpy_iterator()
-        metrics = {"valid": scores, "baselines": baselines(batches)} | metrics
+        metrics = {"valid": scores, "baselines": baselines(batches, setup.next_sentence)} | metrics
     _write_metrics(folder, metrics, pictures.PRETRAINING)
 
 
@@ -88,19 +89,20 @@ def is_report_of(folder, run):
     return all(metrics.get(key) == value for key, value in run.items())
 
 
-def baselines(batches):
+def baselines(batches, next_sentence):
     """Returns the scores of guesses without a model.
 
     Args:
         batches: iterable of dicts of arrays, see `PretrainingRecords.dataset`.
+        next_sentence: True if the model predicts next sentences.
 
     Returns:
         dict of floats: `mlm_majority_accuracy` for always guessing the most frequent token; `mlm_unigram_accuracy` and
-        `mlm_unigram_loss` for guessing each token with the probability of its frequency; and, if there are labels,
+        `mlm_unigram_loss` for guessing each token with the probability of its frequency; and with `next_sentence`,
         `next_sentence_majority_accuracy` for always guessing the most frequent label.
     """
-    parts = [(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0], batch.get("next_sentence_labels", []))
-             for batch in batches]
+    parts = [(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0],
+              batch["next_sentence_labels"] if next_sentence else []) for batch in batches]
     tokens, labels = map(np.concatenate, zip(*parts))
     counts = np.bincount(tokens)
     shares = counts[counts > 0] / counts.sum()
@@ -220,9 +222,11 @@ def _base_model(base):
 
 
 def _data(metrics):
-    rows = [(name, _text(ntpath.basename(metrics["arguments"][key])), f"{metrics[f'{key}_examples']:,}",
-             f"`{metrics['sha256'][key]}`") for name, key in (("training", "train"), ("validation", "valid"))]
-    return _table(("", "file", "texts", "SHA-256"), rows)
+    rows = [(name, _text(ntpath.basename(metrics["arguments"][key] or "held out")), f"{metrics[f'{key}_examples']:,}",
+             f"`{metrics['sha256'][key]}`" if key in metrics["sha256"] else "")
+            for name, key in (("training", "train"), ("validation", "valid"))]
+    lines = "\n".join(f"- {_text(line)}" for line in report_lines(metrics["data"]))
+    return f"{_table(('', 'file', 'texts', 'SHA-256'), rows)}\n\n{lines}"
 
 
 def _scores(metrics):

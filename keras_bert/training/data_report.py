@@ -1,0 +1,138 @@
+"""The report on the data that `finetune` prints before training: sizes, labels, lengths, and likely mistakes."""
+
+import collections
+
+import numpy as np
+
+from keras_bert.text.coverage import MAX_UNKNOWN, Coverage, describe
+from keras_bert.training.held_out import identity
+
+_CHUNK = 1024  # examples whose words are counted at once
+_FEW = 5  # examples of a label
+_SHOWN = 6  # labels whose counts are printed
+_MAX_CUT = 0.05  # share of the texts
+_MIN_UNKNOWN = 1e-4  # of the tokens
+
+
+def data_report(task, tokenizer, examples, valid_examples, held_out=None):
+    """Describes the data of a run.
+
+    Args:
+        task: the `Task`.
+        tokenizer: the `BertTokenizer`.
+        examples, valid_examples: lists of labelled examples.
+        held_out: share of the training data that the validation examples are, or None.
+
+    Returns:
+        a dict that JSON can represent. `train` and `valid`: numbers of examples. `held_out`. `problems`: list of str.
+        Of the training data: `labels`: number of each label, the most frequent first. `tokens`: `median`,
+        `percentile_95` and `longest` of the lengths with [CLS] and [SEP]. `max_length`; `longer`: number of longer
+        texts; `windows`: True if these are split instead of cut. `unknown`: share of [UNK] among the tokens;
+        `unknown_words`: the most frequent ones with their counts. `tokens_per_syllable`: of Korean, or None.
+        `repeated`: the examples whose texts occur before; `contradictory`: those of them with another label than the
+        first of the equal texts; `leaked`: the validation examples whose texts, for span the context, are in the
+        training data. Each of these three is a dict of `texts`, their number, and `places`, where the first of them is
+        and where its text occurs before.
+    """
+    coverage, lengths, labels = Coverage(tokenizer), [], collections.Counter()
+    for begin in range(0, len(examples), _CHUNK):
+        chunk = examples[begin:begin + _CHUNK]
+        lengths += _lengths([task.texts(example) for example in chunk], coverage)
+        for example in chunk:
+            labels.update(task.classes(example))
+    first, groups, repeated, contradictory = {}, {}, [], []
+    for example in examples:
+        before = first.setdefault(identity(task.texts(example)), example)
+        groups.setdefault(identity(task.group(example)), example)
+        if before is not example:
+            repeated.append((example, before))
+            if task.label(before) != task.label(example):
+                contradictory.append((example, before))
+    leaked = [(example, groups[texts]) for example in valid_examples
+              if (texts := identity(task.group(example))) in groups]
+    median, percentile, longest = map(int, np.percentile(lengths, (50, 95, 100), method="inverted_cdf"))
+    share, words = coverage.unknown()
+    return {
+        "train": len(examples), "valid": len(valid_examples), "held_out": held_out,
+        "labels": dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
+        "tokens": {"median": median, "percentile_95": percentile, "longest": longest},
+        "max_length": task.max_length, "longer": int((np.array(lengths) > task.max_length).sum()),
+        "unknown": share, "unknown_words": words, "tokens_per_syllable": coverage.tokens_per_syllable(),
+        "repeated": _found(repeated), "contradictory": _found(contradictory), "leaked": _found(leaked),
+        "windows": task.windows, "problems": coverage.problems()}
+
+
+def _lengths(examples, coverage):
+    """Returns the number of tokens of each example, [CLS] and [SEP] included: of its longest choice if it has several.
+    An example is a tuple of texts, of which the last may be a list of choices."""
+    choices = [texts[-1] if isinstance(texts[-1], list) else texts[-1:] for texts in examples]
+    before = [texts[:-1] for texts in examples]
+    lengths = iter(coverage.lengths([text for texts in zip(before, choices) for part in texts for text in part]))
+    return [sum(next(lengths) for _ in texts) + max(next(lengths) for _ in ends) + len(texts) + 2
+            for texts, ends in zip(before, choices)]
+
+
+def _found(pairs):
+    return {"texts": len(pairs), "places": [_place(example) for example in pairs[0]] if pairs else []}
+
+
+def _place(example):
+    return f"row {example.row}" if hasattr(example, "row") else f"id {example.id}"
+
+
+def report_lines(report):
+    """Returns the dict of `data_report` as lines of text; those that need attention begin with `warning: `."""
+    return [*_facts(report), *(f"warning: {problem}" for problem in _problems(report))]
+
+
+def _facts(report):
+    labels, tokens = report["labels"], report["tokens"]
+    sizes = [f"{report['train']:,} texts for training, {report['valid']:,} for validation"]
+    if labels:
+        sizes.append(f"{len(labels):,} labels{_counts(labels)}")
+    yield ", ".join(sizes)
+    if report["held_out"]:
+        yield f"no validation file: held out {report['held_out']:.0%} of the training file"
+    yield (f"{tokens['median']:,} tokens at the median, {tokens['percentile_95']:,} at the 95th percentile, "
+           f"{tokens['longest']:,} at most")
+    if report["longer"] and not _cuts_many(report):
+        yield _cut(report)
+    if _MIN_UNKNOWN <= report["unknown"] <= MAX_UNKNOWN:
+        yield f"{report['unknown']:.2%} of the tokens are [UNK], most often {describe(report['unknown_words'])}"
+    if report["repeated"]["texts"]:
+        yield f"repeated texts: {_found_in(report['repeated'])}"
+
+
+def _problems(report):
+    yield from report["problems"]
+    if _cuts_many(report):
+        yield f"{_cut(report)}: use a larger max_length, or shorter texts"
+    if report["contradictory"]["texts"]:
+        yield f"repeated texts with different labels: {_found_in(report['contradictory'])}: correct the labels"
+    if report["leaked"]["texts"]:
+        yield (f"validation texts that are also training texts: {_found_in(report['leaked'])} of the training data: "
+               "scores on these are too high; remove them from one of the two")
+
+
+def _cuts_many(report):
+    return report["longer"] > _MAX_CUT * report["train"] and not report["windows"]
+
+
+def _cut(report):
+    return (f"texts {'split into windows of' if report['windows'] else 'cut at'} max_length {report['max_length']:,}: "
+            f"{report['longer']:,} of {report['train']:,}")
+
+
+def _found_in(found):
+    return "{:,}, such as {} equal to {}".format(found["texts"], *found["places"])
+
+
+def _counts(labels):
+    if len(set(labels.values())) == 1:
+        return f", {next(iter(labels.values())):,} each"
+    if len(labels) <= _SHOWN:
+        return f": {describe(labels)}"
+    most, *_, least = ({label: count} for label, count in labels.items())
+    few = sum(count < _FEW for count in labels.values())
+    return f" from {describe(least)} to {describe(most)}" + (f"; {few:,} with fewer than {_FEW}" if few else "")
+

@@ -1,0 +1,55 @@
+"""Validation data held out from the training data, for `finetune` without a validation file."""
+
+import collections
+import hashlib
+
+from keras_bert.errors import InputError
+
+
+def identity(texts):
+    """Returns texts as a value that is equal for texts that differ in white space alone."""
+    return tuple(" ".join(text.split()) if isinstance(text, str) else identity(text) for text in texts)
+
+
+def hold_out(task, path, examples, share, seed):
+    """Splits labelled examples.
+
+    Equal texts, and for the task span all questions of a context, are in the same part. If each example has one label,
+    all labels are held out in proportion, and every label keeps examples for training. The parts depend on the seed and
+    the texts, but not on the order of the texts.
+
+    Args:
+        task: the `Task`.
+        path: the file of the examples, for error messages.
+        examples: list of labelled examples.
+        share: share of the different texts to hold out.
+        seed: int.
+
+    Returns:
+        (training examples, held-out examples), both in the order of the file.
+
+    Raises:
+        InputError: there are too few texts.
+    """
+    groups, strata = collections.defaultdict(list), collections.defaultdict(list)
+    for example in examples:
+        groups[identity(task.group(example))].append(example)
+    for texts, group in groups.items():
+        labels = {task.label(example) if task.stratified else None for example in group}
+        if len(labels) == 1:  # texts with contradictory labels are not fit for validation
+            strata[labels.pop()].append(texts)
+    held_out, owed = set(), 0.0
+    # From the most frequent label: what a label with too few texts does not give must not be taken from the next ones.
+    for _, stratum in sorted(strata.items(), key=lambda item: (-len(item[1]), item[0])):
+        owed += share * len(stratum)
+        count = min(round(owed), len(stratum) - 1)
+        owed -= count
+        stratum.sort(key=lambda texts: hashlib.sha256(repr((seed, texts)).encode()).digest())
+        held_out.update(stratum[:count])
+    parts = [], []
+    for example in examples:
+        parts[identity(task.group(example)) in held_out].append(example)
+    if not parts[1]:
+        raise InputError(f"{path}: has too few different texts ({len(groups)}) to hold out {share:.0%} for validation; "
+                         "pass a larger valid_share=… or another file as valid=…")
+    return parts

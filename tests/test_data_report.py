@@ -1,0 +1,300 @@
+"""The report on the data before training, held-out validation data, and remembered columns."""
+
+import collections
+import itertools
+import json
+import os
+import time
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from keras_bert.data import Example
+from keras_bert.errors import InputError
+from keras_bert.tasks import TASKS
+from keras_bert.text import BertTokenizer
+from keras_bert.text.coverage import Coverage
+from keras_bert.training import FineTuned, checkpoints, finetune
+from keras_bert.training.data_report import data_report, report_lines
+from keras_bert.training.held_out import hold_out
+
+from conftest import REAL, TINY_VOCABULARY, finetune_command, unpack_golden
+
+
+def report(task, rows, valid, tokenizer, max_length, held_out=None):
+    """The report's lines on labelled tuples."""
+    examples, valid = (TASKS[task].read(TASKS[task].open(data, name)) for data, name in (
+        (rows, "train"), (valid, "valid")))
+    fitted = TASKS[task].from_examples("train", examples, max_length=max_length)
+    found = json.loads(json.dumps(data_report(fitted, tokenizer, examples, valid, held_out)))
+    return list(report_lines(found))
+
+
+def test_report_on_texts(tokenizer):
+    rows = [("play some music", "music"),  # 5 tokens with [CLS] and [SEP]
+            ("Turn the  light on", "light"), ("turn the light off", "light"), ("Turn the light on", "light"),  # 6 each
+            ("play some music", "song"), ("it is on", "song"),  # 5
+            *((f"play {word}", "song") for word in ("a", "the", "my", "light", "song", "table", "weather"))]  # 4
+    assert report("intent", rows, [("book a flight", "song"), ("play the", "song"), ("it is on ", "song")], tokenizer,
+                  6) == [
+        "13 texts for training, 3 for validation, 3 labels: song (9), light (3), music (1)",
+        "4 tokens at the median, 6 at the 95th percentile, 6 at most",
+        "repeated texts: 2, such as row 4 equal to row 2",
+        "warning: repeated texts with different labels: 1, such as row 5 equal to row 1: correct the labels",
+        "warning: validation texts that are also training texts: 2, such as row 2 equal to row 8 of the training data: "
+        "scores on these are too high; remove them from one of the two"]
+
+
+def test_report_on_long_and_unknown_texts(tokenizer):
+    rows = [("play xyzzy xyzzy", "a"), ("plugh light on", "b"), ("light", "a"), ("lamp", "b")]  # 5, 5, 3, 3 tokens
+    assert report("classify", rows, rows[:0] or [("off", "a")], tokenizer, 4, held_out=0.2) == [
+        "4 texts for training, 1 for validation, 2 labels, 2 each",
+        "no validation file: held out 20% of the training file",
+        "3 tokens at the median, 5 at the 95th percentile, 5 at most",
+        "warning: 37.5% of the tokens are [UNK], most often xyzzy (2), plugh (1); use a model for this language, and "
+        "check its lower_case, which is True",
+        "warning: texts cut at max_length 4: 2 of 4: use a larger max_length, or shorter texts"]
+    rows = [("play", "a"), ("lamp", "b")] * 50 + [("turn the light on please now", "a")]
+    lines = report("classify", rows, [("off", "a")], tokenizer, 5)
+    assert lines[2] == "texts cut at max_length 5: 1 of 101"
+    rows = [("light the lamp please", "a"), ("xyzzy", "b")] * 5 + [("light the lamp", "a")] * 40
+    assert report("classify", rows, [("off", "a")], tokenizer, 128)[2] == (
+        "3.45% of the tokens are [UNK], most often xyzzy (5)")  # 5 of 4 * 5 + 5 + 3 * 40
+
+
+@pytest.mark.parametrize("labels, shown", [
+    ("ab", "2 labels, 1 each"), ("aab", "2 labels: a (2), b (1)"),
+    ("a" * 9 + "bbbbb" + "cdefg", "7 labels from g (1) to a (9); 5 with fewer than 5"),
+    ("a" * 6 + "".join(label * 5 for label in "bcdefg"), "7 labels from g (5) to a (6)")])
+def test_report_on_labels(tokenizer, labels, shown):
+    rows = [(f"play {number}", label) for number, label in enumerate(labels)]
+    assert report("intent", rows, [("off", "a")], tokenizer, 9)[0].endswith(f"for validation, {shown}")
+
+
+SPAN = [("what is on", "the lamp is on the table", {"text": ["the lamp"], "answer_start": [0]}),
+        ("what", "the lamp is on the table", {"text": ["the table"], "answer_start": [15]}),
+        ("what", "book a flight for two " * 12, {"text": ["a flight"], "answer_start": [5]})]
+
+
+@pytest.mark.parametrize("task, rows, valid, lines", [
+    ("regress", [("play", "song", 1), ("lamp", "light", 0)], [("lamp", "light", 0)],
+     ["2 texts for training, 1 for validation", "5 tokens at the median, 5 at the 95th percentile, 5 at most",
+      "warning: validation texts that are also training texts: 1, such as row 1 equal to row 2 of the training data: "
+      "scores on these are too high; remove them from one of the two"]),
+    ("choice", [("turn the", ("light on", "song"), 0), ("lamp", ("off", "on"), 1)], [("lamp", ("on", "off"), 0)],
+     ["2 texts for training, 1 for validation", "5 tokens at the median, 7 at the 95th percentile, 7 at most"]),
+    ("tag", [(("play", "a", "song"), ("O", "O", "B-what")), (("lamp", "on"), ("B-what", "B-how")),
+             (["light"] * 80, ["O"] * 80)], [(("off",), ("O",))],
+     ["3 texts for training, 1 for validation, 2 labels: what (2), how (1)",
+      "5 tokens at the median, 82 at the 95th percentile, 82 at most",
+      "texts split into windows of max_length 70: 1 of 3"]),
+    ("span", SPAN, [("where", *SPAN[0][1:])],
+     ["3 texts for training, 1 for validation", "12 tokens at the median, 64 at the 95th percentile, 64 at most",
+      "warning: validation texts that are also training texts: 1, such as id 1 equal to id 1 of the training data: "
+      "scores on these are too high; remove them from one of the two"]),
+])
+def test_report_on_other_tasks(tokenizer, task, rows, valid, lines):
+    pytest.importorskip("scipy")
+    assert report(task, rows, valid, tokenizer, 70) == lines
+
+
+@pytest.mark.parametrize("name, rate", [("bert-base-uncased", 2.4), ("bert-base-multilingual-cased", 0.9),
+                                        ("koelectra35000", 0.6)])
+def test_korean_letter_by_letter(name, rate):
+    coverage = Coverage(BertTokenizer(str(REAL / f"vocab/{name}/vocab.txt"), None))
+    texts = (REAL / "corpora/ko/nsmc_raw_reviews.txt").read_text(encoding="utf-8").splitlines()[:2000]
+    lengths = coverage.lengths(texts)
+    assert lengths == [len(ids) for ids in coverage._tokenizer.ids(texts)]
+    assert coverage.tokens_per_syllable() == pytest.approx(rate, abs=0.15)
+    assert any("letter by letter" in problem for problem in coverage.problems()) == (rate > 1.5)
+
+
+def test_some_korean_in_english_is_no_problem():
+    coverage = Coverage(BertTokenizer(str(REAL / "vocab/bert-base-uncased/vocab.txt"), None))
+    coverage.lengths(["he said hello to all of his friends in the town of seoul", "서울"])
+    assert coverage.tokens_per_syllable() is None and coverage.problems() == []
+
+
+def test_report_on_100_000_texts(tokenizer):
+    words = TINY_VOCABULARY[5:40]
+    examples = [Example(" ".join([*(words[number // 35**i % 35] for i in range(4)), f"n{number % 5000}"]), None,
+                        f"label {number % 200}", number) for number in range(100_000)]
+    task = TASKS["intent"].from_examples("train", examples, max_length=128)
+    started = time.process_time()
+    train, valid = hold_out(task, "train", examples, 0.1, 0)
+    data_report(task, tokenizer, train, valid)
+    assert time.process_time() - started < 10  # 3 s on one core
+
+
+LABELLED = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("xyz ")), min_size=2, max_size=80)
+
+
+@hypothesis.given(LABELLED, st.floats(0.02, 0.9), st.integers(0, 99), st.randoms())
+@hypothesis.settings(deadline=None)
+def test_held_out_texts(rows, share, seed, random):
+    """Texts of one or two words, so that some repeat, with the same label or others."""
+    rows = [(f"{label} {word} {number % 11}", label if number % 9 else "a")
+            for number, (label, word) in enumerate(rows)]
+    examples = TASKS["intent"].read(TASKS["intent"].open(rows, "train"))
+    task = TASKS["intent"](max_length=9, labels=sorted({label for _, label in rows}))
+    try:
+        train, valid = hold_out(task, "train", examples, share, seed)
+    except InputError:
+        by_label = collections.Counter(label for _, label in set(rows))
+        assert sum(by_label.values()) * share <= 1 + len(by_label) or share * max(by_label.values()) < 1.5
+        return
+    assert sorted(train + valid, key=lambda example: example.row) == examples
+    assert all(part == sorted(part, key=lambda example: example.row) for part in (train, valid))
+    parts = [{" ".join(example.text.split()) for example in part} for part in (train, valid)]
+    assert not parts[0] & parts[1]
+    assert {example.label for example in train} == set(task.labels)
+    random.shuffle(examples)
+    assert {example.row for example in hold_out(task, "train", examples, share, seed)[1]} == {
+        example.row for example in valid}
+
+
+@hypothesis.given(st.lists(st.integers(1, 60), min_size=2, max_size=8), st.floats(0.05, 0.5), st.integers(0, 99))
+@hypothesis.settings(deadline=None)
+def test_labels_are_held_out_in_proportion(sizes, share, seed):
+    examples = [Example(f"{label} {number}", None, str(label), number)
+                for label, size in enumerate(sizes) for number in range(size)]
+    task = TASKS["intent"](max_length=9, labels=sorted(map(str, range(len(sizes)))))
+    hypothesis.assume(share * max(sizes) > 0.5)
+    _, valid = hold_out(task, "train", examples, share, seed)
+    counts = collections.Counter(example.label for example in valid)
+    for label, size in enumerate(sizes):
+        assert counts[str(label)] < size and abs(counts[str(label)] - share * size) < 1.5
+
+
+def test_questions_of_a_context_stay_together():
+    rows = [(f"question {number}", f"context {number // 5}", {"text": ["c"], "answer_start": [0]})
+            for number in range(100)]
+    examples = TASKS["span"].read(TASKS["span"].open(rows, "train"))
+    train, valid = hold_out(TASKS["span"](max_length=99), "train", examples, 0.1, 0)
+    assert (len(train), len(valid)) == (90, 10) and len({example.context for example in valid}) == 2
+    assert [example.id for example in valid] != [
+        example.id for example in hold_out(TASKS["span"](max_length=99), "train", examples, 0.1, 1)[1]]
+    with pytest.raises(InputError, match=r"^train: has too few different texts \(1\) to hold out 10% for validation; "
+                                         "pass a larger valid_share=… or another file as valid=…$"):
+        hold_out(TASKS["span"](max_length=99), "train", examples[:5], 0.1, 0)
+
+
+@pytest.fixture
+def one_file(tmp_path):
+    path = tmp_path / "all.tsv"
+    path.write_text("sentence\tintent\n" + "".join(
+        f"{verb} {what} {when}\t{what}\n" for verb, what, when in itertools.product(
+            ("play", "stop", "turn on", "turn off", "book"), ("music", "light"), ("now", "please"))))
+    return path
+
+
+COLUMNS = {"text_column": "sentence", "label_column": "intent"}
+
+
+@pytest.mark.usefixtures("eager")
+def test_training_on_one_file(run, one_file, pretrained, tmp_path):
+    command = [flag for flag in finetune_command((one_file, ""), pretrained, tmp_path / "out")
+               if not flag.startswith("--valid")]
+    columns = [f"--{name}={value}" for name, value in COLUMNS.items()]
+    status, output, messages = run(*command, *columns, "--valid_share=0.2")
+    assert status == 0 and "on 4 texts" in output[0]
+    assert messages[:3] == [
+        "data: 16 texts for training, 4 for validation, 2 labels, 8 each",
+        "data: no validation file: held out 20% of the training file",
+        "data: 5 tokens at the median, 6 at the 95th percentile, 6 at most"]
+    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+    assert metrics["data"]["labels"] == {"light": 8, "music": 8} and metrics["valid_examples"] == 4
+    card = (tmp_path / "out/README.md").read_text()
+    assert "| validation | held out | 4 |  |\n" in card and "\n- 16 texts for training, 4 for validation" in card
+    assert "--data=FILE\n" in card and 'model.evaluate("FILE")' in card
+    assert json.loads((tmp_path / "out/settings.json").read_text())["columns"] == COLUMNS
+    # The columns of the training are the defaults.
+    status, output, _ = run("evaluate", f"--model={tmp_path / 'out'}", f"--data={one_file}", "--output_format=json")
+    assert status == 0 and json.loads("\n".join(output))["loss"] > 0
+    (tmp_path / "texts.jsonl").write_text('{"sentence": "play"}\n{"sentence": "stop"}\n')
+    status, output, _ = run("predict", f"--model={tmp_path / 'out'}", f"--input={tmp_path / 'texts.jsonl'}")
+    assert status == 0 and len(output) == 2
+    (tmp_path / "other.tsv").write_text("text\tlabel\nplay\tmusic\n")
+    for command, flag, remembered in (("evaluate", "data", "--text_column='sentence' and --label_column='intent'"),
+                                      ("predict", "input", "--text_column='sentence'")):
+        assert run(command, f"--model={tmp_path / 'out'}", f"--{flag}={tmp_path / 'other.tsv'}") == (1, [], [
+            f"keras-bert: {tmp_path / 'other.tsv'}: there is no column 'sentence'; the columns are text, label; "
+            f"the model was trained with {remembered}: pass the names in this file"])
+        named = ["--text_column=text", "--label_column=label"][:1 + (command == "evaluate")]
+        assert run(command, f"--model={tmp_path / 'out'}", f"--{flag}={tmp_path / 'other.tsv'}", *named)[0] == 0
+
+
+@pytest.mark.usefixtures("eager")
+def test_remembered_columns_of_pairs(pretrained, tmp_path):
+    rows = [{"one": "play", "two": "song", "gold": "yes"}, {"one": "lamp", "two": "flight", "gold": "no"}]
+    columns = {"text_column": "one", "text_pair_column": "two", "label_column": "gold"}
+    model = finetune(rows, rows, model=pretrained, output=tmp_path / "out", task="classify", epochs=1, **columns)
+    loaded = FineTuned.load(tmp_path / "out")
+    assert model.columns == loaded.columns == columns
+    assert loaded.evaluate(rows) == loaded.evaluate([tuple(row.values()) for row in rows]) == model.evaluate(rows)
+    renamed = [{"text": row["one"], "two": row["two"], "gold": row["gold"]} for row in rows]
+    assert loaded.evaluate(renamed, text_column="text") == model.evaluate(rows)
+    loaded.save(tmp_path / "copy")
+    assert FineTuned.load(tmp_path / "copy").columns == columns
+
+
+def test_folders_without_columns(tmp_path):
+    unpack_golden("0.1/finetuned/intent", tmp_path)
+    model = FineTuned.load(tmp_path / "intent")
+    assert model.columns == {} and "columns" not in json.loads((tmp_path / "intent/settings.json").read_text())
+
+
+@pytest.mark.usefixtures("eager")
+def test_resuming_on_one_file(one_file, pretrained, tmp_path, monkeypatch, capsys):
+    """The same texts are held out, and the weights are those of a run that was not interrupted."""
+    arguments = dict(COLUMNS, train=one_file, model=pretrained, epochs=2, batch_size=8, save_steps=1, seed=5)
+    whole = finetune(output=tmp_path / "whole", **arguments)
+    save_file, calls = checkpoints.save_file, itertools.count(1)
+
+    def interrupted(tensors, path, *metadata):
+        save_file(tensors, path, *metadata)
+        if next(calls) == 5:
+            os.truncate(path, os.path.getsize(path) // 2)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoints, "save_file", interrupted)
+        finetune(output=tmp_path / "out", **arguments)
+    for changes in ({"valid_share": 0.3}, {"valid": one_file}, {"seed": 6}):
+        with pytest.raises(InputError, match=next(iter(changes))):
+            finetune(output=tmp_path / "out", **arguments | changes)
+    capsys.readouterr()
+    again = finetune(output=tmp_path / "out", **arguments)
+    assert "resuming from step" in capsys.readouterr().err
+    for one, other in zip(again.model.get_weights(), whole.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ({"valid_share": 0.1, "valid": [("play", "a")]}, "valid_share must be left out with valid; got 0.1"),
+    ({"valid_share": 0}, "valid_share must be above 0; got 0"),
+    ({"valid_share": 1.0}, "valid_share must be at least 0 and below 1; got 1.0"),
+    ({"out_of_scope_label": "none"}, "out_of_scope_label must be left out without valid; got 'none'"),
+    ({}, r"train: has too few different texts \(2\) to hold out 10% for validation")])
+def test_what_is_refused(pretrained, tmp_path, arguments, message):
+    with pytest.raises(InputError, match=message):
+        finetune([("play", "a"), ("lamp", "b")], model=pretrained, output=tmp_path / "out", **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_correlation_of_one_held_out_text(pretrained, tmp_path):
+    rows = [(f"play {number}", number) for number in range(8)]
+    with pytest.raises(InputError, match="^train: a correlation needs at least two scored texts; got 1$"):
+        finetune(rows, model=pretrained, output=tmp_path / "out", task="regress")
+
+
+@pytest.mark.parametrize("name, content, hint", [
+    ("train.conll", "play O\n", "for tagged words, pass --task='tag'"),
+    ("train.json", '{"version": "1", "data": []}', "for questions as in SQuAD, pass --task='span'")])
+def test_files_of_other_tasks(run, pretrained, tmp_path, name, content, hint):
+    (tmp_path / name).write_text(content)
+    status, output, messages = run("finetune", f"--train={tmp_path / name}", f"--model={pretrained}",
+                                   f"--output={tmp_path / 'out'}")
+    assert (status, output, len(messages)) == (1, [], 1) and messages[0].endswith(hint), messages
