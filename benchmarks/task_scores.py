@@ -16,6 +16,7 @@ import csv
 import dataclasses
 import importlib
 import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
@@ -115,6 +116,14 @@ def split_banking77(folder, train, test):
     return _write(folder, "train", rows(train)), _write(folder, "valid", rows(test))
 
 
+def split_goemotions(folder, train, dev):
+    """Writes every 11th comment for training, and the file for validation as it is."""
+    path = folder / "train.tsv"
+    with open(train, encoding="utf-8") as file:
+        path.write_text("".join(itertools.islice(file, 0, None, 11)), encoding="utf-8")
+    return path, dev
+
+
 def in_folders(_, train, *files):
     """Returns the folders of the training and the validation files."""
     return train.parent, files[-1].parent
@@ -132,6 +141,8 @@ RUNS = {
                    split=split_sst2_16),
     "sst2": Run("classify", (SST2,), 2, split=split_sst2),
     "banking77": Run("intent", _pair("intent/banking77/{}.csv", valid="test"), 4, split=split_banking77),
+    "goemotions": Run("multilabel", _pair("multilabel/goemotions/{}.tsv"), 2, data_format="goemotions",
+                      split=split_goemotions),
     "atis": Run("tag", tuple(f"intent/atis/{split}/seq.{part}" for split in ("train", "dev") for part in ("in", "out")),
                 4, 16, data_format="snips", split=in_folders),
     "wnut17": Run("tag", _pair("ner/wnut17/{}.conll"), 3, 16),

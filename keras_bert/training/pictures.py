@@ -61,9 +61,9 @@ def _learning_curves(figure, metrics):
     history, best = metrics["history"], metrics["best_epoch"]
     epochs = np.arange(1, len(history["loss"]) + 1)
     for left, name in ((0, "loss"), (5.2, metrics["main"])):
-        score = history[f"val_{name}"][best - 1]
+        score, title = history[f"val_{name}"][best - 1], name.replace("_", " ").capitalize()
         axes = figure.add_axes([left, 0, 4.5, 3], xlabel="epoch",
-                               title=f"{name.capitalize()}: {score:.4f} on validation at epoch {best}")
+                               title=f"{title}: {score:.4f} on validation at epoch {best}")
         axes.axvline(best, color=NEUTRAL, linestyle=":", label=f"epoch {best}, kept")
         if name in history:  # scores of whole files have no training curve
             axes.plot(epochs, history[name], color=TRAINING, marker="o", markersize=4, label="training")
@@ -164,6 +164,25 @@ def _order(labels, confusions):
     return list(dict.fromkeys(itertools.chain.from_iterable(chains.values())))
 
 
+def _labels(figure, metrics):
+    """Draws the labels of multi-label classification with the lowest average precision."""
+    labels = [(label, scores) for label, scores in metrics["labels"].items() if scores["texts"]]
+    shown = sorted(labels, key=lambda pair: pair[1]["average_precision"])[:MAX_PAIRS]
+    names, scores = zip(*shown)
+    axes = figure.add_axes([0, 0, 5, 0.26 * len(shown)], xlim=(0, 1))
+    bars = axes.barh(range(len(shown)), [row["average_precision"] for row in scores], color=TRAINING, alpha=0.6,
+                     label="average precision")
+    axes.bar_label(bars, [f"{row['average_precision']:.2f}, {row['texts']:,} texts" for row in scores], padding=4)
+    axes.plot([row["f1"] for row in scores], range(len(shown)), "D", color=VALIDATION, markersize=5,
+              label="F1 at the label's threshold, chosen on the same texts")
+    axes.set_yticks(range(len(shown)), map(_line, names))
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.tick_params(left=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.3 / (0.26 * len(shown))), frameon=False)
+    axes.set_title(f"Weakest labels on validation: {len(shown)} of {len(metrics['labels']):,}")
+
+
 def _calibration(figure, metrics):
     confidences, accuracies, texts = zip(*metrics["calibration"])
     upper = figure.add_axes([0, 1.3, 4, 4], title=f"Calibration: error {metrics['calibration_error']:.4f}",
@@ -234,6 +253,7 @@ FINE_TUNING = (
     ("learning_curves", "history", _learning_curves),
     ("confusions", "classes", _pairs),
     ("confusion_matrix", "confusions", _matrix),
+    ("labels", "labels", _labels),
     ("calibration", "calibration", _calibration),
     ("attention", "attention", _attention),
 )
