@@ -35,7 +35,8 @@ FILES = {
     "choice": ("swag.csv", "prompt,choice0,choice1,choice2,label\nplay some,music,table,weather,0\n"
                            "turn the light,song,off,flight,1\nbook a,weather,lamp,flight,2\n"),
 }
-FLAGS = {"span": ["--max_length=72", "--doc_stride=2", "--epochs=10", "--batch_size=2"], "tag": ["--max_length=5"], "multilabel": ["--epochs=16"]}
+FLAGS = {"span": ["--max_length=72", "--doc_stride=2", "--epochs=10", "--batch_size=2"], "tag": ["--max_length=5"],
+         "multilabel": ["--epochs=16"]}
 # What the model is asked: surrogates of emoji, syllables in one and in several characters, accents, tabs, nothing.
 STRANGE = ["play 😀 music\tnow", "각각 light lamp 각 é", "e\u0301 turn\u3000the light off", "", " \t ",
            "music. light, lamp the the the on off play a i to my"]
@@ -139,7 +140,8 @@ def test_lines_are_answered(model, data, run, tmp_path, task, line, answer):
                          for name, value in record.items()}
     assert len(run("predict", model, line)[1]) == 1
     status, output, messages = run("predict", model, f"--input={data[task]}")
-    assert status == 0 and len(output) == {"classify": 2, "multilabel": 4, "regress": 3, "tag": 2, "span": 4, "choice": 3}[task]
+    rows = {"classify": 2, "multilabel": 4, "regress": 3, "tag": 2, "span": 4, "choice": 3}
+    assert status == 0 and len(output) == rows[task]
     if task not in ("multilabel", "tag"):
         status, _, messages = run("predict", model, "no tab")
         assert status == 1 and len(messages) == 1 and "argument 1: this model takes " in messages[0]
