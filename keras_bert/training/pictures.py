@@ -167,20 +167,21 @@ def _order(labels, confusions):
 def _labels(figure, metrics):
     """Draws the labels of multi-label classification with the lowest average precision."""
     labels = [(label, scores) for label, scores in metrics["labels"].items() if scores["texts"]]
-    shown = sorted(labels, key=lambda pair: pair[1]["average_precision"])[:MAX_PAIRS]
-    names, scores = zip(*shown)
-    axes = figure.add_axes([0, 0, 5, 0.26 * len(shown)], xlim=(0, 1))
-    bars = axes.barh(range(len(shown)), [row["average_precision"] for row in scores], color=TRAINING, alpha=0.6,
-                     label="average precision")
-    axes.bar_label(bars, [f"{row['average_precision']:.2f}, {row['texts']:,} texts" for row in scores], padding=4)
-    axes.plot([row["f1"] for row in scores], range(len(shown)), "D", color=VALIDATION, markersize=5,
-              label="F1 at the label's threshold, chosen on the same texts")
-    axes.set_yticks(range(len(shown)), map(_line, names))
-    axes.set_ylim(len(shown) - 0.5, -0.5)
+    names, scores = zip(*sorted(labels, key=lambda pair: pair[1]["average_precision"])[:MAX_PAIRS])
+    height = 0.26 * len(names)
+    axes = figure.add_axes([0, 0, 5, height], xlim=(0, 1.02))
+    axes.barh(range(len(names)), [row["average_precision"] for row in scores], color=TRAINING, alpha=0.6,
+              label="average precision")
+    axes.plot([row["f1"] for row in scores], range(len(names)), "D", color=VALIDATION, markersize=5,
+              label="F1; the threshold was chosen on the same texts")
+    axes.set_yticks(range(len(names)), [f"{_line(name)}, {row['texts']:,} texts" for name, row in zip(names, scores)])
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(left=False)
+    axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.3 / (0.26 * len(shown))), frameon=False)
-    axes.set_title(f"Weakest labels on validation: {len(shown)} of {len(metrics['labels']):,}")
+    figure.legend(*axes.get_legend_handles_labels(), loc="upper left", bbox_to_anchor=(0, -0.35),
+                  bbox_transform=figure.transFigure, frameon=False)
+    axes.set_title(f"Labels with the lowest average precision: {len(names)} of {len(metrics['labels']):,}")
 
 
 def _calibration(figure, metrics):

@@ -160,7 +160,7 @@ CARD_TEXTS = {
 }
 SCORES = {
     "accuracy": "accuracy", "mean_average_precision": "mean average precision",
-    "micro_f1_at_half": "micro F1 at threshold 0.5", "macro_f1_at_half": "macro F1 at threshold 0.5",
+    "micro_f1_at_half": "micro F1 (threshold 0.5)", "macro_f1_at_half": "macro F1 (threshold 0.5)",
     "micro_f1": "micro F1", "macro_f1": "macro F1", "matthews": "Matthews correlation", "f1": "F1",
     "exact_match": "exact match", "HasAns_exact": "exact match where there is an answer",
     "HasAns_f1": "F1 where there is an answer", "NoAns_f1": "F1 where there is none",
