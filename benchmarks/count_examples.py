@@ -8,6 +8,7 @@ Takes seconds.
 import argparse
 import collections
 
+from keras_bert.arguments import as_list
 from keras_bert.errors import InputError
 from keras_bert.tasks import TASKS
 
@@ -22,7 +23,8 @@ for path in arguments.files:
         lines = sum(1 for _ in file)
     try:
         examples = TASKS[arguments.task].read(path, data_format=arguments.data_format)
-        labels = collections.Counter(str(getattr(example, "label", "answers")) for example in examples)
+        labels = collections.Counter(
+            str(label) for example in examples for label in as_list(getattr(example, "label", "answers")))
     except InputError:  # a test file
         examples = TASKS[arguments.task].read(path, data_format=arguments.data_format, label_column=None)
         labels = {"none": len(examples)}

@@ -22,6 +22,7 @@ XQUAD = f"{GITHUB}google-deepmind/xquad/7d30520c717524000f0d9d2f9c10a069acd9d285
 KORSTS = f"{GITHUB}kakaobrain/KorNLUDatasets/0df0fe7d496eb61b092e022e238c2230b29f1cbc/KorSTS"
 QUESTION_PAIR = f"{GITHUB}monologg/KoELECTRA/024fbdd600e653b6e4bdfc64ceec84181b5ce6c4/finetune/data/question-pair"
 BANKING77 = f"{GITHUB}PolyAI-LDN/task-specific-datasets/57ec275d8078af65b7731c2a98be812d844a6d6b/banking_data"
+GOEMOTIONS = f"{GITHUB}monologg/GoEmotions-pytorch/b75f9d3a8b76bc1060687925b04ca98a1b8ea66b/data/original"
 JOINT_BERT = f"{GITHUB}monologg/JointBERT/00324f60dda4a491b2913bc3065ae93966caea3f/data"
 # Complete files, by their names for `find`: address and SHA-256.
 OFFICIAL = {
@@ -47,6 +48,10 @@ OFFICIAL = {
         f"{BANKING77}/train.csv", "b06e26ac675513959a63135f11b94ea7786ed02da65db93a5650d8838cbc664b"),
     "intent/banking77/test.csv": (
         f"{BANKING77}/test.csv", "d12d6e3bc4c3103966ae786dc435913c0c563dfa328f5a3646d0e62cfeeb474d"),
+    "multilabel/goemotions/train.tsv": (
+        f"{GOEMOTIONS}/train.tsv", "1c254a142be5c00e80d819b9ae1bbd36d94b2eeb8f4b1271846508d57e57d9c5"),
+    "multilabel/goemotions/dev.tsv": (
+        f"{GOEMOTIONS}/dev.tsv", "575489c079c9de1097062a01738f998590d6b7ead66dd1c9fd1d2ba01fd8bc62"),
     "intent/atis/train/seq.in": (
         f"{JOINT_BERT}/atis/train/seq.in", "3a670980841b21ab39088b2595efc17d487cdc45769c075a3e5f9458bba28c7f"),
     "intent/atis/train/seq.out": (

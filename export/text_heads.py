@@ -143,6 +143,32 @@ class Classifier(_WholeTexts):
         return answers if self.threshold is None else answers | {"in_scope": score >= self.threshold}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultiLabelClassifier(_WholeTexts):
+    """The head of a `BertClassifier` whose texts have any number of labels.
+
+    Args:
+        labels: names of the labels.
+        thresholds: a threshold for each label. A label holds if its probability (sigmoid) is at least its threshold.
+    """
+
+    labels: list
+    thresholds: list
+
+    def __post_init__(self):
+        if len(self.thresholds) != len(self.labels):
+            raise InputError(f"thresholds must be one number for each of the {len(self.labels)} labels; "
+                             f"got {len(self.thresholds)}")
+
+    def encode(self, outputs, mask):
+        probabilities = tf.sigmoid(outputs)
+        holds = probabilities >= tf.constant(self.thresholds, tf.float32)
+        order = tf.argsort(tf.where(holds, probabilities, -1.0), direction="DESCENDING", stable=True)
+        labels = tf.where(tf.gather(holds, order, batch_dims=1), tf.gather(tf.constant(self.labels), order), "")
+        return {"labels": labels, "probabilities": probabilities, "holds": holds}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Regressor(_WholeTexts):
     """The head of a `BertRegressor`."""
 

@@ -14,6 +14,9 @@ What `serving_default` takes and returns (B batch, W words, E entities, N choice
     BertClassifier      text, text_pair       label: string [B]; score, its probability: float32 [B]; probabilities:
                                               float32 [B, labels], in the order of label_file; in_scope: bool [B], only
                                               if there is a threshold
+    BertClassifier      text, text_pair       holds: bool [B, labels]; probabilities: float32 [B, labels]; both in the
+    with thresholds                           order of label_file. labels: string [B, labels], the names of the labels
+                                              that hold, the most probable first, padded with ""
     BertRegressor       text, text_pair       value: float32 [B]
     BertTokenClassifier text                  word_start, word_end: int32 [B, W]; word_label: string [B, W]; word_score,
                                               the probability of the label: float32 [B, W]; the same for entities, as
@@ -150,10 +153,10 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
             lengths (16, 32, 64, … up to `max_length`), and the number of rows to a power of two, as each shape is
             compiled separately. If False, padding is skipped, which is faster on CPUs.
         overwrite: If True, replaces an existing `path`.
-        options: `labels`, `threshold` and `pairs` for a `BertClassifier`; `pairs` for a `BertLayer` and a
-            `BertRegressor`; `labels` and `unit` for a `BertTokenClassifier`; `doc_stride`, `max_query_length`,
-            `max_answer_length` and `null_threshold` for a `BertSpanLabeler`: see `Classifier`, `Tagger` and
-            `SpanFinder`.
+        options: `labels`, `threshold` and `pairs` for a `BertClassifier`; if a text has any number of labels,
+            `thresholds` instead of `threshold`; `pairs` for a `BertLayer` and a `BertRegressor`; `labels` and `unit`
+            for a `BertTokenClassifier`; `doc_stride`, `max_query_length`, `max_answer_length` and `null_threshold` for
+            a `BertSpanLabeler`: see `Classifier`, `MultiLabelClassifier`, `Tagger` and `SpanFinder`.
 
     Raises:
         InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on
@@ -182,6 +185,8 @@ def make_head(model, options):
     if make is None:
         raise InputError(f"a raw-text model must be one of {', '.join(kind.__name__ for kind in _HEADS)}; "
                          f"got {type(model).__name__}")
+    if make is heads.Classifier and "thresholds" in options:
+        make = heads.MultiLabelClassifier
     known = [field.name for field in dataclasses.fields(make)] if dataclasses.is_dataclass(make) else []
     for name in sorted(options.keys() - known):
         raise InputError(f"a {type(model).__name__} takes only these options: {', '.join(known) or 'none'}; got {name}")

@@ -44,6 +44,8 @@ Positive = Annotated[float, Rule("positive", lambda value: value > 0)]
 PositiveOrZero = Annotated[float, Rule("at least 0", lambda value: value >= 0)]
 Share = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
 Port = Annotated[int, Rule("from 0 to 65535", lambda value: 0 <= value < 2**16)]
+Delimiter = Annotated[str, Rule("one character, no quote or white space",
+                                lambda value: len(value) == 1 and value != '"' and not value.isspace())]
 AggregationStrategy = Literal["none", "simple", "first", "average", "max"]  # of a tagger
 Path = str | os.PathLike
 Data = str | os.PathLike | Iterable  # a file; or rows in memory, see `keras_bert.data.tables.Rows`
@@ -103,7 +105,8 @@ _OTHER_NAMES = {
     "per_device_train_batch_size": "batch_size", "recompute": "gradient_checkpointing", "seq_length": "max_length",
     "serving_dir": "output", "size": "vocab_size", "strategy": "distribution_strategy", "text": "text_column",
     "text_pair": "text_pair_column", "to": "output", "train_file": "train", "validation_file": "valid",
-    "classification": "classify", "korquad": "span", "multiple_choice": "choice", "ner": "tag", "nli": "classify",
+    "classification": "classify", "korquad": "span", "multi_label": "multilabel",
+    "multi_label_classification": "multilabel", "multiple_choice": "choice", "ner": "tag", "nli": "classify",
     "pos": "tag", "qa": "span", "regression": "regress", "sentiment": "classify", "squad": "span", "sts": "regress",
     "swag": "choice", "token_classification": "tag", "fine-tune": "finetune", "test": "evaluate", "train": "finetune",
     "bf16": ("bfloat16", "mixed_bfloat16"), "fp16": ("mixed_float16", "mixed_bfloat16", "bfloat16"),

@@ -51,6 +51,7 @@ def write_models(folder):
     tokenizer, bert = BertTokenizer(TINY_VOCABULARY), randomize(BertLayer(config))
     for name, model, options in (
             ("intents", BertClassifier(bert, len(LABELS)), {"labels": LABELS, "threshold": 0.99}),
+            ("topics", BertClassifier(bert, len(LABELS)), {"labels": LABELS, "thresholds": [0.5] * len(LABELS)}),
             ("likeness", BertRegressor(bert), {"pairs": True}),
             ("names", BertTokenClassifier(bert, 5), {"labels": ["O", "B-place", "I-place", "B-person", "I-person"]}),
             ("reader", BertSpanLabeler(bert), {"max_query_length": 6, "max_answer_length": 5}),

@@ -76,6 +76,26 @@ def write_domains(folder):
         write_table(folder / f"{split}.tsv", ("text", "label"), texts)
 
 
+def write_topics(folder):
+    """Messages of up to three sentences of examples/intents, labelled with the domains of the sentences; small talk has
+    no label."""
+    rng, domains = random.Random(0), ("banking", "food", "health", "travel")
+    of_domains = {domain: texts_of(domain, rng) for domain in (*domains, "smalltalk")}
+    rows = {}
+    for split, held_out, count in (("train", 0, 800), ("valid", 1, 200), ("test", 1, 200)):
+        rows[split] = []
+        for number in range(count):
+            chosen = rng.sample(domains, number % 4) if number % 4 else ["smalltalk"]
+            sentences = [rng.choice(of_domains[domain][held_out])[0] for domain in chosen]
+            labels = sorted(chosen) if number % 4 else []
+            rows[split].append({"text": ". ".join(sentences), "labels": labels})
+        write_lines(folder / f"{split}.jsonl", rows[split])
+    write_table(folder / "columns.tsv", ("text", *domains), (
+        (row["text"], *(int(domain in row["labels"]) for domain in domains)) for row in rows["test"]))
+    write_table(folder / "lists.tsv", ("text", "labels"), (
+        (row["text"], ",".join(row["labels"])) for row in rows["test"]))
+
+
 def write_similarities(folder):
     """KorSTS: pairs of Korean sentences with their similarity."""
     lines = (REAL / "ko/kornlu/KorSTS/sts-dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
@@ -123,6 +143,7 @@ def write_choices(folder):
 OF_PAGES = {
     "docs/tasks/classify.md": write_domains,
     "docs/tasks/intent.md": write_intents_and_small_talk,
+    "docs/tasks/multilabel.md": write_topics,
     "docs/tasks/regress.md": write_similarities,
     "docs/tasks/tag.md": write_entities,
     "docs/tasks/features.md": write_entities,

@@ -19,6 +19,7 @@ DATA = {
     "intent": (TEXTS, {}),
     "classify": ({"q": ["a", "b"], "r": ["c", "d"], "y": [1, 0]},
                  {"text_column": "q", "text_pair_column": "r", "label_column": "y"}),
+    "multilabel": ({"text": ["a", "b"], "label": [["x", "y"], []]}, {}),
     "regress": ({"text": ["a", "b"], "label": [0.5, 2]}, {}),
     "tag": ({"words": [["in", "Seoul"], ["no"]], "tags": [["O", "B-LOC"], ["O"]]}, {}),
     "span": ({"question": ["who?", "where?"], "context": ["Tom ran.", "Tom ran."], "answers": ANSWERS}, {}),
@@ -66,7 +67,7 @@ def test_finetune_learns_the_same_from_memory_as_from_a_file(tmp_path, pretraine
 
 def test_only_intents_have_a_threshold(bert, tokenizer):
     model = FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["a", "b"]))
-    with pytest.raises(InputError, match="only the task intent has a threshold; this model is of the task classify"):
+    with pytest.raises(InputError, match="only the tasks intent and multilabel have a threshold; this model is of the"):
         model.calibrate([("play", "a")])
 
 

@@ -119,6 +119,17 @@ def test_a_classifier_shows_all_its_classes(page):
     assert "ms round trip" in page.one("#latency").text
 
 
+@pytest.mark.parametrize("text", ["play 🎵 음악", ""])
+def test_a_multi_label_classifier_shows_which_labels_hold(page, text):
+    answer = page.ask("topics", text=text)
+    rows = sorted(zip(LABELS, answer["probabilities"]), key=lambda row: -row[1])
+    held = [label for label, value in rows if value >= 0.5]
+    assert page.texts(".headline") == [", ".join(held) or "No label"]
+    assert [label for label in answer["labels"] if label] == held
+    assert page.bars() == [(label, percent(value)) for label, value in rows[:8]]
+    assert page.texts("#answer > .bars .labelled span") == held[:8]
+
+
 def test_a_regressor_of_pairs_shows_a_number(page):
     value = page.ask("likeness", text="turn on the light", text_pair="turn the lamp on")
     assert float(page.one(".headline").text) == pytest.approx(value, rel=1e-4)
@@ -190,8 +201,8 @@ def test_tokens_and_heads_by_keyboard_alone(page):
     assert looks(page) == 5 + 2 + 1
 
 
-TEXTS = {"intents": ["text"], "likeness": ["text", "text_pair"], "names": ["text"], "reader": ["question", "context"],
-         "choice": ["prompt", "choices"], "characters": ["text", "text_pair"]}
+TEXTS = {"intents": ["text"], "topics": ["text"], "likeness": ["text", "text_pair"], "names": ["text"],
+         "reader": ["question", "context"], "choice": ["prompt", "choices"], "characters": ["text", "text_pair"]}
 
 
 @pytest.mark.parametrize("model", TEXTS)

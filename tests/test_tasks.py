@@ -27,18 +27,22 @@ SQUAD = {"data": [{"paragraphs": [
 CONLL = "play O\nsome O\nmusic B-what\n\nturn O\nthe O\nlight B-what\nlamp I-what\noff B-how\n\n"
 FILES = {
     "classify": ("pairs.tsv", "text\ttext_pair\tlabel\nplay music\tsong\tyes\nlight off\tflight\tno\n"),
+    "multilabel": ("labels.tsv", "text\tlabels\nplay music\tsound\nlight off\thome,off\nnow\t\n"
+                   "music off\toff,sound\n"),
     "regress": ("values.tsv", "text\ttext_pair\tlabel\nplay music\tsong\t4.5\nlight off\tflight\t0.5\nlamp\ton\t2\n"),
     "tag": ("tags.conll", CONLL),
     "span": ("squad.json", json.dumps(SQUAD)),
     "choice": ("swag.csv", "prompt,choice0,choice1,choice2,label\nplay some,music,table,weather,0\n"
                            "turn the light,song,off,flight,1\nbook a,weather,lamp,flight,2\n"),
 }
-FLAGS = {"span": ["--max_length=72", "--doc_stride=2", "--epochs=10", "--batch_size=2"], "tag": ["--max_length=5"]}
+FLAGS = {"span": ["--max_length=72", "--doc_stride=2", "--epochs=10", "--batch_size=2"], "tag": ["--max_length=5"],
+         "multilabel": ["--epochs=16"]}
 # What the model is asked: surrogates of emoji, syllables in one and in several characters, accents, tabs, nothing.
 STRANGE = ["play 😀 music\tnow", "각각 light lamp 각 é", "e\u0301 turn\u3000the light off", "", " \t ",
            "music. light, lamp the the the on off play a i to my"]
 QUESTIONS = {
     "classify": [STRANGE, STRANGE[::-1]],
+    "multilabel": [STRANGE],
     "regress": [STRANGE, STRANGE[::-1]],
     "tag": [STRANGE],
     "span": [["play what", "what is on", "", "각?", "what", "book what"], STRANGE],
@@ -118,6 +122,7 @@ def test_a_task_is_learned_and_scored(model, data, run, task):
 @pytest.mark.slow
 @pytest.mark.parametrize("task,line,answer", [
     ("classify", "play music\tsong", {"text": "play music", "text_pair": "song", "label": "yes"}),
+    ("multilabel", "light off", {"text": "light off"}),
     ("regress", "play music\tsong", {"text": "play music", "text_pair": "song"}),
     ("tag", "some weather", {"text": "some weather"}),
     ("span", "play what\tthe lamp is on the table . play music now", {"text": "music", "start": 32, "end": 37}),
@@ -135,8 +140,9 @@ def test_lines_are_answered(model, data, run, tmp_path, task, line, answer):
                          for name, value in record.items()}
     assert len(run("predict", model, line)[1]) == 1
     status, output, messages = run("predict", model, f"--input={data[task]}")
-    assert status == 0 and len(output) == {"classify": 2, "regress": 3, "tag": 2, "span": 4, "choice": 3}[task]
-    if task != "tag":
+    rows = {"classify": 2, "multilabel": 4, "regress": 3, "tag": 2, "span": 4, "choice": 3}
+    assert status == 0 and len(output) == rows[task]
+    if task not in ("multilabel", "tag"):
         status, _, messages = run("predict", model, "no tab")
         assert status == 1 and len(messages) == 1 and "argument 1: this model takes " in messages[0]
 
@@ -171,6 +177,10 @@ def test_exported_models_answer_as_predict_does(model, run, tmp_path):
 
     assert told["classify"]["label"] == [answer.label for answer in ours["classify"]]
     np.testing.assert_allclose(told["classify"]["score"], [answer.score for answer in ours["classify"]], atol=1e-6)
+    assert [[label for label in row if label] for row in told["multilabel"]["labels"]] == [
+        answer.labels for answer in ours["multilabel"]]
+    np.testing.assert_allclose([max(row) for row in told["multilabel"]["probabilities"]],
+                               [answer.top[0][1] for answer in ours["multilabel"]], atol=1e-6)
     np.testing.assert_allclose(told["regress"]["value"], ours["regress"], atol=1e-5)
     assert told["choice"]["choice"] == [answer.index for answer in ours["choice"]]
     np.testing.assert_allclose(told["choice"]["probabilities"], [answer.probabilities for answer in ours["choice"]],
@@ -237,7 +247,7 @@ def test_a_saved_model_is_asked_as_its_folder_is(model, data, run, tmp_path, tas
     strange = ["\t".join([text, *(others if isinstance(others, list) else [others])]) for text, others in zip(
         QUESTIONS[task][0], QUESTIONS[task][-1])] if len(QUESTIONS[task]) > 1 else QUESTIONS[task][0]
     strange = [line for line in strange if line.count("\t") in {"choice": (3,), "tag": range(9)}.get(task, (1,))]
-    top_k = ["--top_k=2"] if task == "classify" else []
+    top_k = ["--top_k=2"] if task in ("classify", "multilabel") else []
     for arguments in ([f"--input={data[task]}"], ["--output_format=jsonl", *top_k, *strange], [*top_k, *strange]):
         exported, tuned = (run("predict", f"--model={path}", *arguments) for path in (tmp_path / "saved", folder))
         assert exported[0] == tuned[0] == 0 and len(exported[1]) == len(tuned[1]) > 1

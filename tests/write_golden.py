@@ -164,6 +164,9 @@ def write_data():
     _write_rows("train.tsv", ["text", "label"], INTENTS)
     _write_rows("valid.tsv", ["text", "label"], INTENTS[::2] + OUT_OF_SCOPE)
     _write_rows("pairs.tsv", ["text", "text_pair", "label"], [row[:3] for row in PAIRS])
+    _write_rows("labels.tsv", ["text", "labels"], [
+        *INTENTS, *((text, "") for text, _ in OUT_OF_SCOPE),
+        *((f"{text} . {other}", f"{label},{second}") for (text, label), (other, second) in zip(INTENTS, INTENTS[4:]))])
     _write_rows("numbers.tsv", ["text", "text_pair", "label"], [(*row[:2], row[3]) for row in PAIRS])
     pathlib.Path("tagged.conll").write_text(
         "\n\n".join(sentence.replace(" ", "\n").replace("/", "\t") for sentence in TAGGED) + "\n", encoding="utf-8")
@@ -229,11 +232,12 @@ def write_finetuned(writer):
                {"predictions": finished.predict(TEXTS, top_k=3), "history": history})
 
     pairs = [TEXTS, SECOND_TEXTS]
-    asked = {"intent": [TEXTS], "classify": pairs, "regress": pairs, "tag": [TAGGED_TEXTS],
+    asked = {"intent": [TEXTS], "classify": pairs, "multilabel": [TEXTS], "regress": pairs, "tag": [TAGGED_TEXTS],
              "span": list(map(list, zip(*ASKED_QUESTIONS))), "choice": list(map(list, zip(*ASKED_CHOICES)))}
     models = {
         "intent": run("intent", **intent),
         "classify": run("classify", task="classify", train="pairs.tsv", valid="pairs.tsv", max_length=24),
+        "multilabel": run("multilabel", task="multilabel", train="labels.tsv", valid="labels.tsv", max_length=24),
         "regress": run("regress", task="regress", train="numbers.tsv", valid="numbers.tsv", max_length=24),
         "tag": run("tag", task="tag", train="tagged.conll", valid="tagged.conll", max_length=16),
         "span": run("span", task="span", train="questions.json", valid="questions.json", max_length=68, doc_stride=24),

@@ -3,6 +3,7 @@
 import json
 from typing import Literal
 
+from keras_bert.arguments import Delimiter
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, check_readable
 
@@ -10,7 +11,8 @@ EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 
 
 def run(model: str, data: str, data_format: str | None = None, text_column: str | None = None,
-        text_pair_column: str | None = None, label_column: str | None = None, out_of_scope_label: str | None = None,
+        text_pair_column: str | None = None, label_column: str | None = None, label_columns: list[str] | None = None,
+        label_delimiter: Delimiter | None = None, out_of_scope_label: str | None = None,
         choose_threshold: bool = False, output_format: Literal["text", "json"] = "text"):
     """Score a fine-tuned model on labelled texts.
 
@@ -21,9 +23,11 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
         text_column: Column of the text. Default: as in training.
         text_pair_column: Column of the second text. Default: as in training.
         label_column: Column of the label. Default: as in training.
+        label_columns: For multilabel: columns of the labels, see finetune. Default: as in training.
+        label_delimiter: For multilabel: character between labels in a text. Default: as in training.
         out_of_scope_label: Label of the texts that are out of scope.
-        choose_threshold: Choose the score below which a text is out of scope on these texts, which should be validation
-            data, and save it in the model's folder.
+        choose_threshold: Choose the score below which a text is out of scope, or for multilabel the threshold of each
+            label, on these texts, which should be validation data, and save it in the model's folder.
         output_format: Tables, or one JSON object.
     """
     check_model_folder(model)
@@ -31,10 +35,12 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
     from keras_bert.training import FineTuned
 
     tuned = FineTuned.load(model)
-    if choose_threshold and tuned.task.name != "intent":
-        raise InputError(f"--choose_threshold is for the task intent; {model} is of the task {tuned.task.name}")
+    if choose_threshold and not tuned.task.has_threshold:
+        raise InputError("--choose_threshold is for the tasks intent and multilabel; "
+                         f"{model} is of the task {tuned.task.name}")
     encoded = tuned.encode(data, data_format=data_format, text_column=text_column, text_pair_column=text_pair_column,
-                           label_column=label_column, out_of_scope_label=out_of_scope_label)
+                           label_column=label_column, label_columns=label_columns, label_delimiter=label_delimiter,
+                           out_of_scope_label=out_of_scope_label)
     scores, calibrated = tuned.score(encoded, choose_threshold)
     if choose_threshold:
         calibrated.save_settings(model)
@@ -42,16 +48,19 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
 
 
 def _tables(scores):
-    from keras_bert.training.report import SCORES
+    from keras_bert.training.report import OF_CLASSES, SCORES, THRESHOLDS
 
     shown = {name: scores[key] for key, name in SCORES.items() if key in scores}
-    classes = scores.get("classes") or scores.get("entities") or {}
+    classes = scores.get("classes") or scores.get("entities") or scores.get("labels") or {}
     classes = {label: row for label, row in classes.items() if row["texts"]}
     width = max(map(len, [*shown, *classes]))
     lines = []
     if classes:
-        lines += [f"{'class':{width}}  precision  recall     F1  texts"]
-        lines += [f"{label:{width}}  {row['precision']:9.4f}  {row['recall']:6.4f} {row['f1']:6.4f}  {row['texts']:5}"
+        more = [key for key in ("average_precision", "threshold") if key in next(iter(classes.values()))]
+        lines += ["  ".join([f"{'class':{width}}  precision  recall     F1", *(OF_CLASSES[key] for key in more),
+                             "texts"])]
+        lines += ["  ".join([f"{label:{width}}  {row['precision']:9.4f}  {row['recall']:6.4f} {row['f1']:6.4f}",
+                             *(f"{row[key]:{len(OF_CLASSES[key])}.4f}" for key in more), f"{row['texts']:5}"])
                   for label, row in classes.items()] + [""]
     if confusions := scores.get("confusions"):
         lines += ["most frequent confusions (true label, predicted label, texts)"]
@@ -61,4 +70,6 @@ def _tables(scores):
         what = "misclassified texts, because no text is out of scope" if scope["stand_in"] else "out-of-scope texts"
         lines.append(f"{'threshold':{width}} {scope['threshold']:.4f}: rejects {what} ({scope['texts']}) with "
                      f"precision {scope['precision']:.4f}, recall {scope['recall']:.4f}")
+    if "thresholds_chosen_here" in scores:
+        lines.append(f"{'thresholds':{width}} {THRESHOLDS[scores['thresholds_chosen_here']]}")
     return "\n".join(lines)

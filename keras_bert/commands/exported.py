@@ -13,7 +13,8 @@ from keras_bert.tasks import TASKS, Answer, Choice, Entity, Prediction
 
 _BATCH = 32  # texts
 # For each task, an output that no other task's model has.
-_OUTPUTS = {"classify": "label", "regress": "value", "tag": "entity_label", "span": "answer", "choice": "choice"}
+_OUTPUTS = {"classify": "label", "multilabel": "holds", "regress": "value", "tag": "entity_label", "span": "answer",
+            "choice": "choice"}
 
 
 class Exported:
@@ -36,7 +37,8 @@ class Exported:
             raise InputError(f"{path}: must be a SavedModel of export text-model with a task; this one returns "
                              + ", ".join(outputs or ["nothing"]))
         task = TASKS[kind]
-        self._labels = read_json(os.path.join(path, "assets", "labels.json")) if kind in ("classify", "tag") else None
+        has_labels = "labels" in task.__dataclass_fields__
+        self._labels = read_json(os.path.join(path, "assets", "labels.json")) if has_labels else None
         arguments = {"labels": self._labels, "pairs": "text_pair" in signature.inputs}
         self.task = task(max_length=self._saved_model.max_length,
                          **{name: value for name, value in arguments.items() if name in task.__dataclass_fields__})
@@ -76,6 +78,8 @@ class Exported:
                 if top_k > 1:
                     best = sorted(zip(self._labels, row["probabilities"]), key=lambda pair: -pair[1])[:top_k]
                 return Prediction([label for label, _ in best], [score for _, score in best], row.get("in_scope"))
+            case "multilabel":
+                return self.task.label_set(np.array(row["probabilities"]), row["holds"], top_k)
             case "regress":
                 return row["value"]
             case "tag":

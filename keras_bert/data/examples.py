@@ -4,6 +4,7 @@ import dataclasses
 import math
 import warnings
 
+from keras_bert.arguments import as_list
 from keras_bert.data.tables import check_columns, read_table, text_of
 from keras_bert.errors import InputError, InputWarning
 
@@ -13,22 +14,24 @@ class Columns:
     """The columns of a table that hold its texts and labels.
 
     Args:
-        text, text_pair, label: names of columns. Those that are None are not read.
+        text, text_pair, label: names of columns; `label` may be several. Those that are None are not read.
         kind: suffix that selects the reader of the file, see `read_table`. If None, the file's own suffix.
         header: names of all columns, for a file without a header, see `read_table`.
         index: column of the numbers that GLUE's server expects beside the predictions.
         skips_short_rows: if True, rows with too few columns are skipped, with a warning.
         skipped_label: rows with this label are skipped, with a warning.
+        other_label: column of the label if there is no column `label`.
     """
 
     text: str
     text_pair: str | None = None
-    label: str | None = "label"
+    label: str | list[str] | None = "label"
     kind: str | None = ".tsv"
     header: tuple[str, ...] | None = None
     index: str | None = None
     skips_short_rows: bool = False
     skipped_label: str | None = None
+    other_label: str | None = None
 
 
 # Rows that the official loaders skip:
@@ -74,12 +77,13 @@ def choose(path, data_format, formats):
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One text or pair of texts. `text_pair` and `label` are None if the file has none. `row` is the number of the line
-    or record in the file, from 1, the header included. `index` is the number that a file of GLUE gives the example."""
+    """One text or pair of texts. `text_pair` and `label` are None if the file has none; `label` is a sorted tuple if a
+    text may have any number of labels. `row` is the number of the line or record in the file, from 1, the header
+    included. `index` is the number that a file of GLUE gives the example."""
 
     text: str
     text_pair: str | None
-    label: str | None
+    label: str | tuple[str, ...] | None
     row: int
     index: str | None = None
 
@@ -107,20 +111,39 @@ def iterate_examples(path, text_column="text", text_pair_column=None, label_colu
     Raises:
         InputError: the file is invalid; the message names the file, the row and the column.
     """
-    columns = Columns(text_column, text_pair_column, label_column, kind=None)
-    if data_format:
-        columns = choose(path, data_format, FORMATS)
-        for name, column in ("text", text_column), ("text_pair", text_pair_column), ("label", label_column):
-            if column not in (None, name):
-                raise InputError(f"{name}_column must be left out with data_format={data_format}, which sets the "
-                                 f"columns; got {column!r}")
-    text, text_pair, label = columns.text, columns.text_pair, label_column and columns.label
+    columns = choose_columns(path, text_column, text_pair_column, label_column, data_format, FORMATS)
+    yield from iterate_table(path, columns, data_format, _label)
+
+
+def choose_columns(path, text_column, text_pair_column, label_column, data_format, formats):
+    """Returns the `Columns` of a table: those of a data format in `formats` or, if it is None, the given ones."""
+    if not data_format:
+        return Columns(text_column, text_pair_column, label_column, kind=None)
+    for name, column in ("text", text_column), ("text_pair", text_pair_column), ("label", label_column):
+        if column not in (None, name):
+            raise InputError(f"{name}_column must be left out with data_format={data_format}, which sets the columns; "
+                             f"got {column!r}")
+    columns = choose(path, data_format, formats)
+    return columns if label_column else dataclasses.replace(columns, label=None)
+
+
+def iterate_table(path, columns, data_format, read_label):
+    """Yields the `Example`s of a table, see `iterate_examples`.
+
+    Args:
+        path, data_format: see there.
+        columns: `Columns`.
+        read_label: function of the path, the row's number, its values, and `columns.label` that returns the label.
+    """
+    text, text_pair, label = columns.text, columns.text_pair, columns.label
     short, unlabelled = [], []
     names, rows = read_table(path, (), columns.kind, columns.header, short if columns.skips_short_rows else None)
+    if label and columns.other_label in names and label not in names:
+        label = columns.other_label
     if data_format:
         _check_published(path, names, (text, text_pair), label, data_format, columns.kind)
     else:
-        check_columns(path, names, (text, text_pair, label))
+        check_columns(path, names, (text, text_pair, *as_list(label)))
     if text_pair is None and not data_format and "text_pair" in names:
         text_pair = "text_pair"
     example = None
@@ -129,7 +152,7 @@ def iterate_examples(path, text_column="text", text_pair_column=None, label_colu
             unlabelled.append(row)
             continue
         example = Example(text_of(path, row, values, text), text_pair and text_of(path, row, values, text_pair),
-                          label and _label(path, row, values[label], label), row, values.get(columns.index))
+                          label and read_label(path, row, values, label), row, values.get(columns.index))
         yield example
     if not example:
         raise InputError(f"{path}: must have rows with labels; every row is labelled {columns.skipped_label}")
@@ -170,7 +193,8 @@ def number(path, example):
     return value
 
 
-def _label(path, row, value, column):
+def _label(path, row, values, column):
+    value = values[column]
     finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
     if isinstance(value, bool) or not finite or value == "":
         raise InputError(f"{path}: row {row}: {column!r} must be a label; got {value!r}")

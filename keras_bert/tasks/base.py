@@ -55,7 +55,8 @@ class Task:
             each allowed length.
         length: default of `max_length`.
         dropout: default dropout rate of the input of the head.
-        stratified: if True, each example has one label, and held-out examples have all labels in proportion.
+        stratified: if True, held-out examples have all `classes` in proportion.
+        has_threshold: if True, `calibrated` chooses a threshold, or one for each label.
         windows: if True, a long text is split into several rows instead of cut.
         unused: names of the parts of the encoder that have no effect on the outputs and are not trained.
         supports_top_k: if True, `answers` accepts `top_k`, the number of answers per input, best first.
@@ -70,6 +71,7 @@ class Task:
     length: ClassVar[int] = 128
     dropout: ClassVar[float] = 0.1
     stratified: ClassVar[bool] = False
+    has_threshold: ClassVar[bool] = False
     windows: ClassVar[bool] = False
     unused: ClassVar[tuple] = ()
     supports_top_k: ClassVar[bool] = False
@@ -126,7 +128,7 @@ class Task:
         raise NotImplementedError
 
     def calibrated(self, encoded, outputs):
-        """Returns the task with the threshold that is best for labelled examples; a task without a threshold returns
+        """Returns the task with the thresholds that are best for labelled examples; a task without a threshold returns
         itself."""
         return self
 

@@ -150,20 +150,49 @@ class TextTask(Task):
 
 
 @dataclasses.dataclass(frozen=True)
-class Classify(TextTask):
-    """Single-label classification (Devlin et al., 2018, section 4.1).
+class LabelTask(TextTask):
+    """A task with a score for each label (Devlin et al., 2018, section 4.1).
 
     Args:
-        labels: names of the classes, in the order of the logits.
+        labels: names of the labels, in the order of the logits.
         pairs: if True, the inputs are pairs of texts.
-        threshold: a text whose score is lower is out of scope; None for tasks without a threshold.
     """
 
     labels: list
     pairs: bool = False
+
+    dropout, supports_top_k, stratified = 0.2, True, True
+
+    def head(self, bert, dropout):
+        return BertClassifier(bert, len(self.labels), dropout)
+
+    def ranked(self, scores, top_k):
+        """Returns the `top_k` labels with the highest scores, as a list of (label, score), best first."""
+        return [(self.labels[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[:top_k]]
+
+
+def top_record(pairs):
+    """Returns several (label, score) as an entry of `Task.record`; one alone needs no entry."""
+    return {"top": [{"label": label, "score": score} for label, score in pairs]} if len(pairs) > 1 else {}
+
+
+def ranked_cells(pairs):
+    """Returns several (label, score) as cells of `Task.cells`."""
+    return [cell for label, score in pairs for cell in (label, f"{score:.4f}")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Classify(LabelTask):
+    """Single-label classification.
+
+    Args:
+        labels, pairs: see `LabelTask`.
+        threshold: a text whose score is lower is out of scope; None for tasks without a threshold.
+    """
+
     threshold: float | None = None
 
-    name, main, dropout, supports_top_k, stratified = "classify", "accuracy", 0.2, True, True
+    name, main = "classify", "accuracy"
 
     @classmethod
     def from_examples(cls, path, examples, **settings):
@@ -187,9 +216,6 @@ class Classify(TextTask):
         if out_of_scope is not None and all(example.label != out_of_scope for example in examples):
             raise InputError(f"{path}: no text has the out_of_scope_label {out_of_scope!r}")
 
-    def head(self, bert, dropout):
-        return BertClassifier(bert, len(self.labels), dropout)
-
     def loss(self):
         return super().loss() | {"metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
 
@@ -203,12 +229,10 @@ class Classify(TextTask):
         return np.exp(log_softmax(np.reshape(outputs, (-1, len(self.labels))))).astype(np.float32)
 
     def answers(self, encoded, outputs, top_k=1):
-        rows = self.probabilities(outputs)
-        best = np.argsort(-rows, axis=1, kind="stable")[:, :top_k]
         return [
-            Prediction([self.labels[i] for i in indices], row[indices].tolist(),
+            Prediction(*map(list, zip(*self.ranked(row, top_k))),
                        None if self.threshold is None else bool(row.max() >= self.threshold))
-            for indices, row in zip(best, rows)
+            for row in self.probabilities(outputs)
         ]
 
     def score(self, encoded, outputs):
@@ -232,20 +256,17 @@ class Classify(TextTask):
         record |= {"label": answer.label, "score": answer.score}
         if answer.in_scope is not None:
             record["in_scope"] = answer.in_scope
-        if len(answer.labels) > 1:
-            record["top"] = [{"label": label, "score": score} for label, score in zip(answer.labels, answer.scores)]
-        return record
+        return record | top_record(list(zip(answer.labels, answer.scores)))
 
     def cells(self, example, answer):
-        best = [cell for label, score in zip(answer.labels, answer.scores) for cell in (label, f"{score:.4f}")]
-        return [*best, *(getattr(example, name) for name in self.columns)]
+        return [*ranked_cells(zip(answer.labels, answer.scores)), *self.texts(example)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Intent(Classify):
     """Intent classification: single-label classification with a threshold below which a text counts as out of scope."""
 
-    name = "intent"
+    name, has_threshold = "intent", True
 
     def calibrated(self, encoded, outputs):
         """Returns the task with the threshold that is best for these examples, or the task itself if no text should be

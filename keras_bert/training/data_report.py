@@ -25,7 +25,8 @@ def data_report(task, tokenizer, examples, valid_examples, held_out=None):
 
     Returns:
         a dict that JSON can represent. `train` and `valid`: numbers of examples. `held_out`. `problems`: list of str.
-        Of the training data: `labels`: number of each label, the most frequent first. `tokens`: `median`,
+        Of the training data: `labels`: number of each label, the most frequent first. `labels_per_text`: their mean
+        number, or None if they are not of whole texts; `unlabelled`: number of texts without one. `tokens`: `median`,
         `percentile_95` and `longest` of the lengths with [CLS] and [SEP]. `max_length`; `longer`: number of longer
         texts; `windows`: True if these are split instead of cut. `unknown`: share of [UNK] among the tokens;
         `unknown_words`: the most frequent ones with their counts. `tokens_per_syllable`: of Korean, or None.
@@ -34,12 +35,14 @@ def data_report(task, tokenizer, examples, valid_examples, held_out=None):
         training data. Each of these three is a dict of `texts`, their number, and `places`, where the first of them is
         and where its text occurs before.
     """
-    coverage, lengths, labels = Coverage(tokenizer), [], collections.Counter()
+    coverage, lengths, labels, unlabelled = Coverage(tokenizer), [], collections.Counter(), 0
     for begin in range(0, len(examples), _CHUNK):
         chunk = examples[begin:begin + _CHUNK]
         lengths += _lengths([task.texts(example) for example in chunk], coverage)
         for example in chunk:
-            labels.update(task.classes(example))
+            classes = task.classes(example)
+            labels.update(classes)
+            unlabelled += not classes
     first, groups, repeated, contradictory = {}, {}, [], []
     for example in examples:
         before = first.setdefault(identity(task.texts(example)), example)
@@ -55,6 +58,7 @@ def data_report(task, tokenizer, examples, valid_examples, held_out=None):
     return {
         "train": len(examples), "valid": len(valid_examples), "held_out": held_out,
         "labels": dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
+        "labels_per_text": sum(labels.values()) / len(examples) if task.stratified else None, "unlabelled": unlabelled,
         "tokens": {"median": median, "percentile_95": percentile, "longest": longest},
         "max_length": task.max_length, "longer": int((np.array(lengths) > task.max_length).sum()),
         "unknown": share, "unknown_words": words, "tokens_per_syllable": coverage.tokens_per_syllable(),
@@ -91,6 +95,8 @@ def _facts(report):
     if labels:
         sizes.append(f"{len(labels):,} labels{_counts(labels)}")
     yield ", ".join(sizes)
+    if report["labels_per_text"] and (report["labels_per_text"] != 1 or report["unlabelled"]):
+        yield f"{report['labels_per_text']:.2f} labels per text; {report['unlabelled']:,} texts without a label"
     if report["held_out"]:
         yield f"no validation file: held out {report['held_out']:.0%} of the training file"
     yield (f"{tokens['median']:,} tokens at the median, {tokens['percentile_95']:,} at the 95th percentile, "

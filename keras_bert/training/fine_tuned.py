@@ -5,14 +5,14 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Self
 
-from keras_bert.arguments import AggregationStrategy, Count, Data, Path, check
+from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.export import export_text_model
 from keras_bert.files import atomic_folder, read_json, write_json
 from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
-from keras_bert.tasks import TASKS, Classify, Encoded, Task, run
+from keras_bert.tasks import TASKS, Classify, Encoded, MultiLabel, Task, run
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.training.loop import prefers_few_shapes
 
@@ -27,14 +27,15 @@ class FineTuned:
         model: a head of `keras_bert.models`.
         tokenizer: the model's `BertTokenizer`.
         task: the task that the model was trained for, see `keras_bert.tasks`.
-        columns: dict of the arguments `text_column`, `text_pair_column` and `label_column` of `finetune` that were not
-            defaults; they are the defaults of `encode`, `evaluate` and `calibrate`.
+        columns: dict of the arguments `text_column`, `text_pair_column`, `label_column`, `label_columns` and
+            `label_delimiter` of `finetune` that were not defaults; they are the defaults of `encode`, `evaluate` and
+            `calibrate`.
     """
 
     model: BertTask
     tokenizer: BertTokenizer
     task: Task
-    columns: dict[str, str] = dataclasses.field(default_factory=dict)
+    columns: dict[str, str | list[str]] = dataclasses.field(default_factory=dict)
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
         """Writes the model folder, which `load` reads. Output is written atomically.
@@ -109,7 +110,8 @@ class FineTuned:
                 `choices` is a list of texts.
             batch_size: rows of the encoder's input per batch. If None, batches have about 2,048 tokens, or 32 rows if
                 XLA compiles each shape.
-            top_k: for classifiers and the task span, the number of answers per input.
+            top_k: for classifiers and the task span, the number of answers per input; for the task multilabel, of the
+                labels with the highest scores, whether they reach their thresholds or not.
             aggregation_strategy: for taggers, how the labels of tokens become entities, as in the
                 TokenClassificationPipeline of transformers. "first", "average" and "max" label each word by its first
                 token, by the mean of its tokens' probabilities, or by the token with the highest probability; "simple"
@@ -117,8 +119,8 @@ class FineTuned:
                 tags of the training file are those of words, "simple" if they are those of characters.
 
         Returns:
-            a list of the task's answers: `Prediction`s of a classifier, floats of a regression, lists of `Entity`s of
-            a tagger, `Answer`s of the task span, `Choice`s of the task choice.
+            a list of the task's answers: `Prediction`s of a classifier, `LabelSet`s of the task multilabel, floats of a
+            regression, lists of `Entity`s of a tagger, `Answer`s of the task span, `Choice`s of the task choice.
         """
         check(FineTuned.predict, locals())
         options = self.task.answer_options(top_k, aggregation_strategy)
@@ -150,28 +152,37 @@ class FineTuned:
         return self.score(self.encode(data, **columns))[0]
 
     def calibrate(self, data: Data, **columns) -> Self:
-        """Returns a copy with the threshold that separates texts in scope and out of scope best on labelled data; for
-        the task intent. `save_settings` writes the threshold. Arguments as for `evaluate`."""
-        if self.task.name != "intent":
-            raise InputError(f"only the task intent has a threshold; this model is of the task {self.task.name}")
+        """Returns a copy with the thresholds that are best on labelled data: for the task intent, the one that
+        separates texts in scope and out of scope; for the task multilabel, one for each label. `save_settings` writes
+        them. Arguments as for `evaluate`."""
+        if not self.task.has_threshold:
+            raise InputError("only the tasks intent and multilabel have a threshold; this model is of the task "
+                             f"{self.task.name}")
         return self.score(self.encode(data, **columns), choose_threshold=True)[1]
 
     def encode(self, data: Data, *, data_format: str | None = None, text_column: str | None = None,
                text_pair_column: str | None = None, label_column: str | None = None,
+               label_columns: list[str] | None = None, label_delimiter: Delimiter | None = None,
                out_of_scope_label: str | None = None) -> Encoded:
         """Reads labelled data and encodes it for the model.
 
         Args:
             data: a file, a pandas DataFrame, or a list of dicts or tuples, see `finetune`.
             data_format: see `finetune`. Default: by the file's suffix, also if the training file had another format.
-            text_column, text_pair_column, label_column: see `finetune`. Default: as in training.
+            text_column, text_pair_column, label_column, label_columns, label_delimiter: see `finetune`. Default: as in
+                training.
             out_of_scope_label: label of the texts that are out of scope, for classifiers.
         """
         if out_of_scope_label is not None and not isinstance(self.task, Classify):
             raise InputError(f"out_of_scope_label must be left out unless the task is intent or classify; "
                              f"got {out_of_scope_label!r} for the task {self.task.name}")
         given = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
-                 "label_column": label_column}
+                 "label_column": label_column, "label_columns": label_columns, "label_delimiter": label_delimiter}
+        check(FineTuned.encode, given)
+        for name in ("label_columns", "label_delimiter"):
+            if given[name] is not None and not isinstance(self.task, MultiLabel):
+                raise InputError(f"{name} must be left out unless the task is multilabel; "
+                                 f"got {given[name]!r} for the task {self.task.name}")
         columns = {name: value for name, value in given.items() if value is not None}
         opened = self.task.open(data, "data", **self._with_remembered(columns))
         examples = list(self.iterate(opened, **columns))
@@ -190,7 +201,10 @@ class FineTuned:
 
     def _with_remembered(self, columns):
         """Returns the columns of the training, replaced by `columns`; a data format has columns of its own."""
-        return columns if "data_format" in columns else self.columns | columns
+        if "data_format" in columns:
+            return columns
+        replaced = {"label_columns"} if columns.get("label_column") else set()
+        return {name: value for name, value in self.columns.items() if name not in replaced} | columns
 
     def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:
         """Scores the model on labelled `Encoded` examples.

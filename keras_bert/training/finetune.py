@@ -13,7 +13,19 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.arguments import Count, Data, Length, Path, Positive, PositiveOrZero, Seed, Share, changed, plain
+from keras_bert.arguments import (
+    Count,
+    Data,
+    Delimiter,
+    Length,
+    Path,
+    Positive,
+    PositiveOrZero,
+    Seed,
+    Share,
+    changed,
+    plain,
+)
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import PackedBatches
 from keras_bert.data.tables import Rows
@@ -34,25 +46,27 @@ from keras_bert.training.report import IN_MEMORY, is_report_of, write_report
 # Arguments that say where and how to save, but do not define the result: they may differ in a resumed run.
 _NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir")
 # Arguments that the model's folder stores, as defaults of `evaluate` and `predict`.
-REMEMBERED = ("text_column", "text_pair_column", "label_column")
+REMEMBERED = ("text_column", "text_pair_column", "label_column", "label_columns", "label_delimiter")
 _VALID_SHARE = 0.1
 # Arguments that only some tasks accept.
 _OF_SOME_TASKS = {"out_of_scope_label": ("intent", "classify"), "class_weights": ("intent", "classify"),
-                  "doc_stride": ("span",), "features": ("tag",), "pack": ("intent", "classify", "regress")}
+                  "label_columns": ("multilabel",), "label_delimiter": ("multilabel",), "doc_stride": ("span",),
+                  "features": ("tag",), "pack": ("intent", "classify", "multilabel", "regress")}
 
 
 def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Path,
-             task: Literal["intent", "classify", "regress", "tag", "span", "choice"] = "intent",
+             task: Literal["intent", "classify", "multilabel", "regress", "tag", "span", "choice"] = "intent",
              valid_share: Share | None = None, data_format: str | None = None, text_column: str = "text",
-             text_pair_column: str | None = None, label_column: str = "label", out_of_scope_label: str | None = None,
-             epochs: Count = 3, batch_size: Count = 32, learning_rate: Positive = 5e-5, warmup_ratio: Share = 0.1,
-             weight_decay: PositiveOrZero = 0.01, dropout: Share | None = None, max_length: Length | None = None,
-             doc_stride: Count | None = None, features: str | None = None,
-             early_stopping_patience: Count | None = None, class_weights: Literal["balanced"] | None = None,
-             freeze_blocks: Count | None = None, lora_rank: Count | None = None,
-             dtype: Literal["float32", "mixed_bfloat16"] = "float32", pack: bool = False,
-             devices: list[str] | None = None, seed: Seed = 0, save_steps: Count = 500, log_dir: Path | None = None,
-             deterministic: bool = False, overwrite: bool = False) -> FineTuned:
+             text_pair_column: str | None = None, label_column: str = "label",
+             label_columns: list[str] | None = None, label_delimiter: Delimiter | None = None,
+             out_of_scope_label: str | None = None, epochs: Count = 3, batch_size: Count = 32,
+             learning_rate: Positive = 5e-5, warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
+             dropout: Share | None = None, max_length: Length | None = None, doc_stride: Count | None = None,
+             features: str | None = None, early_stopping_patience: Count | None = None,
+             class_weights: Literal["balanced"] | None = None, freeze_blocks: Count | None = None,
+             lora_rank: Count | None = None, dtype: Literal["float32", "mixed_bfloat16"] = "float32",
+             pack: bool = False, devices: list[str] | None = None, seed: Seed = 0, save_steps: Count = 500,
+             log_dir: Path | None = None, deterministic: bool = False, overwrite: bool = False) -> FineTuned:
     """Fine-tunes a pretrained encoder for a task and writes the model to a folder (Devlin et al., 2018, section 4 and
     appendix A.3).
 
@@ -70,9 +84,9 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     Checkpoints are kept in `output`.checkpoints until training finishes.
 
     `train` and `valid` can also be data in memory: a pandas DataFrame, or a list of dicts from column names to values
-    or of tuples. Tuples are (text, label) or (text, text_pair, label) for intent, classify and regress, (words, tags)
-    for tag, (question, context, answers) for span, and (prompt, choices, label) for choice. `answers` is a dict of two
-    lists, `text` and `answer_start`, as in Hugging Face's SQuAD.
+    or of tuples. Tuples are (text, label) or (text, text_pair, label) for intent, classify, multilabel and regress,
+    (words, tags) for tag, (question, context, answers) for span, and (prompt, choices, label) for choice. The label of
+    multilabel is a list; `answers` is a dict of two lists, `text` and `answer_start`, as in Hugging Face's SQuAD.
 
     Args:
         train: Training file: .tsv or .csv with a header, .jsonl, .parquet; CoNLL's format for tag, SQuAD's .json for
@@ -82,7 +96,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         output: Folder to write: the model, its vocabulary, labels and settings, metrics.json, a model card
             (README.md), and pictures if matplotlib is installed.
         task: classify: a label for each text or pair of texts; intent: the same, with a threshold below which a text is
-            out of scope, chosen on the validation file; regress: a number; tag: entities; span: answers in a context;
+            out of scope, chosen on the validation file; multilabel: any number of labels, with a threshold for each,
+            chosen on the validation file; regress: a number; tag: entities; span: answers in a context;
             choice: the best of several endings.
         valid_share: Without valid: share of the different texts of the training file to hold out for validation, with
             all labels in proportion; for span, of the contexts with their questions. Default: 0.1.
@@ -90,7 +105,11 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             file's suffix.
         text_column: Column of the text.
         text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
-        label_column: Column of the label.
+        label_column: Column of the label. For multilabel: of the labels, a list, or a text with commas between them;
+            default: label, or labels if there is no such column.
+        label_columns: For multilabel: columns that are 1 if the text has the label of this name, otherwise 0, instead
+            of label_column.
+        label_delimiter: For multilabel: character between labels in a text. Default: comma.
         out_of_scope_label: Label of the texts in the validation file that are out of scope; they choose the threshold
             and are not scored otherwise. Without such texts, misclassified validation texts are used.
         epochs: Passes over the training file.
@@ -110,8 +129,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         lora_rank: Train low-rank additions of this rank (LoRA) instead of the encoder; the model written is a plain
             one.
         dtype: mixed_bfloat16 computes in bfloat16.
-        pack: For intent, classify and regress: put several texts into each row of max_length tokens, so that all
-            batches have one shape, which XLA compiles once.
+        pack: For intent, classify, multilabel and regress: put several texts into each row of max_length tokens, so
+            that all batches have one shape, which XLA compiles once.
         devices: TensorFlow devices to split each batch across: GPU:0,GPU:1. The last batch is skipped if it is not
             full.
         seed: Seed of the head's weights, the order of the texts, the dropout, and the choice of held-out texts.
@@ -142,7 +161,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
         ("devices", devices, "left out with pack", not (devices and pack)))
     output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
-    columns = {name: arguments[name] for name in ("data_format", *REMEMBERED)}
+    columns = {name: arguments[name] for name in ("data_format", *REMEMBERED) if arguments[name] is not None}
     data = {name: TASKS[task].open(arguments[name], name, **columns)
             for name in ("train", "valid") if arguments[name] is not None}
     arguments |= data | {"devices": devices or None}
@@ -156,7 +175,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     started = time.monotonic()
     examples, *valid_examples = (_read(TASKS[task], path, columns) for path in data.values())
     source, base_model = open_source(model), origin(model)
-    settings = {name: arguments[name] for name in ("doc_stride", "features") if arguments[name] is not None}
+    settings = {name: arguments[name] for name in ("label_columns", "doc_stride", "features")
+                if arguments[name] is not None}
     fitted = TASKS[task].from_examples(
         data["train"], examples, max_length=source.config.input_length(max_length, TASKS[task].length), **settings)
     if valid is None:
@@ -216,7 +236,7 @@ def _read(task, path, columns):
         return task.read(path, **columns)
     except InputError as error:
         suffix = os.path.splitext(str(path))[1].lower()
-        if task.name not in ("tag", "span") and not columns["data_format"]:
+        if task.name not in ("tag", "span") and "data_format" not in columns:
             if suffix in (".conll", ".bio", ".iob"):
                 raise InputError(f"{error}; for tagged words, pass task='tag'") from None
             if suffix == ".json" and isinstance(error, MissingColumn):

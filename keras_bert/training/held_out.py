@@ -14,9 +14,10 @@ def identity(texts):
 def hold_out(task, path, examples, share, seed):
     """Splits labelled examples.
 
-    Equal texts, and for the task span all questions of a context, are in the same part. If each example has one label,
-    all labels are held out in proportion, and every label keeps examples for training. The parts depend on the seed and
-    the texts, but not on the order of the texts.
+    Equal texts, and for the task span all questions of a context, are in the same part. If the task is stratified, all
+    labels are held out in proportion, and every label keeps examples for training; a text with several labels counts
+    for the rarest of them (a simple form of Sechidis et al., 2011). The parts depend on the seed and the texts, but not
+    on the order of the texts.
 
     Args:
         task: the `Task`.
@@ -31,21 +32,27 @@ def hold_out(task, path, examples, share, seed):
     Raises:
         InputError: there are too few texts.
     """
-    groups, strata = collections.defaultdict(list), collections.defaultdict(list)
+    groups, labelled, strata = collections.defaultdict(list), {}, collections.defaultdict(list)
     for example in examples:
         groups[identity(task.group(example))].append(example)
     for texts, group in groups.items():
-        labels = {task.label(example) if task.stratified else None for example in group}
-        if len(labels) == 1:  # texts with contradictory labels are not fit for validation
-            strata[labels.pop()].append(texts)
+        first, *others = (tuple(task.classes(example)) if task.stratified else () for example in group)
+        if all(labels == first for labels in others):  # texts with contradictory labels are not fit for validation
+            labelled[texts] = first or ("",)
+    left = collections.Counter(label for labels in labelled.values() for label in labels)
+    for texts, labels in labelled.items():
+        strata[min(labels, key=lambda label: (left[label], label))].append(texts)
     held_out, owed = set(), 0.0
     # From the most frequent label: what a label with too few texts does not give must not be taken from the next ones.
     for _, stratum in sorted(strata.items(), key=lambda item: (-len(item[1]), item[0])):
         owed += share * len(stratum)
-        count = min(round(owed), len(stratum) - 1)
-        owed -= count
         stratum.sort(key=lambda texts: hashlib.sha256(repr((seed, texts)).encode()).digest())
-        held_out.update(stratum[:count])
+        count = round(owed)
+        for texts in stratum:
+            if count > 0 and all(left[label] > 1 for label in labelled[texts]):
+                held_out.add(texts)
+                left.subtract(labelled[texts])
+                count, owed = count - 1, owed - 1
     parts = [], []
     for example in examples:
         parts[identity(task.group(example)) in held_out].append(example)

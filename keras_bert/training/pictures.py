@@ -61,9 +61,9 @@ def _learning_curves(figure, metrics):
     history, best = metrics["history"], metrics["best_epoch"]
     epochs = np.arange(1, len(history["loss"]) + 1)
     for left, name in ((0, "loss"), (5.2, metrics["main"])):
-        score = history[f"val_{name}"][best - 1]
+        score, title = history[f"val_{name}"][best - 1], name.replace("_", " ").capitalize()
         axes = figure.add_axes([left, 0, 4.5, 3], xlabel="epoch",
-                               title=f"{name.capitalize()}: {score:.4f} on validation at epoch {best}")
+                               title=f"{title}: {score:.4f} on validation at epoch {best}")
         axes.axvline(best, color=NEUTRAL, linestyle=":", label=f"epoch {best}, kept")
         if name in history:  # scores of whole files have no training curve
             axes.plot(epochs, history[name], color=TRAINING, marker="o", markersize=4, label="training")
@@ -164,6 +164,26 @@ def _order(labels, confusions):
     return list(dict.fromkeys(itertools.chain.from_iterable(chains.values())))
 
 
+def _labels(figure, metrics):
+    """Draws the labels of multi-label classification with the lowest average precision."""
+    labels = [(label, scores) for label, scores in metrics["labels"].items() if scores["texts"]]
+    names, scores = zip(*sorted(labels, key=lambda pair: pair[1]["average_precision"])[:MAX_PAIRS])
+    height = 0.26 * len(names)
+    axes = figure.add_axes([0, 0, 5, height], xlim=(0, 1.02))
+    axes.barh(range(len(names)), [row["average_precision"] for row in scores], color=TRAINING, alpha=0.6,
+              label="average precision")
+    axes.plot([row["f1"] for row in scores], range(len(names)), "D", color=VALIDATION, markersize=5,
+              label="F1; the threshold was chosen on the same texts")
+    axes.set_yticks(range(len(names)), [f"{_line(name)}, {row['texts']:,} texts" for name, row in zip(names, scores)])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(left=False)
+    axes.grid(axis="x", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(*axes.get_legend_handles_labels(), loc="upper left", bbox_to_anchor=(0, -0.35),
+                  bbox_transform=figure.transFigure, frameon=False)
+    axes.set_title(f"Labels with the lowest average precision: {len(names)} of {len(metrics['labels']):,}")
+
+
 def _calibration(figure, metrics):
     confidences, accuracies, texts = zip(*metrics["calibration"])
     upper = figure.add_axes([0, 1.3, 4, 4], title=f"Calibration: error {metrics['calibration_error']:.4f}",
@@ -234,6 +254,7 @@ FINE_TUNING = (
     ("learning_curves", "history", _learning_curves),
     ("confusions", "classes", _pairs),
     ("confusion_matrix", "confusions", _matrix),
+    ("labels", "labels", _labels),
     ("calibration", "calibration", _calibration),
     ("attention", "attention", _attention),
 )

@@ -152,19 +152,30 @@ PLACEHOLDERS = {
 CARD_TEXTS = {
     "intent": ("text-classification", "classes of text", "Answers a text with one of {}classes."),
     "classify": ("text-classification", "classes of text", "Answers a text with one of {}classes."),
+    "multilabel": ("text-classification", "labels of text", "Answers a text with any number of {}labels."),
     "regress": ("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number."),
     "tag": ("token-classification", "entities in texts", "Marks the entities in a text."),
     "span": ("question-answering", "answers in texts", "Answers a question with a part of a text."),
     "choice": ("multiple-choice", "the best of several endings", "Chooses the best of several endings of a text."),
 }
 SCORES = {
-    "accuracy": "accuracy", "macro_f1": "macro F1", "matthews": "Matthews correlation", "f1": "F1",
+    "accuracy": "accuracy", "mean_average_precision": "mean average precision",
+    "micro_f1_at_half": "micro F1 (threshold 0.5)", "macro_f1_at_half": "macro F1 (threshold 0.5)",
+    "micro_f1": "micro F1", "macro_f1": "macro F1", "matthews": "Matthews correlation", "f1": "F1",
     "exact_match": "exact match", "HasAns_exact": "exact match where there is an answer",
     "HasAns_f1": "F1 where there is an answer", "NoAns_f1": "F1 where there is none",
     "korquad_f1": "KorQuAD F1", "korquad_exact_match": "KorQuAD exact match", "precision": "precision",
     "recall": "recall", "entity_macro_f1": "macro F1 of entities", "character_macro_f1": "macro F1 of characters",
     "pearson": "Pearson correlation", "spearman": "Spearman correlation", "loss": "loss",
     "calibration_error": "expected calibration error",
+}
+OF_CLASSES = {"precision": "precision", "recall": "recall", "f1": "F1", "average_precision": "average precision",
+              "threshold": "threshold"}
+# Where the thresholds of multi-label classification are from, by `thresholds_chosen_here` of its scores.
+THRESHOLDS = {
+    True: "chosen for the best F1 of each label on these very texts: their F1 is higher than on unseen texts. Mean "
+          "average precision and the scores at threshold 0.5 do not depend on them",
+    False: "not chosen on these texts",
 }
 
 
@@ -182,13 +193,16 @@ def model_card(metrics, pictures):
     base, base_model = _base_model(metrics["base_model"])
     commands, calls = zip(*(PLACEHOLDERS[name] for name in metrics["inputs"]))
     columns = metrics["columns"]
-    count = f"{len(metrics['classes']):,} " if "classes" in metrics else ""
+    names = metrics.get("classes") or metrics.get("labels")
+    count = f"{len(names):,} " if names else ""
     details = []
     if "classes" in metrics:
         details += ["## Weakest classes", *_weakest(metrics["classes"]),
                     "## Most frequent confusions", _confusions(metrics["confusions"])]
     if "entities" in metrics:
         details += ["## Weakest entities", *_weakest(metrics["entities"])]
+    if "labels" in metrics:
+        details += ["## Weakest labels", *_weakest(metrics["labels"])]
     if pictures:
         details += ["## Pictures", *(f"![{name.removesuffix('.png').replace('_', ' ')}]({name})" for name in pictures)]
     with open(os.path.join(os.path.dirname(__file__), "model_card.md"), encoding="utf-8") as file:
@@ -244,16 +258,19 @@ def _scores(metrics):
                 if scope["stand_in"] else f"{scope['texts']:,} validation texts out of scope")
         basis += (f"\n\nAn answer with a score below the threshold counts as out of scope. The threshold was chosen to "
                   f"reject {what}; its precision and recall are measured on the texts that chose it.")
+    if "thresholds_chosen_here" in metrics:
+        basis += f"\n\nThe thresholds were {THRESHOLDS[metrics['thresholds_chosen_here']]}."
     return _table(("score", "value"), [(name, f"{value:.4f}") for name, value in rows]) + "\n\n" + basis
 
 
 def _weakest(classes):
     tested = [(label, scores) for label, scores in classes.items() if scores["texts"]]
-    rows = [(_text(label), *(f"{scores[key]:.4f}" for key in ("precision", "recall", "f1")), f"{scores['texts']:,}")
+    columns = {name: key for key, name in OF_CLASSES.items() if key in next(iter(classes.values()))}
+    rows = [(_text(label), *(f"{scores[key]:.4f}" for key in columns.values()), f"{scores['texts']:,}")
             for label, scores in sorted(tested, key=lambda pair: pair[1]["f1"])[:MAX_ROWS]]
     untested = len(classes) - len(tested)
     note = [f"Classes without a validation text: {untested:,}. They have no scores."] if untested else []
-    return [_table(("class", "precision", "recall", "F1", "validation texts"), rows), *note]
+    return [_table(("class", *columns, "validation texts"), rows), *note]
 
 
 def _confusions(confusions):

@@ -3,7 +3,8 @@
 import {make, percent, slice} from "./elements.js";
 
 // Kinds of models, told apart by the name of an output.
-const VIEWS = {choice: showChoice, entity_start: showTags, answer: showSpan, label: showLabel, value: showValue};
+const VIEWS = {choice: showChoice, entity_start: showTags, answer: showSpan, label: showLabel, holds: showLabels,
+               value: showValue};
 
 /** Elements for the answer to texts, a dict of outputs. */
 export function showAnswer(row, texts, model) {
@@ -17,14 +18,25 @@ function bars(rows, best = 0) {
     make("span", {}, name), make("i"), make("b", {}, percent(value)))));
 }
 
-function showLabel({label, score, probabilities, in_scope: inScope}, texts, {labels}) {
-  const rows = labels ? labels.map((name, i) => [name, probabilities[i]]) : [[label, score]];
+/** The highest bars first; those after the eighth are folded. */
+function sortedBars(rows, best) {
   rows.sort((a, b) => b[1] - a[1]);
   const rest = rows.splice(8);
+  return [bars(rows, best),
+    ...(rest.length ? [make("details", {}, make("summary", {}, `${rest.length} more`), bars(rest, -1))] : [])];
+}
+
+function showLabel({label, score, probabilities, in_scope: inScope}, texts, {labels}) {
+  const rows = labels ? labels.map((name, i) => [name, probabilities[i]]) : [[label, score]];
   return [make("p", {className: "headline"}, label),
     ...(inScope === false ? [make("p", {className: "error"}, "Out of scope: the score is below the threshold.")] : []),
-    bars(rows),
-    ...(rest.length ? [make("details", {}, make("summary", {}, `${rest.length} more`), bars(rest, -1))] : [])];
+    ...sortedBars(rows)];
+}
+
+function showLabels({labels: held, probabilities, holds}, texts, {labels}) {
+  const rows = labels.map((name, i) => [name, probabilities[i], holds[i] && name]);
+  return [make("p", {className: "headline"}, held.filter((name) => name).join(", ") || "No label"),
+    ...sortedBars(rows, -1)];
 }
 
 function showValue({value}) {

@@ -2,6 +2,7 @@
 
 const SINGLE = {
   label: {en: "Turn on the light in the kitchen.", ko: "부엌에 불 좀 켜 줘."},
+  holds: {en: "Thank you, that made my day!", ko: "고마워요, 덕분에 기분이 좋아졌어요!"},
   value: {en: "The film was a pleasant surprise.", ko: "기대보다 훨씬 재미있는 영화였어요."},
   entity_start: {en: "Marie Curie moved from Warsaw to Paris in 1891.", ko: "세종대왕은 1397년에 한양에서 태어났다."},
 };

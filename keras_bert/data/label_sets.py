@@ -1,0 +1,88 @@
+"""Reader of texts that may have any number of labels, for multi-label classification."""
+
+import csv
+import functools
+
+from keras_bert.data.examples import Columns, choose_columns, iterate_table
+from keras_bert.errors import InputError
+
+# The data sets, and the names of the labels that their files number from 0.
+FORMATS = {
+    # GoEmotions (Demszky et al., 2020), train, dev and test files (github.com/google-research/google-research).
+    "goemotions": Columns("text", label="labels", header=("text", "labels", "id")),
+}
+_NAMES = {"goemotions": (
+    "admiration amusement anger annoyance approval caring confusion curiosity desire disappointment disapproval "
+    "disgust embarrassment excitement fear gratitude grief joy love nervousness optimism pride realization relief "
+    "remorse sadness surprise neutral").split()}
+_FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
+
+
+def iterate_label_sets(path, text_column="text", text_pair_column=None, label_column="label", label_columns=None,
+                       label_delimiter=",", data_format=None):
+    """Reads a table, see `iterate_examples`. The labels of a text are a list of str or int, or a str with a delimiter
+    between the labels; a label may be in double quotes, as in a CSV file. Or each label has a column of its own.
+
+    Args:
+        path: path of the file, UTF-8; or `Rows`.
+        text_column, text_pair_column: see `iterate_examples`.
+        label_column: column of the labels. If None, only texts are read. If it is "label" and there is no such column,
+            the column `labels` is read.
+        label_columns: list of the columns of the labels, whose values are 1 (or true) if the text has the label, and 0
+            (or false) if not. If None, `label_column` is read.
+        label_delimiter: character between the labels in a str.
+        data_format: name of a published data set's format in `FORMATS`.
+
+    Yields:
+        `Example`s whose `label` is a sorted tuple of different str; it is empty if the text has no label.
+
+    Raises:
+        InputError: the file is invalid; the message names the file, the row and the column.
+    """
+    columns = choose_columns(path, text_column, text_pair_column, label_column, data_format, FORMATS)
+    read_label = functools.partial(_listed, delimiter=label_delimiter, names=_NAMES.get(data_format))
+    if label_columns and data_format:
+        raise InputError(f"label_columns must be left out with data_format={data_format}, which sets the columns; "
+                         f"got {', '.join(label_columns)}")
+    if label_columns and label_column:
+        columns, read_label = Columns(text_column, text_pair_column, label_columns, kind=None), _flagged
+    elif label_column == "label" and not data_format:
+        columns = Columns(text_column, text_pair_column, label_column, kind=None, other_label="labels")
+    return iterate_table(path, columns, data_format, read_label)
+
+
+def _listed(path, row, values, column, delimiter, names):
+    """Returns the labels in a column."""
+    value = values[column]
+    labels = _split(value, delimiter) if isinstance(value, str) else value
+    if not isinstance(labels, list) or not all(map(_is_label, labels)):
+        raise InputError(f"{path}: row {row}: {column!r} must be a list of labels, or labels with {delimiter!r} "
+                         f"between them; got {value!r:.60}")
+    labels = sorted(set(map(str, labels)))
+    if names is None:
+        return tuple(labels)
+    for label in labels:
+        if label not in map(str, range(len(names))):
+            raise InputError(f"{path}: row {row}: {column!r} must be numbers from 0 to {len(names) - 1}; got {label!r}")
+    return tuple(sorted(names[int(label)] for label in labels))
+
+
+def _is_label(value):
+    return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+
+
+def _split(text, delimiter):
+    """Returns the labels in a text; None if a quote is not closed."""
+    try:
+        return [label.strip() for label in next(csv.reader(
+            [text.strip()], delimiter=delimiter, skipinitialspace=True, strict=True))]
+    except csv.Error:
+        return None
+
+
+def _flagged(path, row, values, columns):
+    """Returns the names of the columns that are 1."""
+    for column in columns:
+        if str(values[column]).lower() not in _FLAGS:
+            raise InputError(f"{path}: row {row}: {column!r} must be 0 or 1; got {values[column]!r:.40}")
+    return tuple(sorted(column for column in columns if _FLAGS[str(values[column]).lower()]))

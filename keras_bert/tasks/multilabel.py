@@ -1,0 +1,205 @@
+"""Multi-label classification: any number of labels per text or pair of texts."""
+
+import csv
+import dataclasses
+import io
+
+import keras
+import numpy as np
+
+from keras_bert.data.label_sets import iterate_label_sets
+from keras_bert.errors import InputError
+from keras_bert.tasks.classify import LabelTask, ranked_cells, top_record
+
+_HALF = 0.5
+_SAME = 1e-4  # thresholds that differ less are the same
+
+
+def score(labels, probabilities, targets, thresholds):
+    """Computes the scores of multi-label classification, with the definitions of scikit-learn.
+
+    Args:
+        labels: names of the labels.
+        probabilities: float [texts, labels].
+        targets: [texts, labels], 1 where the label is right.
+        thresholds: float [labels]; a label is predicted if its probability is at least its threshold.
+
+    Returns:
+        a dict that JSON can represent: `mean_average_precision`, the mean over the labels that occur; `micro_f1`, of
+        all pairs of a text and a label; `macro_f1`, the mean over the labels that occur or were predicted;
+        `micro_f1_at_half` and `macro_f1_at_half`, the same with the threshold 0.5 for each label; `labels`, which maps
+        each label to its `precision`, `recall`, `f1`, `average_precision` (None if it does not occur), `threshold` and
+        number of `texts`.
+    """
+    right = np.asarray(targets) > 0
+    precision, recall, f1, micro_f1, macro_f1 = _rates(probabilities >= thresholds, right)
+    *_, micro_f1_at_half, macro_f1_at_half = _rates(probabilities >= _HALF, right)
+    texts = right.sum(0)
+    average_precisions = [average_precision(*column) if column[1].any() else None
+                          for column in zip(np.transpose(probabilities), right.T)]
+    return {
+        "mean_average_precision": float(np.mean([value for value in average_precisions if value is not None])),
+        "micro_f1": micro_f1, "macro_f1": macro_f1,
+        "micro_f1_at_half": micro_f1_at_half, "macro_f1_at_half": macro_f1_at_half,
+        "labels": {label: {"precision": float(precision[i]), "recall": float(recall[i]), "f1": float(f1[i]),
+                           "average_precision": average_precisions[i], "threshold": float(thresholds[i]),
+                           "texts": int(texts[i])} for i, label in enumerate(labels)},
+    }
+
+
+def _rates(predicted, right):
+    """Returns the precision, recall and F1 of each label, float [labels], the micro F1 and the macro F1."""
+    hits, answered, texts = (predicted & right).sum(0), predicted.sum(0), right.sum(0)
+    f1 = 2 * hits / np.maximum(answered + texts, 1)
+    micro_f1 = 2 * hits.sum() / max(answered.sum() + texts.sum(), 1)
+    occurs = answered + texts > 0
+    return (hits / np.maximum(answered, 1), hits / np.maximum(texts, 1), f1, float(micro_f1),
+            float(f1[occurs].mean()) if occurs.any() else 0.0)
+
+
+def average_precision(scores, right):
+    """Computes the sum of (R[n] - R[n-1]) P[n] over the different scores n, from the highest, where R[n] and P[n] are
+    the recall and the precision of predicting the texts with at least this score.
+
+    Args:
+        scores: float [texts].
+        right: bool [texts], at least one True.
+
+    Returns:
+        a float.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ends = np.flatnonzero(np.diff(scores[order], append=np.inf))  # the last text of each score
+    hits = np.cumsum(right[order])[ends]
+    return float((np.diff(hits, prepend=0) * hits / (ends + 1)).sum() / right.sum())
+
+
+def choose_threshold(scores, right):
+    """Returns the threshold with the best F1: in the middle between two scores, and of equally good ones the highest.
+
+    Args:
+        scores: float [texts].
+        right: bool [texts]. If none is True, the threshold is 0.5.
+    """
+    if not right.any():
+        return _HALF
+    order = np.argsort(-scores, kind="stable")
+    ranked = np.append(scores[order].astype(np.float64), 0.0)
+    f1 = 2 * np.cumsum(right[order]) / (np.arange(1, len(scores) + 1) + right.sum())
+    f1[ranked[:-1] == ranked[1:]] = -1  # no threshold can separate equal scores
+    last = int(f1.argmax())
+    return float((ranked[last] + ranked[last + 1]) / 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelSet:
+    """The labels of one text: `labels` are those whose score (sigmoid probability) reaches their threshold, and
+    `scores` their scores, best first; there may be none. `top` are the labels with the highest scores, whether these
+    reach the threshold or not, a list of (label, score)."""
+
+    labels: list[str]
+    scores: list[float]
+    top: list[tuple[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiLabel(LabelTask):
+    """Multi-label classification: a sigmoid and a threshold for each label. The loss is the binary cross-entropy, the
+    mean over labels and texts.
+
+    Args:
+        labels, pairs: see `LabelTask`.
+        thresholds: a threshold for each label. If None, 0.5.
+    """
+
+    thresholds: list | None = None
+
+    name, main, has_threshold = "multilabel", "mean_average_precision", True
+
+    def __post_init__(self):
+        if self.thresholds is None:
+            object.__setattr__(self, "thresholds", [_HALF] * len(self.labels))
+
+    @classmethod
+    def iterate(cls, path, **columns):
+        return iterate_label_sets(path, **columns)
+
+    @classmethod
+    def from_examples(cls, path, examples, label_columns=None, **settings):
+        found = {label for example in examples for label in example.label}
+        if not found:
+            raise InputError(f"{path}: must have texts with labels; no row has one")
+        for label in label_columns or ():
+            if label not in found:
+                raise InputError(f"{path}: label_columns must have a row with 1 each; {label!r} is always 0: leave it "
+                                 "out")
+        return cls(labels=label_columns or sorted(found), pairs=examples[0].text_pair is not None, **settings)
+
+    def check(self, path, examples, out_of_scope=None):
+        super().check(path, examples)
+        for example in examples:
+            for label in example.label:
+                if label not in self.labels:
+                    raise InputError(f"{path}: row {example.row}: label {label!r} does not occur in the training file; "
+                                     "correct it, or add texts with it there")
+        if not any(example.label for example in examples):
+            raise InputError(f"{path}: scores need texts with labels; no row has one")
+
+    def loss(self):
+        return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
+
+    def classes(self, example):
+        return example.label
+
+    def targets(self, examples):
+        """Returns 1 for each label of each example, otherwise 0: float32 [examples, labels]."""
+        return np.array([[label in example.label for label in self.labels] for example in examples], np.float32)
+
+    def probabilities(self, outputs):
+        """Computes the sigmoid of the outputs: float32 [texts, labels]."""
+        return np.exp(-np.logaddexp(0, -self._logits(outputs))).astype(np.float32)
+
+    def _logits(self, outputs):
+        return np.reshape(outputs, (-1, len(self.labels))).astype(np.float64)
+
+    def answers(self, encoded, outputs, top_k=1):
+        return [self.label_set(row, row >= self.thresholds, top_k) for row in self.probabilities(outputs)]
+
+    def label_set(self, scores, holds, top_k):
+        """Returns the `LabelSet` of a text with `top_k` labels as `top`. `scores` and `holds` are arrays [labels]."""
+        holding = {label for label, is_held in zip(self.labels, holds) if is_held}
+        ranked = self.ranked(scores, len(scores))
+        held = [(label, score) for label, score in ranked if label in holding]
+        return LabelSet([label for label, _ in held], [score for _, score in held], ranked[:top_k])
+
+    def calibrated(self, encoded, outputs):
+        """Returns the task with the threshold of each label that has the best F1 for these examples."""
+        columns = zip(self.probabilities(outputs).T, encoded.targets.T > 0)
+        return dataclasses.replace(self, thresholds=[choose_threshold(*column) for column in columns])
+
+    def score(self, encoded, outputs):
+        """Returns the scores of the function `score` in this module; `loss`; and `thresholds_chosen_here`: True if the
+        thresholds are those with the best F1 for these very examples, so that F1 is higher than for new texts."""
+        logits, targets = self._logits(outputs), encoded.targets
+        chosen = self.calibrated(encoded, outputs).thresholds
+        return score(self.labels, self.probabilities(outputs), targets, np.array(self.thresholds)) | {
+            "loss": float((np.logaddexp(0, logits) - logits * targets).mean()),
+            "thresholds_chosen_here": bool(np.allclose(chosen, self.thresholds, rtol=0, atol=_SAME))}
+
+    def record(self, example, answer):
+        return {name: getattr(example, name) for name in self.columns} | {
+            "labels": answer.labels, "scores": answer.scores} | top_record(answer.top)
+
+    def cells(self, example, answer):
+        if len(answer.top) > 1:
+            best = ranked_cells(answer.top)
+        else:
+            best = [_joined(answer.labels), _joined(f"{score:.4f}" for score in answer.scores)]
+        return [*best, *self.texts(example)]
+
+
+def _joined(labels):
+    """Returns labels as `iterate_label_sets` reads them: those with a comma, a quote or a line break in quotes."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(labels)
+    return line.getvalue()
