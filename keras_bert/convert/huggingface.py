@@ -47,7 +47,7 @@ TABLE = Table({
     "span": "qa_outputs",
 }, {"embeddings": ".weight", "kernel": ".weight", "bias": ".bias", "gamma": ".weight", "beta": ".bias"},
     {"kernel": TRANSPOSED})
-_ARCHITECTURES = {
+ARCHITECTURES = {
     "encoder": "BertModel",
     "pretraining": "BertForPreTraining",
     "masked_lm": "BertForMaskedLM",
@@ -57,6 +57,7 @@ _ARCHITECTURES = {
     "span": "BertForQuestionAnswering",
     "multiple_choice": "BertForMultipleChoice",
 }
+_ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}  # names that are others there
 # `problem_type` of BertForSequenceClassification, and what is None there.
 _PROBLEMS = {"multi_label_classification": "multilabel", "regression": "regress",
              "single_label_classification": None, None: None}
@@ -107,8 +108,9 @@ def read(path, config=None):
 def write(weights, folder):
     """Writes the files that transformers' `from_pretrained` reads. The settings of the task are in `config.json`, as
     `keras_bert`."""
-    architecture, settings = _ARCHITECTURES[weights.kind], weights.settings or {}
+    architecture, settings = ARCHITECTURES[weights.kind], weights.settings or {}
     values = weights.config.to_dict() | {"architectures": [architecture]}
+    values["hidden_act"] = _ACTIVATIONS.get(values["hidden_act"], values["hidden_act"])
     if "dropout" in weights.options:
         values["classifier_dropout"] = weights.options["dropout"]
     labels = weights.labels or [f"LABEL_{i}" for i in range(weights.options.get("num_classes", 0))]
@@ -180,7 +182,7 @@ def _plain_name(key):
 def _kind(values, shapes):
     """Returns the kind of model by `architectures`, or by the weights if no architecture is known. A classifier with
     one label is a regression model, as in transformers."""
-    kinds = {architecture: kind for kind, architecture in _ARCHITECTURES.items() if kind != "regression"}
+    kinds = {architecture: kind for kind, architecture in ARCHITECTURES.items() if kind != "regression"}
     kind = next((kinds[name] for name in values.get("architectures") or () if name in kinds), None)
     if kind is None:
         return detect(TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
