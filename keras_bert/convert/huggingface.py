@@ -183,7 +183,10 @@ def _kind(values, shapes):
     """Returns the kind of model by `architectures`, or by the weights if no architecture is known. A classifier with
     one label is a regression model, as in transformers."""
     kinds = {architecture: kind for kind, architecture in ARCHITECTURES.items() if kind != "regression"}
-    kind = next((kinds[name] for name in values.get("architectures") or () if name in kinds), None)
+    names = values.get("architectures") or ()
+    if not isinstance(names, (list, tuple)):
+        raise InputError(f"architectures in config.json must be a list; got {names!r:.100}")
+    kind = next((kinds[name] for name in names if name in kinds), None)
     if kind is None:
         return detect(TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
     if kind == "masked_lm" and "cls.seq_relationship.bias" in shapes:  # as in bert-base-uncased
@@ -220,6 +223,8 @@ def _head(values, kind, shapes):
         return options, None
     options["num_classes"] = shapes.get("classifier.bias", (0,))[0]
     labels = values.get("id2label") or {}
+    if not isinstance(labels, dict):
+        raise InputError(f"id2label in config.json must be an object; got {labels!r:.100}")
     labels = [labels.get(str(i), f"LABEL_{i}") for i in range(options["num_classes"])]
     return options, labels
 

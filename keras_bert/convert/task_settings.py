@@ -13,9 +13,14 @@ def with_task(source):
     positions, single texts, and the labels LABEL_0, LABEL_1, … of transformers.
 
     Raises:
-        InputError: the number of labels is not that of the classes, or `max_length` is not a number of tokens.
+        InputError: the number of labels is not that of the classes, `max_length` is not a number of tokens, or the
+            dropout rate is not a rate.
     """
     tasks, given = KINDS[source.kind].tasks, source.settings or {}
+    dropout = source.options.get("dropout", 0.0)
+    if not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
+        raise InputError(f"{source.path}: the dropout rate of the head must be at least 0 and below 1; "
+                         f"got {dropout!r:.40}")
     if not tasks:
         return dataclasses.replace(source, settings=None, labels=None)
     notes = source.notes

@@ -161,6 +161,9 @@ class Source:
             InputError: weights are missing, unexpected or have another shape. The message lists all of them.
         """
         kind = kind or self.kind
+        if self.config.num_hidden_layers > len(self.shapes):  # before the names of that many blocks are listed
+            raise InputError(f"{self.path}: the weights do not match the config: {self.config.num_hidden_layers} "
+                             f"blocks must have more than {len(self.shapes)} weights")
         wanted = shapes(self.config, kind, self.options.get("num_classes"))
         if not KINDS[self.kind].is_pooled:
             pooler = "bert.pooler.kernel", "bert.pooler.bias"
