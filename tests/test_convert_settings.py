@@ -89,7 +89,7 @@ def test_labels_and_settings_of_other_libraries(folders, tmp_path):
     """Without labels.json and settings, a folder that `predict` can use."""
     for name, task in (("classify", Classify(128, ["LABEL_0", "LABEL_1", "LABEL_2"], False)), ("span", Span(128))):
         convert(folders / name, tmp_path / name, "tf1")
-        (tmp_path / name / "keras_bert.json").unlink()
+        (tmp_path / name / "keras_bert_settings.json").unlink()
         (tmp_path / name / "labels.json").unlink(missing_ok=True)
         lines = []
         convert(tmp_path / name, tmp_path / f"{name}-ours", "keras_bert", hidden_act="gelu_tanh", report=lines.append)

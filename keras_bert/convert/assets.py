@@ -10,7 +10,7 @@ from keras_bert.text import BertTokenizer, save_vocabulary
 
 _LABELS = "labels.json"
 # What formats of other libraries have no field for; the libraries ignore this file.
-SETTINGS_FILE = "keras_bert.json"
+SETTINGS_FILE = "keras_bert_settings.json"
 
 
 def read_assets(folder, config=None, lower_case=None):
@@ -51,7 +51,7 @@ def read_labels(folder):
 
 
 def read_settings(folder, file=SETTINGS_FILE):
-    """Returns the dict in `keras_bert.json`, or in another file of settings; empty if there is no such file."""
+    """Returns the dict in `keras_bert_settings.json`, or in another file of settings; empty if there is no such file."""
     path = os.path.join(folder, file)
     values = read_json(path) if os.path.exists(path) else {}
     if not isinstance(values, dict):
@@ -67,7 +67,7 @@ def write_assets(weights, folder):
 
 
 def write_settings(settings, folder, file=SETTINGS_FILE):
-    """Writes `keras_bert.json`, or another file of settings, unless the settings are empty or None."""
+    """Writes `keras_bert_settings.json`, or another file of settings, unless the settings are empty or None."""
     if settings:
         write_json(os.path.join(folder, file), settings)
 

@@ -137,7 +137,7 @@ def open_source(name, config=None, next_sentence_pooler=False):
 def convert(model: Path, output: Path,
             format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert"], *,
             config: Path | None = None, vocab: Path | None = None, max_position_embeddings: int | None = None,
-            next_sentence_pooler: bool = False, hidden_act: Literal["gelu", "gelu_tanh", "relu", "silu"] | None = None,
+            next_sentence_pooler: bool = False, hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
             pairs: bool | None = None, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
             allow_inexact: bool = False, overwrite: bool = False, report=lambda line: None):
     """Writes a model in another format, with its task. The output is written atomically, read again and compared.

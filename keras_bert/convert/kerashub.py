@@ -1,6 +1,6 @@
 """KerasHub presets (https://keras.io/keras_hub): `config.json` and `model.weights.h5`; for a task `task.json` and
 `task.weights.h5`; for the tokenizer `tokenizer.json` and `assets/tokenizer/vocabulary.txt`. This package adds
-`labels.json` and `keras_bert.json`, the settings of the task."""
+`labels.json` and `keras_bert_settings.json`, the settings of the task."""
 
 import os
 import re

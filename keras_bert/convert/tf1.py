@@ -1,5 +1,5 @@
 """Google's TensorFlow 1 checkpoints (https://github.com/google-research/bert): `bert_model.ckpt.index` and its data,
-`bert_config.json`, `vocab.txt`; written by this package also `keras_bert.json`, see `write`."""
+`bert_config.json`, `vocab.txt`; written by this package also `keras_bert_settings.json`, see `write`."""
 
 import dataclasses
 import os
@@ -71,7 +71,7 @@ def read(path, config=None):
 
 
 def write(weights, folder):
-    """Writes the files that google-research/bert's programs need to initialise a model, and `keras_bert.json` with what
+    """Writes the files that google-research/bert's programs need to initialise a model, and `keras_bert_settings.json` with what
     these do not store: the settings of the task, the dropout rate of the classifier, and the form of the GELU."""
     settings = dict(weights.settings or {})
     if weights.config.hidden_act not in _NAMED:
