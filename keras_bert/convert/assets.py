@@ -51,7 +51,7 @@ def read_labels(folder):
 
 
 def read_settings(folder, file=SETTINGS_FILE):
-    """Returns the dict in `keras_bert_settings.json`, or in another file of settings; empty if there is no such file."""
+    """Returns the dict in `keras_bert_settings.json`, or in another file; empty if there is no such file."""
     path = os.path.join(folder, file)
     values = read_json(path) if os.path.exists(path) else {}
     if not isinstance(values, dict):

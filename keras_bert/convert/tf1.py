@@ -71,8 +71,9 @@ def read(path, config=None):
 
 
 def write(weights, folder):
-    """Writes the files that google-research/bert's programs need to initialise a model, and `keras_bert_settings.json` with what
-    these do not store: the settings of the task, the dropout rate of the classifier, and the form of the GELU."""
+    """Writes the files that google-research/bert's programs need to initialise a model, and `keras_bert_settings.json`
+    with what these do not store: the settings of the task, the dropout rate of the classifier, and the form of the
+    GELU."""
     settings = dict(weights.settings or {})
     if weights.config.hidden_act not in _NAMED:
         settings["hidden_act"] = weights.config.hidden_act
