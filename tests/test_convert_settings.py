@@ -100,6 +100,29 @@ def test_labels_and_settings_of_other_libraries(folders, tmp_path):
         assert any("single texts or pairs" in line for line in lines) == (name == "classify")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("name", ["classify", "tag", "choice", "regress"])
+def test_models_of_transformers_answer(folders, tmp_path, name):
+    """Whose config.json has neither labels nor our settings."""
+    convert(folders / name, tmp_path / "peer", "huggingface")
+    path = tmp_path / "peer/config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items()
+              if key not in ("keras_bert", "id2label", "label2id", "problem_type")}
+    path.write_text(json.dumps(config))
+    (tmp_path / "peer/tokenizer_config.json").unlink()
+    convert(tmp_path / "peer", tmp_path / "ours", "keras_bert", pairs=True if name == "regress" else None)
+    loaded, before = FineTuned.load(tmp_path / "ours"), FineTuned.load(folders / name)
+    assert loaded.task.name == name and loaded.task.max_length == 128
+    for one, other in zip(*(model.outputs(model.task.encode(model.task.arguments(*TASKS[name][2]), model.tokenizer))
+                            for model in (loaded, before)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    answers = loaded.predict(*TASKS[name][2])
+    assert len(answers) == 2
+    if name == "tag":
+        assert {entity.label for entities in answers for entity in entities} <= {"LABEL_0", "LABEL_1", "LABEL_2"}
+
+
 def test_pairs_can_be_chosen(folders, tmp_path):
     convert(folders / "classify", tmp_path / "pairs", "keras_bert", pairs=True)
     assert FineTuned.load(tmp_path / "pairs").task == dataclasses.replace(TASKS["classify"][0], pairs=True)
