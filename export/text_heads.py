@@ -243,7 +243,8 @@ class Tagger(Head):
     consecutive inputs.
 
     Args:
-        labels: names of the classes in BIO notation: O, and B-X and I-X for each entity type X.
+        labels: names of the classes in BIO notation: O, and B-X and I-X for each entity type X. A label of another form
+            counts as I- of a type of this name.
         unit: "word" if a word has the label of its first WordPiece token; "character" if each token has a label, so
             that entities can begin and end inside words. The outputs for words are then those for tokens.
     """
@@ -254,9 +255,8 @@ class Tagger(Head):
     texts = strings("text")
 
     def __post_init__(self):
-        for label in self.labels:
-            if not re.fullmatch("O|[BI]-.+", label):
-                raise InputError(f"labels must be O, B-… or I-…; got {label!r}")
+        if not all(self.labels):
+            raise InputError(f"labels must not be empty; got {self.labels!r:.200}")
         if self.unit not in ("word", "character"):
             raise InputError(f"unit must be word or character; got {self.unit!r}")
 
@@ -301,8 +301,9 @@ class Tagger(Head):
         Returns:
             the type of each entity, string [entities]; its first and last word, each int64 [entities].
         """
-        kind = tf.gather(tf.constant([label[2:] for label in self.labels]), label)  # "" for O
-        is_i = tf.gather(tf.constant([label[0] == "I" for label in self.labels]), label)
+        kinds = ["" if label == "O" else re.sub("^[BI]-(?=.)", "", label) for label in self.labels]
+        kind = tf.gather(tf.constant(kinds), label)
+        is_i = tf.gather(tf.constant([not label.startswith("B-") for label in self.labels]), label)
         has_same_kind = (kind == tf.concat([[""], kind], 0)[:-1]) & (text == tf.concat([[-1], text], 0)[:-1])
         is_inside = is_i & has_same_kind
         first = tf.where((kind != "") & ~is_inside)[:, 0]

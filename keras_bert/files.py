@@ -178,7 +178,7 @@ def read_json(path):
     with open(path, encoding="utf-8") as file:
         try:
             return json.load(file)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, a number too long, brackets too deep
             raise InputError(f"{os.fspath(path)}: not a JSON file: {error}") from None
 
 

@@ -3,16 +3,18 @@
 import json
 import os
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from keras_bert.convert import huggingface, kerashub, tf1
 from keras_bert.convert import native as own
-from keras_bert.convert import tf1
 from keras_bert.convert.weights import Weights
 from keras_bert.export import export_encoder
 from keras_bert.layers import BertLayer
+from keras_bert.models import BertClassifier
 from keras_bert.text import BertTokenizer
 
 from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
@@ -26,9 +28,14 @@ def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("whole")
     bert = randomize(BertLayer(TINY))
     write_huggingface(path / "huggingface", bert)
-    for name, module in (("tf1", tf1), ("keras_bert", own)):
+    for name, module in (("tf1", tf1), ("keras_bert", own), ("kerashub", kerashub)):
         (path / name).mkdir()
         module.write(Weights.of(bert, BertTokenizer(TINY_VOCABULARY)), path / name)
+    classifier = Weights.of(randomize(BertClassifier(bert, 2)), BertTokenizer(TINY_VOCABULARY), ["a", "b"],
+                            {"task": "intent", "max_length": 128, "pairs": False, "threshold": 0.5})
+    for name, module in (("huggingface", huggingface), ("tf1", tf1), ("keras_bert", own), ("kerashub", kerashub)):
+        (path / f"{name} classifier").mkdir()
+        module.write(classifier, path / f"{name} classifier")
     export_encoder(bert, path / "hub", BertTokenizer(TINY_VOCABULARY))
     return path
 
@@ -113,6 +120,51 @@ def without(name):
     return lambda path: (path / name).unlink()
 
 
+def text(name, content):
+    """Replaces a file by other content, or makes it."""
+    return lambda path: (path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def values(name, **changes):
+    """Changes the object in a JSON file; that of `config` is the object's own config."""
+    def damage(path):
+        content = json.loads((path / name).read_text())
+        inner = {"config": content["config"] | changes["config"]} if "config" in changes else {}
+        (path / name).write_text(json.dumps(content | changes | inner))
+
+    return damage
+
+
+def keras_config(**changes):
+    """Changes the config of the model in a .keras file."""
+    def damage(path):
+        with zipfile.ZipFile(path / "model.keras") as file:
+            files = {name: file.read(name) for name in file.namelist()}
+        content = json.loads(files["config.json"])
+        content["config"] |= changes
+        with zipfile.ZipFile(path / "model.keras", "w") as file:
+            for name, data in (files | {"config.json": json.dumps(content)}).items():
+                file.writestr(name, data)
+
+    return damage
+
+
+def tokenizer_json(**changes):
+    """A tokenizer as transformers 5 writes it, without vocab.txt."""
+    def damage(path):
+        (path / "vocab.txt").unlink()
+        model = {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(TINY_VOCABULARY)}} | changes
+        (path / "tokenizer.json").write_text(json.dumps({"model": model}))
+
+    return damage
+
+
+# What runs code in other readers.
+LAMBDA = {"module": "keras.layers", "class_name": "Lambda", "registered_name": None, "config": {"function": {
+    "class_name": "__lambda__", "config": {"code": "4wEAAAA=", "defaults": None, "closure": None}}}}
+PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": None, "config": {"args": ["touch", "run"]}}
+
+
 @pytest.mark.parametrize("form,damage,words", [
     ("tf1", cut("bert_model.ckpt.data-00000-of-00001", 0.5), "bert_model.ckpt: bert/"),
     ("tf1", flip("bert_model.ckpt.data-00000-of-00001"), "bert_model.ckpt: bert/"),
@@ -134,10 +186,52 @@ def without(name):
     ("keras_bert", cut("model.keras", 0.9), "model.keras"),
     ("hub", without("variables/variables.index"), "variables"),
     ("hub", cut("variables/variables.data-00000-of-00001", 0.5), "variables"),
+    ("hub", without("assets/bert_config.json"), "bert_config.json: not found"),
+    ("huggingface", text("config.json", "{"), "config.json: not a JSON file"),
+    ("huggingface", text("config.json", "[1]"), "config.json: a config file must hold one JSON object"),
+    ("huggingface", text("config.json", "[" * 100_000), "config.json: not a JSON file"),
+    ("huggingface", text("config.json", '{"vocab_size": ' + "9" * 5_000 + "}"), "config.json: not a JSON file"),
+    ("huggingface", config(num_hidden_layers=10**9), "1000000000 blocks must have more than 39 weights"),
+    ("huggingface", config(model_type="roberta"), "model_type must be bert"),
+    ("huggingface", config(position_embedding_type="relative_key"), "position_embedding_type must be absolute"),
+    ("huggingface", config(hidden_act="mish"), "hidden_act must be one of"),
+    ("huggingface", config(hidden_size="16"), "hidden_size must be int"),
+    ("huggingface", config(architectures="BertModel"), "architectures in config.json must be a list"),
+    ("huggingface", config(problem_type="ranking"), "problem_type must be one of"),
+    ("huggingface", config(keras_bert=[1]), "keras_bert in config.json must be an object"),
+    ("huggingface", text("model.safetensors", b""), "model.safetensors"),
+    ("huggingface", text("model.safetensors", b"\xff" * 64), "model.safetensors"),
+    ("huggingface", tensors(lambda changed: changed[KERNEL].fill(np.nan)), "must give the same outputs"),
+    ("huggingface", text("vocab.txt", b"\xff\xfe"), "vocab.txt: a vocabulary must be UTF-8"),
+    ("huggingface", text("vocab.txt", "a\nb\n"), "missing [PAD], [UNK], [CLS], [SEP]"),
+    ("huggingface", text("tokenizer_config.json", "{'do_lower_case': True}"), "tokenizer_config.json: not a JSON file"),
+    ("huggingface", text("added_tokens.json", f'{{"more": {10**12}}}'), f"got {10**12} for 'more'"),
+    ("huggingface", tokenizer_json(type="BPE"), "must be a WordPiece tokenizer"),
+    ("huggingface", tokenizer_json(vocab={"[PAD]": -1}), "got -1 for '[PAD]'"),
+    ("huggingface classifier", config(classifier_dropout="much"), "the dropout rate of the head must be"),
+    ("huggingface classifier", config(id2label=["a", "b"]), "id2label in config.json must be an object"),
+    ("huggingface classifier", config(keras_bert={"task": "intent", "max_length": "long"}), "max_length must be"),
+    ("tf1", text("bert_config.json", ""), "bert_config.json: not a JSON file"),
+    ("tf1", text("bert_model.ckpt.index", ""), "bert_model.ckpt.index"),
+    ("tf1 classifier", text("keras_bert_settings.json", "[]"), "keras_bert_settings.json: must hold one JSON object"),
+    ("tf1 classifier", text("keras_bert_settings.json", '{"hidden_act": "mish"}'), "hidden_act must be one of"),
+    ("tf1 classifier", text("labels.json", '["a"]'), "labels must be the names of the 2 classes; got ['a']"),
+    ("keras_bert", text("model.keras", "not a zip file"), "model.keras: not the whole .keras file"),
+    ("keras_bert classifier", keras_config(bert=LAMBDA), "model.keras"),
+    ("keras_bert classifier", keras_config(bert=PROCESS), "model.keras"),
+    ("keras_bert classifier", keras_config(num_classes="two"), "model.keras"),
+    ("keras_bert classifier", text("settings.json", "3"), "settings.json: must hold one JSON object"),
+    ("kerashub", text("model.weights.h5", "no HDF5"), "model.weights.h5: not a complete HDF5 file"),
+    ("kerashub", cut("model.weights.h5", 0.9), "model.weights.h5"),
+    ("kerashub", values("config.json", class_name="RobertaBackbone"), "class_name must be BertBackbone"),
+    ("kerashub", values("config.json", config={"num_layers": 10**9}), "1000000000 blocks must have more than"),
+    ("kerashub classifier", values("task.json", config={"activation": "softmax"}), "activation must be linear"),
+    ("kerashub classifier", values("preprocessor.json", config={"sequence_length": "x"}), "max_length must be"),
 ])
-def test_damage_is_one_line(run, whole, tmp_path, form, damage, words):
+def test_damage_is_one_line(run, whole, tmp_path, monkeypatch, form, damage, words):
     source = shutil.copytree(whole / form, tmp_path / "source")
     damage(source)
+    monkeypatch.chdir(tmp_path)  # where code in a file would leave a trace
     before = sorted(os.listdir(tmp_path))
     command = ("convert", f"--model={source}", f"--output={tmp_path / 'out'}", "--format=huggingface")
     status, output, messages = run(*command)

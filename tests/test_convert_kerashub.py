@@ -175,7 +175,9 @@ def test_kerashub_classifies_texts_as_we_do(written):
 @pytest.mark.parametrize("words", ["cafe café Cafe Café 日 ##本 本", "서울 날씨 ##는 cafe"])
 def test_kerashub_tokenizes_by_our_rules(tmp_path, words, rules):
     tokenizer = BertTokenizer([*TINY_VOCABULARY[:-7], *words.split()], *rules)
-    convert(write_ours(tmp_path / "ours", build_ours("encoder"), tokenizer), tmp_path / "peer", "kerashub")
+    is_composed = tokenizer.rules.normalization == "NFC"  # KerasHub cannot compose: accents stay
+    convert(write_ours(tmp_path / "ours", build_ours("encoder"), tokenizer), tmp_path / "peer", "kerashub",
+            allow_inexact=is_composed)
     texts = ["cafe Cafe play", "PLAY the music?", *(["서울 날씨는"] if "서울" in words else ["café Cafés", "日本"])]
     assert models.BertTokenizer.from_preset(str(tmp_path / "peer"))(texts) == tokenizer.ids(texts)
 

@@ -44,9 +44,10 @@ def label_logits(ids, mask, segments):
     return tf.one_hot(ids % 7, len(LABELS)) * tf.cast(ids % 3, tf.float32)[:, :, None]
 
 
-@pytest.mark.parametrize("unit", ["word", "character"])
-def test_entities(unit):
-    graph, python = decoders(Tagger(labels=LABELS, unit=unit), Tag(LENGTH, LABELS, unit=unit), label_logits)
+@pytest.mark.parametrize(("unit", "labels"), [
+    ("word", LABELS), ("character", LABELS), ("word", ["O", "PER", "B-PER", "LABEL_3", "I-LABEL_3"])])
+def test_entities(unit, labels):
+    graph, python = decoders(Tagger(labels=labels, unit=unit), Tag(LENGTH, labels, unit=unit), label_logits)
     found = set()
 
     @settings(max_examples=15, deadline=None)

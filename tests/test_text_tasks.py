@@ -230,7 +230,7 @@ def test_arguments_must_be_of_one_batch():
 
 @pytest.mark.parametrize("task, options, message", [
     ("tag", {"labels": LABELS[:4]}, "the names of the 5 classes of this BertTokenClassifier; got 4 names"),
-    ("tag", {"labels": ["O", "B-", *LABELS[:3]]}, "labels must be O, B-… or I-…; got 'B-'"),
+    ("tag", {"labels": ["O", "", *LABELS[:3]]}, "labels must not be empty"),
     ("span", {"max_length": 67}, "max_length must be at least 68; got 67"),
     ("span", {"doc_stride": 0}, "doc_stride must be at least 1; got 0")])
 def test_what_it_refuses(models, tmp_path, task, options, message):

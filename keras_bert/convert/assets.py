@@ -1,4 +1,5 @@
-"""Reads and writes the files that most formats keep in the folder of the weights: config, vocabulary and labels."""
+"""Reads and writes the files that most formats keep in the folder of the weights: config, vocabulary, labels and the
+settings of the task."""
 
 import os
 
@@ -8,6 +9,8 @@ from keras_bert.files import read_json, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 _LABELS = "labels.json"
+# What formats of other libraries have no field for; the libraries ignore this file.
+SETTINGS_FILE = "keras_bert_settings.json"
 
 
 def read_assets(folder, config=None, lower_case=None):
@@ -47,11 +50,26 @@ def read_labels(folder):
     return read_json(path) if os.path.exists(path) else None
 
 
+def read_settings(folder, file=SETTINGS_FILE):
+    """Returns the dict in `keras_bert_settings.json`, or in another file; empty if there is no such file."""
+    path = os.path.join(folder, file)
+    values = read_json(path) if os.path.exists(path) else {}
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: must hold one JSON object; got {values!r:.100}")
+    return values
+
+
 def write_assets(weights, folder):
     """Writes config, vocabulary and labels; the first two have the names that Google uses."""
     weights.config.to_json(os.path.join(folder, "bert_config.json"))
     write_tokenizer(weights.tokenizer, folder)
     write_labels(weights.labels, folder)
+
+
+def write_settings(settings, folder, file=SETTINGS_FILE):
+    """Writes `keras_bert_settings.json`, or another file of settings, unless the settings are empty or None."""
+    if settings:
+        write_json(os.path.join(folder, file), settings)
 
 
 def write_tokenizer(tokenizer, folder):

@@ -1,5 +1,6 @@
 """Conversion of weights between formats, with a check of the written model's outputs."""
 
+import dataclasses
 import os
 from typing import Literal
 
@@ -10,10 +11,13 @@ from keras_bert.arguments import Path, check, plain
 from keras_bert.convert import garden, huggingface, kerashub, native, saved_model, tf1
 from keras_bert.convert.kinds import ENCODER, KINDS
 from keras_bert.convert.remap import with_positions, with_vocabulary
+from keras_bert.convert.task_settings import describe, with_pairs, with_task
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.presets import find_pretrained
+from keras_bert.text import pad
 
+# Together longer than any input; each is also one by itself.
 _TEXTS = [
     "The bank raised its rates, and the river its banks.",
     "Who wrote this, and when?",
@@ -36,29 +40,50 @@ def differences(weights, target, folder):
 
     Returns:
         dict of output names to floats.
+
+    Raises:
+        InputError: the labels or the settings of the task are not those of the weights.
     """
     inputs = _inputs(weights)
     expected = _outputs(weights.build(), weights.kind, inputs)
     if target.run:
         found = target.run(folder, inputs)
     else:
-        found = _outputs(target.read(folder).load()[0].build(), weights.kind, inputs)
-    return {name: float(np.max(np.abs(np.asarray(found[name]) - value))) for name, value in expected.items()}
+        again = with_task(target.read(folder)).load()[0]
+        if (again.settings, again.labels) != (weights.settings, weights.labels):
+            raise InputError(f"{folder}: the task must be the same after reloading, {weights.settings} with the labels "
+                             f"{weights.labels}; got {again.settings} with the labels {again.labels}")
+        found = _outputs(again.build(), weights.kind, inputs)
+    return {name: float(np.max(np.abs(_of_tokens(found[name], inputs) - _of_tokens(value, inputs))))
+            for name, value in expected.items()}
 
 
 def _inputs(weights):
-    """Returns inputs made from real texts, or from random ids if there is no vocabulary."""
-    length = min(64, weights.config.max_position_embeddings)
+    """Returns six inputs: two that fill all positions, a text and a pair of texts, and four short ones. They are made
+    from real texts, or from random ids if there is no vocabulary."""
+    config, rng = weights.config, np.random.default_rng(0)
+    length = config.max_position_embeddings
     if weights.tokenizer is None:
-        shape = (len(_TEXTS), length)
-        ids = np.random.default_rng(0).integers(0, weights.config.vocab_size, shape).astype(np.int32)
-        inputs = {"input_word_ids": ids, "input_mask": np.ones_like(ids), "input_type_ids": np.zeros_like(ids)}
+        ids, segments = (rng.integers(0, size, (6, length)).astype(np.int32)
+                         for size in (config.vocab_size, config.type_vocab_size))
+        mask = (np.arange(length) < [[length], [length], *[[max(length // 4, 1)]] * 4]).astype(np.int32)
+        inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": segments}
     else:
-        inputs = weights.tokenizer(_TEXTS, max_length=length)
-        inputs["input_type_ids"] = inputs.pop("segment_ids")
+        whole = " ".join(_TEXTS * (length // len(_TEXTS) + 1))
+        rows = weights.tokenizer.pack([whole, *_TEXTS[1:3]], None, length)
+        rows += weights.tokenizer.pack([whole, *_TEXTS[3:5]], [whole, *_TEXTS[:2]], length)
+        inputs = pad(rows, weights.tokenizer.pad_id)
+        inputs["input_type_ids"] = np.minimum(inputs.pop("segment_ids"), config.type_vocab_size - 1)
     if weights.kind in ("masked_lm", "pretraining"):
-        inputs["masked_lm_positions"] = np.tile(np.arange(3, dtype=np.int32), (len(_TEXTS), 1))
+        last = inputs["input_mask"].sum(axis=1, dtype=np.int32) - 1
+        inputs["masked_lm_positions"] = np.stack([np.zeros_like(last), last // 2, last], axis=1)
     return inputs
+
+
+def _of_tokens(output, inputs):
+    """Returns an output without the vectors of padding, which libraries compute differently or not at all."""
+    output, mask = np.asarray(output), inputs["input_mask"].astype(bool)
+    return output[mask] if output.shape[:2] == mask.shape else output
 
 
 def _outputs(model, kind, inputs):
@@ -106,15 +131,16 @@ def open_source(name, config=None, next_sentence_pooler=False):
     if tokens > source.config.vocab_size:
         raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "
                          f"({source.config.vocab_size}) tokens; got {tokens}")
-    return source
+    return with_task(source)
 
 
 def convert(model: Path, output: Path,
             format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert"], *,
             config: Path | None = None, vocab: Path | None = None, max_position_embeddings: int | None = None,
-            next_sentence_pooler: bool = False, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
+            next_sentence_pooler: bool = False, hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
+            pairs: bool | None = None, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
             allow_inexact: bool = False, overwrite: bool = False, report=lambda line: None):
-    """Writes weights in another format. The output is written atomically, read again and compared.
+    """Writes a model in another format, with its task. The output is written atomically, read again and compared.
 
     Args:
         model: Weights to read, in any format: a folder, a TensorFlow checkpoint or a name.
@@ -125,6 +151,10 @@ def convert(model: Path, output: Path,
         max_position_embeddings: Number of positions to keep. Default: all.
         next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler: for pretraining checkpoints
             of the Model Garden, whose own pooler is not trained.
+        hidden_act: Activation to use instead of the config's, if gelu means another form there: gelu is computed by
+            erf, gelu_tanh by tanh.
+        pairs: True if a classifier or regression model takes pairs of texts, False if single texts; for formats that do
+            not say.
         allow_missing: Names of weights that may be missing, with * as a wildcard; they are initialised.
         ignore: Names of weights to skip, with * as a wildcard.
         allow_inexact: Write what the format can store if it cannot store everything.
@@ -144,6 +174,10 @@ def convert(model: Path, output: Path,
     source = open_source(model, config, next_sentence_pooler)
     weights, skipped, missing = source.load(None, allow_missing or (), ignore or ())
     _report_source(source, weights, skipped, missing, report)
+    if hidden_act is not None:
+        weights = dataclasses.replace(weights, config=dataclasses.replace(weights.config, hidden_act=hidden_act))
+    if pairs is not None:
+        weights = with_pairs(weights, pairs)
     if vocab is not None:
         weights, kept, spelled = with_vocabulary(weights, vocab)
         report(f"vocabulary {vocab}: {weights.config.vocab_size} tokens: {kept} kept, {spelled} from the tokens that "
@@ -152,24 +186,30 @@ def convert(model: Path, output: Path,
         weights = with_positions(weights, max_position_embeddings)
         report(f"kept positions 0 to {max_position_embeddings - 1}")
     target = FORMATS[format]
-    weights = _as_stored_kind(weights, target, allow_inexact, report)
+    weights = _as_stored_kind(weights, target, source.losses, allow_inexact, report)
+    if weights.settings:
+        _report_settings(weights.settings, target, report)
     with atomic_folder(output, overwrite) as new:
         target.write(target.fit(weights), new)
         found = differences(weights, target, new)
         largest = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
-        report(f"largest difference after reloading: {largest}")
+        report(f"largest difference after reloading: {largest}; of texts and pairs of up to "
+               f"{weights.config.max_position_embeddings} tokens")
         if not allow_inexact and not all(value <= _EXACT for value in found.values()):  # NaN fails too
             raise InputError(f"{output}: the written model must give the same outputs within {_EXACT}; got {found}")
     return found
 
 
-def _as_stored_kind(weights, target, allow_inexact, report):
+def _as_stored_kind(weights, target, losses, allow_inexact, report):
     """Returns the weights as a kind of model that the format can store, without the heads that the format lacks.
+
+    Args:
+        losses: what of the source is lost already.
 
     Raises:
         InputError: the format cannot store the weights exactly, and `allow_inexact` is False.
     """
-    if losses := target.losses(weights):
+    if losses := [*losses, *target.losses(weights)]:
         if not allow_inexact:
             raise InputError(f"{target.name} cannot store these weights exactly: {'; '.join(losses)}; pass "
                              "allow_inexact=True to write them as closely as possible")
@@ -181,6 +221,12 @@ def _as_stored_kind(weights, target, allow_inexact, report):
     return weights.as_kind(ENCODER)
 
 
+def _report_settings(settings, target, report):
+    report(describe(settings))
+    if ignored := target.not_applied(settings):
+        report(f"{target.settings_file} stores, but {target.name} does not apply: {describe(ignored)}")
+
+
 def _report_source(source, weights, skipped, missing, report):
     config = weights.config
     report(f"{source.format} {source.path}: {weights.kind}, {config.num_hidden_layers} blocks of width "
@@ -190,6 +236,15 @@ def _report_source(source, weights, skipped, missing, report):
         names = sorted(name for name in skipped if skipped[name] == reason)
         report(f"skipped {len(names)}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}: {reason}")
     if missing:
-        report(f"initialised {', '.join(missing)}: not in the source")
+        unused = "" if KINDS[weights.kind].is_pooled else f", and models for {weights.kind} do not use the pooler"
+        report(f"initialised {', '.join(missing)}: not in the source{unused}")
+    for note in source.notes:
+        report(note)
     if source.tokenizer is None:
         report("no vocabulary: outputs are compared on random ids")
+        return
+    vocabulary = source.tokenizer.vocabulary
+    if rest := config.vocab_size - len(vocabulary):
+        report(f"kept the last {rest} rows of the word embeddings, which have no token")
+    if repeated := len(vocabulary) - len(set(vocabulary)):
+        report(f"{repeated} tokens of the vocabulary are repeated; texts get the last id of each")

@@ -16,6 +16,8 @@ SAME, TRANSPOSED, SPLIT_LAST, SPLIT_FIRST = "same", "transposed", "split last", 
 SPLIT_HEADS = {"attention.output_dense.kernel": SPLIT_FIRST} | dict.fromkeys(
     ("query.kernel", "query.bias", "key.kernel", "key.bias", "value.kernel", "value.bias"), SPLIT_LAST)
 KERAS_SUFFIXES = {part: f"/{part}" for part in ("embeddings", "kernel", "bias", "gamma", "beta")}
+# What the tokenizer of google-research/bert and of the Model Garden can do; for `Format.rules`.
+GOOGLE_RULES = {"strip_accents": ("lower_case",), "split_cjk": (True,), "normalization": ("none",)}
 _BLOCK = re.compile(r"(?<=blocks\.)\d+")
 
 
@@ -99,6 +101,9 @@ class Format:
         fixed: dict of fields of `BertConfig` to the values that the format can express, or to the name of another field
             with the same value. Fields that are not in it may have any value.
         head: the same for the fields of the masked LM head. If None, they have the encoder's values.
+        rules: the same for the fields of the tokenizer's `Rules`.
+        settings_file: name of the file with the settings of the task; None if the format stores no task.
+        applied: names of the settings that the library itself applies; None if it applies all.
         run: function of a folder and inputs that computes the outputs with the library's own code. If None, the written
             weights are read and run in this package instead.
     """
@@ -110,6 +115,9 @@ class Format:
     kinds: tuple[str, ...] = tuple(KINDS)
     fixed: dict = dataclasses.field(default_factory=dict)
     head: dict | None = None
+    rules: dict = dataclasses.field(default_factory=dict)
+    settings_file: str | None = None
+    applied: tuple[str, ...] | None = None
     run: Callable | None = None
 
     def losses(self, weights):
@@ -118,7 +126,10 @@ class Format:
         reasons = []
         if weights.kind not in self.kinds:
             reasons.append(f"it stores {', '.join(self.kinds)}, not {weights.kind}")
-        reasons += _differences("", vars(config), self._allowed(config))
+        reasons += _differences("", vars(config), _allowed(self.fixed, config))
+        if weights.tokenizer is not None:
+            rules = weights.tokenizer.rules
+            reasons += _differences(" of the tokenizer", vars(rules), _allowed(self.rules, rules))
         if "mlm.bias" in weights.read:
             head = {"hidden_act": options.get("mlm_activation") or config.hidden_act,
                     "layer_norm_eps": options.get("mlm_layer_norm_eps") or config.layer_norm_eps}
@@ -129,13 +140,19 @@ class Format:
     def fit(self, weights):
         """Returns the weights with a config that this format can express: each field with another value gets the first
         one that is allowed for it."""
-        changes = {name: allowed[0] for name, allowed in self._allowed(weights.config).items()
+        changes = {name: allowed[0] for name, allowed in _allowed(self.fixed, weights.config).items()
                    if getattr(weights.config, name) not in allowed}
         return dataclasses.replace(weights, config=dataclasses.replace(weights.config, **changes))
 
-    def _allowed(self, config):
-        """Returns `fixed` with the values of `config` in place of the names of fields."""
-        return {name: [vars(config).get(value, value) for value in allowed] for name, allowed in self.fixed.items()}
+    def not_applied(self, settings):
+        """Returns the settings that the format stores and the library itself ignores, without those that are None."""
+        return {} if self.applied is None else {
+            name: value for name, value in settings.items() if value is not None and name not in self.applied}
+
+
+def _allowed(fixed, values):
+    """Returns the dict `fixed` with the values of the dataclass `values` in place of the names of fields."""
+    return {name: [vars(values).get(value, value) for value in allowed] for name, allowed in fixed.items()}
 
 
 def _differences(owner, values, fixed):

@@ -7,9 +7,9 @@ import safetensors
 from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.assets import read_tokenizer, write_tokenizer
 from keras_bert.convert.format import TRANSPOSED, Format, Table, has_file
-from keras_bert.convert.kinds import KINDS, initial
+from keras_bert.convert.huggingface_tokenizer import read_tokenizer, write_tokenizer
+from keras_bert.convert.kinds import ENCODER, KINDS, initial
 from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
@@ -47,7 +47,7 @@ TABLE = Table({
     "span": "qa_outputs",
 }, {"embeddings": ".weight", "kernel": ".weight", "bias": ".bias", "gamma": ".weight", "beta": ".bias"},
     {"kernel": TRANSPOSED})
-_ARCHITECTURES = {
+ARCHITECTURES = {
     "encoder": "BertModel",
     "pretraining": "BertForPreTraining",
     "masked_lm": "BertForMaskedLM",
@@ -57,6 +57,11 @@ _ARCHITECTURES = {
     "span": "BertForQuestionAnswering",
     "multiple_choice": "BertForMultipleChoice",
 }
+_ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}  # names that are others there
+# `problem_type` of BertForSequenceClassification, and what is None there.
+_PROBLEMS = {"multi_label_classification": "multilabel", "regression": "regress",
+             "single_label_classification": None, None: None}
+_SETTINGS = "keras_bert"  # the dict in config.json with what transformers has no field for; it keeps this dict
 # The output layer of the masked LM head, a copy of the word embeddings and of `cls.predictions.bias`.
 _TIED = {"cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
          "cls.predictions.decoder.bias": "cls.predictions.bias"}
@@ -86,24 +91,40 @@ def read(path, config=None):
             if not np.array_equal(get(copy), get(original)):
                 raise InputError(f"{path}: {copy} must equal {original}; BERT's output layer is tied to its embeddings")
             skipped[copy] = f"copy of {original}"
-    kind = _kind(values, shapes)
+    kind, losses = _kind(values, shapes), ()
+    if kind == "regression" and shapes.get("classifier.bias") != (1,):
+        kind, losses = ENCODER, ("problem_type regression must have one value here, not several",)
+        skipped |= dict.fromkeys(("classifier.weight", "classifier.bias"), losses[0])
     options, labels = _head(values, kind, shapes)
-    return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, skipped, options, read_tokenizer(path), labels)
+    tokenizer, max_length, added, holes = read_tokenizer(path, config.vocab_size)
+    notes = (f"named {len(holes)} ids without a token: {tokenizer.vocabulary[holes[0]]}, …",) if holes else ()
+    if added:
+        losses += (f"transformers finds the added tokens {', '.join(added[:5])}{', …' if len(added) > 5 else ''} in "
+                   "texts before it splits these into words; here they are tokens of the vocabulary like all others",)
+    return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, skipped, options, tokenizer, labels,
+                  _settings(path, values, max_length), notes, losses)
 
 
 def write(weights, folder):
-    """Writes the files that transformers' `from_pretrained` reads."""
-    architecture = _ARCHITECTURES[weights.kind]
+    """Writes the files that transformers' `from_pretrained` reads. The settings of the task are in `config.json`, as
+    `keras_bert`."""
+    architecture, settings = ARCHITECTURES[weights.kind], weights.settings or {}
     values = weights.config.to_dict() | {"architectures": [architecture]}
+    values["hidden_act"] = _ACTIVATIONS.get(values["hidden_act"], values["hidden_act"])
     if "dropout" in weights.options:
         values["classifier_dropout"] = weights.options["dropout"]
     labels = weights.labels or [f"LABEL_{i}" for i in range(weights.options.get("num_classes", 0))]
     if weights.kind == "regression":
         labels, values["problem_type"] = ["LABEL_0"], "regression"
+    if weights.kind == "classification":
+        is_multilabel = settings.get("task") == "multilabel"
+        values["problem_type"] = f"{'multi' if is_multilabel else 'single'}_label_classification"
+    if settings:
+        values[_SETTINGS] = settings
     if labels:
         values |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     write_json(os.path.join(folder, "config.json"), values)
-    write_tokenizer(weights.tokenizer, folder)
+    write_tokenizer(weights.tokenizer, folder, settings.get("max_length", weights.config.max_position_embeddings))
     prefix = "" if weights.kind == "encoder" else "bert."
     tensors = {
         f"{prefix if entry.name.startswith('bert.') else ''}{entry.stored_name}": array
@@ -161,13 +182,35 @@ def _plain_name(key):
 def _kind(values, shapes):
     """Returns the kind of model by `architectures`, or by the weights if no architecture is known. A classifier with
     one label is a regression model, as in transformers."""
-    kinds = {architecture: kind for kind, architecture in _ARCHITECTURES.items() if kind != "regression"}
-    kind = next((kinds[name] for name in values.get("architectures") or () if name in kinds), None)
+    kinds = {architecture: kind for kind, architecture in ARCHITECTURES.items() if kind != "regression"}
+    names = values.get("architectures") or ()
+    if not isinstance(names, (list, tuple)):
+        raise InputError(f"architectures in config.json must be a list; got {names!r:.100}")
+    kind = next((kinds[name] for name in names if name in kinds), None)
     if kind is None:
         return detect(TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
     if kind == "masked_lm" and "cls.seq_relationship.bias" in shapes:  # as in bert-base-uncased
         return "pretraining"
-    return "regression" if kind == "classification" and shapes.get("classifier.bias") == (1,) else kind
+    if kind != "classification":
+        return kind
+    problem = values.get("problem_type")
+    is_regression = problem == "regression" or problem is None and shapes.get("classifier.bias") == (1,)
+    return "regression" if is_regression else kind
+
+
+def _settings(path, values, max_length):
+    """Returns the settings of the task. Those in `keras_bert` count unless `problem_type` says something else."""
+    problem = values.get("problem_type")
+    if problem not in _PROBLEMS:
+        raise InputError(f"{path}: problem_type must be one of {', '.join(filter(None, _PROBLEMS))}; got {problem!r}")
+    settings, task = values.get(_SETTINGS) or {}, _PROBLEMS[problem]
+    if not isinstance(settings, dict):
+        raise InputError(f"{path}: {_SETTINGS} in config.json must be an object; got {settings!r:.100}")
+    if task and settings.get("task") != task:
+        settings = {"task": task}
+    elif not task and settings.get("task") == "multilabel":
+        settings = {}
+    return {"max_length": max_length} | settings
 
 
 def _head(values, kind, shapes):
@@ -180,8 +223,11 @@ def _head(values, kind, shapes):
         return options, None
     options["num_classes"] = shapes.get("classifier.bias", (0,))[0]
     labels = values.get("id2label") or {}
+    if not isinstance(labels, dict):
+        raise InputError(f"id2label in config.json must be an object; got {labels!r:.100}")
     labels = [labels.get(str(i), f"LABEL_{i}") for i in range(options["num_classes"])]
     return options, labels
 
 
-FORMAT = Format("huggingface", has_file("config.json"), read, write, fixed={"directionality": ("bidi",)})
+FORMAT = Format("huggingface", has_file("config.json"), read, write, fixed={"directionality": ("bidi",)},
+                settings_file="config.json", applied=("task", "max_length", "pairs", "features"))

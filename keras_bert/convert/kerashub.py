@@ -1,5 +1,6 @@
 """KerasHub presets (https://keras.io/keras_hub): `config.json` and `model.weights.h5`; for a task `task.json` and
-`task.weights.h5`; for the tokenizer `tokenizer.json` and `assets/tokenizer/vocabulary.txt`."""
+`task.weights.h5`; for the tokenizer `tokenizer.json` and `assets/tokenizer/vocabulary.txt`. This package adds
+`labels.json` and `keras_bert_settings.json`, the settings of the task."""
 
 import os
 import re
@@ -8,7 +9,7 @@ import h5py
 import ml_dtypes
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.assets import read_labels, write_labels
+from keras_bert.convert.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
 from keras_bert.convert.format import SPLIT_HEADS, Format, Table, has_file
 from keras_bert.convert.weights import Source
 from keras_bert.errors import InputError
@@ -43,6 +44,7 @@ TABLE = Table({
 _KINDS = {"BertMaskedLM": "masked_lm", "BertTextClassifier": "classification"}
 # Constants in KerasHub's classes: activation and layer norm epsilons of the encoder, then those of the masked LM head.
 _ACTIVATION, _EPSILON = "gelu_tanh", 1e-12
+_MULTILABEL = "sigmoid"  # the activation of a classifier whose labels do not exclude one another
 _HEAD = {"mlm_activation": "gelu", "mlm_layer_norm_eps": 1e-5}
 # The versions of the libraries whose file format is written.
 _VERSIONS = {"keras_version": "3.15.1", "keras_hub_version": "0.32.0"}
@@ -58,13 +60,13 @@ def read(path, config=None):
     tokenizer = _read_tokenizer(path)
     config = _read_config(os.path.join(path, "config.json"), tokenizer)
     shapes = _read_shapes(path, _MODEL)
-    kind, options = "encoder", {}
+    kind, options, settings = "encoder", {}, {}
     if os.path.exists(os.path.join(path, _TASK)):
         shapes |= _read_shapes(path, _TASK)
-        kind, options = _read_task(os.path.join(path, "task.json"))
+        kind, options, settings = _read_task(path)
     skipped = {name: "optimizer variable" for name in shapes if name.startswith(f"{_TASK}/optimizer/")}
     return Source(path, FORMAT.name, config, kind, TABLE, shapes, lambda name: _get(path, name), skipped, options,
-                  tokenizer, read_labels(path))
+                  tokenizer, read_labels(path), settings)
 
 
 def _read_object(file, *names):
@@ -88,16 +90,25 @@ def _read_config(file, tokenizer):
         raise InputError(f"{file}: {error}") from None
 
 
-def _read_task(file):
-    """Returns (kind, options) of the model that a `task.json` describes."""
+def _read_task(path):
+    """Returns (kind, options, settings) of the model that a `task.json` describes."""
+    file = os.path.join(path, "task.json")
     name, values = _read_object(file, *_KINDS)
     if _KINDS[name] == "masked_lm":
-        return "masked_lm", _HEAD
-    if values.get("activation") not in (None, "linear"):
-        raise InputError(f"{file}: activation must be linear, so that outputs are logits; got {values['activation']!r}")
+        return "masked_lm", _HEAD, {}
+    activation = values.get("activation")
+    if activation not in (None, "linear", _MULTILABEL):
+        raise InputError(f"{file}: activation must be linear, so that outputs are logits, or sigmoid, for multiple "
+                         f"labels; got {activation!r}")
     if not isinstance(values.get("num_classes"), int):
         raise InputError(f"{file}: num_classes must be int; got {values.get('num_classes')!r}")
-    return "classification", {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}
+    settings = read_settings(path)
+    if (settings.get("task") == "multilabel") != (activation == _MULTILABEL):  # KerasHub's file is the newer one
+        settings = {"task": "multilabel" if activation == _MULTILABEL else "classify"}
+    if os.path.exists(preprocessor := os.path.join(path, "preprocessor.json")):
+        _, preprocessing = _read_object(preprocessor, "BertTextClassifierPreprocessor")
+        settings["max_length"] = preprocessing.get("sequence_length")
+    return "classification", {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}, settings
 
 
 def _read_tokenizer(path):
@@ -143,7 +154,7 @@ def _open(path):
 
 def write(weights, folder):
     """Writes a preset that `from_preset` reads, with the backbone and, if there is one, its masked LM or classifier."""
-    config = weights.config
+    config, task_settings = weights.config, weights.settings or {}
     backbone = _object("BertBackbone", {field: getattr(config, name) for field, name in _FIELDS.items()})
     write_json(os.path.join(folder, "config.json"), backbone)
     write_json(os.path.join(folder, "metadata.json"), _VERSIONS)
@@ -154,12 +165,15 @@ def write(weights, folder):
         if tokenizer:
             preprocessor = _object(f"{task}Preprocessor", {
                 "tokenizer": tokenizer, "config_file": "preprocessor.json",
-                "sequence_length": config.max_position_embeddings})
+                "sequence_length": task_settings.get("max_length", config.max_position_embeddings)})
             write_json(os.path.join(folder, "preprocessor.json"), preprocessor)
         options = weights.options if weights.kind == "classification" else {}
+        if task_settings.get("task") == "multilabel":
+            options = options | {"activation": _MULTILABEL}
         settings = {"backbone": backbone, "preprocessor": preprocessor} | options
         write_json(os.path.join(folder, "task.json"), _object(task, settings))
     write_labels(weights.labels, folder)
+    write_settings(weights.settings, folder)
     for entry, array in weights.arrays(TABLE):
         file, _, key = entry.stored_name.partition("/")
         with h5py.File(os.path.join(folder, file), "a") as opened:
@@ -193,4 +207,6 @@ def _object(name, config):
 FORMAT = Format("kerashub", has_file(_MODEL), read, write, ("encoder", *_KINDS.values()),
                 fixed={"hidden_act": (_ACTIVATION, "gelu_new"), "layer_norm_eps": (_EPSILON,),
                        "attention_probs_dropout_prob": ("hidden_dropout_prob",), "directionality": ("bidi",)},
-                head={"hidden_act": (_HEAD["mlm_activation"],), "layer_norm_eps": (_HEAD["mlm_layer_norm_eps"],)})
+                head={"hidden_act": (_HEAD["mlm_activation"],), "layer_norm_eps": (_HEAD["mlm_layer_norm_eps"],)},
+                rules={"normalization": ("none",)}, settings_file=SETTINGS_FILE,
+                applied=("task", "max_length", "pairs"))

@@ -49,12 +49,14 @@ class Kind:
         head: dict of the names and shapes of the weights that are not the encoder's.
         is_pooled: True if the model uses the pooled output. Other libraries omit the pooler if it does not.
         options: dict of the arguments that make the class a model of this kind.
+        tasks: names of the tasks that such a model answers; a model without settings gets the first one.
     """
 
     model: type
     head: dict
     is_pooled: bool = True
     options: dict = dataclasses.field(default_factory=dict)
+    tasks: tuple[str, ...] = ()
 
 
 ENCODER = "encoder"
@@ -62,11 +64,13 @@ KINDS = {
     ENCODER: Kind(BertLayer, {}),
     "pretraining": Kind(models.BertPretrainer, {**_MASKED_LM, **_dense("next_sentence", "hidden_size", 2)}),
     "masked_lm": Kind(models.BertPretrainer, _MASKED_LM, is_pooled=False, options={"next_sentence": False}),
-    "classification": Kind(models.BertClassifier, _dense("classifier", "hidden_size", "num_classes")),
-    "regression": Kind(models.BertRegressor, _dense("regressor", "hidden_size", 1)),
-    "token_classification": Kind(models.BertTokenClassifier, _dense("classifier", "hidden_size", "num_classes"), False),
-    "span": Kind(models.BertSpanLabeler, _dense("span", "hidden_size", 2), is_pooled=False),
-    "multiple_choice": Kind(models.BertMultipleChoice, _dense("classifier", "hidden_size", 1)),
+    "classification": Kind(models.BertClassifier, _dense("classifier", "hidden_size", "num_classes"),
+                           tasks=("classify", "intent", "multilabel")),
+    "regression": Kind(models.BertRegressor, _dense("regressor", "hidden_size", 1), tasks=("regress",)),
+    "token_classification": Kind(models.BertTokenClassifier, _dense("classifier", "hidden_size", "num_classes"), False,
+                                 tasks=("tag",)),
+    "span": Kind(models.BertSpanLabeler, _dense("span", "hidden_size", 2), is_pooled=False, tasks=("span",)),
+    "multiple_choice": Kind(models.BertMultipleChoice, _dense("classifier", "hidden_size", 1), tasks=("choice",)),
 }
 
 

@@ -1,39 +1,36 @@
-"""This package's folders: `model.keras`, `bert_config.json`, `vocab.txt`, `tokenizer_config.json`, `labels.json`; for a
-classifier also `settings.json`, as `finetune` writes it."""
+"""This package's folders: `model.keras`, `bert_config.json`, `vocab.txt`, `tokenizer_config.json`; for a model with a
+task also `labels.json` and `settings.json`, as `finetune` writes them."""
 
 import os
 
 import keras
 
-from keras_bert.convert.assets import read_labels, read_tokenizer, write_assets
+from keras_bert.convert.assets import read_labels, read_settings, read_tokenizer, write_assets, write_settings
 from keras_bert.convert.format import Format, Table, has_file
 from keras_bert.convert.kinds import NAMES
 from keras_bert.convert.weights import Source, Weights
-from keras_bert.files import write_json
 from keras_bert.models import BertFeatureTagger, load_model
 
 TABLE = Table({name: name for name in NAMES})
-_MODEL = "model.keras"
+_MODEL, _SETTINGS = "model.keras", "settings.json"
 
 
 def read(path, config=None):
     """Returns the `Source` of a folder. `config` is ignored, because `model.keras` contains the config."""
-    model = load_model(path)
+    model, labels, losses = load_model(path), read_labels(path), ()
     if isinstance(model, BertFeatureTagger):
-        model = model.bert  # no other format has the LSTMs
+        model, labels, losses = model.bert, None, ("no format stores the LSTMs of a tagger on a frozen encoder",)
     weights = Weights.of(model)
     return Source(path, FORMAT.name, weights.config, weights.kind, TABLE, weights.shapes,
-                  lambda name: weights.read[name](), {}, weights.options, read_tokenizer(path), read_labels(path))
+                  lambda name: weights.read[name](), {}, weights.options, read_tokenizer(path), labels,
+                  read_settings(path, _SETTINGS), losses=losses)
 
 
 def write(weights, folder):
-    """Writes a folder that `from_pretrained` reads; if the model is a classifier, `predict` reads it too."""
+    """Writes a folder that `from_pretrained` reads; if the model has a task, `FineTuned.load` reads it too."""
     write_assets(weights, folder)
-    if weights.kind == "classification":
-        length = min(128, weights.config.max_position_embeddings)
-        settings = {"task": "classify", "max_length": length, "pairs": False, "threshold": None}
-        write_json(os.path.join(folder, "settings.json"), settings)
+    write_settings(weights.settings, folder, _SETTINGS)
     keras.saving.save_model(weights.build(), os.path.join(folder, _MODEL))
 
 
-FORMAT = Format("keras_bert", has_file(_MODEL), read, write, head={})
+FORMAT = Format("keras_bert", has_file(_MODEL), read, write, head={}, settings_file=_SETTINGS)

@@ -58,7 +58,10 @@ def with_positions(weights: Weights, number):
         raise InputError(f"max_position_embeddings must be from 1 to {limit}, the number in the weights; got {number}")
     read = weights.read | {_POSITIONS: lambda: weights.read[_POSITIONS]()[:number]}
     config = dataclasses.replace(weights.config, max_position_embeddings=number)
-    return dataclasses.replace(weights, config=config, read=read)
+    settings = weights.settings
+    if settings:
+        settings = settings | {"max_length": min(settings["max_length"], number)}
+    return dataclasses.replace(weights, config=config, read=read, settings=settings)
 
 
 def _tokenizer(path, old):

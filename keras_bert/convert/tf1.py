@@ -1,12 +1,13 @@
 """Google's TensorFlow 1 checkpoints (https://github.com/google-research/bert): `bert_model.ckpt.index` and its data,
-`bert_config.json`, `vocab.txt`."""
+`bert_config.json`, `vocab.txt`; written by this package also `keras_bert_settings.json`, see `write`."""
 
+import dataclasses
 import os
 import re
 
-from keras_bert.convert.assets import read_assets, write_assets
+from keras_bert.convert.assets import SETTINGS_FILE, read_assets, read_settings, write_assets, write_settings
 from keras_bert.convert.bundle import Bundle, find_checkpoint, write_bundle
-from keras_bert.convert.format import KERAS_SUFFIXES, TRANSPOSED, Format, Table
+from keras_bert.convert.format import GOOGLE_RULES, KERAS_SUFFIXES, TRANSPOSED, Format, Table
 from keras_bert.convert.weights import Source, detect
 
 _LAYER = "bert/encoder/layer_{i}"
@@ -39,6 +40,10 @@ TABLE = Table({
     {"next_sentence.kernel": TRANSPOSED, "classifier.kernel": TRANSPOSED, "span.kernel": TRANSPOSED})
 _HEADS = ("pretraining", "masked_lm", "classification", "span")
 # The moments of Adam and LAMB, and the beta powers, loss scales and step counters of optimizers.
+_NAMED = ("gelu", "relu")  # the names of activations in modeling.py
+_DROPOUT = 0.1  # run_classifier.py
+_AMBIGUOUS = ("hidden_act gelu is the erf form, as in transformers and in google-research/bert until 2019-02-07, when "
+              "this began to compute the tanh form; --hidden_act=gelu_tanh for weights that were trained so")
 _OPTIMIZER = re.compile(r".*/(adam_[mv]|Adam(_1)?|lamb_[mv])(_\d+)?$|beta[12]_power$|loss_scale|good_steps$")
 
 
@@ -49,21 +54,39 @@ def recognise(path):
 def read(path, config=None):
     """Returns the `Source` of a checkpoint, with `bert_config.json` and `vocab.txt` from the same folder."""
     bundle = Bundle(find_checkpoint(path))
-    config, tokenizer, labels = read_assets(os.path.dirname(bundle.prefix), config)
+    folder = os.path.dirname(bundle.prefix)
+    config, tokenizer, labels = read_assets(folder, config)
+    settings, notes = read_settings(folder), ()
+    dropout, activation = settings.pop("dropout", _DROPOUT), settings.pop("hidden_act", None)
+    if activation:
+        config = dataclasses.replace(config, hidden_act=activation)
+    elif config.hidden_act == "gelu":
+        notes = (_AMBIGUOUS,)
     skipped = {name: "optimizer variable" for name in bundle.shapes if _OPTIMIZER.match(name)}
     skipped["global_step"] = "step counter"
     kind = detect(TABLE, bundle.shapes, _HEADS)
-    options = {"num_classes": bundle.shapes["output_bias"][0]} if kind == "classification" else {}
+    options = {"num_classes": bundle.shapes["output_bias"][0], "dropout": dropout} if kind == "classification" else {}
     return Source(bundle.prefix, FORMAT.name, config, kind, TABLE, bundle.shapes, bundle.get, skipped, options,
-                  tokenizer, labels)
+                  tokenizer, labels, settings, notes)
 
 
 def write(weights, folder):
-    """Writes the files that google-research/bert's programs need to initialise a model."""
+    """Writes the files that google-research/bert's programs need to initialise a model, and `keras_bert_settings.json`
+    with what these do not store: the settings of the task, the dropout rate of the classifier, and the form of the
+    GELU."""
+    settings = dict(weights.settings or {})
+    if weights.config.hidden_act not in _NAMED:
+        settings["hidden_act"] = weights.config.hidden_act
+        weights = dataclasses.replace(weights, config=dataclasses.replace(weights.config, hidden_act="gelu"))
+    if "dropout" in weights.options:
+        settings["dropout"] = weights.options["dropout"]
+    write_settings(settings, folder)
     write_bundle(os.path.join(folder, "bert_model.ckpt"),
                  ((entry.stored_name, array) for entry, array in weights.arrays(TABLE)))
     write_assets(weights, folder)
 
 
 FORMAT = Format("tf1", recognise, read, write, ("encoder", *_HEADS),
-                fixed={"hidden_act": ("gelu", "relu"), "layer_norm_eps": (1e-12,), "directionality": ("bidi",)})
+                fixed={"hidden_act": ("gelu", "relu", "gelu_tanh", "gelu_new"), "layer_norm_eps": (1e-12,),
+                       "directionality": ("bidi",)},
+                rules=GOOGLE_RULES, settings_file=SETTINGS_FILE, applied=())

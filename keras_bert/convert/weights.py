@@ -27,6 +27,7 @@ class Weights:
         options: arguments of the model with the head, e.g. `num_classes`.
         tokenizer: the model's `BertTokenizer`, or None.
         labels: names of the classes, or None.
+        settings: the task and its settings, as `settings.json` has them, or None for a model without a task.
     """
 
     config: BertConfig
@@ -35,9 +36,10 @@ class Weights:
     options: dict = dataclasses.field(default_factory=dict)
     tokenizer: BertTokenizer | None = None
     labels: list[str] | None = None
+    settings: dict | None = None
 
     @classmethod
-    def of(cls, model, tokenizer=None, labels=None):
+    def of(cls, model, tokenizer=None, labels=None, settings=None):
         """Returns the weights of a `BertLayer` or of a model on one."""
         kind = model_kind(model)
         config = model.config if kind == ENCODER else model.bert.config
@@ -45,7 +47,7 @@ class Weights:
             name: value for name, value in model.get_config().items() if name in OPTIONS}
         read = {name: functools.partial(_value, variable(model, name))
                 for name in shapes(config, kind, options.get("num_classes"))}
-        return cls(config, kind, read, options, tokenizer, labels)
+        return cls(config, kind, read, options, tokenizer, labels, settings)
 
     @property
     def shapes(self):
@@ -62,7 +64,7 @@ class Weights:
         """Returns only the weights of a model of `kind`; all of them must be among these."""
         read = {name: self.read[name] for name in shapes(self.config, kind)}
         options = self.options if kind == "masked_lm" else {}
-        return dataclasses.replace(self, kind=kind, read=read, options=options, labels=None)
+        return dataclasses.replace(self, kind=kind, read=read, options=options, labels=None, settings=None)
 
     def build(self, model=None, options=None, *, lora_rank=None, **kwargs):
         """Returns a `BertLayer`, or a model with a `BertLayer` as its encoder, with these weights. Variables without a
@@ -108,6 +110,9 @@ class Source:
         get: function of one of the format's names that returns the array.
         skipped: dict of the names that are not weights of this package's models to the reason why they are skipped.
         options, tokenizer, labels: see `Weights`.
+        settings: what the format says about the task; `open_source` completes it, see `task_settings`.
+        notes: the rules by which something ambiguous was read, for the report of `convert`.
+        losses: what the format stores and `Weights` cannot represent.
     """
 
     path: str
@@ -121,6 +126,9 @@ class Source:
     options: dict = dataclasses.field(default_factory=dict)
     tokenizer: BertTokenizer | None = None
     labels: list[str] | None = None
+    settings: dict | None = None
+    notes: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
 
     def describe_head(self):
         """Describes the head for messages: `these have no head`."""
@@ -153,6 +161,9 @@ class Source:
             InputError: weights are missing, unexpected or have another shape. The message lists all of them.
         """
         kind = kind or self.kind
+        if self.config.num_hidden_layers > len(self.shapes):  # before the names of that many blocks are listed
+            raise InputError(f"{self.path}: the weights do not match the config: {self.config.num_hidden_layers} "
+                             f"blocks must have more than {len(self.shapes)} weights")
         wanted = shapes(self.config, kind, self.options.get("num_classes"))
         if not KINDS[self.kind].is_pooled:
             pooler = "bert.pooler.kernel", "bert.pooler.bias"
@@ -174,7 +185,7 @@ class Source:
         problems += [f"unexpected {name}" for name in sorted(unexpected)]
         if problems:
             raise InputError(f"{self.path}: the weights do not match the config: {'; '.join(problems)}")
-        weights = Weights(self.config, self.kind, read, self.options, self.tokenizer, self.labels)
+        weights = Weights(self.config, self.kind, read, self.options, self.tokenizer, self.labels, self.settings)
         return weights if kind == self.kind else weights.as_kind(kind), skipped, missing
 
     def _skipped(self, wanted, ignore):

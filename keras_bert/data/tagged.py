@@ -120,8 +120,14 @@ def to_bio(tags, places=None):
     return converted
 
 
+def type_of(label):
+    """Returns the type of the entity that a label other than O belongs to: `PER` for `B-PER`, `I-PER` and `PER`."""
+    return label[2:] or label if label[:2] in ("B-", "I-") else label
+
+
 def spans_of(labels):
-    """Finds the entities in BIO labels. An I- that does not follow a label of the same type begins an entity.
+    """Finds the entities in BIO labels. An I- that does not follow a label of the same type begins an entity. A label
+    of another form, from a tagger of another library, counts as I- of a type of this name, as in transformers.
 
     `Tagger` in export/text_heads.py has the same rule as TensorFlow operations on a batch, because a SavedModel cannot
     run Python; tests/test_decoding.py compares the two.
@@ -131,7 +137,7 @@ def spans_of(labels):
     """
     spans = []
     for index, (before, label) in enumerate(itertools.pairwise([OUTSIDE, *labels])):
-        if label[0] == "I" and before != OUTSIDE and before[2:] == label[2:]:
+        if before != OUTSIDE and not label.startswith("B-") and type_of(before) == type_of(label):
             spans[-1] = (spans[-1][0], index + 1)
         elif label != OUTSIDE:
             spans.append((index, index + 1))

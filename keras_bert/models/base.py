@@ -128,7 +128,11 @@ def load_model(folder, **changes):
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not the whole .keras file of a model: {error!r}") from None
     config.pop("compile_config", None)
-    model = keras.saving.deserialize_keras_object(config)
+    try:
+        model = keras.saving.deserialize_keras_object(config)
+    except (ValueError, TypeError, AttributeError) as error:  # also code that Keras refuses to run
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{path}: its model cannot be made: {reason}") from None
     try:
         keras.saving.load_weights(model, path)
     except (ValueError, KeyError, OSError) as error:

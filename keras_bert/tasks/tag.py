@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert.data import UNLABELLED, TokenBatches
-from keras_bert.data.tagged import OUTSIDE, TaggedText, read_tagged, spans_of, to_bio
+from keras_bert.data.tagged import OUTSIDE, TaggedText, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
 from keras_bert.models import BertFeatureTagger, BertTokenClassifier
 from keras_bert.tasks.base import Encoded, Task, log_softmax, require
@@ -151,7 +151,7 @@ class Tag(Task):
         each = [(index, index + 1) for index, label in enumerate(labels) if label != OUTSIDE]
         found = []
         for first, end in each if strategy == "none" else spans_of(labels):
-            label = labels[first] if strategy == "none" else labels[first][2:]
+            label = labels[first] if strategy == "none" else type_of(labels[first])
             start, stop = int(tokens.starts[firsts[first]]), int(tokens.ends[lasts[end - 1]])
             found.append(Entity(label, text[start:stop], start, stop, float(scores[first:end].mean())))
         return found

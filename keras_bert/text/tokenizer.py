@@ -63,13 +63,13 @@ class BertTokenizer:
         return cls(os.path.join(folder, "vocab.txt"), settings.get("do_lower_case"), settings.get("strip_accents"),
                    settings.get("tokenize_chinese_chars", True), settings.get("normalization"))
 
-    def save_settings(self, folder: Path) -> None:
+    def save_settings(self, folder: Path, **additional) -> None:
         """Writes `tokenizer_config.json` with Hugging Face's names of the settings; `normalization` is an addition of
-        this package."""
+        this package. `additional` are more names and values, which replace these."""
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.rules.lower_case,
                     "strip_accents": self.rules.strip_accents, "tokenize_chinese_chars": self.rules.split_cjk,
                     "normalization": self.rules.normalization}
-        write_json(os.path.join(folder, "tokenizer_config.json"), settings)
+        write_json(os.path.join(folder, "tokenizer_config.json"), settings | additional)
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the WordPiece tokens of one text, without [CLS] and [SEP]."""

@@ -19,11 +19,16 @@ def load_vocabulary(path):
             tokens = [line.strip() for line in file.read().decode().removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: a vocabulary {not_utf8(error)}") from None
+    check_special_tokens(path, tokens)
+    return tokens
+
+
+def check_special_tokens(path, tokens):
+    """Raises an InputError that names the file `path` if [PAD], [UNK], [CLS] or [SEP] is missing among the tokens."""
     missing = [token for token in _NEEDED if token not in tokens]
     if missing:
         raise InputError(f"{path}: a BERT vocabulary must contain [PAD], [UNK], [CLS] and [SEP], one token per line; "
                          f"missing {', '.join(missing)}")
-    return tokens
 
 
 def save_vocabulary(tokens, path):

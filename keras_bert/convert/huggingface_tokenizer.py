@@ -1,0 +1,113 @@
+"""Reads and writes the tokenizer's files in Hugging Face folders: `vocab.txt`, or `tokenizer.json` without it, as
+transformers 5 writes; `tokenizer_config.json`; and the tokens that were added to the vocabulary."""
+
+import os
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from keras_bert.convert import assets
+from keras_bert.errors import InputError
+from keras_bert.files import read_json
+from keras_bert.text import BertTokenizer
+from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN
+from keras_bert.text.vocabulary import check_special_tokens, load_vocabulary
+
+_TOKENIZER, _CONFIG, _ADDED = "tokenizer.json", "tokenizer_config.json", "added_tokens.json"
+_UNLIMITED = 10**6  # transformers writes 1e30 if no length is known
+
+
+def read_tokenizer(folder, vocab_size):
+    """Reads the tokenizer of a folder.
+
+    An id without a token gets one that no text contains, because it has brackets: `[hole 7]`.
+
+    Returns:
+        `BertTokenizer` or None, its maximum length in tokens or None, the list of the added tokens, the list of the ids
+        without a token.
+
+    Raises:
+        InputError: an id is not below `vocab_size`, or the tokenizer is not a WordPiece tokenizer.
+    """
+    config, stored = (read_json(path) if os.path.exists(path := os.path.join(folder, name)) else {}
+                      for name in (_CONFIG, _TOKENIZER))
+    tokens, rules = _vocabulary(folder, stored, vocab_size)
+    if not tokens:
+        return None, None, [], []
+    listed = read_json(path) if os.path.exists(path := os.path.join(folder, _ADDED)) else {}
+    entries = [*((token["content"], token["id"]) for token in stored.get("added_tokens") or ()), *listed.items(),
+               *((token["content"], int(id)) for id, token in (config.get("added_tokens_decoder") or {}).items())]
+    known = set(tokens.values())
+    added = _by_id(folder, [(token, id) for token, id in entries if token not in known], vocab_size)
+    tokens |= added
+    holes = [id for id in range(max(tokens)) if id not in tokens]
+    vocabulary = [tokens.get(id, f"[hole {id}]") for id in range(max(tokens) + 1)]
+    rules |= {"lower_case": config.get("do_lower_case", rules.get("lower_case")),
+              "strip_accents": config.get("strip_accents", rules.get("strip_accents")),
+              "split_cjk": config.get("tokenize_chinese_chars", rules.get("split_cjk", True)),
+              "normalization": config.get("normalization", rules.get("normalization"))}
+    length = config.get("model_max_length")
+    length = int(length) if isinstance(length, (int, float)) and length < _UNLIMITED else None
+    return BertTokenizer(vocabulary, **rules), length, [added[id] for id in sorted(added)], holes
+
+
+def _by_id(folder, pairs, vocab_size):
+    """Returns a dict of ids to tokens, after checking the ids."""
+    for token, id in pairs:
+        if type(id) is not int or not 0 <= id < vocab_size or not isinstance(token, str):
+            raise InputError(f"{folder}: the ids of tokens must be from 0 to {vocab_size - 1}, below the config's "
+                             f"vocab_size; got {id!r} for {token!r}")
+    return {id: token for token, id in pairs}
+
+
+def _vocabulary(folder, stored, vocab_size):
+    """Returns (dict of ids to tokens, dict of the rules), of `vocab.txt` or else of `tokenizer.json`; ({}, {}) if there
+    is neither."""
+    path = os.path.join(folder, "vocab.txt")
+    if os.path.exists(path):
+        return dict(enumerate(load_vocabulary(path))), {}
+    if not stored:
+        return {}, {}
+    path, model = os.path.join(folder, _TOKENIZER), stored.get("model") or {}
+    if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
+        raise InputError(f"{path}: must be a WordPiece tokenizer with a vocabulary; got {model.get('type')!r}")
+    steps = stored.get("normalizer") or {}
+    steps = steps.get("normalizers", [steps])
+    bert = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
+    rules = {"lower_case": bert.get("lowercase"), "strip_accents": bert.get("strip_accents"),
+             "split_cjk": bert.get("handle_chinese_chars", True)}
+    tokens = _by_id(folder, model["vocab"].items(), vocab_size)
+    check_special_tokens(path, tokens.values())
+    return tokens, rules | ({"normalization": "NFC"} if {"type": "NFC"} in steps else {})
+
+
+def write_tokenizer(tokenizer, folder, max_length):
+    """Writes the files of a tokenizer, unless it is None. transformers truncates to `max_length`.
+
+    Its `BertTokenizer` cannot compose characters. A tokenizer with NFC is written as a `PreTrainedTokenizerFast`, whose
+    rules are those of `tokenizer.json`.
+    """
+    if tokenizer is None:
+        return
+    assets.write_tokenizer(tokenizer, folder)
+    settings = {"model_max_length": max_length}
+    if tokenizer.rules.normalization == "NFC":
+        _fast_tokenizer(tokenizer).save(os.path.join(folder, _TOKENIZER))
+        settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": UNKNOWN, "cls_token": "[CLS]",
+                     "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]",
+                     "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    tokenizer.save_settings(folder, **settings)
+
+
+def _fast_tokenizer(tokenizer):
+    rules = tokenizer.rules
+    fast = tokenizers.Tokenizer(models.WordPiece(
+        {token: id for id, token in enumerate(tokenizer.vocabulary)}, unk_token=UNKNOWN,
+        max_input_chars_per_word=MAX_WORD_LENGTH))
+    fast.normalizer = normalizers.Sequence([
+        normalizers.BertNormalizer(True, rules.split_cjk, rules.strip_accents, rules.lower_case), normalizers.NFC()])
+    fast.pre_tokenizer, fast.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    fast.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", tokenizer.cls_id), ("[SEP]", tokenizer.sep_id)])
+    return fast

@@ -1,0 +1,83 @@
+"""Each format's own library loads what `convert` writes of each kind of model, and gives the same answers."""
+
+import dataclasses
+import importlib
+import pathlib
+
+import pytest
+
+pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]  # of the other libraries
+
+ENCODERS = {"encoder", "pretraining", "masked LM", "masked LM, KerasHub's"}
+STORED = {
+    "keras_bert": None, "huggingface": None,  # all models
+    "tf1": {"encoder", "pretraining", "masked LM", "classify", "intent", "multilabel", "span"},
+    "kerashub": {"encoder", "masked LM, KerasHub's", "classify", "intent", "multilabel"},
+    "garden": {"encoder", "pretraining", "masked LM"}, "hub": {"encoder", "masked LM"},
+}
+HEADS = [*sorted(ENCODERS), "classify", "intent", "multilabel", "regress", "tag", "span", "choice"]
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(pathlib.Path(__file__).parents[1] / "benchmarks")
+        yield importlib.import_module("conversion_matrix")
+
+
+@pytest.mark.parametrize("form", STORED)
+@pytest.mark.parametrize("head", HEADS)
+def test_the_library_gives_the_same_answers(matrix, tmp_path, head, form):
+    assert {*matrix.HEADS} == {*HEADS} and {*matrix.FORMATS} == {*STORED}
+    report = matrix.check(head, form, str(tmp_path / "out"))
+    if head in (HEADS if STORED[form] is None else STORED[form]) and (head, form) != (
+            "masked LM, KerasHub's", "huggingface"):
+        # Sums of float32 in another order, through two blocks.
+        assert report["difference"] <= 3e-6
+    else:
+        assert "cannot store these weights exactly" in report["refused"] and not (tmp_path / "out").exists()
+
+
+def test_transformers_composes_hangul_as_we_do(matrix, tmp_path):
+    """By NFC, which its BertTokenizer does not have."""
+    from transformers import AutoTokenizer
+
+    from keras_bert.convert import convert, open_source
+    from keras_bert.convert.native import write
+    from keras_bert.convert.weights import Weights
+    from keras_bert.layers import BertLayer
+    from keras_bert.text import BertTokenizer
+
+    tokenizer = BertTokenizer([token for token in matrix.VOCABULARY if token not in ("Play", "Seoul")] + ["cafe", "日"])
+    assert tokenizer.rules.normalization == "NFC"
+    (tmp_path / "ours").mkdir()
+    config = dataclasses.replace(matrix.CONFIG, vocab_size=len(tokenizer.vocabulary))
+    write(Weights.of(BertLayer(config), tokenizer), tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "peer", "huggingface")
+    peer = AutoTokenizer.from_pretrained(tmp_path / "peer")
+    texts = ["Play some Café music", "서울 날씨는", "\u1109\u1165\u110b\u116e\u11af 날씨", "日日", *matrix.TEXTS]
+    for text, pair in zip(texts, texts[::-1]):
+        ours = tokenizer([text], [pair], max_length=65)
+        theirs = peer(text, pair, truncation=True)
+        assert theirs["input_ids"] == ours["input_word_ids"][0].tolist()
+        assert theirs["token_type_ids"] == ours["segment_ids"][0].tolist()
+    peer.save_pretrained(tmp_path / "again")  # without vocab.txt
+    (tmp_path / "peer/config.json").rename(tmp_path / "again/config.json")
+    (tmp_path / "peer/model.safetensors").rename(tmp_path / "again/model.safetensors")
+    again = open_source(tmp_path / "again").tokenizer
+    assert again.vocabulary == tokenizer.vocabulary and again.rules == tokenizer.rules
+
+
+def test_settings_survive_transformers(matrix, tmp_path):
+    """Loaded and saved there, with other files, they are still in config.json."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    from keras_bert.convert import convert, open_source
+
+    convert(matrix.source("intent"), tmp_path / "peer", "huggingface")
+    for part in (AutoModelForSequenceClassification, AutoTokenizer):
+        part.from_pretrained(tmp_path / "peer").save_pretrained(tmp_path / "again")
+    source, before = (open_source(path) for path in (tmp_path / "again", matrix.source("intent")))
+    assert (source.settings, source.labels) == (before.settings, before.labels)
+    assert source.tokenizer.vocabulary == before.tokenizer.vocabulary
+    assert source.tokenizer.rules == before.tokenizer.rules

@@ -1,0 +1,216 @@
+"""The task of a model, its labels and settings, through every format that stores them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from keras_bert.convert import FORMATS, convert, open_source
+from keras_bert.errors import InputError
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertFeatureTagger
+from keras_bert.tasks import Classify, Intent, MultipleChoice, Regress, Span, Tag
+from keras_bert.text import BertTokenizer
+from keras_bert.training import FineTuned
+
+from conftest import TINY, TINY_VOCABULARY, randomize
+
+# What every format can express.
+CONFIG = dataclasses.replace(TINY, hidden_act="gelu_tanh", hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+BIO = ["O", "B-place", "I-place"]
+TEXT, PAIR = ["play some music", "turn the lamp off please"], ["what time is it", "the weather today"]
+TASKS = {  # task: (the task, a dropout rate, an input)
+    "intent": (Intent(100, ["날씨", "light"], True, 0.7), 0.3, (TEXT, PAIR)),
+    "classify": (Classify(128, ["a", "b", "c"]), 0.0, (TEXT,)),
+    "regress": (Regress(64, True), 0.4, (TEXT, PAIR)),
+    "tag": (Tag(90, BIO, unit="character"), 0.3, (TEXT,)),
+    "span": (Span(80, 40, -1.5), None, (TEXT, PAIR)),
+    "choice": (MultipleChoice(50), 0.1, (TEXT, [PAIR, PAIR[::-1]])),
+}
+STORED = {  # format: the tasks that it stores
+    "keras_bert": TASKS, "huggingface": TASKS, "tf1": ("intent", "classify", "span"),
+    "kerashub": ("intent", "classify"),
+}
+
+
+def make(name, tokenizer=None):
+    task, dropout, _ = TASKS[name]
+    model = randomize(task.head(BertLayer(CONFIG), dropout))
+    return FineTuned(model, tokenizer or BertTokenizer(TINY_VOCABULARY), task, {"text_column": "utterance"})
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A folder of each task, as `finetune` writes it."""
+    path = tmp_path_factory.mktemp("folders")
+    for name in TASKS:
+        make(name).save(path / name)
+    return path
+
+
+@pytest.mark.parametrize(("form", "name"), [
+    pytest.param(form, name, marks=[] if form == "huggingface" else pytest.mark.slow)
+    for form, names in STORED.items() for name in names])
+@pytest.mark.usefixtures("eager")
+def test_the_task_comes_back(folders, tmp_path, form, name):
+    lines = []
+    convert(folders / name, tmp_path / form, form, report=lines.append)
+    convert(tmp_path / form, tmp_path / "back", "keras_bert")
+    before, after = FineTuned.load(folders / name), FineTuned.load(tmp_path / "back")
+    assert after.task == before.task == TASKS[name][0] and after.columns == before.columns
+    assert json.loads((tmp_path / "back/settings.json").read_text()) == json.loads(
+        (folders / name / "settings.json").read_text())
+    assert after.tokenizer.rules == before.tokenizer.rules
+    assert after.tokenizer.vocabulary == before.tokenizer.vocabulary
+    assert after.model.bert.config == before.model.bert.config == CONFIG
+    assert getattr(after.model, "dropout", None) == TASKS[name][1]
+    assert after.predict(*TASKS[name][2]) == before.predict(*TASKS[name][2])
+    assert any(line.startswith(f"task {name}, max_length {before.task.max_length}") for line in lines)
+    assert {*FORMATS} - {"garden", "hub"} == {*STORED}  # these two store no task
+
+
+def test_what_a_library_does_not_apply_is_said(folders, tmp_path):
+    lines = []
+    convert(folders / "span", tmp_path / "out", "huggingface", report=lines.append)
+    assert ("config.json stores, but huggingface does not apply: doc_stride 40, null_threshold -1.5, columns "
+            "{'text_column': 'utterance'}") in lines
+
+
+@pytest.mark.parametrize("form", ["hub", "garden"])
+def test_a_task_without_a_place_is_refused(folders, tmp_path, form):
+    with pytest.raises(InputError, match="not classification"):
+        convert(folders / "intent", tmp_path / "out", form)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_labels_and_settings_of_other_libraries(folders, tmp_path):
+    """Without labels.json and settings, a folder that `predict` can use."""
+    for name, task in (("classify", Classify(128, ["LABEL_0", "LABEL_1", "LABEL_2"], False)), ("span", Span(128))):
+        convert(folders / name, tmp_path / name, "tf1")
+        (tmp_path / name / "keras_bert_settings.json").unlink()
+        (tmp_path / name / "labels.json").unlink(missing_ok=True)
+        lines = []
+        convert(tmp_path / name, tmp_path / f"{name}-ours", "keras_bert", hidden_act="gelu_tanh", report=lines.append)
+        loaded = FineTuned.load(tmp_path / f"{name}-ours")
+        assert loaded.task == task and len(loaded.predict(*TASKS[name][2])) == 2
+        assert loaded.model.bert.config.hidden_act == "gelu_tanh"
+        assert any(line.startswith("hidden_act gelu is the erf form") for line in lines)
+        assert any("single texts or pairs" in line for line in lines) == (name == "classify")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("name", ["classify", "tag", "choice", "regress"])
+def test_models_of_transformers_answer(folders, tmp_path, name):
+    """Whose config.json has neither labels nor our settings."""
+    convert(folders / name, tmp_path / "peer", "huggingface")
+    path = tmp_path / "peer/config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items()
+              if key not in ("keras_bert", "id2label", "label2id", "problem_type")}
+    path.write_text(json.dumps(config))
+    (tmp_path / "peer/tokenizer_config.json").unlink()
+    convert(tmp_path / "peer", tmp_path / "ours", "keras_bert", pairs=True if name == "regress" else None)
+    loaded, before = FineTuned.load(tmp_path / "ours"), FineTuned.load(folders / name)
+    assert loaded.task.name == name and loaded.task.max_length == 128
+    for one, other in zip(*(model.outputs(model.task.encode(model.task.arguments(*TASKS[name][2]), model.tokenizer))
+                            for model in (loaded, before)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    answers = loaded.predict(*TASKS[name][2])
+    assert len(answers) == 2
+    if name == "tag":
+        assert {entity.label for entities in answers for entity in entities} <= {"LABEL_0", "LABEL_1", "LABEL_2"}
+
+
+def test_pairs_can_be_chosen(folders, tmp_path):
+    convert(folders / "classify", tmp_path / "pairs", "keras_bert", pairs=True)
+    assert FineTuned.load(tmp_path / "pairs").task == dataclasses.replace(TASKS["classify"][0], pairs=True)
+    with pytest.raises(InputError, match="pairs is for models for classification or regression; this one is for span"):
+        convert(folders / "span", tmp_path / "no", "keras_bert", pairs=True)
+
+
+def test_fewer_positions_shorten_the_inputs(folders, tmp_path):
+    convert(folders / "classify", tmp_path / "short", "huggingface", max_position_embeddings=32)
+    assert open_source(tmp_path / "short").settings["max_length"] == 32
+
+
+def change(folder, file="config.json", **changes):
+    path = folder / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_problem_type_decides(folders, tmp_path):
+    """Whoever trains a folder again in transformers with another problem leaves our settings in config.json."""
+    convert(folders / "intent", tmp_path / "out", "huggingface")
+    assert json.loads((tmp_path / "out/config.json").read_text())["problem_type"] == "single_label_classification"
+    change(tmp_path / "out", problem_type="multi_label_classification")
+    settings = open_source(tmp_path / "out").settings
+    assert settings == {"task": "multilabel", "max_length": 100, "pairs": False}
+    lines = []
+    convert(tmp_path / "out", tmp_path / "back", "huggingface", report=lines.append)
+    again = json.loads((tmp_path / "back/config.json").read_text())
+    assert again["problem_type"] == "multi_label_classification" and again["keras_bert"] == settings
+
+
+@pytest.mark.slow
+def test_thresholds_of_multiple_labels(folders, tmp_path):
+    convert(folders / "intent", tmp_path / "source", "keras_bert")
+    settings = {"task": "multilabel", "max_length": 100, "pairs": False, "thresholds": [0.3, 0.6]}
+    (tmp_path / "source/settings.json").write_text(json.dumps(settings))
+    for form in ("huggingface", "kerashub", "tf1"):
+        lines = []
+        convert(tmp_path / "source", tmp_path / form, form, report=lines.append)
+        assert open_source(tmp_path / form).settings == settings
+        assert any(line.startswith(f"{FORMATS[form].settings_file} stores, but {form} does not apply: ")
+                   and "thresholds [0.3, 0.6]" in line for line in lines)
+
+
+def test_the_settings_of_another_head_are_ignored(folders, tmp_path):
+    convert(folders / "tag", tmp_path / "out", "huggingface")
+    change(tmp_path / "out", keras_bert={"task": "span", "max_length": 7})
+    source = open_source(tmp_path / "out")
+    assert source.settings == {"task": "tag", "max_length": 128}
+    assert any("settings of the task span are ignored" in note for note in source.notes)
+
+
+def test_the_lstms_of_a_tagger_are_a_declared_loss(tmp_path):
+    model = BertFeatureTagger(randomize(BertLayer(CONFIG)), 3, "last", units=4)
+    FineTuned(model, BertTokenizer(TINY_VOCABULARY), Tag(64, BIO, "last")).save(tmp_path / "tagger")
+    with pytest.raises(InputError, match="no format stores the LSTMs of a tagger on a frozen encoder; pass allow"):
+        convert(tmp_path / "tagger", tmp_path / "out", "keras_bert")
+    convert(tmp_path / "tagger", tmp_path / "out", "huggingface", allow_inexact=True)
+    assert open_source(tmp_path / "out").kind == "encoder"
+
+
+@pytest.mark.parametrize("form", ["tf1", "garden", "kerashub", "hub"])
+def test_nfc_is_a_declared_loss(tmp_path, form):
+    tokenizer = BertTokenizer([*TINY_VOCABULARY[:-3], "서울", "날씨", "##은"])
+    assert tokenizer.rules.normalization == "NFC"
+    make("classify", tokenizer).save(tmp_path / "ours")
+    with pytest.raises(InputError, match="normalization of the tokenizer must be none, not NFC"):
+        convert(tmp_path / "ours", tmp_path / "out", form)
+
+
+def test_a_tokenizer_of_transformers_5(folders, tmp_path):
+    """Which writes no vocab.txt."""
+    convert(folders / "classify", tmp_path / "out", "huggingface")
+    before = open_source(tmp_path / "out").tokenizer
+    (tmp_path / "out/vocab.txt").unlink()
+    ids = {token: id for id, token in enumerate(TINY_VOCABULARY[:40])}
+    bert = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": False, "strip_accents": None,
+            "lowercase": True}
+    (tmp_path / "out/tokenizer.json").write_text(json.dumps({
+        "added_tokens": [{"id": 44, "content": "covid"}, {"id": 0, "content": "[PAD]"}],
+        "normalizer": bert, "model": {"type": "WordPiece", "vocab": ids}}))
+    (tmp_path / "out/tokenizer_config.json").write_text('{"model_max_length": 1e30}')
+    source = open_source(tmp_path / "out")
+    assert source.tokenizer.vocabulary == [*TINY_VOCABULARY[:40], *(f"[hole {id}]" for id in range(40, 44)), "covid"]
+    assert source.tokenizer.rules == dataclasses.replace(before.rules, split_cjk=False)
+    assert source.notes[0] == "named 4 ids without a token: [hole 40], …"
+    lines = []
+    with pytest.raises(InputError, match="finds the added tokens covid in texts"):
+        convert(tmp_path / "out", tmp_path / "no", "keras_bert")
+    convert(tmp_path / "out", tmp_path / "back", "huggingface", allow_inexact=True, report=lines.append)
+    assert "kept the last 15 rows of the word embeddings, which have no token" in lines
+    np.testing.assert_array_equal(open_source(tmp_path / "back").tokenizer.vocabulary, source.tokenizer.vocabulary)
