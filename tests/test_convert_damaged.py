@@ -2,11 +2,14 @@
 
 import json
 import os
+import pickle
 import shutil
 import zipfile
 
+import h5py
 import numpy as np
 import pytest
+import record_transformers4
 from safetensors.numpy import load_file, save_file
 
 from keras_bert.convert import huggingface, kerashub, tf1
@@ -24,7 +27,7 @@ KERNEL = "encoder.layer.1.intermediate.dense.weight"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """One encoder in several formats."""
+    """One encoder in several formats, and a TensorFlow model of transformers 4."""
     path = tmp_path_factory.mktemp("whole")
     bert = randomize(BertLayer(TINY))
     write_huggingface(path / "huggingface", bert)
@@ -37,6 +40,9 @@ def whole(tmp_path_factory):
         (path / f"{name} classifier").mkdir()
         module.write(classifier, path / f"{name} classifier")
     export_encoder(bert, path / "hub", BertTokenizer(TINY_VOCABULARY))
+    shutil.copytree(path / "huggingface", path / "shards")
+    split(path / "shards")
+    shutil.copytree(record_transformers4.FOLDER / "TFBertForPreTraining", path / "transformers4")
     return path
 
 
@@ -79,8 +85,13 @@ def another_layer(changed):
     changed |= {key.replace("layer.1.", "layer.2."): array for key, array in changed.items() if "layer.1." in key}
 
 
-def only_a_pickle(path):
-    (path / "model.safetensors").rename(path / "pytorch_model.bin")
+def pickled(content):
+    """A file of these bytes instead of the weights."""
+    def damage(path):
+        (path / "model.safetensors").unlink()
+        (path / "pytorch_model.bin").write_bytes(content)
+
+    return damage
 
 
 def loop(name):
@@ -96,11 +107,76 @@ def folder_loop(path):
     path.symlink_to(path.name)
 
 
-def lost_shard(path):
-    names = sorted(load_file(path / "model.safetensors"))
+SHARDS = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+
+
+def split(path):
+    """Shards and their index instead of model.safetensors."""
+    changed = load_file(path / "model.safetensors")
     (path / "model.safetensors").unlink()
-    index = {"weight_map": dict.fromkeys(names, "model-00001-of-00002.safetensors")}
-    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    files = dict(zip(sorted(changed), SHARDS * len(changed)))
+    for shard in SHARDS:
+        save_file({key: changed[key] for key, file in files.items() if file == shard}, path / shard)
+    write_index(path, {"weight_map": files})
+
+
+def write_index(path, values):
+    (path / "model.safetensors.index.json").write_text(json.dumps(values))
+
+
+def index(edit):
+    def damage(path):
+        values = json.loads((path / "model.safetensors.index.json").read_text())
+        write_index(path, edit(values["weight_map"]))
+
+    return damage
+
+
+def hdf5(edit):
+    def damage(path):
+        with h5py.File(path / "tf_model.h5", "a") as file:
+            edit(file)
+
+    return damage
+
+
+TF_KERNEL = "nsp___cls/tf_bert_for_pre_training/nsp___cls/seq_relationship/kernel:0"
+TF_TIED = "mlm___cls/tf_bert_for_pre_training/bert/embeddings/word_embeddings/weight:0"
+
+
+def another_file(file):
+    """An array of HDF5 that is in another file."""
+    del file[TF_KERNEL]
+    file.create_dataset(TF_KERNEL, (8, 2), "float32", external=[("vocab.txt", 0, 64)])
+
+
+def linked_file(file):
+    del file[TF_KERNEL]
+    with h5py.File(f"{file.filename}.other", "w") as other:
+        other["kernel"] = np.zeros((8, 2), "float32")
+    file[TF_KERNEL] = h5py.ExternalLink(f"{file.filename}.other", "kernel")
+
+
+def untied(file):
+    file[TF_TIED][3] = 7
+
+
+def reshaped(file):
+    del file[TF_KERNEL]
+    file[TF_KERNEL] = np.zeros((8, 3), "float32")
+
+
+def a_group(file):
+    del file[TF_KERNEL]
+    file.create_group(TF_KERNEL)
+
+
+def no_layers(file):
+    del file.attrs["layer_names"]
+
+
+def other_names(file):
+    file["nsp___cls"].attrs["weight_names"] = ["tf_bert/nsp___cls/pooled/kernel:0"]
 
 
 def config(**changes):
@@ -175,11 +251,32 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", tensors(another_name), f"missing {KERNEL}; unexpected {KERNEL.replace('weight', 'kernel')}"),
     ("huggingface", tensors(another_layout), f"{KERNEL} has shape (16, 32), but the config gives (32, 16)"),
     ("huggingface", tensors(another_layer), "unexpected encoder.layer.2.attention.output.LayerNorm.bias"),
-    ("huggingface", only_a_pickle, "pytorch_model.bin: a pickle can run any code"),
+    ("huggingface", pickled(b"cos\nsystem\n(S'touch ran'\ntR."), "pytorch_model.bin: "),
+    ("huggingface", without("model.safetensors"), "must contain model.safetensors, pytorch_model.bin, tf_model.h5"),
     ("huggingface", loop("model.safetensors"), "model.safetensors"),
     ("huggingface", loop("config.json"), "config.json"),
     ("huggingface", folder_loop, "source"),
-    ("huggingface", lost_shard, "model-00001-of-00002.safetensors"),
+    ("shards", without(SHARDS[1]), SHARDS[1]),
+    ("shards", cut(SHARDS[1], 0.9), SHARDS[1]),
+    ("shards", cut("model.safetensors.index.json", 0.5), "index.json: not a JSON file"),
+    ("shards", index(lambda files: [files]), "index.json: weight_map must map"),
+    ("shards", index(lambda files: {}), "index.json: weight_map must map"),
+    ("shards", index(lambda files: {"weight_map": []}), "index.json: weight_map must map"),
+    ("shards", index(lambda files: {"weight_map": files | {"x": SHARDS[0]}}), "x is only in the index"),
+    ("shards", index(lambda files: {"weight_map": files | {KERNEL: SHARDS[1]}}), f"{KERNEL} is only in the"),
+    ("shards", index(lambda files: {"weight_map": files | {KERNEL: "../vocab.txt"}}), "in a file of the same folder"),
+    ("shards", index(lambda files: {"weight_map": files | {KERNEL: 3}}), "in a file of the same folder; got 3"),
+    ("shards", loop("model.safetensors.index.json"), "model.safetensors.index.json"),
+    ("transformers4", cut("tf_model.h5", 0.5), "tf_model.h5: not a complete HDF5 file"),
+    ("transformers4", cut("tf_model.h5", 0), "tf_model.h5: not a complete HDF5 file"),
+    ("transformers4", loop("tf_model.h5"), "tf_model.h5: not a complete HDF5 file"),
+    ("transformers4", hdf5(no_layers), "tf_model.h5: not a complete HDF5 file of a TFBert… model"),
+    ("transformers4", hdf5(other_names), "tf_model.h5: not a complete HDF5 file of a TFBert… model"),
+    ("transformers4", hdf5(a_group), "tf_model.h5: not a complete HDF5 file of a TFBert… model"),
+    ("transformers4", hdf5(reshaped), "cls.seq_relationship.weight has shape (3, 8), but the config gives (2, 8)"),
+    ("transformers4", hdf5(untied), "must equal bert/tf_bert_for_pre_training/bert/embeddings/word_embeddings"),
+    ("transformers4", hdf5(another_file), "must be stored in this file"),
+    ("transformers4", hdf5(linked_file), "must be stored in this file"),
     ("huggingface", config(num_hidden_layers=3), "missing encoder.layer.2."),
     ("huggingface", config(vocab_size=61), "embeddings.word_embeddings.weight has shape (60, 16)"),
     ("huggingface", more_pieces, "its vocabulary must have at most the config's vocab_size (60) tokens; got 62"),
@@ -238,7 +335,21 @@ def test_damage_is_one_line(run, whole, tmp_path, monkeypatch, form, damage, wor
     assert status == 1 and len(messages) == 1, messages
     assert messages[0].startswith("keras-bert: ") and words in messages[0]
     assert not any(line.startswith("done") for line in output)
-    assert sorted(os.listdir(tmp_path)) == before
+    assert sorted(os.listdir(tmp_path)) == before and not os.path.exists("ran")
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("damage,words", [
+    (pickled(b""), "EOFError"),
+    (pickled(b"garbage"), "Unsupported operand 103"),
+    (pickled(b"cos\nsystem\n(S'touch ran'\ntR."), ": unsupported GLOBAL os.system"),
+    (pickled(b"cbuiltins\neval\n(S'1'\ntR."), ": Unsupported global: GLOBAL eval"),
+    (pickled(b"PK\x03\x04"), "pytorch_model.bin: not a complete pickle of tensors alone"),
+    (pickled(pickle.dumps([1, 2], 2)), "pytorch_model.bin: "),
+    (pickled(pickle.dumps({"pooler.dense.bias": 1}, 2)), "pytorch_model.bin: "),
+])
+def test_damaged_pickles_are_one_line(run, whole, tmp_path, damage, words):
+    test_damage_is_one_line(run, whole, tmp_path, "huggingface", damage, words)
 
 
 def test_a_path_that_is_taken_is_kept(run, whole, tmp_path):

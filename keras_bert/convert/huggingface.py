@@ -1,27 +1,18 @@
-"""Hugging Face folders: `config.json`, `model.safetensors` as one file or as shards, and `vocab.txt`."""
+"""Hugging Face folders: `config.json`, the weights (see `tensor_files`) and `vocab.txt`."""
 
 import os
 
 import numpy as np
-import safetensors
 from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
 from keras_bert.convert.format import TRANSPOSED, Format, Table, has_file
 from keras_bert.convert.huggingface_tokenizer import read_tokenizer, write_tokenizer
 from keras_bert.convert.kinds import ENCODER, KINDS, initial
+from keras_bert.convert.tensor_files import open_tensors
 from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
-
-_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_OLD_FILES = {
-    "pytorch_model.bin": "a pickle can run any code when it is read, so it is not read; save the model again with "
-                         "transformers: BertModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)",
-    "tf_model.h5": "neither transformers 5 nor this package reads this format; save the model again with "
-                   "transformers 4: BertModel.from_pretrained(FOLDER, from_tf=True).save_pretrained(NEW_FOLDER)",
-}
-
 
 # The encoder's names are those of `BertModel`; in models with heads they have the prefix `bert.`.
 TABLE = Table({
@@ -73,17 +64,16 @@ def read(path, config=None):
     Only tied weights that are stored twice are read here, and compared; see `Source` for the others.
 
     Raises:
-        InputError: a file is missing, is not of the type that its name says, or is a pickle.
+        InputError: a file is missing, incomplete or not of the type that its name says.
     """
     config = config or os.path.join(path, "config.json")
     values, config = read_json(config), BertConfig.from_json(config)
-    tensors = {_plain_name(key): tensor for key, tensor in _find_tensors(path).items()}
-    shapes = {name: shape for name, (_, _, shape) in tensors.items()}
+    stored_shapes, get_stored = open_tensors(path)
+    names = {_plain_name(name): name for name in stored_shapes}
+    shapes = {name: stored_shapes[stored_name] for name, stored_name in names.items()}
 
     def get(name):
-        file, key, _ = tensors[name]
-        with _open(file) as opened:
-            return opened.get_tensor(key)
+        return get_stored(names[name])
 
     skipped = {"embeddings.position_ids": "buffer"}
     for copy, original in _TIED.items():
@@ -129,7 +119,7 @@ def write(weights, folder):
     tensors = {
         f"{prefix if entry.name.startswith('bert.') else ''}{entry.stored_name}": array
         for entry, array in weights.arrays(TABLE) if not _is_untrained_pooler(entry.name, weights)}
-    save_file(tensors, os.path.join(folder, _WEIGHTS), metadata={"format": "pt"})
+    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
 
 
 def _is_untrained_pooler(name, weights):
@@ -140,37 +130,6 @@ def _is_untrained_pooler(name, weights):
     if KINDS[weights.kind].is_pooled or not name.startswith("bert.pooler."):
         return False
     return np.array_equal(weights.read[name](), initial(name, weights.shapes[name], weights.config))
-
-
-def _find_tensors(folder):
-    """Returns a dict of each tensor's name to (path of its file, name, shape)."""
-    weights, index = os.path.join(folder, _WEIGHTS), os.path.join(folder, _INDEX)
-    if os.path.lexists(weights):
-        return _list_tensors(weights)
-    if os.path.exists(index):
-        files = read_json(index)["weight_map"]
-        tensors = {}
-        for file in sorted(set(files.values())):
-            tensors |= _list_tensors(os.path.join(folder, file))
-        if missing := sorted(files.keys() - tensors.keys()):
-            raise InputError(f"{index}: the shards do not contain these tensors of the index: {', '.join(missing)}")
-        return tensors
-    for file, problem in _OLD_FILES.items():
-        if os.path.exists(os.path.join(folder, file)):
-            raise InputError(f"{os.path.join(folder, file)}: {problem}")
-    raise InputError(f"{weights}: not found; a Hugging Face folder must contain it")
-
-
-def _list_tensors(path):
-    with _open(path) as file:
-        return {key: (path, key, tuple(file.get_slice(key).get_shape())) for key in file.keys()}
-
-
-def _open(path):
-    try:
-        return safetensors.safe_open(path, framework="numpy")
-    except safetensors.SafetensorError as error:
-        raise InputError(f"{path}: not a complete safetensors file: {error}") from None
 
 
 def _plain_name(key):

@@ -1,0 +1,167 @@
+"""Reads the weight files of Hugging Face folders, under the names of PyTorch's models and in their form: safetensors,
+PyTorch's pickles, each as one file or as shards, and transformers 4's `tf_model.h5`."""
+
+import contextlib
+import importlib.util
+import os
+import re
+import warnings
+import zipfile
+
+import h5py
+import numpy as np
+import safetensors
+
+from keras_bert.errors import InputError
+from keras_bert.files import read_json, reading
+
+# PyTorch 2.5 and earlier can run code of a file even with weights_only=True (CVE-2025-32434).
+_SAFE_PYTORCH = (2, 6)
+# What begins a weight's name in `tf_model.h5`, after the names of the layer and of the model's scopes.
+_TF_NAME = re.compile(r"(?:^|/)((?:embeddings|encoder|pooler|mlm___cls|nsp___cls|classifier|qa_outputs)/.+):0$")
+_TF_PARTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
+
+
+def open_tensors(folder):
+    """Returns (dict of each tensor's name to its shape, function of a name that returns the array).
+
+    Raises:
+        InputError: there is no file of weights, or it is incomplete, invalid or cannot be read here.
+    """
+    for name, open_file in _FILES.items():
+        path, index = os.path.join(folder, name), os.path.join(folder, f"{name}.index.json")
+        if os.path.lexists(path):
+            return open_file(path)
+        if os.path.lexists(index):
+            return _open_shards(index, open_file)
+    raise InputError(f"{folder}: a Hugging Face folder must contain {', '.join(_FILES)} or an index of shards")
+
+
+def _open_shards(index, open_file):
+    """Opens the shards that an index lists."""
+    with reading(index):
+        values = read_json(index)
+    files = values.get("weight_map") if isinstance(values, dict) else None
+    if not isinstance(files, dict) or not files:
+        raise InputError(f"{index}: weight_map must map the names of tensors to files")
+    for name, file in files.items():
+        if not isinstance(file, str) or file != os.path.basename(file):
+            raise InputError(f"{index}: {name} must be in a file of the same folder; got {file!r}")
+    shards = {file: open_file(os.path.join(os.path.dirname(index), file)) for file in sorted(set(files.values()))}
+    listed = {(file, name) for name, file in files.items()}
+    stored = {(file, name) for file, (shapes, _) in shards.items() for name in shapes}
+    for file, name in sorted(listed ^ stored):
+        raise InputError(f"{index}: {file} must contain the tensors that the index lists for it, and no others; "
+                         f"{name} is only in the {'index' if (file, name) in listed else 'file'}")
+    return ({name: shards[file][0][name] for name, file in files.items()},
+            lambda name: shards[files[name]][1](name))
+
+
+def _open_safetensors(path):
+    with _open_numpy(path) as file:
+        shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}
+
+    def get(name):
+        with _open_numpy(path) as file:
+            return file.get_tensor(name)
+
+    return shapes, get
+
+
+def _open_numpy(path):
+    try:
+        return safetensors.safe_open(path, framework="numpy")
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{path}: not a complete safetensors file: {error}") from None
+
+
+def _open_pickle(path):
+    """Opens PyTorch's pickle of tensors by a reader that runs none of its code."""
+    if importlib.util.find_spec("torch") is None:
+        raise InputError(f"{path}: PyTorch, which reads this pickle without running its code, is not installed: "
+                         "pip install torch; or use the model's model.safetensors")
+    import torch
+
+    def is_dense(value):
+        return torch.is_tensor(value) and value.layout == torch.strided and value.device.type == "cpu"
+
+    version = tuple(map(int, torch.__version__.split(".")[:2]))
+    if version < _SAFE_PYTORCH:
+        raise InputError(f"{path}: reading a pickle without running its code needs PyTorch "
+                         f"{'.'.join(map(str, _SAFE_PYTORCH))} or later; got {torch.__version__}")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # about the versions of damaged files
+            # Files of PyTorch 1.5 and earlier cannot be mapped; they are read as a whole.
+            tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception as error:  # a damaged pickle can raise any exception
+        raise InputError(f"{path}: not a complete pickle of tensors alone: {_reason(error)}") from None
+    if not isinstance(tensors, dict) or not all(map(is_dense, tensors.values())):
+        raise InputError(f"{path}: must be a dict of names to dense tensors, as transformers writes it")
+    return ({name: tuple(tensor.shape) for name, tensor in tensors.items()},
+            lambda name: tensors[name].detach().float().numpy())
+
+
+def _reason(error):
+    """Returns what is wrong with a pickle in one line, without PyTorch's advice to run its code."""
+    text = str(error) or type(error).__name__
+    return (re.search(r"[Uu]nsupported (global: )?\w+ \S+", text) or re.match(".*", text))[0]
+
+
+def _open_tf(path):
+    """Opens the weights of a TensorFlow model of transformers 4, `TFBert…`, which have Keras's names and forms."""
+    names = {}
+    with _hdf5(path) as file:
+        for name in _weight_names(file):
+            match = _TF_NAME.search(name.partition("/")[2])
+            plain = _pytorch_name(match[1]) if match else name
+            # The embeddings are stored again in the layer of the masked LM head.
+            if plain in names and not np.array_equal(_array(file, name), _array(file, names[plain])):
+                raise InputError(f"{path}: {name} must equal {names[plain]}; BERT's output layer is tied to its "
+                                 "embeddings")
+            names.setdefault(plain, name)
+        shapes = {plain: _in_form(name, np.broadcast_to(np.float32(0), file[name].shape)).shape
+                  for plain, name in names.items()}
+
+    def get(name):
+        with _hdf5(path) as file:
+            return _in_form(names[name], _array(file, names[name]))
+
+    return shapes, get
+
+
+@contextlib.contextmanager
+def _hdf5(path):
+    """Context manager that opens an HDF5 file and turns errors about its contents into an InputError."""
+    try:
+        with h5py.File(path) as file:
+            yield file
+    except (OSError, RuntimeError, LookupError, AttributeError, TypeError) as error:
+        raise InputError(f"{path}: not a complete HDF5 file of a TFBert… model: {error}") from None
+
+
+def _weight_names(file):
+    """Returns the paths of the weights in a file of Keras 2."""
+    return [f"{layer}/{name}" for layer in file.attrs["layer_names"].astype(str)
+            for name in file[layer].attrs["weight_names"].astype(str)]
+
+
+def _pytorch_name(name):
+    """Converts `encoder/layer_._0/attention/self/query/kernel` to `encoder.layer.0.attention.self.query.weight`."""
+    *layer, part = re.sub("^(mlm|nsp)___", "", name).replace("_._", "/").split("/")
+    return ".".join([*layer, _TF_PARTS.get(part, part)])
+
+
+def _array(file, name):
+    """Returns an array that is stored in the file itself: HDF5 can also refer to other files."""
+    dataset = file[name]
+    if dataset.file != file or dataset.external or dataset.is_virtual:
+        raise InputError(f"{file.filename}: {name} must be stored in this file; it refers to another one")
+    return dataset[()]
+
+
+def _in_form(name, array):
+    """Transposes a dense kernel to PyTorch's form."""
+    return array.T if name.endswith("/kernel:0") else array
+
+
+_FILES = {"model.safetensors": _open_safetensors, "pytorch_model.bin": _open_pickle, "tf_model.h5": _open_tf}
