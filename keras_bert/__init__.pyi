@@ -18,6 +18,7 @@ from keras_bert.export import export_text_model as export_text_model
 from keras_bert.hub import HubLayer as HubLayer
 from keras_bert.layers import BertLayer as BertLayer
 from keras_bert.models import BertClassifier as BertClassifier
+from keras_bert.models import BertEmbedder as BertEmbedder
 from keras_bert.models import BertFeatures as BertFeatures
 from keras_bert.models import BertMultipleChoice as BertMultipleChoice
 from keras_bert.models import BertPretrainer as BertPretrainer

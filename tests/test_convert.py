@@ -110,7 +110,7 @@ def test_damaged_folders_name_the_file(pretrained, tmp_path):
 
     empty = shutil.copytree(pretrained, tmp_path / "empty")
     (empty / "model.safetensors").unlink()
-    refused("model.safetensors: not found", empty)
+    refused("must contain model.safetensors", empty)
 
     config = shutil.copytree(pretrained, tmp_path / "config")
     (config / "config.json").write_text(json.dumps(TINY.to_dict() | {"num_attention_heads": 5}))

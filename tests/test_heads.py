@@ -211,6 +211,8 @@ HEADS = {
                        {MLM: CROSS_ENTROPY, NEXT: CROSS_ENTROPY}),
     "mlm": Head(lambda bert: models.BertPretrainer(bert, next_sentence=False), INPUTS, {MLM: TAGS},
                 {MLM: CROSS_ENTROPY}, POOLER),
+    "embedder": Head(lambda bert: models.BertEmbedder(bert, "mean", normalize=True), INPUTS,
+                     np.eye(4, TINY.hidden_size), MEAN_SQUARES, POOLER),
 }
 each_head = pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 

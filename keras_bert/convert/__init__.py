@@ -11,6 +11,10 @@ from keras_bert.layers import BertLayer
 
 # Arguments that `load_pretrained` passes to `BertLayer`. `trainable` goes to the model with the head.
 ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "gradient_checkpointing")
+# Arguments of models that have no default, and what is wrong if neither the weights nor the caller give them.
+_NEEDED = {"num_classes": "these weights have no classification head; pass num_classes=…, the number of "
+                          "classes, for {} to add one",
+           "pooling": "these weights do not say how to pool the vectors of tokens; pass pooling=…, mean, cls or max"}
 
 __all__ = ["FORMATS", "convert", "load_pretrained", "open_source"]
 
@@ -40,9 +44,10 @@ def load_pretrained(name, model=BertLayer, config=None, **kwargs):
     if kwargs.get("num_classes", source.options.get("num_classes")) != source.options.get("num_classes"):
         kind = ENCODER
     weights = source.load(kind)[0]
-    if "num_classes" in inspect.signature(model).parameters and "num_classes" not in weights.options | kwargs:
-        raise InputError(f"{source.path}: these weights have no classification head; pass num_classes=…, the number of "
-                         f"classes, for {model.__name__} to add one")
+    parameters = inspect.signature(model).parameters
+    for name, problem in _NEEDED.items():
+        if name in parameters and name not in weights.options | kwargs:
+            raise InputError(f"{source.path}: {problem.format(model.__name__)}")
     head = weights.build(model, kwargs, **encoder)
     if len(weights.read) < len(head.weights):
         warnings.warn(f"{source.path}: no {model.__name__} head in these weights; it is randomly initialised",

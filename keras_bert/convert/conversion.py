@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert.arguments import Path, check, plain
-from keras_bert.convert import garden, huggingface, kerashub, native, saved_model, tf1
+from keras_bert.convert import garden, huggingface, kerashub, native, saved_model, sentence_transformers, tf1
 from keras_bert.convert.kinds import ENCODER, KINDS
 from keras_bert.convert.remap import with_positions, with_vocabulary
 from keras_bert.convert.task_settings import describe, with_pairs, with_task
@@ -95,12 +95,13 @@ def _outputs(model, kind, inputs):
         if kind == "multiple_choice":
             inputs = {name: array[:, None] for name, array in inputs.items()}
         logits = model(inputs)
-        outputs |= logits if isinstance(logits, dict) else {"logits": logits}
+        outputs |= logits if isinstance(logits, dict) else {"embedding" if kind == "embedding" else "logits": logits}
     return {name: ops.convert_to_numpy(output) for name, output in outputs.items()}
 
 
 # In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json.
-FORMATS = {module.FORMAT.name: module.FORMAT for module in (saved_model, native, kerashub, garden, tf1, huggingface)}
+FORMATS = {module.FORMAT.name: module.FORMAT for module in (saved_model, native, kerashub, garden, tf1,
+                                                         sentence_transformers, huggingface)}
 # Allowed difference: float32 sums differ this much if they are computed in another order.
 _EXACT = 2e-5
 
@@ -135,8 +136,8 @@ def open_source(name, config=None, next_sentence_pooler=False):
 
 
 def convert(model: Path, output: Path,
-            format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert"], *,
-            config: Path | None = None, vocab: Path | None = None, max_position_embeddings: int | None = None,
+            format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert", "sentence_transformers"],
+            *, config: Path | None = None, vocab: Path | None = None, max_position_embeddings: int | None = None,
             next_sentence_pooler: bool = False, hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
             pairs: bool | None = None, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
             allow_inexact: bool = False, overwrite: bool = False, report=lambda line: None):

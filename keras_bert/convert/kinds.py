@@ -71,6 +71,7 @@ KINDS = {
                                  tasks=("tag",)),
     "span": Kind(models.BertSpanLabeler, _dense("span", "hidden_size", 2), is_pooled=False, tasks=("span",)),
     "multiple_choice": Kind(models.BertMultipleChoice, _dense("classifier", "hidden_size", 1), tasks=("choice",)),
+    "embedding": Kind(models.BertEmbedder, {}, is_pooled=False, tasks=("embed",)),
 }
 
 

@@ -89,7 +89,7 @@ class Weights:
 
 
 # Arguments of models with heads that are kept together with the weights.
-OPTIONS = ("num_classes", "dropout", "mlm_activation", "mlm_layer_norm_eps")
+OPTIONS = ("num_classes", "dropout", "mlm_activation", "mlm_layer_norm_eps", "pooling", "normalize")
 
 
 def _value(variable):

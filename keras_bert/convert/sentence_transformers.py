@@ -1,0 +1,122 @@
+"""sentence-transformers folders (https://sbert.net): a Hugging Face folder with `modules.json`, which lists the modules
+Transformer, Pooling and Normalize, `sentence_bert_config.json` and `1_Pooling/config.json`."""
+
+import dataclasses
+import os
+
+from keras_bert.convert import huggingface
+from keras_bert.convert.format import Format
+from keras_bert.convert.kinds import ENCODER
+from keras_bert.errors import InputError
+from keras_bert.files import read_json, reading, write_json
+from keras_bert.models.embedder import POOLING
+from keras_bert.text import BertTokenizer
+
+_MODULES, _TRANSFORMER, _LIBRARY = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
+# The classes of the modules that can be read, in order. Their names in `modules.json` begin with the package, which
+# differs between versions.
+_CLASSES = ("Transformer", "Pooling", "Normalize")
+# The fields of Pooling up to version 5, which later versions read too; version 6 writes `pooling_mode`.
+_FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max",
+          "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+          "pooling_mode_weightedmean_tokens": "weightedmean", "pooling_mode_lasttoken": "lasttoken"}
+
+
+def recognise(path):
+    """Returns True if the folder has modules after the Transformer, unlike that of a cross-encoder."""
+    return os.path.lexists(os.path.join(path, _MODULES)) and list(_read_modules(path)) != ["Transformer"]
+
+
+def read(path, config=None):
+    """Returns the `Source` of a folder.
+
+    Raises:
+        InputError: see `huggingface.read`; or the modules are others, or have settings that `BertEmbedder` lacks.
+    """
+    modules = _read_modules(path)
+    if tuple(modules) not in (_CLASSES, _CLASSES[:2]):
+        raise InputError(f"{path}: the modules must be Transformer, Pooling and perhaps Normalize; got "
+                         f"{', '.join(modules) or 'none'}; to read the encoder alone, remove {_MODULES} from a copy of "
+                         "the folder")
+    folder = os.path.join(path, modules["Transformer"])
+    source = huggingface.read(folder, config)
+    pooling = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
+    file = os.path.join(folder, _TRANSFORMER)
+    transformer = _read_object(file)
+    _check(file, transformer, "transformer_task", "feature-extraction")
+    library = os.path.join(path, _LIBRARY)
+    _check(library, _read_object(library), "default_prompt_name", None)
+    if "Normalize" in modules:
+        normalize = os.path.join(path, modules["Normalize"], "config.json")
+        _check(normalize, _read_object(normalize), "module_input_name", "sentence_embedding")
+    tokenizer = source.tokenizer
+    if transformer.get("do_lower_case") and tokenizer is not None:
+        tokenizer = BertTokenizer(tokenizer.vocabulary, **vars(tokenizer.rules) | {"lower_case": True})
+    settings = {}
+    if transformer.get("max_seq_length") is not None:
+        settings["max_length"] = transformer["max_seq_length"]
+    options = {"pooling": pooling, "normalize": "Normalize" in modules}
+    return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options,
+                               tokenizer=tokenizer, labels=None, settings=(source.settings or {}) | settings)
+
+
+def _read_modules(path):
+    """Returns a dict of the modules' classes to their folders, in order."""
+    file = os.path.join(path, _MODULES)
+    with reading(file):
+        values = read_json(file)
+    try:
+        modules = {value["type"].rpartition(".")[2]: value["path"] for value in values}
+        is_inside = all(folder == os.path.basename(folder) for folder in modules.values())
+    except (TypeError, KeyError, AttributeError):
+        is_inside = False
+    if not is_inside or len(modules) < len(values):
+        raise InputError(f"{file}: must be a list of different modules, each with type and path, a folder in this one")
+    return modules
+
+
+def _read_object(file):
+    """Returns the dict in a file; empty if there is no file."""
+    values = read_json(file) if os.path.exists(file) else {}
+    if not isinstance(values, dict):
+        raise InputError(f"{file}: must hold one JSON object; got {values!r:.100}")
+    return values
+
+
+def _check(file, values, name, expected):
+    if values.get(name, expected) != expected:
+        raise InputError(f"{file}: {name} must be {expected}; got {values[name]!r:.100}")
+
+
+def _read_pooling(file, config):
+    """Returns the mode of a Pooling module."""
+    with reading(file):
+        os.stat(file)
+    values = _read_object(file)
+    modes = values.get("pooling_mode", [mode for flag, mode in _FLAGS.items() if values.get(flag)])
+    modes = [modes] if isinstance(modes, str) else modes
+    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in list(POOLING):
+        raise InputError(f"{file}: the pooling mode must be one of {', '.join(POOLING)}; got {modes!r:.100}")
+    for name in ("embedding_dimension", "word_embedding_dimension"):
+        _check(file, values, name, config.hidden_size)
+    return modes[0]
+
+
+def write(weights, folder):
+    """Writes the files that `SentenceTransformer` of every version reads."""
+    huggingface.write(weights.as_kind(ENCODER), folder)
+    classes = _CLASSES if weights.options["normalize"] else _CLASSES[:2]
+    paths = ["", *(f"{index}_{name}" for index, name in enumerate(classes[1:], 1))]
+    write_json(os.path.join(folder, _MODULES), [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for index, (name, path) in enumerate(zip(classes, paths))])
+    length = (weights.settings or {}).get("max_length", weights.config.max_position_embeddings)
+    write_json(os.path.join(folder, _TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
+    settings = {"word_embedding_dimension": weights.config.hidden_size} | {
+        flag: mode == weights.options["pooling"] for flag, mode in _FLAGS.items()}
+    for path, values in zip(paths[1:], (settings, {})):
+        os.mkdir(os.path.join(folder, path))
+        write_json(os.path.join(folder, path, "config.json"), values)
+
+
+FORMAT = Format("sentence_transformers", recognise, read, write, ("embedding",), fixed=huggingface.FORMAT.fixed)

@@ -1,0 +1,222 @@
+"""sentence-transformers folders, in and out, beside the library itself."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_bert.convert import convert, open_source, sentence_transformers
+from keras_bert.convert.weights import Weights
+from keras_bert.errors import InputError
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertEmbedder
+from keras_bert.text import BertTokenizer
+
+from conftest import TINY, TINY_VOCABULARY, Peer, random_inputs, randomize
+
+library = Peer("sentence_transformers")
+TEXTS = ["play some music", "turn the light off, please!", "what time is it today?", "a", "the lamp " * 100]
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def write(folder, pooling="mean", normalize=True, max_length=20):
+    """Writes a folder of the tiny encoder; returns its path."""
+    folder.mkdir()
+    model = BertEmbedder(randomize(BertLayer(TINY)), pooling, normalize)
+    sentence_transformers.write(
+        Weights.of(model, BertTokenizer(TINY_VOCABULARY), settings={"max_length": max_length}), folder)
+    return folder
+
+
+def embed(folder, texts, **options):
+    """Our embeddings of texts, float32 [texts, hidden], of inputs as long as the folder says."""
+    source = open_source(folder)
+    model = BertEmbedder.from_pretrained(folder, layout="unpadded", **options)
+    return numpy(model(source.tokenizer(texts, max_length=source.settings["max_length"])))
+
+
+@pytest.mark.parametrize("layout", ["padded", "unpadded"])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_pooling_counts_no_padding(bert, pooling, normalize, layout):
+    inputs = random_inputs(2, 9)
+    inputs["input_mask"][1, 5:] = 0
+    vectors = numpy(bert(inputs)[1])
+    pool = {"mean": lambda rows: rows.mean(axis=0), "cls": lambda rows: rows[0], "max": lambda rows: rows.max(axis=0)}
+    wanted = np.stack([pool[pooling](vectors[0]), pool[pooling](vectors[1, :5])])
+    if normalize:
+        wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    model = BertEmbedder(bert.rebuild(layout=layout), pooling, normalize)
+    np.testing.assert_allclose(numpy(model(inputs)), wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_round_trip(tmp_path, pooling, normalize):
+    folder = write(tmp_path / "first", pooling, normalize)
+    found = convert(folder, tmp_path / "keras", "keras_bert")
+    assert found.keys() == {"sequence_output", "embedding"} and max(found.values()) == 0
+    convert(tmp_path / "keras", tmp_path / "second", "sentence_transformers")
+    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    assert files == sorted(path.relative_to(tmp_path / "second") for path in (tmp_path / "second").rglob("*")
+                           if path.is_file())
+    for file in files:
+        assert (folder / file).read_bytes() == (tmp_path / "second" / file).read_bytes(), file
+
+
+def test_other_formats_cannot_store_the_pooling(tmp_path):
+    folder, lines = write(tmp_path / "folder"), []
+    with pytest.raises(InputError, match="tf1 cannot store these weights exactly: it stores .*, not embedding"):
+        convert(folder, tmp_path / "tf1", "tf1")
+    convert(folder, tmp_path / "tf1", "tf1", allow_inexact=True, report=lines.append)
+    assert any("not embedding" in line for line in lines)
+    assert open_source(tmp_path / "tf1").kind == "encoder"
+
+
+def test_an_encoder_has_no_pooling(tmp_path, pretrained):
+    with pytest.raises(InputError, match="sentence_transformers cannot store these weights exactly: it stores "
+                                         "embedding, not encoder"):
+        convert(pretrained, tmp_path / "out", "sentence_transformers")
+    with pytest.raises(InputError, match="do not say how to pool .*; pass pooling=…, mean, cls or max"):
+        BertEmbedder.from_pretrained(pretrained)
+    assert BertEmbedder.from_pretrained(pretrained, pooling="cls").pooling == "cls"
+
+
+def test_an_encoder_is_loaded_from_a_folder_with_modules(tmp_path):
+    folder = write(tmp_path / "folder")
+    inputs = random_inputs(2, 9)
+    bert, model = BertLayer.from_pretrained(folder), BertEmbedder.from_pretrained(folder)
+    np.testing.assert_array_equal(numpy(bert(inputs)[1]), numpy(model.bert(inputs)[1]))
+    assert open_source(folder).settings["max_length"] == 20
+
+
+def test_a_cross_encoder_is_a_hugging_face_folder(pretrained):
+    (pretrained / "modules.json").write_text(json.dumps([
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]))
+    assert open_source(pretrained).format == "huggingface"
+
+
+def test_a_transformer_in_a_folder_of_its_own(tmp_path):
+    folder = write(tmp_path / "folder")
+    (folder / "0_Transformer").mkdir()
+    for file in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "sentence_bert_config.json"):
+        (folder / file).rename(folder / "0_Transformer" / file)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    assert open_source(folder).settings["max_length"] == 20
+    np.testing.assert_array_equal(embed(folder, TEXTS), embed(write(tmp_path / "other"), TEXTS))
+
+
+def test_lower_case_of_the_transformer(tmp_path):
+    folder = write(tmp_path / "folder")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"do_lower_case": False,
+                                                                         "strip_accents": False}))
+    assert not open_source(folder).tokenizer.rules.lower_case
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 20, "do_lower_case": true}')
+    rules = open_source(folder).tokenizer.rules
+    assert rules.lower_case and not rules.strip_accents
+
+
+def change(name, **values):
+    def damage(path):
+        file = path / name
+        file.write_text(json.dumps((json.loads(file.read_text()) if file.exists() else {}) | values))
+
+    return damage
+
+
+def modules(*classes, path=None):
+    def damage(folder):
+        paths = ["", *(f"{index}_{name}" for index, name in enumerate(classes[1:], 1))]
+        (folder / "modules.json").write_text(json.dumps([
+            {"idx": index, "name": str(index), "path": path or where, "type": f"sentence_transformers.models.{name}"}
+            for index, (name, where) in enumerate(zip(classes, paths))]))
+
+    return damage
+
+
+def text(name, content):
+    return lambda path: (path / name).write_text(content)
+
+
+@pytest.mark.parametrize("damage,words", [
+    (modules("Transformer", "Pooling", "Dense"), "got Transformer, Pooling, Dense; to read the encoder alone, remove"),
+    (modules("Transformer", "Dense", "Pooling"), "the modules must be Transformer, Pooling and perhaps Normalize; got"),
+    (modules("StaticEmbedding"), "the modules must be Transformer, Pooling and perhaps Normalize; got StaticEmbedding"),
+    (modules("Transformer", "Pooling", "Pooling"), "modules.json: must be a list of different modules"),
+    (modules("Transformer", "Pooling", path="../other"), "modules.json: must be a list of different modules"),
+    (text("modules.json", "[]"), "got none; to read the encoder alone"),
+    (text("modules.json", "{"), "modules.json: not a JSON file"),
+    (text("modules.json", '{"type": 1}'), "modules.json: must be a list of different modules"),
+    (text("modules.json", "7"), "modules.json: must be a list of different modules"),
+    (lambda path: (path / "1_Pooling/config.json").unlink(), "1_Pooling/config.json: cannot be read"),
+    (text("1_Pooling/config.json", "[]"), "1_Pooling/config.json: must hold one JSON object"),
+    (text("1_Pooling/config.json", "{}"), "the pooling mode must be one of mean, cls, max; got []"),
+    (text("1_Pooling/config.json", '{"pooling_mode": "lasttoken"}'), "mean, cls, max; got ['lasttoken']"),
+    (text("1_Pooling/config.json", '{"pooling_mode": ["mean", "max"]}'), "got ['mean', 'max']"),
+    (text("1_Pooling/config.json", '{"pooling_mode": [["mean"]]}'), "got [['mean']]"),
+    (change("1_Pooling/config.json", pooling_mode_max_tokens=True), "got ['mean', 'max']"),
+    (change("1_Pooling/config.json", pooling_mode_mean_tokens=False, pooling_mode_mean_sqrt_len_tokens=True),
+     "got ['mean_sqrt_len_tokens']"),
+    (change("1_Pooling/config.json", word_embedding_dimension=17), "word_embedding_dimension must be 16; got 17"),
+    (change("2_Normalize/config.json", module_input_name="token_embeddings"), "must be sentence_embedding"),
+    (change("sentence_bert_config.json", transformer_task="fill-mask"), "transformer_task must be feature-extraction"),
+    (change("sentence_bert_config.json", max_seq_length="many"), "max_length must be a number of tokens; got 'many'"),
+    (text("sentence_bert_config.json", "[]"), "sentence_bert_config.json: must hold one JSON object"),
+    (change("config_sentence_transformers.json", default_prompt_name="query"), "default_prompt_name must be None"),
+    (change("config.json", model_type="mpnet"), "model_type must be bert; got 'mpnet'"),
+    (lambda path: (path / "model.safetensors").unlink(), "must contain model.safetensors"),
+])
+def test_damage_is_one_line(run, tmp_path, damage, words):
+    folder = write(tmp_path / "folder")
+    damage(folder)
+    status, _, messages = run("convert", f"--model={folder}", f"--output={tmp_path / 'out'}", "--format=keras_bert")
+    assert status == 1 and len(messages) == 1 and words in messages[0], messages
+    assert not (tmp_path / "out").exists()
+
+
+def needs_library():
+    pytest.importorskip("sentence_transformers", reason="pip install sentence-transformers")
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_sentence_transformers_reads_what_is_written(tmp_path, pooling, normalize):
+    needs_library()
+    folder = write(tmp_path / "folder", pooling, normalize)
+    model = library.SentenceTransformer(str(folder), device="cpu")
+    assert model.max_seq_length == 20
+    np.testing.assert_allclose(embed(folder, TEXTS), model.encode(TEXTS), rtol=0, atol=1e-5)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_what_sentence_transformers_writes(tmp_path, pooling):
+    needs_library()
+    model = library.SentenceTransformer(str(write(tmp_path / "folder", pooling)), device="cpu")
+    model.save(str(tmp_path / "saved"))
+    np.testing.assert_allclose(embed(tmp_path / "saved", TEXTS), model.encode(TEXTS), rtol=0, atol=1e-5)
+
+
+@pytest.mark.peers
+@pytest.mark.slow
+def test_minilm(minilm, tmp_path):
+    needs_library()
+    texts = ["The quick brown fox jumps over the lazy dog.", "How do I reset my password?", "北京 and Zürich", "ok",
+             "오늘 서울 날씨가 어때요?", "a long text " * 200]
+    (folder := tmp_path / "minilm").mkdir()
+    shutil.copytree(minilm, folder, dirs_exist_ok=True)
+    wanted = library.SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(embed(folder, texts), wanted, rtol=0, atol=1e-5)
+    convert(folder, tmp_path / "out", "sentence_transformers")
+    again = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    assert again.max_seq_length == 256
+    np.testing.assert_allclose(again.encode(texts), wanted, rtol=0, atol=1e-6)

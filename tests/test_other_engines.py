@@ -1,0 +1,48 @@
+"""The files of examples/other_engines.py give the answers of the Keras model in the other engines."""
+
+import other_engines
+import pytest
+
+from keras_bert import InputError, models
+from keras_bert.convert import native
+from keras_bert.convert.weights import Weights
+from keras_bert.layers import BertLayer
+from keras_bert.text import BertTokenizer
+
+from conftest import TINY, TINY_VOCABULARY, randomize
+
+HEADS = {"classifier": lambda bert: models.BertClassifier(bert, 3),
+         "tagger": lambda bert: models.BertTokenClassifier(bert, 3), "span": models.BertSpanLabeler,
+         "embedder": lambda bert: models.BertEmbedder(bert, "mean", normalize=True)}
+# Keras reads np.object, and warns about it in NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:In the future `np.object` will be defined:FutureWarning")
+engines = pytest.mark.parametrize("package,suffix", [("tf2onnx", ".onnx"), ("openvino", ".xml")])
+
+
+def needs(package):
+    pytest.importorskip(package, reason=f"pip install {package}")
+
+
+@pytest.mark.slow
+@engines
+def test_a_fine_tuned_classifier(trained, tmp_path, package, suffix, capsys):
+    needs(package)
+    output = str(tmp_path / f"model{suffix}")
+    assert other_engines.main(str(trained), output) < 1e-5
+    assert capsys.readouterr().out.startswith(f"{output}: largest difference from the Keras model ")
+
+
+@pytest.mark.slow
+@engines
+@pytest.mark.parametrize("head", HEADS)
+def test_heads(tmp_path, package, suffix, head):
+    needs(package)
+    model = randomize(HEADS[head](BertLayer(TINY)))
+    (tmp_path / "model").mkdir()
+    native.write(Weights.of(model, BertTokenizer(TINY_VOCABULARY)), tmp_path / "model")
+    assert other_engines.main(str(tmp_path / "model"), str(tmp_path / f"out{suffix}")) < 1e-5
+
+
+def test_another_suffix(trained, tmp_path):
+    with pytest.raises(InputError, match="output must end in .onnx or .xml; got model.pb"):
+        other_engines.main(str(trained), "model.pb")
