@@ -5,12 +5,14 @@
     pip install "keras-bert-hub[openvino]"
     python examples/other_engines.py --model=model --output=model.xml
 
-Keras writes the file (`keras.Model.export`). Its inputs are those of `BertLayer`, int32 [batch, seq] of any size, as
-`BertTokenizer` makes them; its outputs are those of the Keras model, for a classifier the logits.
+Keras writes the ONNX file, and the SavedModel that OpenVINO converts (`keras.Model.export`). The inputs are those of
+`BertLayer`, int32 [batch, seq] of any size, as `BertTokenizer` makes them; the outputs are those of the Keras model,
+for a classifier the logits.
 """
 
 import argparse
 import os
+import tempfile
 
 from keras_bert import startup
 
@@ -50,14 +52,18 @@ def run_onnx(path, inputs):
 
 
 def write_openvino(model, path, signature):
-    model.export(path, format="openvino", input_signature=signature, verbose=False)
+    import openvino
+
+    with tempfile.TemporaryDirectory() as folder:
+        model.export(folder, input_signature=signature, verbose=False)
+        openvino.save_model(openvino.convert_model(folder), path, compress_to_fp16=False)
 
 
 def run_openvino(path, inputs):
     import openvino
 
     compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return list(compiled(inputs).values())
+    return list(compiled(inputs).to_tuple())
 
 
 ENGINES = {".onnx": (write_onnx, run_onnx), ".xml": (write_openvino, run_openvino)}

@@ -52,9 +52,11 @@ def read(path, config=None):
     tokenizer = source.tokenizer
     if transformer.get("do_lower_case") and tokenizer is not None:
         tokenizer = BertTokenizer(tokenizer.vocabulary, **vars(tokenizer.rules) | {"lower_case": True})
-    settings = {}
-    if transformer.get("max_seq_length") is not None:
-        settings["max_length"] = transformer["max_seq_length"]
+    settings = {"task": "embed"}
+    if (length := transformer.get("max_seq_length")) is not None:
+        if type(length) is not int or length < 3:
+            raise InputError(f"{file}: max_seq_length must be a number of tokens, at least 3; got {length!r:.100}")
+        settings["max_length"] = length
     options = {"pooling": pooling, "normalize": "Normalize" in modules}
     return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options,
                                tokenizer=tokenizer, labels=None, settings=(source.settings or {}) | settings)
