@@ -129,6 +129,14 @@ def test_lower_case_of_the_transformer(tmp_path):
     assert rules.lower_case and not rules.strip_accents
 
 
+def test_prompts_are_lost(tmp_path):
+    folder = write(tmp_path / "folder")
+    change("config_sentence_transformers.json", prompts={"query": "query: ", "document": ""})(folder)
+    with pytest.raises(InputError, match="the prompts query must be part of the texts here; pass allow_inexact=True"):
+        convert(folder, tmp_path / "out", "keras_bert")
+    assert BertEmbedder.from_pretrained(folder).normalize
+
+
 def change(name, **values):
     def damage(path):
         file = path / name
@@ -176,6 +184,7 @@ def text(name, content):
     (change("sentence_bert_config.json", max_seq_length="many"), "at least 3; got 'many'"),
     (text("sentence_bert_config.json", "[]"), "sentence_bert_config.json: must hold one JSON object"),
     (change("config_sentence_transformers.json", default_prompt_name="query"), "default_prompt_name must be None"),
+    (change("config_sentence_transformers.json", prompts=["query"]), "prompts must be an object; got ['query']"),
     (change("config.json", model_type="mpnet"), "model_type must be bert; got 'mpnet'"),
     (lambda path: (path / "model.safetensors").unlink(), "must contain model.safetensors"),
 ])

@@ -188,5 +188,6 @@ def _head(values, kind, shapes):
     return options, labels
 
 
-FORMAT = Format("huggingface", has_file("config.json"), read, write, tuple(_ARCHITECTURES),
-                fixed={"directionality": ("bidi",)}, settings_file="config.json", applied=("task", "max_length", "pairs", "features"))
+FORMAT = Format("huggingface", has_file("config.json"), read, write, tuple(ARCHITECTURES),
+                fixed={"directionality": ("bidi",)}, settings_file="config.json",
+                applied=("task", "max_length", "pairs", "features"))

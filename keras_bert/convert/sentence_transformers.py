@@ -44,8 +44,7 @@ def read(path, config=None):
     file = os.path.join(folder, _TRANSFORMER)
     transformer = _read_object(file)
     _check(file, transformer, "transformer_task", "feature-extraction")
-    library = os.path.join(path, _LIBRARY)
-    _check(library, _read_object(library), "default_prompt_name", None)
+    losses = source.losses + _prompts(os.path.join(path, _LIBRARY))
     if "Normalize" in modules:
         normalize = os.path.join(path, modules["Normalize"], "config.json")
         _check(normalize, _read_object(normalize), "module_input_name", "sentence_embedding")
@@ -59,7 +58,7 @@ def read(path, config=None):
         settings["max_length"] = length
     options = {"pooling": pooling, "normalize": "Normalize" in modules}
     return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options,
-                               tokenizer=tokenizer, labels=None, settings=(source.settings or {}) | settings)
+                               tokenizer=tokenizer, labels=None, settings=source.settings | settings, losses=losses)
 
 
 def _read_modules(path):
@@ -88,6 +87,17 @@ def _read_object(file):
 def _check(file, values, name, expected):
     if values.get(name, expected) != expected:
         raise InputError(f"{file}: {name} must be {expected}; got {values[name]!r:.100}")
+
+
+def _prompts(file):
+    """Returns what is lost: the texts that the library puts before others by name."""
+    values = _read_object(file)
+    _check(file, values, "default_prompt_name", None)
+    prompts = values.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise InputError(f"{file}: prompts must be an object; got {prompts!r:.100}")
+    names = [name for name, text in prompts.items() if text]
+    return (f"the prompts {', '.join(names)} must be part of the texts here",) if names else ()
 
 
 def _read_pooling(file, config):
@@ -121,4 +131,5 @@ def write(weights, folder):
         write_json(os.path.join(folder, path, "config.json"), values)
 
 
-FORMAT = Format("sentence_transformers", recognise, read, write, ("embedding",), fixed=huggingface.FORMAT.fixed)
+FORMAT = Format("sentence_transformers", recognise, read, write, ("embedding",), fixed=huggingface.FORMAT.fixed,
+                settings_file=_TRANSFORMER)
