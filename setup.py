@@ -23,6 +23,9 @@ BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
 SERVE = ["fastapi", "uvicorn[standard]", "prometheus-client", "tensorflow-serving-api"]
 # The same by Ray Serve, in a cluster.
 RAY = ["ray[serve]"]
+# Other engines (examples/other_engines.py).
+ONNX = ["tf2onnx>=1.17", "onnxruntime"]
+OPENVINO = ["openvino"]
 # The scores of tasks.
 TASKS = ["scipy", "seqeval"]
 # To run examples/intent_classification.ipynb.
@@ -67,6 +70,8 @@ setup(
         "beam": BEAM,
         "parquet": PARQUET,
         "serve": SERVE,
+        "onnx": ONNX,
+        "openvino": OPENVINO,
         "ray": [*SERVE, *RAY],
         "all": [*TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],

@@ -348,8 +348,8 @@ def test_damage_is_one_line(run, whole, tmp_path, monkeypatch, form, damage, wor
     (pickled(pickle.dumps([1, 2], 2)), "pytorch_model.bin: "),
     (pickled(pickle.dumps({"pooler.dense.bias": 1}, 2)), "pytorch_model.bin: "),
 ])
-def test_damaged_pickles_are_one_line(run, whole, tmp_path, damage, words):
-    test_damage_is_one_line(run, whole, tmp_path, "huggingface", damage, words)
+def test_damaged_pickles_are_one_line(run, whole, tmp_path, monkeypatch, damage, words):
+    test_damage_is_one_line(run, whole, tmp_path, monkeypatch, "huggingface", damage, words)
 
 
 def test_a_path_that_is_taken_is_kept(run, whole, tmp_path):

@@ -1,6 +1,7 @@
 """Real weights through every format, beside the libraries that own them."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +15,13 @@ from conftest import Peer
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "How do I reset my password?", "北京 and Zürich", "ok"]
 torch, transformers, keras_hub = Peer("torch"), Peer("transformers"), Peer("keras_hub")
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def minilm(minilm, tmp_path_factory):
+    """MiniLM's encoder alone: without the modules of sentence-transformers."""
+    ignore = shutil.ignore_patterns("modules.json", "1_Pooling")
+    return shutil.copytree(minilm, tmp_path_factory.mktemp("minilm") / "encoder", ignore=ignore)
 
 
 @pytest.fixture(scope="module")

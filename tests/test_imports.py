@@ -44,7 +44,7 @@ MAY_IMPORT_LIBRARIES = {
     "hub": {"tensorflow"},
     "export": {"tensorflow", "tensorflow_hub"},  # tensorflow-hub only where it is installed
     "text": {"tensorflow"},  # for the tokenizer in the graph, which keras_bert.text does not import by itself
-    "convert": {"tensorflow"},  # for the formats that are TensorFlow's, when they are read
+    "convert": {"tensorflow", "torch"},  # for their own formats, when they are read
     "data": {"tensorflow"},
     "tasks": {"tensorflow"},  # for the tokenizer in the graph, which knows where pieces come from
     "training": {"tensorflow", "jax"},  # JAX for the steps of pretraining

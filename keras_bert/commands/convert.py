@@ -1,6 +1,6 @@
 """`keras-bert convert`."""
 
-EXAMPLE = "keras-bert convert --model=minilm --output=minilm_tf1 --format=tf1"
+EXAMPLE = "keras-bert convert --model=bert-base-uncased --output=bert_tf1 --format=tf1"
 API = "convert/conversion.py", "convert"
 
 
