@@ -4,8 +4,8 @@
     python benchmarks/serving_load.py --model=demo/answers --texts=demo/data/valid.tsv
 
 --model: a raw-text SavedModel whose only input is `text`. --texts: a table with a column `text`; each request sends one
-of these texts, in their order. Needs wrk (Debian: apt-get install wrk). Takes half a minute for each of the eight rows of
-the table.
+of these texts, in their order. Needs wrk (Debian: apt-get install wrk). Takes half a minute for each of the eight rows
+of the table.
 """
 
 import argparse

@@ -125,7 +125,8 @@ def test_a_model_needs_no_serving_default(server):
 def exported(tmp_path_factory):
     folder, bert = tmp_path_factory.mktemp("models"), randomize(BertLayer(TINY))
     models = {"classify": (BertClassifier(bert, 2), {"labels": ["a", "b"]}),
-              "tag": (BertTokenClassifier(bert, 3), {"labels": ["O", "B-x", "I-x"]}), "choose": (BertMultipleChoice(bert), {})}
+              "tag": (BertTokenClassifier(bert, 3), {"labels": ["O", "B-x", "I-x"]}),
+              "choose": (BertMultipleChoice(bert), {})}
     for name, (model, options) in models.items():
         export_text_model(randomize(model), BertTokenizer(TINY_VOCABULARY), folder / name, max_length=16, **options)
     return folder

@@ -199,8 +199,8 @@ async def respond_bug(*_):
 
 class RequestMiddleware:
     """ASGI middleware that logs each request, checks its header `Host`, and limits the size of its body and the time to
-    receive and answer it. A response to a request whose body has not been read to its end closes the connection, because
-    the rest of the body may never come.
+    receive and answer it. A response closes the connection if the body of the request has not been read to its end,
+    because the rest may never come.
 
     It is ASGI, and neither a dependency nor `@app.middleware("http")`, because the time includes sending the response,
     and a client that disconnects must cancel the endpoint.

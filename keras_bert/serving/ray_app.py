@@ -56,9 +56,10 @@ class Replica:
             if version not in (None, self._version):
                 raise RequestError(404, f"version {version} is not served, version {self._version} is")
             signature, inputs, is_rows = read_request(body, self._saved_model.signatures)
-            answers = [await self._batcher.submit((signature, part), self._saved_model.batch_key(signature, part), tokens)
-                       for part, tokens in self._saved_model.split(signature, inputs, budget=_BUDGET)]
-            outputs = self._saved_model.join(signature, [answer.result for answer in answers])
+            model = self._saved_model
+            answers = [await self._batcher.submit((signature, part), model.batch_key(signature, part), tokens)
+                       for part, tokens in model.split(signature, inputs, _BUDGET)]
+            outputs = model.join(signature, [answer.result for answer in answers])
             return write_response(outputs, count_rows(inputs) if is_rows else None)
         except RequestError as error:
             return error

@@ -125,7 +125,8 @@ class SavedModel:
         outputs = self._call(name, inputs, self._options)
         check_rows(outputs, count_rows(inputs))
         ends = np.cumsum([count_rows(request) for request in requests])
-        parts = [{column: array[start:end] for column, array in outputs.items()} for start, end in zip([0, *ends], ends)]
+        parts = [{column: array[start:end] for column, array in outputs.items()}
+                 for start, end in zip([0, *ends], ends)]
         return [_cut_padding(part) for part in parts] if name in self._marked else parts
 
     def batch_key(self, name, inputs):
@@ -227,7 +228,8 @@ class SavedModel:
             raise RequestError(400, f"the model refuses the inputs: {message[:300]}") from None
         except tf.errors.DeadlineExceededError:
             raise RequestError(504, "the model takes too long for these inputs") from None
-        return {column: np.asarray(array, spec.dtype) for (column, spec), array in zip(signature.outputs.items(), arrays)}
+        return {column: np.asarray(array, spec.dtype)
+                for (column, spec), array in zip(signature.outputs.items(), arrays)}
 
 
 def count_rows(inputs):

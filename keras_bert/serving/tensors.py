@@ -138,9 +138,9 @@ def write_response(outputs, rows=None):
             had columns ("inputs").
 
     Returns:
-        JSON as bytes. A float is the shortest decimal that reads back as the same float32 or float64; NaN and infinities are the
-        tokens NaN, Infinity and -Infinity, as in TensorFlow Serving. In strings, bytes that are not UTF-8 become
-        U+FFFD, but outputs whose name ends in `_bytes` are base64.
+        JSON as bytes. A float is the shortest decimal that reads back as the same float32 or float64; NaN and
+        infinities are the tokens NaN, Infinity and -Infinity, as in TensorFlow Serving. In strings, bytes that are not
+        UTF-8 become U+FFFD, but outputs whose name ends in `_bytes` are base64.
 
     Raises:
         RequestError: the outputs do not have `rows` rows.
