@@ -205,7 +205,8 @@ class LoadedVersion:
 
     def __init__(self, name, number, saved_model, settings):
         self.number, self.saved_model, self.leases = number, saved_model, 0
-        self.limits = Limits(settings.max_instances, saved_model.max_values, settings.max_body)
+        self.limits = Limits(settings.max_instances, saved_model.max_values, settings.max_body,
+                             settings.max_instances * saved_model.max_values * 4)  # three inputs, and what texts contain
         self._name, self._settings = name, settings
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._batcher = Batcher(self._run, settings.max_batch_tokens, settings.batch_timeout_ms / 1000,

@@ -61,11 +61,14 @@ class Limits:
         rows: maximum first dimension.
         values: maximum last dimension of numeric tensors whose shape leaves it open: the encoder's positions.
         size: maximum size in bytes.
+        total: maximum number of values of a request as JSON, which are counted before it is parsed, because the parser
+            needs memory for each value, and lets no other thread run.
     """
 
     rows: float = math.inf
     values: float = math.inf
     size: float = math.inf
+    total: float = math.inf
 
     def check(self, where, spec, shape):
         """Raises a `RequestError` if a tensor at `where` must not have this shape."""
@@ -115,6 +118,9 @@ def read_request(body, signatures, limits=Limits()):
     Raises:
         RequestError: the request is wrong; the message names the key and the row, and what was expected.
     """
+    if _count_separators(body) > limits.total:
+        raise RequestError(413, f"the body may have at most {limits.total} commas and opening brackets, as many as "
+                                "values that the model takes")
     request = _parse(body)
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str):
@@ -155,6 +161,12 @@ def write_response(outputs, rows=None):
     items = zip(*columns.values())
     values = (row[0] for row in items) if len(columns) == 1 else (dict(zip(columns, row)) for row in items)
     return b'{"predictions":[%b]}' % b",".join(map(_dump, values))
+
+
+def _count_separators(body):
+    """Returns the number of commas and opening brackets, also within strings. NumPy lets other threads run."""
+    characters = np.frombuffer(body, np.uint8)
+    return sum(int(np.count_nonzero(characters == ord(character))) for character in ",[{")
 
 
 def _parse(body):
