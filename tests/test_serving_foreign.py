@@ -1,5 +1,6 @@
 """`keras-bert serve` with models of other exporters, whose outputs may have anything but one row for each row."""
 
+import asyncio
 import concurrent.futures
 import shutil
 
@@ -11,7 +12,11 @@ from serving_server import connections, serving, write_echo
 from keras_bert.export import export_text_model
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertMultipleChoice, BertTokenClassifier
+from keras_bert.serving.logs import Entry
+from keras_bert.serving.model import LoadedVersion
 from keras_bert.serving.saved_model import SavedModel
+from keras_bert.serving.settings import Settings
+from keras_bert.serving.tensors import RequestError
 from keras_bert.text import BertTokenizer
 
 from conftest import TINY, TINY_VOCABULARY, randomize
@@ -140,7 +145,7 @@ def test_parts_of_a_request_give_the_same_answer(exported, task):
     inputs = {"prompt": texts, "choices": np.stack([texts, texts[::-1]], 1)} if task == "choose" else {"text": texts}
     whole, = model.run("serving_default", [inputs])
     parts = model.split("serving_default", inputs, 40)
-    assert len(parts) > 2 and all(tokens <= 40 for _, tokens in parts)
+    assert len(parts) > 2 and all(tokens <= 40 or len(next(iter(part.values()))) == 1 for part, tokens in parts)
     joined = model.join("serving_default", [model.run("serving_default", [part])[0] for part, _ in parts])
     assert joined.keys() == whole.keys()
     for name, output in whole.items():
@@ -157,3 +162,33 @@ def test_the_mark_of_the_exporter_belongs_to_the_graph(exported, tmp_path, paths
     other = write(tmp_path / "other", ragged)
     shutil.copytree(exported / "tag/assets.extra", other / "assets.extra")
     assert SavedModel(str(other), 1).row_wise == set()
+
+
+@pytest.mark.slow
+def test_the_outputs_of_a_request_are_limited_before_they_are_computed(exported):
+    model = SavedModel(str(exported / "classify"), 1)
+    settings = Settings(
+        models={}, host="", port=0, grpc_port=0, workers=1, max_batch_tokens=100, batch_timeout_ms=0, max_queue=9,
+        max_body=10**6, max_output=1000, max_instances=1024, max_characters=1000, body_timeout_s=1, timeout_s=9,
+        grace_s=1)
+
+    async def predict(signature, **inputs):
+        version, entry = LoadedVersion("m", 1, model, settings), Entry("", "", "")
+        try:
+            return await version.predict(signature, inputs, 0, entry)
+        finally:
+            await asyncio.to_thread(version._thread.shutdown)
+
+    texts = np.array([b"play some music"] * 200, object)
+    assert len(asyncio.run(predict("serving_default", text=texts[:10]))["score"]) == 10
+    calls, run = [], model.run
+    model.run = lambda *arguments: calls.append(arguments) or run(*arguments)
+    with pytest.raises(RequestError, match=r"at most 1000 are allowed: send at most (\d+) instances") as error:
+        asyncio.run(predict("serving_default", text=texts))
+    assert error.value.status == 413 and len(calls) == 1
+    with pytest.raises(RequestError, match="at most 1000 are allowed"):
+        asyncio.run(predict("explain", text=texts, layers=np.int32([])))
+    with pytest.raises(RequestError, match="row 1 has about .* tokens"):
+        ids = {name: np.zeros((2, 4000), np.int32) for name in model.signatures["encode"].inputs}
+        asyncio.run(predict("encode", **ids))
+    assert len(calls) == 1

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import json
+import time
 
 import grpc
 import numpy as np
@@ -190,6 +191,19 @@ def test_what_a_tagger_answers_does_not_depend_on_who_else_asks(server):
         many = list(pool.map(lambda i: server.predict("tagger", inputs=[texts[i % 3]]), range(120)))
     for i, answer in enumerate(many):
         assert_same(answer, {key: np.asarray(value) for key, value in alone[i % 3].items()})
+
+
+@pytest.mark.slow
+def test_a_large_body_does_not_stop_the_event_loop(server):
+    (connection,), worst = connections(server, 1), 0
+    body = b'{"inputs": [' + b"1," * 7_000_000 + b"1]}"
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.ask, "/v1/models/tagger:predict", body)
+        while not answer.done():
+            start = time.monotonic()
+            assert server.ask("/healthz", connection=connection)[0] == 200
+            worst = max(worst, time.monotonic() - start)
+    assert answer.result()[0] == 413 and "commas" in answer.result()[1]["error"] and worst < 0.5
 
 
 def metrics_of(server):

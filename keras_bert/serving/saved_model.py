@@ -73,7 +73,6 @@ class SavedModel:
             self.has_hangul = bool(re.search("[가-힣]|[\u1100-\u11ff]{2}", f"{tokens}{self.labels}"))
             if warm_up:
                 self.warm_up()
-            gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.2 s
         except Exception as error:
             self.close()
             if isinstance(error, (tf.errors.OpError, RuntimeError, ValueError)):  # missing, damaged or not a SavedModel
@@ -87,7 +86,6 @@ class SavedModel:
         self._session, self._calls = None, {}
         gc.unfreeze()
         gc.collect()  # a graph has reference cycles
-        gc.freeze()
         if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
             trim(0)
 
