@@ -129,13 +129,16 @@ def test_who_has_gone_is_not_answered(server, token):
         time.sleep(0.15)
         connection.close()
 
-    leave("sleep 0.8")
-    metrics = server.ask("/metrics", headers=token)[1]
-    assert 'keras_bert_abandoned_requests{model="echo"} 1.0' in metrics
+    def wait_for_abandoned(count):
+        line = f'keras_bert_abandoned_requests{{model="echo"}} {count}.0'
+        server.wait(lambda: line in server.ask("/metrics", headers=token)[1])
+
+    leave("sleep 1.3")
+    wait_for_abandoned(1)
     leave("b")
     leave("c")
     assert server.ask(PREDICT, {"instances": ["d"]}, headers=token)[0] == 200
-    assert 'keras_bert_abandoned_requests{model="echo"} 0.0' in server.ask("/metrics", headers=token)[1]
+    wait_for_abandoned(0)
     server.wait(lambda: [event["status"] for event in server.events() if event.get("method") == "POST"][-4:] == [
         499, 499, 499, 200])
 
