@@ -113,7 +113,7 @@ def _write_requests(folder, name, specs, words, rows):
     """Writes `tf_serving_warmup_requests`, one request for each combination of a number of rows and a number of words
     in the last text; the other texts have one word. A request is a serialized `tensorflow.serving.PredictionLog`, see
     tensorflow_serving/apis/*.proto."""
-    os.makedirs(folder)
+    os.makedirs(folder, exist_ok=True)
     model_spec = _field(1, name.encode()) + _field(3, b"serving_default")  # name, signature_name
     with tf.io.TFRecordWriter(os.path.join(folder, "tf_serving_warmup_requests")) as file:
         for row_count, word_count in itertools.product(rows, words):

@@ -176,7 +176,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     assets = {"bert_config": ("bert_config.json", writing.encoder_of(model).config.to_json)}
     if head.labels is not None:
         assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
-    writing.save(module, path, signatures, tokenizer, assets, overwrite)
+    writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=["serving_default", "encode"])
 
 
 def make_head(model, options):

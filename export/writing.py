@@ -1,5 +1,6 @@
 """The functions that all writers of SavedModels share."""
 
+import hashlib
 import os
 import tempfile
 
@@ -7,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_folder, check_free
+from keras_bert.files import atomic_folder, check_free, write_json
 from keras_bert.layers import BertLayer
 from keras_bert.text import save_vocabulary
 
@@ -76,7 +77,7 @@ def encoder_of(model):
     return model if isinstance(model, BertLayer) else model.bert
 
 
-def save(module, path, signatures, tokenizer, assets, overwrite):
+def save(module, path, signatures, tokenizer, assets, overwrite, row_wise=("serving_default",)):
     """Writes a SavedModel atomically, with the vocabulary and the casing of its tokenizer.
 
     Args:
@@ -87,6 +88,8 @@ def save(module, path, signatures, tokenizer, assets, overwrite):
         tokenizer: a `BertTokenizer`.
         assets: dict from an attribute to a tuple of a file name and a function that writes the file to a path.
         overwrite: If True, replaces an existing `path`.
+        row_wise: names of the signatures whose outputs have one row for each row of the inputs, which does not depend
+            on the other rows. A server may join and split their requests.
     """
     module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
     vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
@@ -98,3 +101,14 @@ def save(module, path, signatures, tokenizer, assets, overwrite):
             tf.saved_model.save(module, folder, signatures)
         except tf.errors.OpError as error:  # e.g. a full disk
             raise InputError(f"{path}: cannot be written: {error.message.rpartition('; ')[2]}") from None
+        _mark_row_wise(folder, row_wise)
+
+
+def _mark_row_wise(folder, names):
+    """Writes the names of the row-wise signatures to `assets.extra`, which TensorFlow ignores, with the digest of the
+    graph that they belong to: in the folder of another graph, the file has no effect."""
+    with open(os.path.join(folder, "saved_model.pb"), "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    os.makedirs(os.path.join(folder, "assets.extra"))
+    write_json(os.path.join(folder, "assets.extra", "keras_bert_row_wise.json"),
+               {"saved_model_sha256": digest, "signatures": sorted(names)})

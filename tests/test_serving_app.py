@@ -86,7 +86,7 @@ def test_the_document_declares_paths_parameters_and_errors(document):
             failures = {status: response["content"]["application/json"]["schema"]
                         for status, response in operation["responses"].items() if status != "200"}
             assert failures == dict.fromkeys(
-                ("400", "401", "404", "408", "413", "414", "429", "500", "503", "504", "default"), error)
+                ("400", "401", "404", "408", "413", "414", "421", "429", "500", "503", "504", "default"), error)
     text = json.dumps(document)
     assert all(f'"#/components/schemas/{name}"' in text for name in document["components"]["schemas"])
     operations = [operation["operationId"] for operations in document["paths"].values()
@@ -150,12 +150,28 @@ def test_the_log_has_no_messages_of_exceptions():
 
 def test_what_libraries_write_becomes_json(monkeypatch, caplog):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    supervisor._copy_log(['{"time": "now"}\n', "F0000 a crash\n"])
-    assert sys.stderr.getvalue() == '{"time": "now"}\n' and caplog.messages == ["F0000 a crash"]
+    supervisor._copy_log(['{"time": "now"}\n', "F0000 a crash\n", "{not JSON\n"])
+    assert sys.stderr.getvalue() == '{"time": "now"}\n' and caplog.messages == ["F0000 a crash", "{not JSON"]
 
 
 def test_ipv6_addresses_have_brackets():
     assert settings.format_address("::1", 80) == "[::1]:80" and settings.format_address("a.b", 80) == "a.b:80"
+
+
+def test_names_of_other_sites_are_not_answered_without_a_token(tmp_path):
+    """DNS rebinding: a page of evil.example that finds this server at its own name."""
+    with serving({"echo": write_echo(tmp_path / "echo")}, "--allowed_host=Models.example") as server:
+        for host, status in (("evil.example", 421), ("evil.example:80", 421), ("localhost.evil.example", 421),
+                             ("", 200), ("localhost", 200), ("LOCALHOST:8501", 200), ("127.0.0.1:1", 200),
+                             ("[::1]:8501", 200), ("10.0.0.5", 200), ("models.example.", 200),
+                             ("x.models.example", 421)):
+            for path in ("/", "/v1/models"):
+                assert server.ask(path, headers={"Host": host})[0] == status, host
+        assert "--allowed_host=evil.example" in server.ask("/", headers={"Host": "evil.example"})[1]["error"]
+
+
+def test_with_a_token_all_names_are_answered(server):
+    assert server.ask("/v1/models", headers=TOKEN | {"Host": "evil.example"})[0] == 200
 
 
 @pytest.mark.slow

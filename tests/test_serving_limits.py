@@ -43,8 +43,8 @@ def refused(answer):
     (PREDICT, {"instances": ["a", "각" * 50, "각" * 51]}, None, 413, "row 3: a text may have at most 50 characters;"),
     (PREDICT, {"instances": ["a", "fail"]}, None, 400, "the model refuses the inputs: "),
     (PREDICT, {"instances": ["sleep 3"]}, None, 504, "the answer took more than 1.5 seconds"),
-    (PREDICT, b"{", None, 400, "the body must be JSON"), (PREDICT, b"[" * 90_000, None, 400, "nested too deeply"),
-    (PREDICT, b"\xff", None, 400, "the body must be UTF-8"), (PREDICT, None, "GET", 405, "another method"),
+    (PREDICT, b"{", None, 400, "the body must be JSON"), (PREDICT, b"[" * 90_000, None, 400, "recursion limit"),
+    (PREDICT, b"\xff", None, 400, "the body must be JSON in UTF-8"), (PREDICT, None, "GET", 405, "another method"),
     (PREDICT, {"instances": [1]}, None, 400, "instances: text: row 1: must be a string"),
     ("/v1/models/no:predict", {"instances": ["a"]}, None, 404, "there is no model of this name; there are echo"),
     ("/v1/models/echo/versions/2:predict", {"instances": ["a"]}, None, 404, "echo has no version 2"),
@@ -129,11 +129,18 @@ def test_who_has_gone_is_not_answered(server, token):
         time.sleep(0.15)
         connection.close()
 
-    leave("sleep 0.8")
+    def wait_for_abandoned(count):
+        line = f'keras_bert_abandoned_requests{{model="echo"}} {count}.0'
+        server.wait(lambda: line in server.ask("/metrics", headers=token)[1])
+
+    leave("sleep 1.3")
+    wait_for_abandoned(1)
     leave("b")
     leave("c")
     assert server.ask(PREDICT, {"instances": ["d"]}, headers=token)[0] == 200
-    server.wait(lambda: [event["status"] for event in server.events() if "status" in event][-4:] == [499] * 3 + [200])
+    wait_for_abandoned(0)
+    server.wait(lambda: [event["status"] for event in server.events() if event.get("method") == "POST"][-4:] == [
+        499, 499, 499, 200])
 
 
 def talk(server, *parts, pause=0.0):
@@ -156,7 +163,31 @@ def test_slow_and_broken_clients(server):
     chunks = [b"8000\r\n" + b"x" * 0x8000 + b"\r\n"] * 4
     both = talk(server, head + b"Transfer-Encoding: chunked\r\n\r\n", *chunks, b"0\r\n\r\n",
                 b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    assert both.startswith(b"HTTP/1.1 413 ") and both.endswith(b"\r\n\r\nok")  # the connection is still good
+    assert both.startswith(b"HTTP/1.1 413 ") and both.endswith(b'104857 bytes"}')  # the connection is closed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start,status", [
+    ("Content-Length: 1000\r\n\r\n{", 401), ("Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", 401),
+    ("Authorization: Bearer tökén\r\nContent-Length: 200000\r\n\r\n{", 413)])
+def test_a_refused_request_does_not_hold_its_connection(server, start, status):
+    """Not even if more of its body comes again and again."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
+        sock.sendall(f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\n{start}".encode())
+        answer = sock.recv(1000)
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode()) and b"\r\nconnection: close\r\n" in answer
+        started = time.monotonic()
+        with pytest.raises(OSError):  # it is reset
+            while time.monotonic() - started < 12:
+                sock.sendall(b"x")
+                time.sleep(0.2)
+        assert time.monotonic() - started < 8
+
+
+def test_an_answer_that_takes_too_long_stops_running(server, token):
+    assert refused(server.ask(PREDICT, {"instances": ["sleep 60"]}, headers=token))[0] == 504
+    start = time.monotonic()
+    assert server.ask(PREDICT, {"instances": ["a"]}, headers=token)[0] == 200 and time.monotonic() - start < 1.4
 
 
 @pytest.mark.slow

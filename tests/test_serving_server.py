@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import json
+import time
 
 import grpc
 import numpy as np
@@ -32,7 +33,7 @@ def paths(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(paths):
-    with serving(paths) as server:
+    with serving(paths, "--row_wise=echo:serving_default") as server:
         yield server
 
 
@@ -126,17 +127,28 @@ def tensor(**fields):
     ({"name": "echo"}, tensor(x=tf.make_tensor_proto(1)), "INVALID_ARGUMENT", "got text, x"),
     ({"name": "echo"}, tensor(text=tf.make_tensor_proto([1])), "INVALID_ARGUMENT", "must be string [any]; got int32"),
     ({"name": "echo"}, tensor(text=tf.make_tensor_proto("a")), "INVALID_ARGUMENT", "got the shape []"),
-    ({"name": "echo"}, tensor(text=tf.make_tensor_proto("a", shape=[1 << 40])), "INVALID_ARGUMENT", "as many values"),
+    ({"name": "echo"}, tensor(text=tf.make_tensor_proto("a", shape=[1 << 40])), "INVALID_ARGUMENT", "1024 instances"),
     ({"name": "echo"}, tensor(text=tf.make_tensor_proto(["fail"])), "INVALID_ARGUMENT", "a text says fail"),
 ])
 def test_grpc_faults_have_the_standard_codes(server, spec, inputs, code, message):
     stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}"))
-    if spec.get("name") == "echo" and "as many" in message:
-        inputs["text"] = tf.make_tensor_proto(["a", "b"])
-        inputs["text"].tensor_shape.dim[0].size = 1 << 40
     with pytest.raises(grpc.RpcError) as error:
         stub.Predict(predict_pb2.PredictRequest(model_spec=spec, inputs=inputs))
     assert (error.value.code().name, message in error.value.details()) == (code, True), error.value.details()
+
+
+def test_grpc_repeats_the_last_value_of_a_compact_tensor(server):
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}"))
+    for values, wanted in (([b"a", b"b"], [b"a", b"b", b"b", b"b"]), ([], 4 * [b""])):
+        compact = tf.make_tensor_proto(np.array(values, object), tf.string)
+        compact.tensor_shape.dim[0].size = 4
+        response = stub.Predict(predict_pb2.PredictRequest(model_spec={"name": "echo"}, inputs={"text": compact}))
+        assert tf.make_ndarray(response.outputs["echo"]).tolist() == wanted
+    request = predict_pb2.PredictRequest(model_spec={"name": "tagger", "signature_name": "encode"}, inputs={
+        name: tf.make_tensor_proto(1, tf.int32, [3, 5]) for name in IDS})
+    assert all(len(tensor.int_val) == 1 for tensor in request.inputs.values())
+    response = stub.Predict(request)
+    assert [dim.size for dim in response.outputs["probabilities"].tensor_shape.dim][:2] == [3, 5]
 
 
 def test_other_methods_of_grpc_are_unimplemented(server):
@@ -179,6 +191,19 @@ def test_what_a_tagger_answers_does_not_depend_on_who_else_asks(server):
         many = list(pool.map(lambda i: server.predict("tagger", inputs=[texts[i % 3]]), range(120)))
     for i, answer in enumerate(many):
         assert_same(answer, {key: np.asarray(value) for key, value in alone[i % 3].items()})
+
+
+@pytest.mark.slow
+def test_a_large_body_does_not_stop_the_event_loop(server):
+    (connection,), worst = connections(server, 1), 0
+    body = b'{"inputs": [' + b"1," * 7_000_000 + b"1]}"
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.ask, "/v1/models/tagger:predict", body)
+        while not answer.done():
+            start = time.monotonic()
+            assert server.ask("/healthz", connection=connection)[0] == 200
+            worst = max(worst, time.monotonic() - start)
+    assert answer.result()[0] == 413 and "commas" in answer.result()[1]["error"] and worst < 0.5
 
 
 def metrics_of(server):

@@ -3,7 +3,6 @@
 import os
 import re
 import sys
-import types
 
 from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated
 from keras_bert.errors import InputError
@@ -14,9 +13,10 @@ EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 
 def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: Port = 8500, workers: Count = 1,
         max_batch_tokens: Count = 2048, batch_timeout_ms: PositiveOrZero = 2.0, max_queue: Count = 512,
-        max_body_mb: Positive = 16.0, max_instances: Count = 1024, max_characters: Count = 100_000,
-        body_timeout_s: Positive = 20.0, timeout_s: Positive = 30.0, grace_s: PositiveOrZero = 20.0,
-        token_file: str | None = None):
+        max_body_mb: Positive = 16.0, max_output_mb: Positive = 32.0, max_instances: Count = 1024,
+        max_characters: Count = 100_000, body_timeout_s: Positive = 20.0, timeout_s: Positive = 30.0,
+        grace_s: PositiveOrZero = 20.0, token_file: str | None = None, allowed_host: Repeated | None = None,
+        row_wise: Repeated | None = None):
     """Serve exported models over HTTP and gRPC.
 
     Args:
@@ -30,24 +30,36 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         batch_timeout_ms: Maximum wait for more requests, in milliseconds, after a batch of several.
         max_queue: Maximum number of requests that wait for a model, per worker.
         max_body_mb: Maximum size of a request, in megabytes.
+        max_output_mb: Maximum size of the outputs of a request, in megabytes. As JSON, numbers take about three times
+            as much.
         max_instances: Maximum number of rows per request.
         max_characters: Maximum length of a text, in characters.
         body_timeout_s: Timeout for receiving the request body, in seconds.
         timeout_s: Timeout for answering a request, in seconds.
         grace_s: Time for running requests to finish when the server is stopped, in seconds.
         token_file: File with the bearer token that requests must send.
+        allowed_host: Name that the Host header may have if there is no token, besides localhost, the value of --host
+            and IP addresses; * for any name. Repeat the flag for several names.
+        row_wise: NAME:SIGNATURE of a model that keras-bert has not exported, if each output of the signature has one
+            row for each row of the inputs, which does not depend on the other rows. Requests to it run in batches, all
+            others one by one. Repeat the flag for several signatures.
     """
-    flags = dict(locals())
     if sys.platform != "linux":
         raise InputError(f"serve runs only on Linux; this is {sys.platform}: use a container, or TensorFlow Serving")
     try:
+        from keras_bert.serving.settings import Settings
         from keras_bert.serving.supervisor import supervise
     except ImportError:
-        raise InputError('serving needs more packages: pip install fastapi "uvicorn[standard]" '
+        raise InputError('serving needs more packages: pip install fastapi "uvicorn[standard]" orjson '
                          'prometheus-client tensorflow-serving-api') from None
 
-    supervise(types.SimpleNamespace(**flags, models=_by_name(model), max_body=int(max_body_mb * 2**20),
-                                    token=_token(token_file) if token_file else ""))
+    models = _by_name(model)
+    supervise(Settings(
+        models=models, row_wise=_signatures(row_wise or [], models), host=host.strip("[]"), port=port,
+        grpc_port=grpc_port, workers=workers, max_batch_tokens=max_batch_tokens, batch_timeout_ms=batch_timeout_ms,
+        max_queue=max_queue, max_body=int(max_body_mb * 2**20), max_output=int(max_output_mb * 2**20),
+        max_instances=max_instances, max_characters=max_characters, body_timeout_s=body_timeout_s, timeout_s=timeout_s,
+        grace_s=grace_s, allowed_host=allowed_host or [], token=_token(token_file) if token_file else ""))
 
 
 def _by_name(arguments):
@@ -64,6 +76,16 @@ def _by_name(arguments):
                              f"give this one another: --model=NAME={path}")
         models[name] = path
     return models
+
+
+def _signatures(arguments, models):
+    signatures = {}
+    for argument in arguments:
+        name, _, signature = argument.partition(":")
+        if name not in models or not signature:
+            raise InputError(f"--row_wise={argument}: must be NAME:SIGNATURE, where NAME is one of {', '.join(models)}")
+        signatures.setdefault(name, []).append(signature)
+    return signatures
 
 
 def _token(path):

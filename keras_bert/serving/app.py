@@ -18,7 +18,8 @@ from starlette.routing import Route
 
 from keras_bert import __version__
 from keras_bert.serving import logs, metrics, schema
-from keras_bert.serving.model import Model
+from keras_bert.serving.model import Model, ModelServer, convert
+from keras_bert.serving.saved_model import count_bytes
 from keras_bert.serving.tensors import RequestError, read_request, write_response
 
 MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
@@ -27,26 +28,31 @@ MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
 # Dependencies. All are `async`, because FastAPI runs others in a thread.
 
 
+async def get_server(request: Request):
+    """Returns the server of the models."""
+    return request.app.state.server
+
+
 async def get_entry(request: Request):
     """Returns the log entry of the request."""
     return request.state.entry
 
 
+Server = Annotated[ModelServer, Depends(get_server)]
 Entry = Annotated[logs.Entry, Depends(get_entry)]
 
 
-async def check_access(request: Request):
+async def check_access(request: Request, server: Server):
     """Rejects requests without the token, and all while the server is stopping."""
-    authorization = request.headers.get("authorization", "").encode("latin-1")
-    request.app.state.server.check_access(authorization, "header Authorization")
+    server.check_access(request.headers.get("authorization", "").encode("latin-1"), "header Authorization")
 
 
 async def find_model(
-        request: Request, entry: Entry, name: Annotated[str, Path(description="The model; /v1/models lists them.")]):
+        server: Server, entry: Entry, name: Annotated[str, Path(description="The model; /v1/models lists them.")]):
     """Returns the `Model` in the path."""
     if ":" in name:  # GET for a path that needs POST
         raise HTTPException(405, headers={"Allow": "POST"})
-    return request.app.state.server.find(name, entry)
+    return server.find(name, entry)
 
 
 async def check_version(version: Annotated[int, Path(description="Its version, below 2^63.")]):
@@ -74,10 +80,12 @@ model_router = APIRouter(responses=schema.ERRORS)
 async def predict(request: Request, model: NamedModel, number: Version, entry: Entry):
     body = await request.body()
     with model.lease(number, entry) as version:
-        signature, inputs, is_rows = read_request(body, version.saved_model.signatures)
-        outputs = await version.predict(signature, inputs, entry)
+        signature, inputs, is_rows = await convert(
+            len(body), read_request, body, version.saved_model.signatures, version.limits)
+        outputs = await version.predict(signature, inputs, len(body), entry)
+    content = await convert(count_bytes(outputs), write_response, outputs, entry.instances if is_rows else None)
     times = {"Server-Timing": f"queue;dur={entry.queue_ms}, compute;dur={entry.compute_ms}"}
-    return Response(write_response(outputs, is_rows), headers=times, media_type="application/json")
+    return Response(content, headers=times, media_type="application/json")
 
 
 @model_router.post(":classify", summary="Not for these models.", status_code=400, response_model=schema.Error)
@@ -117,8 +125,8 @@ protected.include_router(model_router, prefix="/v1/models/{name}/versions/{versi
 
 
 @protected.get("/v1/models", summary="The names of the models, as KServe lists them.", response_model=schema.ModelNames)
-async def models(request: Request):
-    return {"models": list(request.app.state.server.models)}
+async def models(server: Server):
+    return {"models": list(server.models)}
 
 
 @protected.get("/metrics", summary="For Prometheus.", response_class=PlainTextResponse)
@@ -137,8 +145,7 @@ async def healthz():
 
 
 @public.get("/readyz", summary="Whether each model has a version to answer with.", response_class=PlainTextResponse)
-async def readyz(request: Request):
-    server = request.app.state.server
+async def readyz(server: Server):
     if not server.is_ready():
         raise RequestError(503, "stopping" if server.stopping else "a model is still loading, or cannot be loaded")
     return "ok"
@@ -178,7 +185,7 @@ async def respond_request_error(_, error):
 async def respond_http_exception(request, error):
     """Answers 404 and 405 for paths without an endpoint, to clients with the token."""
     try:
-        await check_access(request)
+        await check_access(request, request.app.state.server)
     except RequestError as denied:
         return await respond_request_error(request, denied)
     message = {404: "there is nothing at this path", 405: "this path takes another method"}.get(
@@ -191,7 +198,9 @@ async def respond_bug(*_):
 
 
 class RequestMiddleware:
-    """ASGI middleware that logs each request, and limits the size of its body and the time to receive and answer it.
+    """ASGI middleware that logs each request, checks its header `Host`, and limits the size of its body and the time to
+    receive and answer it. A response closes the connection if the body of the request has not been read to its end,
+    because the rest may never come.
 
     It is ASGI, and neither a dependency nor `@app.middleware("http")`, because the time includes sending the response,
     and a client that disconnects must cancel the endpoint.
@@ -204,12 +213,22 @@ class RequestMiddleware:
         async def send_and_record(message):
             if message["type"] == "http.response.start":
                 entry.status = message["status"]
+                if not is_complete:
+                    message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             else:
                 entry.bytes += len(message.get("body", b""))
             await send(message)
 
+        async def receive_and_record():
+            nonlocal is_complete
+            message = await receive()
+            is_complete = not message.get("more_body")
+            return message
+
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        headers = dict(scope["headers"])
+        is_complete = headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
         path, method = scope["path"], scope["method"]
         call = path.rpartition(":")[2] if path.endswith((":predict", ":classify", ":regress")) else method
         with logs.log_request(call, method, path, (scope["client"] or [""])[0]) as entry:
@@ -217,7 +236,11 @@ class RequestMiddleware:
             try:
                 if len(path) > MAX_PATH:
                     raise RequestError(414, f"the path may have at most {MAX_PATH} characters")
-                await self._answer(scope, receive, send_and_record)
+                host = headers.get(b"host", b"").decode("latin-1")
+                if not self._settings.allows_host(host):
+                    raise RequestError(421, f"the header Host is not a name of this server: start it with "
+                                            f"--allowed_host={host[:200]}, or with a token")
+                await self._answer(scope, receive_and_record, send_and_record)
             except RequestError as error:
                 await (await respond_request_error(None, error))(scope, receive, send_and_record)
             except ClientDisconnect:
@@ -253,8 +276,7 @@ class RequestMiddleware:
             if received.is_set() and not answer.done():
                 raise RequestError(504, f"the answer took more than {settings.timeout_s:g} seconds") from None
             if not answer.done():
-                raise RequestError(408, f"the body must come within {settings.body_timeout_s:g} seconds",
-                                   {"Connection": "close"}) from None
+                raise RequestError(408, f"the body must come within {settings.body_timeout_s:g} seconds") from None
         finally:
             answer.cancel()
             disconnect.cancel()

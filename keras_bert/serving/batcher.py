@@ -52,12 +52,17 @@ class Batcher:
 
     def __init__(self, run, budget, delay, limit):
         self._run, self._budget, self._delay, self._limit = run, budget, delay, limit
-        self._queue, self._arrived = [], asyncio.Event()
+        self._queue, self._running, self._arrived = [], [], asyncio.Event()
         self._last_end, self._last_size = 0.0, 0
 
     def __len__(self):
         """Returns the number of waiting requests."""
         return len(self._queue)
+
+    @property
+    def abandoned(self):
+        """The number of requests that run although their call of `submit` was cancelled."""
+        return sum(waiting.future.cancelled() for waiting in self._running)
 
     async def submit(self, request, key, tokens):
         """Queues a request and returns its `BatchResult`. Cancelling this call removes the request, unless it is
@@ -119,7 +124,7 @@ class Batcher:
     async def _run_batch(self, batch):
         start = perf_counter()
         try:
-            results = await self._run([waiting.request for waiting in batch])
+            results = await self._run_together(batch)
         except Exception as error:
             if len(batch) > 1:  # one request is at fault: run each alone, so that the others succeed
                 for waiting in batch:
@@ -128,7 +133,14 @@ class Batcher:
             elif not batch[0].future.done():
                 batch[0].future.set_exception(error)
             return
-        for waiting, result in zip(batch, results):
+        for waiting, result in zip(batch, results, strict=True):
             if not waiting.future.done():
                 waiting.future.set_result(
                     BatchResult(result, start - waiting.queued_at, perf_counter() - start, len(batch)))
+
+    async def _run_together(self, batch):
+        self._running = batch
+        try:
+            return await self._run([waiting.request for waiting in batch])
+        finally:
+            self._running = []

@@ -6,13 +6,16 @@ import math
 import grpc
 import numpy as np
 import tensorflow as tf
-from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, predict_pb2
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2, predict_pb2
 
 from keras_bert.serving import logs
-from keras_bert.serving.tensors import DEFAULT, RequestError, find_signature
+from keras_bert.serving.model import convert
+from keras_bert.serving.saved_model import count_bytes
+from keras_bert.serving.tensors import DEFAULT, STRING, RequestError, find_signature
 
 _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
-          404: grpc.StatusCode.NOT_FOUND, 413: grpc.StatusCode.INVALID_ARGUMENT,
+          404: grpc.StatusCode.NOT_FOUND, 408: grpc.StatusCode.DEADLINE_EXCEEDED, 413: grpc.StatusCode.INVALID_ARGUMENT,
           429: grpc.StatusCode.RESOURCE_EXHAUSTED, 503: grpc.StatusCode.UNAVAILABLE,
           504: grpc.StatusCode.DEADLINE_EXCEEDED}
 
@@ -28,30 +31,35 @@ def create_server(models):
                                       ("grpc.max_receive_message_length", models.settings.max_body)])
     server.add_generic_rpc_handlers([
         grpc.method_handlers_generic_handler(f"tensorflow.serving.{service}", {
-            name: grpc.unary_unary_rpc_method_handler(
-                _make_handler(models, name, method), request.FromString, lambda message: message.SerializeToString())
+            # A stream of one message, which is the same on the wire: gRPC reads and deserializes other requests before
+            # it calls the handler, which has yet to check the token.
+            name: grpc.stream_unary_rpc_method_handler(_make_handler(models, name, request, method))
             for name, (request, method) in methods.items()})
         for service, methods in services.items()])
     return server
 
 
-def _make_handler(models, name, method):
-    """Returns the handler of a method: checks the token first, limits the time, sets the status code and writes the
-    log."""
-    async def handle(request, context):
+def _make_handler(models, name, request_type, method):
+    """Returns the handler of a method: checks the token before it reads the request, limits the time, sets the status
+    code and writes the log."""
+    settings = models.settings
+
+    async def handle(_, context):
         with logs.log_request(name, name, f"/grpc/{name}", context.peer()) as entry:
             try:
                 authorization = dict(context.invocation_metadata()).get("authorization", "")
                 models.check_access(authorization.encode(), "metadata authorization")
-                async with asyncio.timeout(models.settings.timeout_s):
+                body = await _read(context, settings.body_timeout_s)
+                async with asyncio.timeout(settings.timeout_s):
+                    request = await convert(len(body), _parse, request_type, body)
                     model = models.find(request.model_spec.name, entry)
-                    response = await method(model, request, entry)
-                entry.status, entry.bytes = "OK", response.ByteSize()
+                    response = await method(model, request, len(body), entry)
+                entry.status, entry.bytes = "OK", len(response)
                 return response
             except RequestError as error:
                 code, message = _CODES[error.status], error.message
             except TimeoutError:
-                code, message = _CODES[504], f"the answer took more than {models.settings.timeout_s:g} seconds"
+                code, message = _CODES[504], f"the answer took more than {settings.timeout_s:g} seconds"
             except asyncio.CancelledError:
                 entry.status = "CANCELLED"
                 raise
@@ -64,35 +72,54 @@ def _make_handler(models, name, method):
     return handle
 
 
-async def _predict(model, request, entry):
+async def _read(context, seconds):
+    try:
+        async with asyncio.timeout(seconds):
+            body = await context.read()
+    except TimeoutError:
+        raise RequestError(408, f"the request must come within {seconds:g} seconds") from None
+    return b"" if body is grpc.aio.EOF else body
+
+
+def _parse(request_type, body):
+    try:
+        return request_type.FromString(body)
+    except DecodeError:
+        raise RequestError(400, f"the request is not a {request_type.__name__}") from None
+
+
+async def _predict(model, request, size, entry):
     signature = request.model_spec.signature_name or DEFAULT
     with model.lease(_version(request), entry) as version:
         specs = find_signature(version.saved_model.signatures, signature).inputs
         if specs.keys() != request.inputs.keys():
             raise RequestError(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
-        inputs = {name: _to_array(name, request.inputs[name], spec) for name, spec in specs.items()}
-        outputs = await version.predict(signature, inputs, entry)
+        inputs = await convert(size, _to_arrays, request.inputs, specs, version.limits)
+        outputs = await version.predict(signature, inputs, size, entry)
     if unknown := set(request.output_filter) - outputs.keys():
         raise RequestError(400, f"output_filter: must be of {', '.join(outputs)}; got {', '.join(sorted(unknown))}")
-    names = request.output_filter or outputs
-    response = predict_pb2.PredictResponse(outputs={name: tf.make_tensor_proto(outputs[name]) for name in names})
-    _fill(response.model_spec, model, version, signature)
-    return response
+    outputs = {name: outputs[name] for name in request.output_filter or outputs}
+    return await convert(count_bytes(outputs), _write, outputs, _spec(model, version, signature))
 
 
-async def _metadata(model, request, entry):
+def _write(outputs, model_spec):
+    return predict_pb2.PredictResponse(
+        outputs={name: tf.make_tensor_proto(array) for name, array in outputs.items()},
+        model_spec=model_spec).SerializeToString()
+
+
+async def _metadata(model, request, _, entry):
     if list(request.metadata_field) != ["signature_def"]:
         raise RequestError(400, f"metadata_field: must be signature_def; got {', '.join(request.metadata_field)}")
     with model.lease(_version(request), entry) as version:
         signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=version.saved_model.signature_defs)
-    response = get_model_metadata_pb2.GetModelMetadataResponse()
-    _fill(response.model_spec, model, version, "")
+    response = get_model_metadata_pb2.GetModelMetadataResponse(model_spec=_spec(model, version, ""))
     response.metadata["signature_def"].Pack(signatures)
-    return response
+    return response.SerializeToString()
 
 
-async def _status(model, request, entry):
-    return model.get_status(_version(request), entry)
+async def _status(model, request, _, entry):
+    return model.get_status(_version(request), entry).SerializeToString()
 
 
 def _version(request):
@@ -101,21 +128,26 @@ def _version(request):
     return request.model_spec.version.value if request.model_spec.HasField("version") else None
 
 
-def _fill(spec, model, version, signature):
-    spec.name, spec.version.value, spec.signature_name = model.name, version.number, signature
+def _spec(model, version, signature):
+    return model_pb2.ModelSpec(name=model.name, version={"value": version.number}, signature_name=signature)
 
 
-def _to_array(name, tensor, spec):
-    """Converts a tensor to an array. Checks the shape before reading, because a TensorProto of a few bytes can claim
-    any size."""
+def _to_arrays(tensors, specs, limits):
+    return {name: _to_array(name, tensors[name], spec, limits) for name, spec in specs.items()}
+
+
+def _to_array(name, tensor, spec, limits):
+    """Converts a tensor to an array. Like TensorFlow, repeats the last of the values if there are fewer than the shape
+    needs."""
     dtype = tf.as_dtype(tensor.dtype) if tensor.dtype else None
     if dtype is None or np.dtype(dtype.as_numpy_dtype) != spec.dtype:
         raise RequestError(400, f"{name}: must be {spec}; got {dtype and dtype.name}")
     shape = [dim.size for dim in tensor.tensor_shape.dim]
-    if not spec.fits(shape):
-        raise RequestError(400, f"{name}: must be {spec}; got the shape {shape}")
-    if min(shape, default=0) < 0 or math.prod(shape) > tensor.ByteSize():
-        raise RequestError(400, f"{name}: the shape {shape} must have as many values as the tensor")
+    if min(shape, default=0) < 0:
+        raise RequestError(400, f"{name}: the sizes of the shape must be at least 0; got {shape}")
+    limits.check(name, spec, shape)
+    if spec.dtype == STRING and not tensor.string_val and math.prod(shape):
+        tensor.string_val.append(b"")
     try:
         return tf.make_ndarray(tensor)
     except (TypeError, ValueError) as error:

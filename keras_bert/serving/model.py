@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import gc
 import hmac
 import os
 
@@ -12,16 +13,27 @@ from keras_bert.errors import InputError
 from keras_bert.serving import metrics
 from keras_bert.serving.batcher import Batcher
 from keras_bert.serving.logs import logger
-from keras_bert.serving.saved_model import SavedModel, count_rows
+from keras_bert.serving.saved_model import RowMismatch, SavedModel, check_rows, count_bytes, count_rows
 from keras_bert.serving.settings import find_versions
-from keras_bert.serving.tensors import STRING, RequestError
+from keras_bert.serving.tensors import STRING, Limits, RequestError
+
+_SMALL = 10_000  # bytes; converting as much takes less time than starting a thread
+_CONVERTERS = concurrent.futures.ThreadPoolExecutor(2, "converter")
+
+
+async def convert(size, function, *arguments):
+    """Returns the result of a function; calls it in a thread if what it converts has many bytes, so that the event loop
+    answers others meanwhile."""
+    if size <= _SMALL:
+        return function(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(_CONVERTERS, function, *arguments)
 
 
 class ModelServer:
     """The models of a server and the rules that REST and gRPC share.
 
     Args:
-        settings: see `supervise`.
+        settings: the `Settings`.
 
     Attributes:
         models: dict of names to `Model`s.
@@ -67,7 +79,7 @@ class Model:
     Args:
         name: name of the model.
         path: see `find_versions`.
-        settings: see `supervise`.
+        settings: the `Settings`.
 
     Attributes:
         current: the `LoadedVersion` that is served, or None.
@@ -142,17 +154,21 @@ class Model:
             return False
         self.states[number] = "LOADING", ""
         try:
-            saved_model = await asyncio.to_thread(SavedModel, folder, self._settings.threads, warm_up=True)
+            saved_model = await asyncio.to_thread(
+                SavedModel, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
+                self._settings.timeout_s, warm_up=True)
         except Exception as error:
             message = " ".join(str(error).split())[:500] or type(error).__name__
             self._failed[number], self.states[number] = fingerprint, ("END", message)
             metrics.FAILED.labels(self.name, number).inc()
             logger.error({"event": "failed", "model": self.name, "version": number, "error": message})
             return False
+        gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.6 s
         self._serve(LoadedVersion(self.name, number, saved_model, self._settings))
         self.states[number] = "AVAILABLE", ""
         metrics.VERSION.labels(self.name, number).set(1)
-        logger.info({"event": "available", "model": self.name, "version": number})
+        logger.info({"event": "available", "model": self.name, "version": number,
+                     "row_wise": sorted(saved_model.row_wise)})
         return True
 
     def _serve(self, version):
@@ -169,6 +185,7 @@ class Model:
         while version.leases:
             await asyncio.sleep(0.05)
         await version.close()
+        gc.freeze()
         if not self.current or number != self.current.number:
             self.states[number] = "END", ""
         metrics.VERSION.labels(self.name, number).set(0)
@@ -182,48 +199,46 @@ class LoadedVersion:
         name: name of the model.
         number: number of the version.
         saved_model: `SavedModel`.
-        settings: see `supervise`.
+        settings: the `Settings`.
 
     Attributes:
         leases: number of requests that use this version.
+        limits: `Limits` of the tensors of a request.
     """
 
     def __init__(self, name, number, saved_model, settings):
         self.number, self.saved_model, self.leases = number, saved_model, 0
+        self.limits = Limits(settings.max_instances, saved_model.max_values, settings.max_body,
+                             4 * settings.max_instances * saved_model.max_values)  # three inputs, and commas in texts
         self._name, self._settings = name, settings
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._batcher = Batcher(self._run, settings.max_batch_tokens, settings.batch_timeout_ms / 1000,
                                 settings.max_queue)
         self._batching = asyncio.create_task(self._batcher.work())
 
-    async def predict(self, signature, inputs, entry):
-        """Answers a request in a batch with others; returns the outputs, a dict of names to arrays.
+    async def predict(self, signature, inputs, size, entry):
+        """Answers a request in batches with others; returns the outputs, a dict of names to arrays.
 
         Args:
             signature: name of the signature.
             inputs: dict of names to arrays.
+            size: size of the request in bytes.
             entry: log entry of the request, which gets the number of rows and the times.
 
         Raises:
             RequestError: a limit is exceeded, or the model rejects the inputs.
         """
-        entry.instances = count_rows(inputs)
-        self._check_limits(inputs, entry.instances)
-        tokens = self.saved_model.count_tokens(inputs)
-        metrics.TOKENS.labels(self._name).inc(tokens)
-        metrics.QUEUE.labels(self._name).set(len(self._batcher) + 1)
+        entry.instances, entry.queue_ms, entry.compute_ms = count_rows(inputs), 0.0, 0.0
+        parts = await convert(size, self._prepare, signature, inputs, entry.instances)
+        metrics.TOKENS.labels(self._name).inc(sum(tokens for _, tokens in parts))
         try:
-            answer = await self._batcher.submit(
-                (signature, inputs), self.saved_model.batch_key(signature, inputs), tokens)
-        except asyncio.QueueFull:
-            raise RequestError(429, f"{self._name} is busy: {len(self._batcher)} requests wait",
-                               {"Retry-After": "1"}) from None
-        entry.queue_ms, entry.compute_ms = round(answer.queued * 1000, 2), round(answer.computed * 1000, 2)
-        return answer.result
+            return await self._run_parts(signature, parts, entry)
+        except RowMismatch:
+            self._stop_joining(signature)
+            return await self._run_parts(signature, [(inputs, sum(tokens for _, tokens in parts))], entry)
 
-    def _check_limits(self, inputs, rows):
-        if rows > (limit := self._settings.max_instances):
-            raise RequestError(413, f"a request may have at most {limit} instances; got {rows}")
+    def _prepare(self, signature, inputs, rows):
+        """Checks the limits of a request; returns it in parts, see `SavedModel.split`."""
         limit = self._settings.max_characters
         for name, array in inputs.items():
             if array.dtype == STRING:
@@ -232,14 +247,64 @@ class LoadedVersion:
                         row = i * rows // array.size + 1
                         raise RequestError(
                             413, f"{name}: row {row}: a text may have at most {limit} characters; got {size}")
+        tokens, row = self.saved_model.largest_row(signature, inputs)
+        if tokens > (limit := max(limit, self.saved_model.max_values) * len(inputs)):
+            raise RequestError(413, f"row {row} has about {tokens} tokens; at most {limit} are allowed")
+        self._check_output(self.saved_model.count_attention(inputs), rows, rows)
+        return self.saved_model.split(signature, inputs, self._settings.max_batch_tokens)
+
+    async def _run_parts(self, signature, parts, entry):
+        """Runs the parts of a request one after the other, so that others need not wait for all of them."""
+        outputs, size, done = [], 0, 0
+        for inputs, tokens in parts:
+            answer = await self._submit(signature, inputs, tokens)
+            entry.queue_ms = round(entry.queue_ms + answer.queued * 1000, 2)
+            entry.compute_ms = round(entry.compute_ms + answer.computed * 1000, 2)
+            if len(parts) > 1:
+                check_rows(answer.result, count_rows(inputs))
+            outputs.append(answer.result)
+            done, size = done + count_rows(inputs), size + count_bytes(answer.result)
+            self._check_output(size, done, entry.instances)
+        return await convert(size, self.saved_model.join, signature, outputs)
+
+    def _check_output(self, size, done, rows):
+        """Checks the size of the outputs, if that of the first rows is known."""
+        limit, expected = self._settings.max_output, size * rows // max(1, done)
+        if expected > limit:
+            raise RequestError(413, f"the outputs would have {expected} bytes; at most {limit} are allowed: send at "
+                                    f"most {limit * rows // expected} instances")
+
+    async def _submit(self, signature, inputs, tokens):
+        metrics.QUEUE.labels(self._name).set(len(self._batcher) + 1)
+        try:
+            return await self._batcher.submit(
+                (signature, inputs), self.saved_model.batch_key(signature, inputs), tokens)
+        except asyncio.QueueFull:
+            raise RequestError(429, f"{self._name} is busy: {len(self._batcher)} requests wait",
+                               {"Retry-After": "1"}) from None
+        finally:
+            metrics.ABANDONED.labels(self._name).set(self._batcher.abandoned)
 
     async def _run(self, requests):
         signature = requests[0][0]
         metrics.QUEUE.labels(self._name).set(len(self._batcher))
         metrics.BATCH.labels(self._name).observe(len(requests))
-        with metrics.COMPUTE.labels(self._name).time():
-            return await asyncio.get_running_loop().run_in_executor(
-                self._thread, self.saved_model.run, signature, [inputs for _, inputs in requests])
+        try:
+            with metrics.COMPUTE.labels(self._name).time():
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._thread, self.saved_model.run, signature, [inputs for _, inputs in requests])
+        except RowMismatch:
+            self._stop_joining(signature)
+            raise
+        finally:
+            metrics.ABANDONED.labels(self._name).set(0)
+
+    def _stop_joining(self, signature):
+        """From now on, runs requests of the signature one by one; logs it the first time."""
+        if signature in self.saved_model.row_wise:
+            self.saved_model.row_wise.remove(signature)
+            logger.error({"event": "not row-wise", "model": self._name, "version": self.number,
+                          "signature": signature})
 
     async def close(self):
         """Stops the batches and frees the memory."""

@@ -12,9 +12,11 @@ from ray import serve
 from ray.exceptions import RayActorError
 
 from keras_bert.serving.batcher import Batcher
-from keras_bert.serving.saved_model import SavedModel
+from keras_bert.serving.saved_model import SavedModel, count_rows
 from keras_bert.serving.settings import check_model, find_versions
 from keras_bert.serving.tensors import RequestError, read_request, write_response
+
+_BUDGET = 2048  # tokens per batch
 
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -37,7 +39,7 @@ class Replica:
         self._version = check_model(path)
         self._saved_model = SavedModel(find_versions(path)[self._version], threads=1)
         # The defaults of `keras-bert serve`; Ray itself limits the number of requests.
-        self._batcher = Batcher(self._run, budget=2048, delay=0.002, limit=math.inf)
+        self._batcher = Batcher(self._run, budget=_BUDGET, delay=0.002, limit=math.inf)
         self._batching = asyncio.create_task(self._batcher.work())
 
     async def predict(self, body, version):
@@ -54,9 +56,11 @@ class Replica:
             if version not in (None, self._version):
                 raise RequestError(404, f"version {version} is not served, version {self._version} is")
             signature, inputs, is_rows = read_request(body, self._saved_model.signatures)
-            answer = await self._batcher.submit((signature, inputs), self._saved_model.batch_key(signature, inputs),
-                                                self._saved_model.count_tokens(inputs))
-            return write_response(answer.result, is_rows)
+            model = self._saved_model
+            answers = [await self._batcher.submit((signature, part), model.batch_key(signature, part), tokens)
+                       for part, tokens in model.split(signature, inputs, _BUDGET)]
+            outputs = model.join(signature, [answer.result for answer in answers])
+            return write_response(outputs, count_rows(inputs) if is_rows else None)
         except RequestError as error:
             return error
 

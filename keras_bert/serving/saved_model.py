@@ -3,7 +3,9 @@
 import contextlib
 import ctypes
 import gc
+import hashlib
 import json
+import math
 import os
 import re
 
@@ -14,6 +16,11 @@ from keras_bert.errors import InputError
 from keras_bert.serving.tensors import DEFAULT, STRING, RequestError, Signature, Spec
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
+_PADDING = {"i": -1, "O": b"", "f": 0}  # by the kind of the dtype, see export/text_model.py
+
+
+class RowMismatch(Exception):
+    """An output of joined requests, or of a part of a request, does not have one row for each row of the inputs."""
 
 
 class SavedModel:
@@ -23,12 +30,19 @@ class SavedModel:
     Args:
         path: folder of the SavedModel.
         threads: number of TensorFlow's threads. The first model of a process sets it for all models.
+        row_wise: names of signatures that are row-wise in addition to those that the exporter has marked.
+        timeout_s: maximum duration of a call, in seconds; None for no limit. TensorFlow finishes the operation that
+            runs at that time, and does not start another.
         warm_up: True to call `warm_up`.
 
     Attributes:
         signatures: dict of names to `Signature`s.
         signature_defs: the same as TensorFlow's protocol buffers.
+        row_wise: set of names of row-wise signatures: each output has one row for each row of the inputs, which does
+            not depend on the other rows.
         max_length: maximum number of tokens of a text; 512 if there is no `bert_config.json` in its assets.
+        max_values: maximum number of values of the last dimension of numeric inputs: the encoder's positions; infinite
+            if there is no `bert_config.json`.
         labels: names of the classes, in the order of `probabilities`; empty if there is no `labels.json`.
         has_hangul: True if the vocabulary or a label contains Hangul.
 
@@ -36,11 +50,12 @@ class SavedModel:
         InputError: the SavedModel cannot be loaded.
     """
 
-    def __init__(self, path, threads, warm_up=False):
+    def __init__(self, path, threads, row_wise=(), timeout_s=None, warm_up=False):
         config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         self._warm_up_file = os.path.join(path, "assets.extra", "tf_serving_warmup_requests")
         self._calls = {}
+        self._options = tf.compat.v1.RunOptions(timeout_in_ms=int(1000 * (timeout_s or 0)))
         try:
             with self._session.graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.loader.load(self._session, ["serve"], path)
@@ -48,7 +63,11 @@ class SavedModel:
                                    if name != "__saved_model_init_op"}
             self.signatures = {name: Signature(_specs(signature.inputs), _specs(signature.outputs))
                                for name, signature in self.signature_defs.items()}
-            self.max_length = _asset(path, "bert_config.json", {}).get("max_position_embeddings", 512)
+            self._marked = _marked(path)
+            self.row_wise = self.signatures.keys() & {*self._marked, *row_wise}
+            self._config = _asset(path, "bert_config.json", {})
+            self.max_length = self._config.get("max_position_embeddings", 512)
+            self.max_values = self._config.get("max_position_embeddings", math.inf)
             self.labels = _asset(path, "labels.json", [])
             tokens = _asset(path, "vocab.txt", "", read=lambda file: file.read())
             self.has_hangul = bool(re.search("[가-힣]|[\u1100-\u11ff]{2}", f"{tokens}{self.labels}"))
@@ -65,6 +84,7 @@ class SavedModel:
         next model."""
         self._session.close()
         self._session, self._calls = None, {}
+        gc.unfreeze()
         gc.collect()  # a graph has reference cycles
         if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
             trim(0)
@@ -79,7 +99,8 @@ class SavedModel:
                 request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
                 self._call(request.model_spec.signature_name or DEFAULT,
                            {column: tf.make_ndarray(tensor) for column, tensor in request.inputs.items()})
-        elif all(spec.dtype == STRING and spec.shape for spec in self.signatures[DEFAULT].inputs.values()):
+        elif DEFAULT in self.signatures and all(
+                spec.dtype == STRING and spec.shape for spec in self.signatures[DEFAULT].inputs.values()):
             texts = {column: np.full([size or 1 for size in spec.shape], b"warm up", object)
                      for column, spec in self.signatures[DEFAULT].inputs.items()}
             with contextlib.suppress(RequestError):  # the strings of this model are not texts
@@ -96,59 +117,147 @@ class SavedModel:
             A list of dicts of names to arrays, each as if its request had been sent alone.
 
         Raises:
-            RequestError: the model rejects one of the requests.
+            RequestError: the model rejects one of the requests, or the call takes too long.
+            RowMismatch: there are several requests, and an output does not have as many rows as they.
         """
         if len(requests) == 1:
-            return [self._call(name, requests[0])]
+            return [self._call(name, requests[0], self._options)]
         inputs = {column: np.concatenate([request[column] for request in requests]) for column in requests[0]}
-        outputs = self._call(name, inputs)
+        outputs = self._call(name, inputs, self._options)
+        check_rows(outputs, count_rows(inputs))
         ends = np.cumsum([count_rows(request) for request in requests])
-        return [_cut_padding({column: array[start:end] for column, array in outputs.items()})
-                for start, end in zip([0, *ends], ends)]
+        parts = [{column: array[start:end] for column, array in outputs.items()}
+                 for start, end in zip([0, *ends], ends)]
+        return [_cut_padding(part) for part in parts] if name in self._marked else parts
 
     def batch_key(self, name, inputs):
         """Returns the batching key of a request. Requests with equal keys may be joined: they have the same signature
-        and the same sizes apart from the number of rows.
+        and the same sizes apart from the number of rows. A request that must not be joined gets a unique key."""
+        return (name, *(array.shape[1:] for array in inputs.values())) if self._is_divisible(name, inputs) else object()
 
-        A request gets a unique key, and so is never joined, unless it is certain that each output of its signature has
-        one row for each row of the inputs and nothing that depends on the other rows.
+    def split(self, name, inputs, budget):
+        """Divides a request into parts of at most `budget` tokens, or of one row; not if it must not be divided.
+
+        Returns:
+            A list of (inputs, number of tokens). `join` joins their outputs.
         """
+        tokens = self._count_tokens(name, inputs)
+        if tokens.sum() <= budget or not self._is_divisible(name, inputs):
+            return [(inputs, int(tokens.sum()))]
+        parts, start, size = [], 0, 0
+        for row, count in enumerate([*tokens, math.inf]):
+            if row > start and size + count > budget:
+                parts.append(({column: array[start:row] for column, array in inputs.items()}, int(size)))
+                start, size = row, 0
+            size += count
+        return parts
+
+    def join(self, name, parts):
+        """Returns the outputs of a request from those of its parts: padded as if it had not been divided.
+
+        Raises:
+            RowMismatch: the parts do not fit together.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        try:
+            return {column: np.concatenate(_pad([part[column] for part in parts], self._is_padded(name, column)))
+                    for column in parts[0]}
+        except ValueError:
+            raise RowMismatch from None
+
+    def _is_divisible(self, name, inputs):
+        """Returns True if requests like this one may be joined and divided: the signature is row-wise, and what is
+        known of the shapes of its outputs does not depend on the other rows."""
+        if name not in self.row_wise:
+            return False
         signature = self.signatures[name]
         sizes = [array.shape[1:] for array in inputs.values()]
         has_rows = all(spec.shape and spec.shape[0] is None
                        for spec in [*signature.inputs.values(), *signature.outputs.values()])
-        if has_rows and len({array.shape[0] for array in inputs.values()}) == 1 and (
-                any(sizes) or all(_is_padded(column, signature.outputs) or None not in spec.shape[1:]
-                                  for column, spec in signature.outputs.items())):
-            return name, *sizes
-        return object()
+        return has_rows and len({array.shape[0] for array in inputs.values()}) == 1 and (
+            any(sizes) or all(self._is_padded(name, column) or None not in spec.shape[1:]
+                              for column, spec in signature.outputs.items()))
 
-    def count_tokens(self, inputs):
-        """Estimates the number of tokens of a request, special tokens included. Counts one token for four bytes, which
-        fits English and Korean (less than two syllables). If the inputs are ids, each id is a token."""
+    def _is_padded(self, name, column):
+        return name in self._marked and _is_padded(column, self.signatures[name].outputs)
+
+    def largest_row(self, name, inputs):
+        """Returns the number of tokens of the largest row, and the number of this row, from 1."""
+        tokens = self._count_tokens(name, inputs)
+        row = int(np.argmax(tokens)) if len(tokens) else 0
+        return (int(tokens[row]) if len(tokens) else 0), row + 1
+
+    def _count_tokens(self, name, inputs):
+        """Estimates the number of tokens of each row, special tokens included. Counts one token for four bytes, which
+        fits English and Korean (less than two syllables). If the inputs are ids, each id is a token. If a row has
+        several texts of an input, each is paired with the texts of the other inputs."""
         texts = [array for array in inputs.values() if array.dtype == STRING]
         if not texts:
-            return max(array.size for array in inputs.values())
-        return sum(min(len(text) // 4 + 2, self.max_length) for array in texts for text in array.flat)
+            array = max(inputs.values(), key=lambda array: array.size)
+            return np.full(count_rows(inputs), array.size // max(1, count_rows(inputs)))
+        is_split = any(column == "start" or column.endswith("_start") for column in self.signatures[name].outputs)
+        longest = math.inf if is_split else self.max_length  # a text is truncated, or split into several inputs
+        counts = [np.array([min(len(text) // 4 + 2, longest) for text in array.flat], int).reshape(
+            (array.shape or (1,))[0], math.prod(array.shape[1:])) for array in texts]
+        pairs = max(count.shape[1] for count in counts)
+        tokens = np.zeros(count_rows(inputs), int)
+        for count in counts:
+            tokens[:len(count)] += count.sum(1) * (pairs if count.shape[1] == 1 else 1)
+        return tokens
 
-    def _call(self, name, inputs):
+    def count_attention(self, inputs):
+        """Returns the size in bytes of the attention that the signature `explain` of export/text_model.py returns for
+        a request; 0 for other signatures."""
+        if "layers" not in inputs or not self._config:
+            return 0
+        rows, length = count_rows(inputs), min(self.largest_row("explain", inputs)[0], self.max_length)
+        depth = inputs["layers"].size or self._config["num_hidden_layers"]
+        return 4 * rows * depth * self._config["num_attention_heads"] * length**2
+
+    def _call(self, name, inputs, options=None):
         signature = self.signatures[name]
         if name not in self._calls:  # `Session.run` instead would spend most of a second on the message of an error
             infos = self.signature_defs[name]
             self._calls[name] = self._session.make_callable(
                 [infos.outputs[column].name for column in signature.outputs],
-                [infos.inputs[column].name for column in signature.inputs])
+                [infos.inputs[column].name for column in signature.inputs], accept_options=True)
         try:
-            arrays = self._calls[name](*(inputs[column] for column in signature.inputs))
+            arrays = self._calls[name](*(inputs[column] for column in signature.inputs), options=options)
         except tf.errors.InvalidArgumentError as error:
             message = error.message.removeprefix("Graph execution error:").strip().partition("\n")[0]
             raise RequestError(400, f"the model refuses the inputs: {message[:300]}") from None
-        return {column: np.asarray(array) for column, array in zip(signature.outputs, arrays)}
+        except tf.errors.DeadlineExceededError:
+            raise RequestError(504, "the model takes too long for these inputs") from None
+        return {column: np.asarray(array, spec.dtype)
+                for (column, spec), array in zip(signature.outputs.items(), arrays)}
 
 
 def count_rows(inputs):
     """Returns the first dimension of the inputs; 1 if they have none."""
     return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
+
+
+def count_bytes(outputs):
+    """Returns the size of outputs, strings without their overhead."""
+    return sum(sum(map(len, array.flat)) if array.dtype == STRING else array.nbytes for array in outputs.values())
+
+
+def check_rows(outputs, rows):
+    """Raises a `RowMismatch` if an output has another number of rows."""
+    if any(array.shape[:1] != (rows,) for array in outputs.values()):
+        raise RowMismatch
+
+
+def _marked(path):
+    """Returns the names of the signatures that export/writing.py has marked as row-wise, if the file is that of this
+    graph."""
+    mark = _asset(path, "keras_bert_row_wise.json", None, folder="assets.extra")
+    if mark is None:
+        return []
+    with open(os.path.join(path, "saved_model.pb"), "rb") as file:
+        is_same = hashlib.file_digest(file, "sha256").hexdigest() == mark["saved_model_sha256"]
+    return mark["signatures"] if is_same else []
 
 
 def _specs(infos):
@@ -160,9 +269,9 @@ def _shape(proto):
     return None if proto.unknown_rank else tuple(None if dim.size < 0 else dim.size for dim in proto.dim)
 
 
-def _asset(path, name, default, read=json.load):
+def _asset(path, name, default, read=json.load, folder="assets"):
     try:
-        with open(os.path.join(path, "assets", name), encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(path, folder, name), encoding="utf-8", errors="replace") as file:
             return read(file)
     except FileNotFoundError:
         return default
@@ -178,6 +287,15 @@ def _cut_padding(outputs):
     """Returns the outputs without the padding that only other requests needed."""
     return {column: array[:, :_width(outputs[f"{column.rpartition('_')[0]}_start"])]
             if _is_padded(column, outputs) and array.ndim == 2 else array for column, array in outputs.items()}
+
+
+def _pad(arrays, is_padded):
+    """Returns arrays with padding, so that all have the length of the longest along the second axis."""
+    if not is_padded or arrays[0].ndim != 2:
+        return arrays
+    width = max(array.shape[1] for array in arrays)
+    padding = _PADDING[arrays[0].dtype.kind]
+    return [np.pad(array, [(0, 0), (0, width - array.shape[1])], constant_values=padding) for array in arrays]
 
 
 def _width(starts):

@@ -1,9 +1,63 @@
-"""The folders and addresses that the flags of `keras-bert serve` name."""
+"""The settings of a server, and the folders and addresses that they name."""
 
+import ipaddress
 import os
+
+from pydantic import BaseModel, ConfigDict
 
 from keras_bert.errors import InputError
 from keras_bert.files import reading
+
+
+class Settings(BaseModel):
+    """The settings that the processes of a server share: the flags of `keras-bert serve`, where not described here.
+
+    Attributes:
+        models: dict of names to paths.
+        row_wise: dict of names of models to the signatures that the user has declared as row-wise.
+        max_body, max_output: in bytes.
+        token: the bearer token; "" for none.
+        threads: number of TensorFlow's threads per worker.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    models: dict[str, str]
+    row_wise: dict[str, list[str]] = {}
+    host: str
+    port: int
+    grpc_port: int
+    workers: int
+    max_batch_tokens: int
+    batch_timeout_ms: float
+    max_queue: int
+    max_body: int
+    max_output: int
+    max_instances: int
+    max_characters: int
+    body_timeout_s: float
+    timeout_s: float
+    grace_s: float
+    allowed_host: list[str] = []
+    token: str = ""
+    threads: int = 1
+
+    def allows_host(self, header):
+        """Returns True if a request may have this header `Host`. A name must be allowed, or the web page of another
+        site, whose name leads to this server for a moment (DNS rebinding), could read the answers. It cannot know the
+        token, so with a token all names are allowed, and it cannot be at an IP address, so these are allowed, too."""
+        name = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
+        name = name.strip("[]").removesuffix(".").lower()
+        allowed = {"", "localhost", self.host.lower(), *map(str.lower, self.allowed_host)}
+        return bool(self.token) or name in allowed or "*" in allowed or is_address(name)
+
+
+def is_address(host):
+    """Returns True if `host` is an IP address, and not a name."""
+    try:
+        return bool(ipaddress.ip_address(host.partition("%")[0]))
+    except ValueError:
+        return False
 
 
 def find_versions(path):

@@ -1,7 +1,6 @@
 """The parent process of the workers. It loads no model, so that it survives when a worker dies."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -34,9 +33,7 @@ def supervise(settings):
     """Serves until SIGTERM or SIGINT.
 
     Args:
-        settings: a `types.SimpleNamespace` with the flags of `keras-bert serve` and, derived from `model`,
-            `max_body_mb` and `token_file`: `models`, a dict of names to paths; `max_body`, in bytes; and `token`, ""
-            for none. This function adds `threads`, the number of TensorFlow's threads per worker.
+        settings: the `Settings`; this function replaces ports of 0, and `threads`.
 
     Raises:
         InputError: there is no model at a path, or a port is in use.
@@ -48,8 +45,9 @@ def supervise(settings):
         # The workers bind the gRPC port themselves; this socket reserves it and never listens.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.listen(2048)
-        settings.port, settings.grpc_port = listener.getsockname()[1], reserved.getsockname()[1]
-        settings.threads = max(1, len(os.sched_getaffinity(0)) // settings.workers)
+        settings = settings.model_copy(update={
+            "port": listener.getsockname()[1], "grpc_port": reserved.getsockname()[1],
+            "threads": max(1, len(os.sched_getaffinity(0)) // settings.workers)})
         _announce(settings, versions)
         logs.configure()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
@@ -77,7 +75,7 @@ class _Worker:
 
     def __init__(self, settings, listener, folder):
         self.process, self.log, self._due, self._pause = None, None, 0.0, 0.5
-        self._settings = json.dumps(vars(settings)) + "\n"
+        self._settings = settings.model_dump_json() + "\n"
         self._descriptor, self._folder = listener.fileno(), folder
 
     def keep_running(self):
@@ -108,7 +106,7 @@ def _copy_log(lines):
     write, become the message of a JSON line."""
     for line in lines:
         with contextlib.suppress(OSError, ValueError):  # keeps reading if writing fails; otherwise workers would block
-            if line.startswith("{"):
+            if line.startswith('{"time": "'):
                 sys.stderr.write(line)
                 sys.stderr.flush()
             else:

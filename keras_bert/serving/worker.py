@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import sys
-import types
 
 from keras_bert import startup
 from keras_bert.serving import logs
@@ -22,10 +21,44 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from keras_bert.serving.app import create_app
 from keras_bert.serving.grpc_api import create_server
 from keras_bert.serving.model import ModelServer
-from keras_bert.serving.settings import format_address
+from keras_bert.serving.settings import Settings, format_address
 
 HEADERS_S = 10  # seconds to receive a request's headers; for the first request, counted from connecting
 KEEP_ALIVE_S = 75  # longer than load balancers keep an idle connection, commonly 60 s
+LINGER_S = 5  # seconds to receive the rest of a body after a response that closes the connection
+SWITCH_S = 0.001  # seconds between switches of threads, so that the event loop soon gets its turn; Python's are 5 ms
+
+
+class LingeringTransport:
+    """A transport that, if it is closed while the client is sending, sends its end, and receives the rest for
+    `LINGER_S`. If it closed at once, the system would reset the connection, and the client might never read the
+    response (RFC 9112, section 9.6).
+
+    Args:
+        transport: an `asyncio.Transport`.
+        loop: the event loop.
+
+    Attributes:
+        is_receiving: True while the body of a request is incomplete.
+    """
+
+    def __init__(self, transport, loop):
+        self._transport, self._loop, self._is_closing, self.is_receiving = transport, loop, False, False
+
+    def __getattr__(self, name):
+        return getattr(self._transport, name)
+
+    def is_closing(self):
+        return self._is_closing or self._transport.is_closing()
+
+    def close(self):
+        if not self.is_receiving:
+            return self._transport.close()
+        if not self.is_closing():
+            self._is_closing = True
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            self._loop.call_later(LINGER_S, self._transport.close)
 
 
 class Protocol(HttpToolsProtocol):
@@ -33,8 +66,12 @@ class Protocol(HttpToolsProtocol):
     and the next request, so that clients that never finish their headers would stay connected."""
 
     def connection_made(self, transport):
-        super().connection_made(transport)
+        super().connection_made(LingeringTransport(transport, self.loop))
         self._start_timer()
+
+    def data_received(self, data):
+        if not self.transport.is_closing():
+            super().data_received(data)
 
     def connection_lost(self, exc):
         self._timer.cancel()
@@ -47,7 +84,12 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self):
         self._timer.cancel()
+        self.transport.is_receiving = True
         super().on_headers_complete()
+
+    def on_message_complete(self):
+        self.transport.is_receiving = False
+        super().on_message_complete()
 
     def _start_timer(self):
         self._timer = self.loop.call_later(HEADERS_S, self._close_soon)
@@ -81,7 +123,8 @@ def main(descriptor):
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
-    models = ModelServer(types.SimpleNamespace(**json.loads(sys.stdin.readline())))
+    sys.setswitchinterval(SWITCH_S)
+    models = ModelServer(Settings.model_validate_json(sys.stdin.readline()))
     config = uvicorn.Config(
         create_app(models), http=Protocol, ws="none", lifespan="on", log_config=None, access_log=False,
         server_header=False, timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=models.settings.grace_s)
