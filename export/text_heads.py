@@ -156,9 +156,10 @@ class MultiLabelClassifier(_WholeTexts):
     thresholds: list
 
     def __post_init__(self):
-        if len(self.thresholds) != len(self.labels):
-            raise InputError(f"thresholds must be one number for each of the {len(self.labels)} labels; "
-                             f"got {len(self.thresholds)}")
+        if not (isinstance(self.thresholds, list | tuple) and len(self.thresholds) == len(self.labels) and all(
+                isinstance(value, int | float) and 0 <= value <= 1 for value in self.thresholds)):
+            raise InputError(f"thresholds must be {len(self.labels)} numbers from 0 to 1, one for each label; "
+                             f"got {self.thresholds!r:.80}")
 
     def encode(self, outputs, mask):
         probabilities = tf.sigmoid(outputs)

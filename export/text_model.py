@@ -185,7 +185,9 @@ def make_head(model, options):
     if make is None:
         raise InputError(f"a raw-text model must be one of {', '.join(kind.__name__ for kind in _HEADS)}; "
                          f"got {type(model).__name__}")
-    if make is heads.Classifier and "thresholds" in options:
+    if options.get("thresholds") is None:
+        options = {name: value for name, value in options.items() if name != "thresholds"}
+    elif make is heads.Classifier:
         make = heads.MultiLabelClassifier
     known = [field.name for field in dataclasses.fields(make)] if dataclasses.is_dataclass(make) else []
     for name in sorted(options.keys() - known):

@@ -168,6 +168,26 @@ def test_labels_are_held_out_in_proportion(sizes, share, seed):
         assert counts[str(label)] < size and abs(counts[str(label)] - share * size) < 1.5
 
 
+def test_entities_are_held_out_in_proportion():
+    rows = [(["play", str(number)], ["B-song" if number < 4 else "O", "O"]) for number in range(40)]
+    examples = TASKS["tag"].read(TASKS["tag"].open(rows, "train"))
+    task = TASKS["tag"].from_examples("train", examples, max_length=9)
+    for seed in range(5):
+        _, valid = hold_out(task, "train", examples, 0.25, seed)
+        assert len(valid) == 10 and sum(len(task.classes(example)) for example in valid) == 1
+
+
+@pytest.mark.parametrize("name, rows", [
+    ("tag", [{"text": text, "entities": [{"start": start, "end": start + 5, "label": "M"}]}
+             for text, start in (("play music", 5), ("play  music", 6))]),
+    ("span", [("what?", context, {"text": ["music"], "answer_start": [start]})
+              for context, start in (("play music", 5), ("play  music", 6))])])
+def test_white_space_does_not_make_labels_differ(tokenizer, name, rows):
+    examples = TASKS[name].read(TASKS[name].open(rows, "train"))
+    report = data_report(TASKS[name].from_examples("train", examples, max_length=99), tokenizer, examples, [])
+    assert (report["repeated"]["texts"], report["contradictory"]["texts"]) == (1, 0)
+
+
 def test_questions_of_a_context_stay_together():
     rows = [(f"question {number}", f"context {number // 5}", {"text": ["c"], "answer_start": [0]})
             for number in range(100)]
@@ -176,8 +196,8 @@ def test_questions_of_a_context_stay_together():
     assert (len(train), len(valid)) == (90, 10) and len({example.context for example in valid}) == 2
     assert [example.id for example in valid] != [
         example.id for example in hold_out(TASKS["span"](max_length=99), "train", examples, 0.1, 1)[1]]
-    with pytest.raises(InputError, match=r"^train: has too few different texts \(1\) to hold out 10% for validation; "
-                                         "pass a larger valid_share=… or another file as valid=…$"):
+    with pytest.raises(InputError, match=r"^train: has too few different texts of each label \(1 in all\) to hold out "
+                                         "10% for validation; pass a larger valid_share=… or another file as valid=…$"):
         hold_out(TASKS["span"](max_length=99), "train", examples[:5], 0.1, 0)
 
 
@@ -277,7 +297,7 @@ def test_resuming_on_one_file(one_file, pretrained, tmp_path, monkeypatch, capsy
     ({"valid_share": 0}, "valid_share must be above 0; got 0"),
     ({"valid_share": 1.0}, "valid_share must be at least 0 and below 1; got 1.0"),
     ({"out_of_scope_label": "none"}, "out_of_scope_label must be left out without valid; got 'none'"),
-    ({}, r"train: has too few different texts \(2\) to hold out 10% for validation")])
+    ({}, r"train: has too few different texts of each label \(2 in all\) to hold out 10% for validation")])
 def test_what_is_refused(pretrained, tmp_path, arguments, message):
     with pytest.raises(InputError, match=message):
         finetune([("play", "a"), ("lamp", "b")], model=pretrained, output=tmp_path / "out", **arguments)
@@ -286,7 +306,7 @@ def test_what_is_refused(pretrained, tmp_path, arguments, message):
 
 def test_a_correlation_of_one_held_out_text(pretrained, tmp_path):
     rows = [(f"play {number}", number) for number in range(8)]
-    with pytest.raises(InputError, match="^train: a correlation needs at least two scored texts; got 1$"):
+    with pytest.raises(InputError, match=r"^train \(held-out texts: 1\): a correlation needs at least two"):
         finetune(rows, model=pretrained, output=tmp_path / "out", task="regress")
 
 

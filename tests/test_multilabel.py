@@ -92,6 +92,9 @@ def test_goemotions_as_published():
     ([{"text": "a", "x": 2}], {"label_columns": ["x"]}, "data: row 1: 'x' must be 0 or 1; got 2"),
     ([{"text": "a", "x": ""}], {"label_columns": ["x"]}, "'x' must be 0 or 1; got ''"),
     ([{"text": "a", "x": 1}], {"label_columns": ["x", "y"]}, "there is no column 'y'; the columns are text, x"),
+    ([{"text": "a", "x": 1}], {"label_columns": ["x", "x"]}, "label_columns must differ from one another; got x, x"),
+    ([{"text": "a", "x": 1}], {"label_columns": ["x"], "label_column": "y"}, "label_column must be left out with"),
+    ([("a", ["x", " "])], {}, r"got \['x', ' '\]"),
     ([{"text": "a", "x": 1}], {}, "there is no column 'label'; the columns are text, x; pass label_column=…"),
 ])
 def test_invalid_labels_are_named(rows, columns, message):
@@ -105,6 +108,8 @@ def test_invalid_files_of_goemotions(tmp_path):
         MultiLabel.read(str(tmp_path / "a.tsv"), data_format="goemotions")
     with pytest.raises(InputError, match="label_columns must be left out with data_format=goemotions, which sets"):
         MultiLabel.read(str(tmp_path / "a.tsv"), data_format="goemotions", label_columns=["x"])
+    with pytest.raises(InputError, match="label_delimiter must be left out with data_format=goemotions; got ';'"):
+        MultiLabel.read(str(tmp_path / "a.tsv"), data_format="goemotions", label_delimiter=";")
 
 
 @pytest.mark.parametrize("train, valid, message", [
@@ -189,10 +194,8 @@ def test_average_precision_by_its_definition(texts):
 @settings(deadline=None)
 def test_a_threshold_has_the_best_f1_of_all(texts):
     scores, right = (np.array(column) for column in zip(*texts))
+    assume(right.any())
     threshold = choose_threshold(scores.astype("float32"), right)
-    if not right.any():
-        assert threshold == 0.5
-        return
     f1 = [2 * (right & (scores >= value)).sum() / (right.sum() + (scores >= value).sum())
           for value in (threshold, *scores)]
     assert f1[0] == pytest.approx(max(f1)) and np.abs(scores - threshold).min() > 0.01  # between two scores
@@ -258,6 +261,13 @@ def test_scores_tell_if_the_thresholds_were_chosen_on_the_same_texts():
     assert chosen.score(*parts[0])["macro_f1"] >= task.score(*parts[0])["macro_f1"]
     for name in ("mean_average_precision", "micro_f1_at_half", "macro_f1_at_half", "loss"):
         assert chosen.score(*parts[0])[name] == task.score(*parts[0])[name]
+
+
+def test_a_label_of_none_of_the_texts_keeps_its_threshold():
+    task = MultiLabel(9, ["a", "b"], thresholds=[0.3, 0.9])
+    encoded = Encoded([], [], np.array([[1, 0], [0, 0]], "float32"))
+    chosen = task.calibrated(encoded, [np.array([1.0, 0.0]), np.array([0.0, 1.0])]).thresholds
+    assert chosen == [pytest.approx((1 / (1 + np.exp(-1)) + 0.5) / 2), 0.9]
 
 
 LABELLED = st.lists(st.sets(st.sampled_from("abcde"), max_size=3).map(lambda labels: tuple(sorted(labels))),
@@ -351,6 +361,10 @@ def test_other_columns_replace_those_of_the_training(trained, tmp_path, run):
                           label_delimiter="|") == scores
     again = tuned.calibrate(rows, label_column="labels")
     assert again.task.thresholds == again.calibrate(rows, label_column="labels").task.thresholds
+    flags = [{"text": text, "sound": "sound" in labels, "light": "light" in labels} for text, labels in rows]
+    assert tuned.evaluate(flags, label_columns=["light", "sound"]) == scores
+    with pytest.raises(InputError, match="must have a column for each label of the model; missing: light"):
+        tuned.evaluate(flags, label_columns=["sound"])
     (tmp_path / "a.tsv").write_text("text\tlabels\nplay music\tsound\n")
     assert run("evaluate", f"--model={folder}", f"--data={tmp_path / 'a.tsv'}", "--label_column=labels")[0] == 0
     status, _, messages = run("evaluate", f"--model={folder}", f"--data={tmp_path / 'a.tsv'}")
@@ -390,7 +404,9 @@ def test_labels_in_the_graph_are_those_of_the_task():
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"labels": ["a", "b"], "thresholds": [0.5]}, "thresholds must be one number for each of the 2 labels; got 1"),
+    ({"labels": ["a", "b"], "thresholds": [0.5]}, r"thresholds must be 2 numbers from 0 to 1, one for each .* \[0.5\]"),
+    ({"labels": ["a", "b"], "thresholds": 0.5}, "must be 2 numbers from 0 to 1, one for each label; got 0.5"),
+    ({"labels": ["a", "b"], "thresholds": ["a", 2]}, r"thresholds must be 2 numbers from 0 to 1, .* \['a', 2\]"),
     ({"labels": ["a"], "thresholds": [0.5]}, "labels must be the names of the 2 classes of this BertClassifier; got 1"),
     ({"labels": ["a", "b"], "thresholds": [0.5] * 2, "threshold": 0.5},
      "a BertClassifier takes only these options: pairs, labels, thresholds; got threshold"),

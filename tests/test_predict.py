@@ -40,6 +40,13 @@ def test_every_answer_is_one_line_with_as_many_cells(run, trained, tmp_path):
         "play music", r"play\tmusic", r"play\nmusic", r"play\rmusic\r\n", r"play\\nmusic\\"]
 
 
+def test_a_suffix_may_be_in_upper_case(run, trained, tmp_path):
+    path = tmp_path / "A.CSV"
+    path.write_text("text,label\nplay music,\n")
+    _, lines, _ = run("predict", f"--model={trained}", f"--input={path}")
+    assert [line.split("\t")[2] for line in lines] == ["play music"]
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_line(run, trained, tmp_path, monkeypatch):
     content = "\ufeffplay music\r\nlight off\r\n".encode()
     path = tmp_path / "a.txt"

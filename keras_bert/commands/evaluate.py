@@ -27,7 +27,8 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
         label_delimiter: For multilabel: character between labels in a text. Default: as in training.
         out_of_scope_label: Label of the texts that are out of scope.
         choose_threshold: Choose the score below which a text is out of scope, or for multilabel the threshold of each
-            label, on these texts, which should be validation data, and save it in the model's folder.
+            label, on these texts, which should be validation data, and save it in the model's folder. A label
+            that none of these texts has keeps its threshold.
         output_format: Tables, or one JSON object.
     """
     check_model_folder(model)

@@ -84,7 +84,7 @@ def _chunks(texts, path, columns, model):
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]
     elif path == "-":
         yield from _line_chunks(sys.stdin.buffer, "standard input", task)
-    elif "data_format" in columns or path.endswith(_FILES):
+    elif "data_format" in columns or path.lower().endswith(_FILES) or os.path.isdir(path):
         examples = model.iterate(path, **columns, label_column=None)
         while chunk := list(itertools.islice(examples, _CHUNK)):
             task.check_inputs(path, chunk)

@@ -44,6 +44,12 @@ def iterate_label_sets(path, text_column="text", text_pair_column=None, label_co
     if label_columns and data_format:
         raise InputError(f"label_columns must be left out with data_format={data_format}, which sets the columns; "
                          f"got {', '.join(label_columns)}")
+    if label_columns and label_column not in (None, "label"):
+        raise InputError(f"label_column must be left out with label_columns; got {label_column!r}")
+    if label_columns and len(set(label_columns)) < len(label_columns):
+        raise InputError(f"label_columns must differ from one another; got {', '.join(label_columns)}")
+    if data_format and label_delimiter != ",":
+        raise InputError(f"label_delimiter must be left out with data_format={data_format}; got {label_delimiter!r}")
     if label_columns and label_column:
         columns, read_label = Columns(text_column, text_pair_column, label_columns, kind=None), _flagged
     elif label_column == "label" and not data_format:
@@ -58,7 +64,7 @@ def _listed(path, row, values, column, delimiter, names):
     if not isinstance(labels, list) or not all(map(_is_label, labels)):
         raise InputError(f"{path}: row {row}: {column!r} must be a list of labels, or labels with {delimiter!r} "
                          f"between them; got {value!r:.60}")
-    labels = sorted(set(map(str, labels)))
+    labels = sorted({str(label).strip() for label in labels})
     if names is None:
         return tuple(labels)
     for label in labels:
@@ -68,7 +74,7 @@ def _listed(path, row, values, column, delimiter, names):
 
 
 def _is_label(value):
-    return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+    return isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip() != ""
 
 
 def _split(text, delimiter):

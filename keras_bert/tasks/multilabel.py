@@ -79,10 +79,8 @@ def choose_threshold(scores, right):
 
     Args:
         scores: float [texts].
-        right: bool [texts]. If none is True, the threshold is 0.5.
+        right: bool [texts], at least one True.
     """
-    if not right.any():
-        return _HALF
     order = np.argsort(-scores, kind="stable")
     ranked = np.append(scores[order].astype(np.float64), 0.0)
     f1 = 2 * np.cumsum(right[order]) / (np.arange(1, len(scores) + 1) + right.sum())
@@ -173,9 +171,11 @@ class MultiLabel(LabelTask):
         return LabelSet([label for label, _ in held], [score for _, score in held], ranked[:top_k])
 
     def calibrated(self, encoded, outputs):
-        """Returns the task with the threshold of each label that has the best F1 for these examples."""
-        columns = zip(self.probabilities(outputs).T, encoded.targets.T > 0)
-        return dataclasses.replace(self, thresholds=[choose_threshold(*column) for column in columns])
+        """Returns the task with the threshold of each label that has the best F1 for these examples; a label of none of
+        them keeps its threshold."""
+        columns = zip(self.probabilities(outputs).T, encoded.targets.T > 0, self.thresholds)
+        return dataclasses.replace(self, thresholds=[
+            choose_threshold(scores, right) if right.any() else before for scores, right, before in columns])
 
     def score(self, encoded, outputs):
         """Returns the scores of the function `score` in this module; `loss`; and `thresholds_chosen_here`: True if the

@@ -393,6 +393,9 @@ class Span(Task):
     def group(self, example):
         return (example.context,)
 
+    def label(self, example):
+        return sorted({text for text, _ in example.answers})
+
     def encode(self, examples, tokenizer):
         questions = tokenizer.ids([example.question for example in examples])
         contexts = tokens_with_offsets([example.context for example in examples], tokenizer)

@@ -92,6 +92,12 @@ class Tag(Task):
     def loss(self):
         return {"loss": _cross_entropy}
 
+    def label(self, example):
+        """Returns the tags of a text without those of white space, which does not distinguish texts."""
+        if self.unit == "word":
+            return example.tags
+        return [tag for character, tag in zip(example.text, example.tags) if not character.isspace()]
+
     def classes(self, example):
         return [tag[2:] for tag in example.tags if tag[0] == "B"]
 
@@ -172,7 +178,9 @@ class Tag(Task):
             answered = tags_of(example, tokens, [self.labels[i] for i in logits.argmax(axis=1)])
             tags.append(to_bio([tag for tag, answer in zip(example.tags, answered) if answer]))
             answers.append([*filter(None, answered)])
-        report = metrics.classification_report(tags, answers, output_dict=True, zero_division=0)
+        is_empty = {OUTSIDE}.issuperset(itertools.chain.from_iterable((*tags, *answers)))
+        report = {"micro avg": dict.fromkeys(("precision", "recall", "f1-score"), 0.0)} if is_empty else (
+            metrics.classification_report(tags, answers, output_dict=True, zero_division=0))
         _, _, of_types, _ = strict.precision_recall_fscore_support(
             tags, answers, average=None, scheme=require("seqeval.scheme").IOB2, zero_division=0)
         macro = {"entity_macro_f1": float(np.mean(of_types)) if len(of_types) else 0.0}

@@ -93,7 +93,7 @@ def _facts(report):
     labels, tokens = report["labels"], report["tokens"]
     sizes = [f"{report['train']:,} texts for training, {report['valid']:,} for validation"]
     if labels:
-        sizes.append(f"{len(labels):,} labels{_counts(labels)}")
+        sizes.append(f"{len(labels):,} label{'s' * (len(labels) != 1)}{_counts(labels)}")
     yield ", ".join(sizes)
     if report["labels_per_text"] and (report["labels_per_text"] != 1 or report["unlabelled"]):
         yield f"{report['labels_per_text']:.2f} labels per text; {report['unlabelled']:,} texts without a label"

@@ -186,6 +186,10 @@ class FineTuned:
         columns = {name: value for name, value in given.items() if value is not None}
         opened = self.task.open(data, "data", **self._with_remembered(columns))
         examples = list(self.iterate(opened, **columns))
+        if isinstance(self.task, MultiLabel) and label_columns and not set(self.task.labels) <= set(label_columns):
+            missing = sorted(set(self.task.labels) - set(label_columns))
+            raise InputError("label_columns must have a column for each label of the model; missing: "
+                             f"{', '.join(missing)}")
         self.task.check(opened, examples, out_of_scope_label)
         return self.task.encode(examples, self.tokenizer)
 
@@ -203,7 +207,8 @@ class FineTuned:
         """Returns the columns of the training, replaced by `columns`; a data format has columns of its own."""
         if "data_format" in columns:
             return columns
-        replaced = {"label_columns"} if columns.get("label_column") else set()
+        replaced = {"label_columns"} if columns.get("label_column") else (
+            {"label_column", "label_delimiter"} if columns.get("label_columns") else set())
         return {name: value for name, value in self.columns.items() if name not in replaced} | columns
 
     def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:

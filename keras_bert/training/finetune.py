@@ -184,7 +184,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         examples, valid_examples = hold_out(fitted, data["train"], examples, valid_share, seed)
     else:
         valid_examples, = valid_examples
-    fitted.check(data.get("valid", data["train"]), valid_examples, out_of_scope_label)
+    checked = data.get("valid", f"{data['train']} (held-out texts: {len(valid_examples):,})")
+    fitted.check(checked, valid_examples, out_of_scope_label)
     tokenizer = source.needed_tokenizer()
     encoded, valid_encoded = fitted.encode(examples, tokenizer), fitted.encode(valid_examples, tokenizer)
 

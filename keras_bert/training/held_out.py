@@ -14,10 +14,10 @@ def identity(texts):
 def hold_out(task, path, examples, share, seed):
     """Splits labelled examples.
 
-    Equal texts, and for the task span all questions of a context, are in the same part. If the task is stratified, all
-    labels are held out in proportion, and every label keeps examples for training; a text with several labels counts
-    for the rarest of them (a simple form of Sechidis et al., 2011). The parts depend on the seed and the texts, but not
-    on the order of the texts.
+    Equal texts, and for the task span all questions of a context, are in the same part. All labels, of taggers the
+    types of entities, are held out in proportion, and every label keeps examples for training; a text with several
+    labels counts for the rarest of them (a simple form of Sechidis et al., 2011). The parts depend on the seed and the
+    texts, but not on the order of the texts.
 
     Args:
         task: the `Task`.
@@ -36,7 +36,7 @@ def hold_out(task, path, examples, share, seed):
     for example in examples:
         groups[identity(task.group(example))].append(example)
     for texts, group in groups.items():
-        first, *others = (tuple(task.classes(example)) if task.stratified else () for example in group)
+        first, *others = (tuple(sorted(set(task.classes(example)))) for example in group)
         if all(labels == first for labels in others):  # texts with contradictory labels are not fit for validation
             labelled[texts] = first or ("",)
     left = collections.Counter(label for labels in labelled.values() for label in labels)
@@ -57,6 +57,6 @@ def hold_out(task, path, examples, share, seed):
     for example in examples:
         parts[identity(task.group(example)) in held_out].append(example)
     if not parts[1]:
-        raise InputError(f"{path}: has too few different texts ({len(groups)}) to hold out {share:.0%} for validation; "
-                         "pass a larger valid_share=… or another file as valid=…")
+        raise InputError(f"{path}: has too few different texts of each label ({len(groups)} in all) to hold out "
+                         f"{share:.0%} for validation; pass a larger valid_share=… or another file as valid=…")
     return parts
