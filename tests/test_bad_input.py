@@ -247,7 +247,7 @@ def test_bad_values_are_refused_before_tensorflow_is_imported(command):
     ("seqeval.metrics", "pip install seqeval"), ("scipy.stats", "pip install scipy"),
     ("pyarrow", "pip install pyarrow"), ("tensorboard", "pip install tensorboard"),
     ("keras_bert.serving.supervisor",
-     'pip install fastapi "uvicorn[standard]" prometheus-client tensorflow-serving-api')])
+     'pip install fastapi "uvicorn[standard]" orjson prometheus-client tensorflow-serving-api')])
 def test_a_missing_library_is_named_with_its_command(run, intents, pretrained, tmp_path, monkeypatch, module, command):
     tagged = tmp_path / "tagged.conll"
     tagged.write_text("play B-a\n")
