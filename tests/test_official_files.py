@@ -14,6 +14,8 @@ import warnings
 import pytest
 
 from keras_bert.data.examples import FORMATS, iterate_examples
+from keras_bert.data.tagged import FORMATS as TAG_FORMATS
+from keras_bert.data.tagged import read_tagged
 from keras_bert.errors import InputWarning
 from keras_bert.tasks.choice import read_choices
 from keras_bert.tasks.squad import read_questions
@@ -186,6 +188,52 @@ def test_choices(tmp_path, format, content, expected):
     assert [(example.prompt, example.choices, example.label) for example in read_choices(path, format)] == expected
 
 
+# (oddity, format, content of the file or of seq.in and seq.out, (words or the text, tags) of each sentence)
+TAGS = [
+    ("lines of -DOCSTART- that are not sentences, in CoNLL-2003", "conll",
+     "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n- : O O\n\n-DOCSTART- -X- -X- O\n\nBonn NNP B-NP B-LOC\n",
+     [(["EU", "-"], ["B-ORG", "O"]), (["Bonn"], ["B-LOC"])]),
+    # The first release is IOB1, most copies are IOB2; both have the published number of entities.
+    ("entities that begin with I-, and with B- only after one of their type, in CoNLL-2003", "conll",
+     "EU NNP I-NP I-ORG\nin IN I-PP O\nBonn NNP I-NP I-LOC\nRome NNP B-NP B-LOC\n",
+     [(["EU", "in", "Bonn", "Rome"], ["B-ORG", "O", "B-LOC", "B-LOC"])]),
+    ("comments that begin with ##, with the sentence and its entities", "klue-ner",
+     "## klue-ner-v1_dev_0\t<가:PS> 나\n가\tB-PS\n \tO\n나\tO\n\n## klue-ner-v1_dev_1\t#다\n#\tO\n다\tO\n",
+     [("가 나", ["B-PS", "O", "O"]), ("#다", ["O", "O"])]),
+    ("an entity that begins with a space", "klue-ner",
+     "## 0\t<x>\n가\tO\n \tB-OG\n나\tI-OG\n다\tI-OG\n", [("가 나다", ["O", "O", "B-OG", "I-OG"])]),
+    ("entities that touch, and end before a particle in the same word", "klue-ner",
+     "## 0\t<x>\n가\tB-LC\n나\tB-LC\n다\tI-LC\n는\tO\n", [("가나다는", ["B-LC", "B-LC", "I-LC", "O"])]),
+    ("tags with the type first, joined by a hyphen, and O", "naver-ner",
+     "가는 나 다 .\tPER-B DAT-B DAT-I O\n", [(["가는", "나", "다", "."], ["B-PER", "B-DAT", "I-DAT", "O"])]),
+    ("entities without a first tag", "naver-ner",
+     "가는 나 다\tO DAT-I DAT-I\n", [(["가는", "나", "다"], ["O", "B-DAT", "I-DAT"])]),
+    # The layout is that of the challenge's data_loader.py.
+    ("numbers before the words, tags joined by an underscore, and - for O", "naver-ner",
+     "1\t가는\tPER_B\n2\t-\t-\n\n1\t나\tDAT_B\n2\t다\tDAT_I\n\n",
+     [(["가는", "-"], ["B-PER", "O"]), (["나", "다"], ["B-DAT", "I-DAT"])]),
+    ("two spaces between words and at the end, in SNIPS", "snips",
+     ("play  a  tune \nstop  \n", "O O B-track\nO\n"),
+     [(["play", "a", "tune"], ["O", "O", "B-track"]), (["stop"], ["O"])]),
+    ("types with dots and underscores, in ATIS", "snips",
+     ("o'hare at 6 pm\n", "B-toloc.airport_name O B-depart_time.time I-depart_time.time\n"),
+     [(["o'hare", "at", "6", "pm"], ["B-toloc.airport_name", "O", "B-depart_time.time", "I-depart_time.time"])]),
+]
+
+
+@pytest.mark.parametrize("format, content, expected", [entry[1:] for entry in TAGS], ids=[entry[0] for entry in TAGS])
+def test_tags(tmp_path, format, content, expected):
+    path = tmp_path / "file.txt"
+    if format == "snips":
+        path = tmp_path
+        for name, part in zip(("seq.in", "seq.out"), content):
+            (path / name).write_text(part)
+    else:
+        path.write_text(content)
+    examples = read_tagged(path, format)
+    assert [(getattr(example, "words", example.text), example.tags) for example in examples] == expected
+
+
 # (oddity, question, context, answers): KorQuAD has all of them.
 QUESTIONS = [
     ("an answer that ends with a space", "언제?", "봄 밤에", [{"text": "봄 ", "answer_start": 0}]),
@@ -217,4 +265,5 @@ def test_the_page_has_the_counts_of_the_benchmark():
 def test_every_format_is_tested():
     # No oddity is known of klue-tc; test_readers_tagged.py has those of snips.
     assert {entry[1] for entry in TEXTS} | {"klue-tc", "snips"} == set(FORMATS)
-    assert len(TEXTS) + len(CHOICES) + len(QUESTIONS) > 20
+    assert {entry[1] for entry in TAGS} == set(TAG_FORMATS)
+    assert len(TEXTS) + len(TAGS) + len(CHOICES) + len(QUESTIONS) > 40

@@ -118,6 +118,13 @@ def test_naver_ner(tmp_path):
         TaggedExample(["끝", "."], ["O", "O"], 3)]
 
 
+def test_naver_ner_in_the_form_of_the_challenge(tmp_path):
+    path = write(tmp_path / "train_data", "1\t홍길동은\tPER_B\n2\t-\t-\n3\t7월\tDAT_B\n4\t1일에\tDAT_I\n\n1\t끝\t-\n")
+    assert list(read_tagged(path, "naver-ner")) == [
+        TaggedExample(["홍길동은", "-", "7월", "1일에"], ["B-PER", "O", "B-DAT", "I-DAT"], 1),
+        TaggedExample(["끝"], ["O"], 6)]
+
+
 def test_rows_of_texts_and_entities(tmp_path):
     rows = [{"text": "각 서울시는 e\u0301🎵a", "entities": [{"start": 8, "end": 9, "label": "x", "text": "🎵"},
                                                           {"start": 2, "end": 4, "label": "곳", "score": 0.5}]},

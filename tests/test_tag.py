@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 
 import numpy as np
 import pytest
@@ -208,14 +209,17 @@ def test_strategies_are_those_of_transformers(tagger, tmp_path, strategy):
         model=transformers.BertForTokenClassification.from_pretrained(tmp_path / "peer"),
         tokenizer=transformers.BertTokenizerFast.from_pretrained(tmp_path / "peer", strip_accents=False),
         aggregation_strategy=strategy)  # stripping accents would decompose Hangul
-    texts = [text for text in TEXTS if text.strip() and "\u0301" not in text]  # e\u0301 is a part of a word there
+    parts = [*WORDS, "부산", "전자", "er", " ", "  ", ",", "'", "-", "é", "🎵", "漢字"]
+    random_texts = ("".join(rng.choices(parts, k=9)) for rng in map(random.Random, range(300)))
+    texts = [text for text in [*TEXTS, *random_texts]
+             if text.strip() and "\u0301" not in text]  # e\u0301 is a part of a word there
     found = 0
     for text, entities in zip(texts, tagger.predict(texts, aggregation_strategy=strategy), strict=True):
         theirs = [(entity.get("entity_group") or entity["entity"], entity["start"], entity["end"],
                    pytest.approx(float(entity["score"]), abs=1e-5)) for entity in pipeline(text)]
         assert [(entity.label, entity.start, entity.end, entity.score) for entity in entities] == theirs
         found += len(theirs)
-    assert found > 5
+    assert found > 600
 
 
 @pytest.mark.slow

@@ -64,8 +64,9 @@ def read_tagged(path, data_format=None):
             end sentences. Lines before the first word of a sentence that begin with `# ` are comments, unless they have
             the columns of a word. A file with one column has no tags.
             `klue-ner` (Park et al., 2021): one character per line with its tag, spaces included.
-            `naver-ner` (Naver NLP challenge, 2018, in the form of KoBERT-NER): one sentence per line, a tab, and a tag
-            for each word, with the type first: PER-B.
+            `naver-ner` (Naver NLP challenge, 2018): a number, a word and its tag per line, separated by tabs, with the
+            type first, PER_B, and - for O; or KoBERT-NER's form: a sentence per line, a tab, and a tag for each word,
+            PER-B or O.
             `snips` (Goo et al., 2018): a folder of `seq.in`, words, and `seq.out`, tags, with one sentence per line.
             If None, the suffix decides: `.jsonl` and `.parquet` have rows with the lists `words` or `tokens`, and
             `tags`; or with `text` and `entities`, a list of objects with `start`, `end` and `label`. `.conll`, `.bio`,
@@ -159,12 +160,25 @@ def _read_klue_ner(path):
 
 
 def _read_naver_ner(path):
-    for row, _, line in lines(path):
-        words, tab, tags = line.partition("\t")
-        if line.strip():
-            if not tab:
-                raise InputError(f"{path}: row {row}: must have a sentence, a tab and its tags; got {line[:40]!r}")
-            yield _example(path, row, words.split(), [re.sub("(.+)-([BI])", r"\2-\1", tag) for tag in tags.split()])
+    sentence = []
+    for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
+        cells = line.strip().split("\t")
+        if len(cells) == 3:
+            sentence.append((row, cells[1], _naver_tag(cells[2])))
+            continue
+        if sentence:
+            rows, words, tags = map(list, zip(*sentence))
+            yield TaggedExample(words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)), rows[0])
+            sentence = []
+        if len(cells) == 2:
+            yield _example(path, row, cells[0].split(), list(map(_naver_tag, cells[1].split())))
+        elif line.strip():
+            raise InputError(f"{path}: row {row}: must have a sentence, a tab and its tags, or a number, a word and a "
+                             f"tag, separated by tabs; got {line.strip()[:40]!r}")
+
+
+def _naver_tag(tag):
+    return OUTSIDE if tag == "-" else re.sub("(.+)[-_]([BI])", r"\2-\1", tag)
 
 
 def _read_snips(folder):
