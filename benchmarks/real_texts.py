@@ -60,6 +60,18 @@ OFFICIAL = {
         f"{JOINT_BERT}/atis/dev/seq.in", "c7435b96e7948393608c34819628e863c5338f11ca68e8f896d2cc041d8e17f8"),
     "intent/atis/dev/seq.out": (
         f"{JOINT_BERT}/atis/dev/seq.out", "83ccff3e36f83a993f8e5b5b82adf3256076f234abda4d784051381d7ac76922"),
+    "intent/snips/train/seq.in": (
+        f"{JOINT_BERT}/snips/train/seq.in", "04ad1e3f2121d83c6478f9a4b17d2dbdc21d06d6127f73cb7af835ed733f9855"),
+    "intent/snips/train/seq.out": (
+        f"{JOINT_BERT}/snips/train/seq.out", "fd5f2121d8055827e5d6b3d3bac30f3d7e94e82a5d437751960cbdd9e1b4f6d3"),
+    "intent/snips/train/label": (
+        f"{JOINT_BERT}/snips/train/label", "bfd7df6cf9dd76c5da5d8b61bc85f90386197bdd3d7510c1d324c051537b962f"),
+    "intent/snips/dev/seq.in": (
+        f"{JOINT_BERT}/snips/dev/seq.in", "64e0f6d8ad8aab3a3828164d7d53731a0993d3ca1aed437ceaca6d3d568d410e"),
+    "intent/snips/dev/seq.out": (
+        f"{JOINT_BERT}/snips/dev/seq.out", "712e6d34feb8d52d208b820a5f8bae6e6ff990f08374507dfde22de389088319"),
+    "intent/snips/dev/label": (
+        f"{JOINT_BERT}/snips/dev/label", "9c1dd041216f647bcfca838aaf1a48eb5781e4404256d31ff07cd38a5436c52f"),
 }
 
 

@@ -21,6 +21,7 @@ import json
 import os
 import pathlib
 import platform
+import random
 import re
 import runpy
 import statistics
@@ -98,6 +99,15 @@ def _write(folder, name, rows):
     return path
 
 
+def sample_training_rows(folder, train, valid):
+    """Writes a fixed sample of 20,000 rows of the training file, which has a header."""
+    with open(train, encoding="utf-8") as file:
+        header, *rows = file
+    path = folder / train.name
+    path.write_text("".join([header, *random.Random(0).sample(rows, min(20_000, len(rows)))]), encoding="utf-8")
+    return path, valid
+
+
 def split_xquad(folder, path):
     """Writes every fifth article for validation and the rest for training."""
     articles = json.loads(path.read_text())["data"]
@@ -105,6 +115,15 @@ def split_xquad(folder, path):
     for name, some in (("train", train), ("valid", articles[4::5])):
         (folder / f"{name}.json").write_text(json.dumps({"data": some}))
     return folder / "train.json", folder / "valid.json"
+
+
+def split_3i4k(folder, train, test):
+    """Writes the rows with the column names of this package; the test file is for validation."""
+    def rows(path):
+        with open(path, encoding="utf-8") as file:
+            return [reversed(line.rstrip("\n").split("\t")) for line in file]
+
+    return _write(folder, "train", rows(train)), _write(folder, "valid", rows(test))
 
 
 def split_banking77(folder, train, test):
@@ -135,6 +154,11 @@ def in_folders(_, train, *files):
     return train.parent, files[-1].parent
 
 
+def _folders(name, *parts):
+    """Returns the names of the files of `in_folders`."""
+    return tuple(f"intent/{name}/{split}/{part}" for split in ("train", "dev") for part in parts)
+
+
 def _pair(pattern, train="train", valid="dev"):
     return pattern.format(train), pattern.format(valid)
 
@@ -146,16 +170,22 @@ RUNS = {
     "sst2-16": Run("classify", ("glue/SST-2/fewshot16-42_train.tsv", SST2), 10, 8, seeds=tuple("01234"),
                    split=split_sst2_16),
     "sst2": Run("classify", (SST2,), 2, split=split_sst2),
+    "glue-sst2": Run("classify", _pair("glue/SST-2/{}.tsv"), 1, data_format="sst2", split=sample_training_rows),
     "banking77": Run("intent", _pair("intent/banking77/{}.csv", valid="test"), 4, split=split_banking77),
     "goemotions": Run("multilabel", _pair("multilabel/goemotions/{}.tsv"), 3, 16, data_format="goemotions",
                       split=split_goemotions),
-    "atis": Run("tag", tuple(f"intent/atis/{split}/seq.{part}" for split in ("train", "dev") for part in ("in", "out")),
-                4, 16, data_format="snips", split=in_folders),
+    "atis": Run("tag", _folders("atis", "seq.in", "seq.out"), 4, 16, data_format="snips", split=in_folders),
+    "snips": Run("intent", _folders("snips", "seq.in", "label"), 1, data_format="snips", split=in_folders),
+    "snips-slots": Run("tag", _folders("snips", "seq.in", "seq.out"), 1, data_format="snips", split=in_folders),
     "wnut17": Run("tag", _pair("ner/wnut17/{}.conll"), 3, 16),
     "codah": Run("choice", _pair("multiple_choice/codah/fold0_{}.tsv"), 2, 16, data_format="codah"),
     "xquad": Run("span", ("qa/xquad/xquad.en.json",), 4, 16, split=split_xquad),
     "korsts": Run("regress", _pair("ko/kornlu/KorSTS/sts-{}.tsv"), 3, data_format="korsts"),
     "question_pair": Run("classify", _pair("ko/question_pair/{}.tsv"), 3, data_format="qqp"),
+    "nsmc": Run("classify", _pair("ko/nsmc/ratings_{}.txt", valid="test"), 1, data_format="nsmc",
+                split=sample_training_rows),
+    "3i4k": Run("intent", _pair("intent/3i4k_ko/fci_{}.txt", "train_val", "test"), 1, split=split_3i4k),
+    "klue-ner": Run("tag", _pair("ko/klue-ner/klue-ner-v1.1_{}.tsv"), 1, data_format="klue-ner"),
 }
 
 FLAGS = flags.FLAGS

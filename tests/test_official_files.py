@@ -193,8 +193,8 @@ TAGS = [
     ("lines of -DOCSTART- that are not sentences, in CoNLL-2003", "conll",
      "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\n- : O O\n\n-DOCSTART- -X- -X- O\n\nBonn NNP B-NP B-LOC\n",
      [(["EU", "-"], ["B-ORG", "O"]), (["Bonn"], ["B-LOC"])]),
-    # The file that the shared task distributed is IOB1, most copies are IOB2; both have the published entities.
-    ("entities that begin with I-, and B- after one of their type alone, in the first release of CoNLL-2003", "conll",
+    # The first release is IOB1, most copies are IOB2; both have the published number of entities.
+    ("entities that begin with I-, and with B- only after one of their type, in CoNLL-2003", "conll",
      "EU NNP I-NP I-ORG\nin IN I-PP O\nBonn NNP I-NP I-LOC\nRome NNP B-NP B-LOC\n",
      [(["EU", "in", "Bonn", "Rome"], ["B-ORG", "O", "B-LOC", "B-LOC"])]),
     ("comments that begin with ##, with the sentence and its entities", "klue-ner",
@@ -230,8 +230,8 @@ def test_tags(tmp_path, format, content, expected):
             (path / name).write_text(part)
     else:
         path.write_text(content)
-    examples = [(getattr(example, "words", example.text), example.tags) for example in read_tagged(path, format)]
-    assert examples == expected
+    examples = read_tagged(path, format)
+    assert [(getattr(example, "words", example.text), example.tags) for example in examples] == expected
 
 
 # (oddity, question, context, answers): KorQuAD has all of them.

@@ -152,7 +152,7 @@ def test_klue_ner(tmp_path, content, message):
 @pytest.mark.parametrize("content, message", [
     ("가 나\tPER-B\n", ": row 1: must have as many tags as words, 2; got 1"),
     ("가\tPER-X\n", ": row 1: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'PER-X'"),
-    ("가\tO\n나 O\n", ": row 2: must have a sentence, a tab and its tags, or a number, a word and its tag, separated "
+    ("가\tO\n나 O\n", ": row 2: must have a sentence, a tab and its tags, or a number, a word and a tag, separated "
      "by tabs; got '나 O'"),
     ("1\t가\tPER_B\n2\t나\tPER\n", ": row 2: a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got 'PER'"),
 ])

@@ -210,8 +210,7 @@ def test_strategies_are_those_of_transformers(tagger, tmp_path, strategy):
         tokenizer=transformers.BertTokenizerFast.from_pretrained(tmp_path / "peer", strip_accents=False),
         aggregation_strategy=strategy)  # stripping accents would decompose Hangul
     parts = [*WORDS, "부산", "전자", "er", " ", "  ", ",", "'", "-", "é", "🎵", "漢字"]
-    random_texts = ("".join(rng.choices(parts, k=9))
-                    for rng in map(random.Random, range(300)))
+    random_texts = ("".join(rng.choices(parts, k=9)) for rng in map(random.Random, range(300)))
     texts = [text for text in [*TEXTS, *random_texts]
              if text.strip() and "\u0301" not in text]  # e\u0301 is a part of a word there
     found = 0

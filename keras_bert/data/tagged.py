@@ -179,8 +179,8 @@ def _read_naver_ner(path):
         if len(cells) == 2:
             yield _example(path, row, cells[0].split(), list(map(_naver_tag, cells[1].split())))
         elif line.strip():
-            raise InputError(f"{path}: row {row}: must have a sentence, a tab and its tags, or a number, a word and "
-                             f"its tag, separated by tabs; got {line.strip()[:40]!r}")
+            raise InputError(f"{path}: row {row}: must have a sentence, a tab and its tags, or a number, a word and a "
+                             f"tag, separated by tabs; got {line.strip()[:40]!r}")
 
 
 def _naver_tag(tag):
