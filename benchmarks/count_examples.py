@@ -35,7 +35,7 @@ for path in arguments.files:
         examples = TASKS[arguments.task].read(path, data_format=arguments.data_format)
         labels = collections.Counter(label for example in examples for label in labels_of(example))
     except InputError:  # a test file
-        examples = task.read(str(path), data_format=arguments.data_format, label_column=None)
+        examples = TASKS[arguments.task].read(path, data_format=arguments.data_format, label_column=None)
         labels = {"none": len(examples)}
     shown = [f"{label}: {count:,}" for label, count in sorted(labels.items())]
     if arguments.task == "tag":
