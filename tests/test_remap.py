@@ -145,7 +145,8 @@ def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
     known = set(load_vocabulary(minilm / "vocab.txt"))
     pieces = load_vocabulary(REAL / "vocab/bert-base-multilingual-cased/vocab.txt")
     pieces = [piece for index, piece in enumerate(pieces) if piece in known or index % 20 == 0]
-    mapped, report = remap(minilm, tmp_path, pieces, max_position_embeddings=64)
+    # The pooling of its folder has no place in the format.
+    mapped, report = remap(minilm, tmp_path, pieces, max_position_embeddings=64, allow_inexact=True)
     carried = sum(piece in known for piece in pieces)
     assert report.startswith(f"{len(pieces)} tokens: {carried} kept, ")
     texts = ["the river runs from the north to the old town.", "where is the next station, and when does it open?"]
