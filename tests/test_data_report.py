@@ -50,7 +50,7 @@ def test_report_on_texts(tokenizer):
 def test_report_on_long_and_unknown_texts(tokenizer):
     rows = [("play xyzzy xyzzy", "a"), ("plugh light on", "b"), ("light", "a"), ("lamp", "b")]  # 5, 5, 3, 3 tokens
     assert report("classify", rows, rows[:0] or [("off", "a")], tokenizer, 4, held_out=0.2) == [
-        "4 texts for training, 1 for validation, 2 labels, 2 each",
+        "4 texts for training, 1 for validation, 2 labels, 2 each: a, b",
         "no validation file: held out 20% of the training file",
         "3 tokens at the median, 5 at the 95th percentile, 5 at most",
         "warning: 37.5% of the tokens are [UNK], most often xyzzy (2), plugh (1); use a model for this language, and "
@@ -65,7 +65,7 @@ def test_report_on_long_and_unknown_texts(tokenizer):
 
 
 @pytest.mark.parametrize("labels, shown", [
-    ("ab", "2 labels, 1 each"), ("aab", "2 labels: a (2), b (1)"),
+    ("ab", "2 labels, 1 each: a, b"), ("aab", "2 labels: a (2), b (1)"),
     ("a" * 9 + "bbbbb" + "cdefg", "7 labels from g (1) to a (9); 5 with fewer than 5"),
     ("a" * 6 + "".join(label * 5 for label in "bcdefg"), "7 labels from g (5) to a (6)")])
 def test_report_on_labels(tokenizer, labels, shown):
@@ -221,7 +221,7 @@ def test_training_on_one_file(run, one_file, pretrained, tmp_path):
     status, output, messages = run(*command, *columns, "--valid_share=0.2")
     assert status == 0 and "on 4 texts" in output[0]
     assert messages[:3] == [
-        "data: 16 texts for training, 4 for validation, 2 labels, 8 each",
+        "data: 16 texts for training, 4 for validation, 2 labels, 8 each: light, music",
         "data: no validation file: held out 20% of the training file",
         "data: 5 tokens at the median, 6 at the 95th percentile, 6 at most"]
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())

@@ -83,9 +83,10 @@ def test_goemotions_as_published():
 
 
 @pytest.mark.parametrize("rows, columns, message", [
-    ([("a", None)], {}, "data: row 1: 'label' must be a list of labels, or labels with ',' between them; got None"),
-    ([("a", ["x"]), ("b", 'x,"y')], {}, "row 2: 'label' must be a list of labels, or labels with"),
-    ([("a", "x,,y")], {}, "got 'x,,y'"),
+    ([("a", None)], {}, r"data: row 1: 'label' must be a list of labels, \[\] for none, or labels with ',' between"),
+    ([("a", ["x"]), ("b", 'x,"y')], {}, "row 2: 'label' must have a quote at both ends of a label or none; got"),
+    ([("a", "x,,y")], {}, "labels that are texts or whole numbers, and not empty; got 'x,,y'"),
+    ([{"text": "a", "x": 1}], {"label_columns": []}, "label_columns must name at least one column; got none"),
     ([("a", [""])], {}, r"got \[''\]"),
     ([("a", [True])], {}, r"got \[True\]"),
     ([("a", float("nan"))], {}, "got nan"),
@@ -370,7 +371,8 @@ def test_other_columns_replace_those_of_the_training(trained, tmp_path, run):
     status, _, messages = run("evaluate", f"--model={folder}", f"--data={tmp_path / 'a.tsv'}")
     assert status == 1 and messages == [
         f"keras-bert: {tmp_path / 'a.tsv'}: there is no column 'sound'; the columns are text, labels; the model was "
-        "trained with --label_columns=['sound', 'light']: pass the names in this file"]
+        "trained with --label_columns='sound,light': pass the names in this file, or label_column for a file with "
+        "lists"]
 
 
 def test_card_and_predictions(trained, run):

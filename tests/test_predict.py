@@ -79,6 +79,26 @@ def test_glue_files_of_labels(run, saved, tmp_path):
         assert lines == ["index\tprediction", f"0\t{labels[0]}", f"1\t{labels[1]}"]
 
 
+@pytest.mark.parametrize("content, message", [
+    ("index\tsentence\n0\tplay\n1\n", "row 3: must have 2 columns as the header; got 1"),
+    ("", "must have columns and rows; it is empty")])
+def test_a_glue_file_is_not_begun_for_an_invalid_file(run, saved, tmp_path, content, message):
+    (tmp_path / "a.tsv").write_text(content)
+    status, lines, messages = run("predict", f"--model={saved(['0', '1'])}", f"--input={tmp_path / 'a.tsv'}",
+                                  "--data_format=sst2", "--output_format=glue")
+    assert (status, lines, messages) == (1, [], [f"keras-bert: {tmp_path / 'a.tsv'}: {message}"])
+
+
+def test_glue_files_lack_no_row(run, saved, tmp_path):
+    (tmp_path / "a.tsv").write_text("id\tquestion1\tquestion2\n0\tplay?\tlight?\n1\tmu\nsic?\tlight?\n")
+    folder = saved(["0", "1"], pairs=True)
+    status, lines, messages = run("predict", f"--model={folder}", f"--input={tmp_path / 'a.tsv'}", "--data_format=qqp",
+                                  "--output_format=glue")
+    assert (status, lines) == (1, []) and messages == [
+        f"keras-bert: {tmp_path / 'a.tsv'}: skipped 2 rows with fewer than 3 columns (rows 3, 4), as the official "
+        "loaders do; GLUE's server takes an answer for each row: repair these rows"]
+
+
 def test_glue_files_have_the_index_of_the_file(run, saved, tmp_path):
     folder = saved(["0", "1"])
     path = tmp_path / "a.tsv"

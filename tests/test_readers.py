@@ -63,6 +63,12 @@ def test_texts_keep_what_other_readers_take_for_ends_of_lines(tmp_path):
     assert read_examples(path) == [Example('a\rb\x85c\u2028"d', None, "x", 2)]
 
 
+def test_rows_of_csv_are_those_of_a_spreadsheet(tmp_path):
+    (tmp_path / "a.csv").write_text('text,label\n"a\nb",x\n\n"c\n\nd",y\n')
+    examples = read_examples(tmp_path / "a.csv")
+    assert [(example.text, example.row) for example in examples] == [("a\nb", 2), ("c\n\nd", 4)]
+
+
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl", ".parquet"])
 def test_tables_are_streams(tmp_path, suffix):
     path, rows = tmp_path / f"a{suffix}", [{"text": f"{i:0100}", "label": "x"} for i in range(20_000)]

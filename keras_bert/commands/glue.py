@@ -1,7 +1,9 @@
 """The files of predictions that GLUE's server takes (gluebenchmark.com/faq): a header, then an index and a label or a
 number per line."""
 
-from keras_bert.errors import InputError
+import warnings
+
+from keras_bert.errors import InputError, InputWarning
 
 HEADER = "index\tprediction"
 _BINARY, _ENTAILMENT = ("0", "1"), ("entailment", "not_entailment")
@@ -21,6 +23,16 @@ def check(data_format, task, top_k):
     found = f"labels {', '.join(sorted(task.labels))}" if task.name in ("classify", "intent") else f"task {task.name}"
     if found != needed:
         raise InputError(f"the model must have the {needed} for data_format={data_format}; got one with the {found}")
+
+
+def complete(chunks):
+    """Yields lists of examples; raises an InputError if rows of their file are skipped."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputWarning)
+        try:
+            yield from chunks
+        except InputWarning as warning:
+            raise InputError(f"{warning}; GLUE's server takes an answer for each row: repair these rows") from None
 
 
 def line(number, example, answer):

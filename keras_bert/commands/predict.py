@@ -51,17 +51,19 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
     options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":
         glue.check(data_format, task, top_k)
-        print(glue.HEADER)
     given = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column}
     columns = {name: value for name, value in given.items() if value is not None}
     numbers = itertools.count()
-    for examples in _chunks(texts, input, columns, loaded):
+    chunks = _chunks(texts, input, columns, loaded)
+    for examples in glue.complete(chunks) if output_format == "glue" else chunks:
         for example, answer in zip(examples, loaded.answer(examples, **options)):
             match output_format:
                 case "jsonl":
                     print(json.dumps(task.record(example, answer), ensure_ascii=False))
                 case "glue":
-                    print(glue.line(next(numbers), example, answer))
+                    if not (number := next(numbers)):
+                        print(glue.HEADER)
+                    print(glue.line(number, example, answer))
                 case "text":
                     print("\t".join(cell.translate(_ESCAPES) for cell in task.cells(example, answer)))
         sys.stdout.flush()

@@ -41,6 +41,8 @@ def iterate_label_sets(path, text_column="text", text_pair_column=None, label_co
     """
     columns = choose_columns(path, text_column, text_pair_column, label_column, data_format, FORMATS)
     read_label = functools.partial(_listed, delimiter=label_delimiter, names=_NAMES.get(data_format))
+    if label_columns is not None and not label_columns:
+        raise InputError("label_columns must name at least one column; got none")
     if label_columns and data_format:
         raise InputError(f"label_columns must be left out with data_format={data_format}, which sets the columns; "
                          f"got {', '.join(label_columns)}")
@@ -61,9 +63,15 @@ def _listed(path, row, values, column, delimiter, names):
     """Returns the labels in a column."""
     value = values[column]
     labels = _split(value, delimiter) if isinstance(value, str) else value
-    if not isinstance(labels, list) or not all(map(_is_label, labels)):
-        raise InputError(f"{path}: row {row}: {column!r} must be a list of labels, or labels with {delimiter!r} "
-                         f"between them; got {value!r:.60}")
+    if labels is None and value is not None:
+        raise InputError(f"{path}: row {row}: {column!r} must have a quote at both ends of a label or none; "
+                         f"got {value!r:.60}")
+    if not isinstance(labels, list):
+        raise InputError(f"{path}: row {row}: {column!r} must be a list of labels, [] for none, or labels with "
+                         f"{delimiter!r} between them; got {value!r:.60}")
+    if not all(map(_is_label, labels)):
+        raise InputError(f"{path}: row {row}: {column!r} must have labels that are texts or whole numbers, and not "
+                         f"empty; got {value!r:.60}")
     labels = sorted({str(label).strip() for label in labels})
     if names is None:
         return tuple(labels)

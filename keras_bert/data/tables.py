@@ -260,10 +260,12 @@ def _read_csv(path, header, short):
     def cells():
         reader = csv.reader((line for _, _, line in lines(path)), strict=True)
         try:
-            yield from ((reader.line_num, values) for values in reader if values)
+            for row, values in enumerate(reader, 1):
+                if values:
+                    yield row, values
         except csv.Error as error:
             rule = ("must have quotes around a cell with a carriage return" if "new-line" in str(error) else str(error))
-            raise InputError(f"{path}: row {reader.line_num}: {rule}") from None
+            raise InputError(f"{path}: line {reader.line_num}: {rule}") from None
 
     return _read_cells(path, header, short, cells())
 

@@ -62,7 +62,7 @@ class Tag(Task):
             if label_column is None:
                 example = dataclasses.replace(example, tags=None)
             elif example.tags is None:
-                raise InputError(f"{path}: there are no tags")
+                raise InputError(f"{path}: there are no tags or entities")
             yield example
 
     @classmethod

@@ -135,7 +135,7 @@ def _found_in(found):
 
 def _counts(labels):
     if len(set(labels.values())) == 1:
-        return f", {next(iter(labels.values())):,} each"
+        return f", {next(iter(labels.values())):,} each" + (f": {', '.join(labels)}" if len(labels) <= _SHOWN else "")
     if len(labels) <= _SHOWN:
         return f": {describe(labels)}"
     most, *_, least = ({label: count} for label, count in labels.items())

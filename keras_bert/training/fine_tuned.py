@@ -198,9 +198,11 @@ class FineTuned:
         try:
             yield from self.task.iterate(path, **self._with_remembered(columns))
         except MissingColumn as error:
-            remembered = [f"{name}={value!r}" for name, value in self._with_remembered(columns).items()
-                          if name not in columns]
-            hint = f"; the model was trained with {' and '.join(remembered)}: pass the names in this file"
+            remembered = {name: value if isinstance(value, str) else ",".join(value)
+                          for name, value in self._with_remembered(columns).items() if name not in columns}
+            lists = ", or label_column for a file with lists" if "label_columns" in remembered else ""
+            names = " and ".join(f"{name}={value!r}" for name, value in remembered.items())
+            hint = f"; the model was trained with {names}: pass the names in this file{lists}"
             raise InputError(f"{error}{hint if remembered else ''}") from None
 
     def _with_remembered(self, columns):
