@@ -29,10 +29,10 @@ def test_columns_by_name(tmp_path):
     assert read_examples(path, "q2", label_column=None) == [Example("y", None, None, 2)]
 
 
-def test_csv_rows_are_counted_in_lines(tmp_path):
+def test_errors_count_the_rows_of_csv_by_record(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('text,label\n"two\nlines",x\nshort\n')
-    with pytest.raises(InputError, match="row 4: must have 2 columns as the header; got 1"):
+    with pytest.raises(InputError, match="row 3: must have 2 columns as the header; got 1"):
         read_examples(path)
 
 
@@ -44,7 +44,7 @@ def test_csv_rows_are_counted_in_lines(tmp_path):
     ("a.tsv", b"text\tlabel\nhi\t\n", ["row 2", "label"]),
     ("a.tsv", b"text\ttext\tlabel\nhi\tho\tx\n", ["row 1", "must differ"]),
     ("a.tsv", b"\xff\xfe\x00text", ["UTF-8"]),
-    ("a.csv", b'text,label\n"hi,x\n', ["row 2"]),
+    ("a.csv", b'text,label\n"hi,x\n', ["line 2"]),
     ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": \n', ["row 2", "not JSON"]),
     ("a.jsonl", b'{"text": "a", "label": "b"}\n[1]\n', ["row 2", "object"]),
     ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": 3, "label": "b"}\n', ["row 2", "'text'", "3"]),
