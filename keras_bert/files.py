@@ -13,6 +13,7 @@ On file systems without locks, workspaces of killed processes stay until somebod
 import codecs
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
@@ -182,6 +183,19 @@ def read_json(path):
             raise InputError(f"{os.fspath(path)}: not a JSON file: {error}") from None
 
 
+def folder_digest(path):
+    """Returns the SHA-256 of the names and contents of all files in a folder."""
+    digest = hashlib.sha256()
+    with reading(path):
+        for parent, folders, names in os.walk(path):
+            folders.sort()
+            for name in sorted(names):
+                with open(file := os.path.join(parent, name), "rb") as content:
+                    digest.update(f"{os.path.relpath(file, path)}\0".encode(errors="surrogateescape"))
+                    digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
+
+
 # The names inside a workspace.
 _NEW, _OLD, _LOCK = "new", "old", "lock"
 
@@ -214,6 +228,15 @@ def _clean_up(path):
                 with _locked(os.path.join(workspace, _LOCK), wait=False):
                     _move_back(workspace, path)
                     _remove(workspace)
+
+
+def remove_workspaces(folder):
+    """Removes what killed processes have left in a folder, if there is one."""
+    if os.path.isdir(folder):
+        found = (re.fullmatch(r"\.keras_bert\.(.+)\.[a-z0-9_]{8}", entry) for entry in os.listdir(folder))
+        with writing(folder), _locked(folder):
+            for name in {match[1] for match in found if match}:
+                _clean_up(os.path.join(os.path.abspath(folder), name))
 
 
 def _move_back(workspace, path):

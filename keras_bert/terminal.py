@@ -1,7 +1,24 @@
-"""Progress output of the commands."""
+"""Progress output of the commands, and their orderly stop."""
 
+import contextlib
+import signal
 import sys
 import time
+
+from keras_bert.errors import Stopped
+
+
+@contextlib.contextmanager
+def stoppable(message):
+    """Context manager in which SIGTERM raises `Stopped` with the message, so that temporary files are removed."""
+    def stop(number, _):
+        raise Stopped(number, message)
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 class StatusLine:
@@ -38,3 +55,25 @@ class StatusLine:
         """Removes the line, on a terminal."""
         if self.interactive:
             self.stream.write("\x1b[K")
+
+
+class ProgressLine(StatusLine):
+    """A status line of the share of the work that is done, the number of results, results a second and the time left.
+
+    Args:
+        unit: what the results are called.
+    """
+
+    def __init__(self, unit, stream=None):
+        super().__init__(stream)
+        self.unit = unit
+        self.started = time.monotonic()
+
+    def __call__(self, share, count):
+        """Shows the line if it is due. `share` is above 0."""
+        if not self.is_due():
+            return
+        seconds, filled = time.monotonic() - self.started, round(20 * share)
+        left = round(seconds * (1 - share) / share)
+        self.show(f"[{'=' * filled}{' ' * (20 - filled)}] {share:.0%}  {count} {self.unit}  "
+                  f"{count / seconds:.0f} {self.unit}/s  {left // 60}:{left % 60:02d} left")

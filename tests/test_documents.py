@@ -1,5 +1,6 @@
 """Documents from files, and the pairs and packed texts made of their sentences."""
 
+import gzip
 import itertools
 import json
 import os
@@ -209,3 +210,12 @@ def test_texts_are_joined_and_padded(tokenizer):
         assert features["input_word_ids"][row].tolist() == first + second + [tokenizer.pad_id] * len(padding)
         assert features["input_mask"][row].tolist() == [1] * len(first + second) + padding
         assert features["input_type_ids"][row].tolist() == [0] * len(first) + [1] * len(second) + padding
+
+
+def test_documents_may_be_compressed(tmp_path):
+    lines = b'{"text": "a b"}\n{"text": "c"}\n'
+    for name, content in (("a.jsonl", lines), ("b.jsonl.gz", gzip.compress(lines))):
+        (tmp_path / name).write_bytes(content)
+    plain, compressed = (next(read_blocks(tmp_path / name, 0, "text", False)).documents
+                         for name in ("a.jsonl", "b.jsonl.gz"))
+    assert plain == compressed == [["a b"], ["c"]]

@@ -22,14 +22,15 @@ class Exported:
 
     Args:
         path: folder of the SavedModel.
+        threads: number of TensorFlow's threads; 0 for TensorFlow's default.
 
     Raises:
         InputError: the folder is not such a SavedModel, or the model returns embeddings.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, threads=0):
         self._path = path
-        self._saved_model = SavedModel(path, threads=0)
+        self._saved_model = SavedModel(path, threads)
         signature = self._saved_model.signatures.get(DEFAULT)
         outputs = signature.outputs if signature else {}
         kind = next((task for task, output in _OUTPUTS.items() if output in outputs), None)

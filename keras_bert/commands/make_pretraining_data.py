@@ -1,14 +1,11 @@
 """`keras-bert make-pretraining-data`."""
 
-import contextlib
 import os
-import signal
-import time
 from typing import Literal
 
 from keras_bert.arguments import Count, Seed
-from keras_bert.errors import InputError, Stopped
-from keras_bert.terminal import StatusLine
+from keras_bert.errors import InputError
+from keras_bert.terminal import ProgressLine, stoppable
 
 EXAMPLE = "keras-bert make-pretraining-data --input='texts/*.txt' --vocab=vocab.txt --output=examples"
 
@@ -58,7 +55,7 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
         max_length, max_predictions_per_seq, next_sentence, masking, whole_word_mask, dupe_factor, seed)
     tokenizer = _tokenizer(vocab, {"lower_case": lower_case, "strip_accents": strip_accents, "split_cjk": split_cjk,
                                    "normalization": normalization})
-    with _stoppable(), _Progress() as progress:
+    with stoppable("stopped; nothing was written"), ProgressLine("examples") as progress:
         made = make_pretraining_data(
             find_texts(input), tokenizer, output, settings, text_column=text_column, split_sentences=split_sentences,
             shards=shards,
@@ -76,32 +73,3 @@ def _tokenizer(vocab, rules):
         names = ", ".join(f"--{name}" for name in given)
         raise InputError(f"{names}: only for a vocab.txt; the folder {vocab} has its own tokenizer settings")
     return BertTokenizer.from_folder(vocab)
-
-
-@contextlib.contextmanager
-def _stoppable():
-    """Context manager in which SIGTERM raises an exception, so that temporary files are removed."""
-    def stop(number, _):
-        raise Stopped(number, "stopped; nothing was written")
-
-    previous = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-class _Progress(StatusLine):
-    """Shows the share of the texts that is done, examples a second and time left."""
-
-    def __enter__(self):
-        self.started = time.monotonic()
-        return self
-
-    def __call__(self, share, examples):
-        if not self.is_due():
-            return
-        seconds, filled = time.monotonic() - self.started, round(20 * share)
-        left = round(seconds * (1 - share) / share)
-        self.show(f"[{'=' * filled}{' ' * (20 - filled)}] {share:.0%}  {examples} examples  "
-                  f"{examples / seconds:.0f} examples/s  {left // 60}:{left % 60:02d} left")

@@ -7,7 +7,8 @@ import sys
 from typing import Literal
 
 from keras_bert.arguments import AggregationStrategy, Count
-from keras_bert.commands import glue
+from keras_bert.commands import glue, predict_files
+from keras_bert.data.tables import suffix_of
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, check_readable, decode
 
@@ -17,10 +18,11 @@ _FILES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".iob
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
-def run(*texts: str, model: str, input: str | None = None, data_format: str | None = None,
+def run(*texts: str, model: str, input: list[str] | None = None, data_format: str | None = None,
         text_column: str | None = None, text_pair_column: str | None = None,
-        output_format: Literal["text", "jsonl", "glue"] = "text", top_k: Count = 1,
-        aggregation_strategy: AggregationStrategy | None = None):
+        output_format: Literal["text", "jsonl", "glue"] | None = None, top_k: Count = 1,
+        aggregation_strategy: AggregationStrategy | None = None, output: str | None = None,
+        processes: Count | None = None, beam: bool = False, beam_args: list[str] | None = None):
     r"""Answer texts with a fine-tuned model.
 
     Args:
@@ -28,33 +30,51 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
         model: Folder that finetune wrote, or the SavedModel of export text-model.
         input: Instead of texts: a file as finetune takes it, labels ignored; otherwise one text per line; - for
             standard input. In lines, the parts of an input, a question and its context for instance, are separated by
-            tabs.
+            tabs. With --output: several files, globs allowed, that end in .jsonl, .tsv, .csv or .parquet, or in these
+            and .gz.
         data_format: Format of a published data set, see finetune.
         text_column: Column of the text. Default: as in training; text for a SavedModel.
         text_pair_column: Column of the second text. Default: as in training; text_pair for a SavedModel.
         output_format: text: lines of answer, score and text, separated by tabs; a tab, line feed, carriage return or
             backslash in a text is written as \t, \n, \r or \\. jsonl: one JSON object per line. glue: the file that
-            GLUE's server takes, for a data_format of GLUE.
+            GLUE's server takes, for a data_format of GLUE. Default: text, or jsonl with --output.
         top_k: Labels per text of a classifier, answers per question.
         aggregation_strategy: For taggers: label each word by its first token, by the average of its tokens, or by the
             token with the highest probability; label each token (simple); or print the tokens that are not O (none).
             Default: first if the tags of the training file are those of words, simple if those of characters.
+        output: Folder to write, with a .jsonl file of answers for each file of --input, and the folder invalid for the
+            rows that cannot be answered. The same command continues after it was stopped.
+        processes: With --output: worker processes. Default: one per core.
+        beam: With --output and a SavedModel: run as an Apache Beam pipeline, with answers in any order.
+        beam_args: Flags of the pipeline: --runner=FlinkRunner,--parallelism=8.
     """
     if bool(texts) == (input is not None):
         raise InputError("predict needs either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
     check_model_folder(model)
-    if input not in (None, "-"):
-        check_readable(input)
+    given = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column}
+    columns = {name: value for name, value in given.items() if value is not None}
+    for flag, value, needed, holds in (("processes", processes, "--output", output), ("beam", beam, "--output", output),
+                                       ("beam_args", beam_args, "--beam", beam),
+                                       ("processes", processes, "--nobeam", not beam)):
+        if value and not holds:
+            raise InputError(f"--{flag} needs {needed}")
+    if output is not None:
+        _check_for_files(texts, data_format, output_format)
+        options = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
+        if beam:
+            _beam().answer_files(model, input, output, columns, options, beam_args or [])
+        else:
+            predict_files.answer_files(_load, model, input, output, columns, options, processes)
+        return
+    path = _check_for_one_file(input)
     loaded = _load(model)
     task = loaded.task
     options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":
         glue.check(data_format, task, top_k)
-    given = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column}
-    columns = {name: value for name, value in given.items() if value is not None}
     numbers = itertools.count()
-    chunks = _chunks(texts, input, columns, loaded)
+    chunks = _chunks(texts, path, columns, loaded)
     for examples in glue.complete(chunks) if output_format == "glue" else chunks:
         for example, answer in zip(examples, loaded.answer(examples, **options)):
             match output_format:
@@ -64,9 +84,37 @@ def run(*texts: str, model: str, input: str | None = None, data_format: str | No
                     if not (number := next(numbers)):
                         print(glue.HEADER)
                     print(glue.line(number, example, answer))
-                case "text":
+                case _:
                     print("\t".join(cell.translate(_ESCAPES) for cell in task.cells(example, answer)))
         sys.stdout.flush()
+
+
+def _check_for_files(texts, data_format, output_format):
+    if texts:
+        raise InputError("--output needs --input; got texts as arguments")
+    if data_format:
+        raise InputError(f"--data_format must be left out with --output; got {data_format}")
+    if output_format not in (None, "jsonl"):
+        raise InputError(f"--output_format must be jsonl with --output; got {output_format}")
+
+
+def _check_for_one_file(input):
+    """Returns the path in `input`, or None."""
+    if input is None:
+        return None
+    if len(input) != 1:
+        raise InputError(f"--input must be one file without --output; got {len(input)}")
+    if input != ["-"]:
+        check_readable(input[0])
+    return input[0]
+
+
+def _beam():
+    try:
+        from keras_bert.commands import predict_beam
+    except ImportError:
+        raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
+    return predict_beam
 
 
 def _load(path):
@@ -86,7 +134,7 @@ def _chunks(texts, path, columns, model):
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]
     elif path == "-":
         yield from _line_chunks(sys.stdin.buffer, "standard input", task)
-    elif "data_format" in columns or path.lower().endswith(_FILES) or os.path.isdir(path):
+    elif "data_format" in columns or suffix_of(path) in _FILES or os.path.isdir(path):
         examples = model.iterate(path, **columns, label_column=None)
         while chunk := list(itertools.islice(examples, _CHUNK)):
             task.check_inputs(path, chunk)

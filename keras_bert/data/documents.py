@@ -2,12 +2,11 @@
 
 import dataclasses
 import itertools
-import os
 import re
 
 import numpy as np
 
-from keras_bert.data.tables import check_columns, json_lines, lines, parquet_rows, text_of
+from keras_bert.data.tables import check_columns, json_lines, lines, parquet_rows, suffix_of, text_of
 
 BLOCK = 1_000_000  # characters after which a block ends
 # The end of a sentence: Latin punctuation before white space, full-width punctuation anywhere, each with the closing
@@ -55,7 +54,7 @@ def read_blocks(path, file=0, text_column="text", split_sentences=False):
         InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
             not installed.
     """
-    reader = _READERS.get(os.path.splitext(path)[1].lower(), _read_text)
+    reader = _READERS.get(suffix_of(path), _read_text)
     documents, characters, number = [], 0, 0
     for share, document in reader(path, text_column):
         if split_sentences:

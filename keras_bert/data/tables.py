@@ -2,11 +2,13 @@
 
 import csv
 import dataclasses
+import gzip
 import importlib
 import itertools
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterable
 
 from keras_bert.errors import InputError, MissingColumn
@@ -22,10 +24,12 @@ class Rows:
     Args:
         name: what error messages call it.
         rows: list of dicts from column names to values.
+        numbers: list of the numbers of the rows. If None, they count from 1.
     """
 
     name: str
     rows: list[dict]
+    numbers: list[int] | None = None
 
     def __str__(self):
         return self.name
@@ -82,7 +86,8 @@ def read_table(path, required=(), kind=None, header=None, short=None):
     A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. A `.jsonl` file has
     one object per line; it is read twice, first for the names of its columns. A `.json` file has an array of objects or
     one object after the other, and is not streamed but read as a whole; the values of its nested objects become columns
-    `outer.inner`. Blank lines and a byte order mark at the start of a file are skipped.
+    `outer.inner`. Blank lines and a byte order mark at the start of a file are skipped. Text files but `.json` may be
+    compressed with gzip: `.tsv.gz`.
 
     Args:
         path: path of the file, UTF-8; or `Rows`, for which `kind` and `header` have no effect.
@@ -116,11 +121,18 @@ def choose_reader(path, readers, what, kind=None, other=""):
         what, other: what error messages call the file, and another way to say how to read it.
         kind: suffix to use instead of the path's.
     """
-    suffix = None if isinstance(path, Rows) else kind or os.path.splitext(path)[1].lower()
+    suffix = None if isinstance(path, Rows) else kind or suffix_of(path)
     if suffix not in readers:
         raise InputError(
             f"{path}: {what} must end in {_suffixes(readers)}{other}; got {suffix or 'no suffix'}")
     return readers[suffix]
+
+
+def suffix_of(path):
+    """Returns the suffix of a path in lower case, without the `.gz` of a compressed file that is read line by line."""
+    stem, suffix = os.path.splitext(os.fspath(path).lower())
+    inner = os.path.splitext(stem)[1] if suffix == ".gz" else ""
+    return inner if inner in (".jsonl", ".tsv", ".csv") else suffix
 
 
 def _suffixes(readers):
@@ -176,23 +188,39 @@ def texts_of(path, row, values, column):
 
 
 def lines(path):
-    """Yields (row, fraction of the file read so far, line) for each line of a UTF-8 text file."""
-    with reading(path), open(path, "rb") as file:
-        read, size = 0, os.path.getsize(path)
-        for row, line in enumerate(file, 1):
-            read += len(line)
-            yield row, read / max(read, size), decode(line, f"{path}: row {row}", row == 1)
+    """Yields (row, fraction of the file read so far, line) for each line of a UTF-8 text file, plain or `.gz`."""
+    for row, share, line in byte_lines(path):
+        yield row, share, decode(line, f"{path}: row {row}", row == 1)
+
+
+def byte_lines(path):
+    """Yields what `lines` yields, with each line as bytes."""
+    with reading(path), open(path, "rb") as raw:
+        size = os.path.getsize(path)
+        file = gzip.open(raw) if os.fspath(path).endswith(".gz") else raw
+        read = 0
+        try:
+            for row, line in enumerate(file, 1):
+                read = read + len(line) if file is raw else raw.tell()
+                yield row, read / max(read, size), line
+        except (EOFError, zlib.error) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from None
 
 
 def json_lines(path):
     """Yields (row, fraction of the file read so far, object) for each line of a JSON Lines file that is not blank."""
     for row, share, line in lines(path):
         if line.strip():
-            try:
-                _refuse_surrogates(line, values := json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{path}: row {row}: not JSON: {error}") from None
-            yield row, share, _object(path, row, values)
+            yield row, share, json_object(path, row, line)
+
+
+def json_object(path, row, line):
+    """Returns the object in a line of a JSON Lines file; raises an InputError if there is none."""
+    try:
+        _refuse_surrogates(line, values := json.loads(line))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: row {row}: not JSON: {error}") from None
+    return _object(path, row, values)
 
 
 def json_values(path):
@@ -252,22 +280,37 @@ def parquet_rows(path, columns=None):
 # Each reader below yields the columns of a table, then (row, values).
 
 def _read_tsv(path, header, short):
-    stripped = ((row, line.removesuffix("\n").removesuffix("\r")) for row, _, line in lines(path))
-    return _read_cells(path, header, short, ((row, line.split("\t")) for row, line in stripped if line))
+    split = ((row, tsv_cells(line)) for row, _, line in lines(path))
+    return _read_cells(path, header, short, ((row, values) for row, values in split if values != [""]))
+
+
+def tsv_cells(line):
+    """Returns the cells of a line of a `.tsv` file; [""] if it is blank."""
+    return line.removesuffix("\n").removesuffix("\r").split("\t")
 
 
 def _read_csv(path, header, short):
     def cells():
-        reader = csv.reader((line for _, _, line in lines(path)), strict=True)
-        try:
-            for row, values in enumerate(reader, 1):
-                if values:
-                    yield row, values
-        except csv.Error as error:
-            rule = ("must have quotes around a cell with a carriage return" if "new-line" in str(error) else str(error))
-            raise InputError(f"{path}: line {reader.line_num}: {rule}") from None
+        for row, values in csv_rows(path, (line for _, _, line in lines(path))):
+            if isinstance(values, InputError):
+                raise values
+            yield row, values
 
     return _read_cells(path, header, short, cells())
+
+
+def csv_rows(path, lines):
+    """Yields (row, cells) for each row of a `.csv` file that is not blank, or (row, InputError) for an invalid one."""
+    reader = csv.reader(lines, strict=True)
+    for row in itertools.count(1):
+        try:
+            if values := next(reader):
+                yield row, values
+        except StopIteration:
+            return
+        except csv.Error as error:
+            rule = ("must have quotes around a cell with a carriage return" if "new-line" in str(error) else str(error))
+            yield row, InputError(f"{path}: line {reader.line_num}: {rule}")
 
 
 def _read_cells(path, header, short, cells):
@@ -278,11 +321,16 @@ def _read_cells(path, header, short, cells):
     for row, values in itertools.chain([first], cells) if is_data else cells:
         if short is not None and len(values) < len(columns):
             short.append(row)
-        elif len(values) != len(columns):
-            rule = f"must have {len(columns)} columns" + ("" if is_data else " as the header")
-            raise InputError(f"{path}: row {row}: {rule}; got {len(values)}")
         else:
-            yield row, dict(zip(columns, values))
+            yield row, named_cells(path, row, values, columns, "" if is_data else " as the header")
+
+
+def named_cells(path, row, values, columns, source=" as the header"):
+    """Returns a dict of the cells of a row; raises an InputError if there are not as many as columns. `source` is what
+    error messages say about the number of columns."""
+    if len(values) != len(columns):
+        raise InputError(f"{path}: row {row}: must have {len(columns)} columns{source}; got {len(values)}")
+    return dict(zip(columns, values))
 
 
 def _read_json_lines(path, *_):
@@ -298,7 +346,7 @@ def _read_json(path, *_):
 
 
 def _read_memory(table, *_):
-    return _read_objects(lambda: enumerate(table.rows, 1))
+    return _read_objects(lambda: zip(table.numbers or itertools.count(1), table.rows))
 
 
 def _read_folder(folder, *_):

@@ -1,7 +1,8 @@
-"""Makes examples in multiple processes on one machine."""
+"""Makes examples, and other results, in multiple processes on one machine."""
 
 import collections
 import contextlib
+import functools
 import itertools
 import math
 import multiprocessing
@@ -45,7 +46,8 @@ def write_shards(maker, read, paths, folder, shards, processes, progress=None):
     blocks = (block for number, path in enumerate(paths) for block in read(path, number))
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open(shard_path(folder, shard, shards), "wb")) for shard in range(shards)]
-        for block, (part, shapes, made) in _parts(maker, blocks, folder, processes):
+        make = functools.partial(_make, maker=maker, folder=folder)
+        for block, (part, shapes, made) in map_in_order(make, blocks, processes):
             with open(part, "rb") as file:
                 for shape in shapes:
                     records = np.fromfile(file, np.uint8, math.prod(shape)).reshape(shape)
@@ -60,21 +62,30 @@ def write_shards(maker, read, paths, folder, shards, processes, progress=None):
     return counts
 
 
-def _parts(maker, blocks, folder, processes):
-    """Yields (block, result of `_make`) for each block, in order."""
+def map_in_order(function, items, processes):
+    """Yields (item, function(item)) for each item, in order. Holds about twice as many items as there are processes.
+
+    Args:
+        function: function of an item. Each process gets a copy.
+        items: iterable, which is read by this process.
+        processes: number of worker processes. If 1, this process does the work.
+
+    Raises:
+        InputError: a worker was killed.
+    """
     if processes == 1:
-        for block in blocks:
-            yield block, _make(block, maker, folder)
+        for item in items:
+            yield item, function(item)
         return
-    with _pool(processes, maker, folder) as pool:
+    with _pool(processes, function) as pool:
         waiting = collections.deque()
-        for block in blocks:
-            waiting.append((block, pool.submit(_work, block)))
+        for item in items:
+            waiting.append((item, pool.submit(_work, item)))
             if len(waiting) > processes:
-                block, future = waiting.popleft()
-                yield block, future.result()
-        for block, future in waiting:
-            yield block, future.result()
+                item, future = waiting.popleft()
+                yield item, future.result()
+        for item, future in waiting:
+            yield item, future.result()
 
 
 def _make(block, maker, folder):
@@ -91,13 +102,13 @@ def _make(block, maker, folder):
 
 
 @contextlib.contextmanager
-def _pool(processes, maker, folder):
+def _pool(processes, function):
     """Context manager that gives a pool of worker processes. They end at once when this process ends or when the body
-    of the `with` statement fails, so that none still writes while the folder is removed."""
+    of the `with` statement fails, so that none still writes while its folder is removed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # imported once
     held, lifeline = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(processes, context, _begin, (held, maker, folder))
+    pool = ProcessPoolExecutor(processes, context, _begin, (held, function))
     try:
         yield pool
         pool.shutdown()
@@ -110,17 +121,17 @@ def _pool(processes, maker, folder):
         held.close()
 
 
-def _begin(held, *arguments):
+def _begin(held, function):
     """Initialises a worker."""
-    global _arguments
-    _arguments = arguments
+    global _function
+    _function = function
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has one core
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one handles it
     threading.Thread(target=_end_with, args=(held,), daemon=True).start()
 
 
-def _work(block):
-    return _make(block, *_arguments)
+def _work(item):
+    return _function(item)
 
 
 def _end_with(held):

@@ -203,7 +203,7 @@ class FineTuned:
             lists = ", or label_column for a file with lists" if "label_columns" in remembered else ""
             names = " and ".join(f"{name}={value!r}" for name, value in remembered.items())
             hint = f"; the model was trained with {names}: pass the names in this file{lists}"
-            raise InputError(f"{error}{hint if remembered else ''}") from None
+            raise MissingColumn(f"{error}{hint if remembered else ''}") from None
 
     def _with_remembered(self, columns):
         """Returns the columns of the training, replaced by `columns`; a data format has columns of its own."""

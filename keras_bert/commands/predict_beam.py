@@ -1,0 +1,121 @@
+"""`predict --beam`: answers the rows of many files in an Apache Beam pipeline, on this machine or a cluster."""
+
+import json
+import os
+import re
+import types
+
+import apache_beam as beam
+from apache_beam.io import WriteToText
+from apache_beam.metrics import Metrics
+from apache_beam.ml.inference.base import RunInference
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from keras_bert.commands.exported import Exported
+from keras_bert.commands.predict_files import read_examples
+from keras_bert.data.chunks import check_suffix, read_chunks
+from keras_bert.errors import InputError
+from keras_bert.files import atomic_folder
+from keras_bert.serving.beam import SavedModelHandler
+from keras_bert.text.vocabulary_training import find_texts
+
+
+def answer_files(model, patterns, output, columns, options, arguments):
+    """Writes the answers to all rows, JSON Lines with `file` and `row`, in any order, and the invalid rows.
+
+    All workers need access to the paths.
+
+    Args:
+        model: path of a SavedModel of `export text-model`.
+        patterns: list of paths, globs allowed.
+        output: folder to write, `answers-….jsonl` and, if there are invalid rows, `invalid-….jsonl`.
+        columns: dict of the arguments of the task's `iterate`.
+        options: dict of the arguments of `Task.answer_options`.
+        arguments: list of the pipeline's flags, e.g. `--runner=FlinkRunner`.
+
+    Raises:
+        InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
+    """
+    paths = find_texts(patterns)
+    for path in paths:
+        check_suffix(path)
+    if os.path.lexists(output):
+        raise InputError(f"{output}: exists already; pass another output=…")
+    if not os.path.isfile(os.path.join(model, "saved_model.pb")):
+        raise InputError(f"{model}: must be a SavedModel with beam=True: keras-bert export text-model")
+    task = Exported(model).task
+    handler = _Answers(os.path.abspath(model), task.answer_options(**options))
+    try:
+        pipeline = beam.Pipeline(options=PipelineOptions(arguments))
+    except ValueError as error:
+        raise InputError(f"beam_args: {error}") from None
+    with atomic_folder(output) as folder:
+        rows = (pipeline
+                | "Files" >> beam.Create([os.path.abspath(path) for path in paths])
+                | "Chunks" >> beam.FlatMap(read_chunks)
+                | "Share out" >> beam.Reshuffle()
+                | "Rows" >> beam.ParDo(_Rows(), task, columns).with_outputs("invalid", main="examples"))
+        _ = (rows.examples | "Answers" >> RunInference(handler) | "Write" >> _writer(folder, "answers"))
+        _ = (rows.invalid | "Write invalid" >> _writer(folder, "invalid", skip_if_empty=True))
+        counts = _run(pipeline)
+    print(f"{output}: {counts['answers']} answers")
+    if counts["invalid"]:
+        raise InputError(f"{output}: invalid rows were left out: {counts['invalid']}; see "
+                         f"{os.path.join(output, 'invalid-*')}")
+
+
+class _Rows(beam.DoFn):
+    """Yields (path, row, example) for each row of a chunk, and the invalid rows, lines of JSON, as another output."""
+
+    def process(self, chunk, task, columns):
+        if chunk.error:
+            raise chunk.error
+        examples, invalid = read_examples(types.SimpleNamespace(task=task, iterate=task.iterate), chunk, columns)
+        for row, example in examples:
+            yield chunk.path, row, example
+        Metrics.counter(__name__, "answers").inc(len(examples))
+        Metrics.counter(__name__, "invalid").inc(len(invalid))
+        for record in invalid:
+            yield beam.pvalue.TaggedOutput("invalid", json.dumps(record, ensure_ascii=False))
+
+
+class _Answers(SavedModelHandler):
+    """A handler whose elements are (path, row, example), and whose results are lines of JSON."""
+
+    def __init__(self, path, options):
+        super().__init__(path)
+        self._options = options
+
+    def load_model(self):
+        return Exported(self._path, threads=1)
+
+    def run_inference(self, batch, model, inference_args=None):
+        answers = model.answer([example for _, _, example in batch], **self._options)
+        for (path, row, example), answer in zip(batch, answers):
+            yield json.dumps({"file": path, "row": row} | model.task.record(example, answer), ensure_ascii=False)
+
+    def get_num_bytes(self, batch):
+        return sum(map(self._size, batch))
+
+    def _size(self, element):
+        return super()._size(str(element[2]))
+
+
+def _writer(folder, name, **options):
+    return WriteToText(os.path.join(folder, name), ".jsonl", **options)
+
+
+def _run(pipeline):
+    """Runs the pipeline; returns a dict of its counters. An InputError of a worker stays one."""
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except (InputError, RuntimeError) as error:  # from another process it is text in a RuntimeError
+        text = str(error) if isinstance(error, InputError) else re.split("InputError: |MissingColumn: ", str(error))[-1]
+        if isinstance(error, InputError) or text != str(error):
+            raise InputError(re.split(r"\n| \[while running", text)[0]) from None
+        raise
+    counters = result.metrics().query()[result.metrics().COUNTERS]
+    found = {counter.key.metric.name: counter.result for counter in counters
+             if counter.key.metric.namespace == __name__}
+    return {"answers": 0, "invalid": 0} | found

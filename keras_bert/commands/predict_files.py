@@ -1,0 +1,260 @@
+"""`predict --output`: answers the rows of many files in several processes, and continues where it was killed."""
+
+import contextlib
+import functools
+import gzip
+import itertools
+import json
+import os
+
+from keras_bert import __version__, startup
+from keras_bert.data.chunks import check_suffix, read_chunks
+from keras_bert.data.tables import Rows
+from keras_bert.data.workers import map_in_order
+from keras_bert.errors import InputError, MissingColumn
+from keras_bert.files import atomic_file, folder_digest, read_json, remove_workspaces, write_json, writing
+from keras_bert.terminal import ProgressLine, stoppable
+from keras_bert.text.vocabulary_training import find_texts
+
+SETTINGS = "predict.json"
+INVALID = "invalid"  # folder of the rows that were left out
+
+
+def answer_files(load, model, patterns, output, columns, options, processes=None):
+    """Writes a file of answers, JSON Lines, for each input file, and the invalid rows to the folder `invalid`.
+
+    Each file is written atomically. A file of answers that exists is finished: it is not written again.
+
+    Args:
+        load: function of `model` that returns a `FineTuned` or `Exported`.
+        model: path of the model.
+        patterns: list of paths, globs allowed.
+        output: folder to write; if it exists, one that this function wrote with the same model and options.
+        columns: dict of the arguments of `FineTuned.iterate`.
+        options: dict of the arguments of `Task.answer_options`.
+        processes: number of processes, each with one thread. If None, one per core. The files do not depend on it.
+
+    Prints the number of answers.
+
+    Raises:
+        InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
+    """
+    shards = _name_shards(find_texts(patterns), output)
+    settings = {"keras_bert": __version__, "model": folder_digest(model), **columns, **options}
+    written = _check_settings(output, settings, shards)
+    for folder in (output, os.path.join(output, INVALID)):
+        remove_workspaces(folder)
+    todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
+    count, unread = 0, []
+    if todo:
+        chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
+        results = map_in_order(Answerer(load, model, columns, options), chunks, processes or os.cpu_count() or 1)
+        with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
+            first = next(results)  # loads the model: if it is invalid, nothing is written
+            files = written | {shard: _identify(path) for shard, path in todo.items()}
+            with writing(output):
+                os.makedirs(output, exist_ok=True)
+            write_json(os.path.join(output, SETTINGS), settings | {"files": files})
+            ends = dict(zip(todo, itertools.accumulate(os.path.getsize(path) or 1 for path in todo.values())))
+            for shard, parts in itertools.groupby(itertools.chain([first], results), lambda result: result[0][0]):
+                answers, size = 0, os.path.getsize(todo[shard]) or 1
+                try:
+                    for share, answers in _write_shard(output, shard, parts):
+                        progress((ends[shard] - (1 - share) * size) / max(ends.values()), count + answers)
+                    count += answers
+                except _Unreadable as error:
+                    unread.append(error.args[0])
+    finished = f", {len(shards) - len(todo)} of {len(shards)} files were finished before" * (len(todo) < len(shards))
+    print(f"{output}: {count} answers{finished}")
+    _report(output, shards, unread)
+
+
+class Answerer:
+    """A function that answers chunks of rows, for a process that has one core. It loads the model when it is first
+    called. The arguments are those of `answer_files`."""
+
+    def __init__(self, load, model, columns, options):
+        self._load, self._path, self._columns, self._options = load, model, columns, options
+
+    def __call__(self, item):
+        """Returns (answers, invalid rows, number of answers, error): bytes, lines of JSON, compressed if the name of
+        the file of answers ends in .gz; and what makes the whole file invalid."""
+        shard, chunk = item
+        loaded, options = self._loaded
+        try:
+            examples, invalid = read_examples(loaded, chunk, self._columns)
+        except MissingColumn as error:
+            return b"", b"", 0, error
+        answers = []
+        # The texts of a call must have the same number of choices.
+        for _, group in itertools.groupby(examples, lambda pair: len(getattr(pair[1], "choices", ()))):
+            group = list(group)
+            for (number, example), answer in zip(group, loaded.answer([example for _, example in group], **options)):
+                answers.append({"row": number} | loaded.task.record(example, answer))
+        lines = _json_lines(answers)
+        return (gzip.compress(lines, mtime=0) if shard.endswith(".gz") else lines, _json_lines(invalid), len(answers),
+                chunk.error)
+
+    @functools.cached_property
+    def _loaded(self):
+        startup.quiet_tensorflow()
+        os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = "1"
+        loaded = self._load(self._path)
+        options = loaded.task.answer_options(**self._options)
+        # Keras traces a model for the first shape of its inputs, then for all others, and the traces round differently.
+        # The first shapes are the same in each process, whichever rows it gets.
+        for count in (1, 2):
+            loaded.answer([_example(loaded.task, count)] * count, **options)
+        return loaded, options
+
+
+def _example(task, count):
+    """Returns an example of texts of `count` words."""
+    texts = [" ".join("a" * count)] * len(task.columns)
+    if "choices" in task.columns:
+        texts[-1] = texts[-1:] * (count + 1)
+    return task.example(*texts)
+
+
+def _name_shards(paths, output):
+    """Returns a dict from the name of each file of answers to the path of its input."""
+    shards = {}
+    for path in paths:
+        check_suffix(path)
+        if os.path.commonpath([os.path.realpath(path), os.path.realpath(output)]) == os.path.realpath(output):
+            raise InputError(f"{path}: is in the folder {output} of the output; pass an output=… elsewhere")
+        stem, suffix = os.path.splitext(os.path.basename(path))
+        compressed = suffix.lower() == ".gz"
+        shard = f"{os.path.splitext(stem)[0] if compressed else stem}.jsonl{'.gz' * compressed}"
+        if shard in shards:
+            raise InputError(f"{path}: would be answered in {os.path.join(output, shard)}, as {shards[shard]}; "
+                             "rename one of them, or pass another output=… for it")
+        shards[shard] = path
+    return shards
+
+
+def _check_settings(output, settings, shards):
+    """Returns what `predict.json` in the output folder says about its files: a dict from their names to their inputs,
+    see `_identify`. Raises an InputError if the folder was written otherwise than now."""
+    path = os.path.join(output, SETTINGS)
+    if not os.path.exists(path):
+        if os.path.lexists(output) and not (os.path.isdir(output) and not os.listdir(output)):
+            raise InputError(f"{output}: exists already, without a {SETTINGS}; pass another output=…")
+        return {}
+    saved = read_json(path)
+    files = saved.pop("files")
+    names = dict.fromkeys([*saved, *settings])
+    changed = [f"{name}={saved.get(name)!r} (now {settings.get(name)!r})" if name != "model" else "another model"
+               for name in names if saved.get(name) != settings.get(name)]
+    if changed:
+        raise InputError(f"{output}: was written with {', '.join(changed)}; pass another output=… or remove the folder")
+    for shard, source in shards.items():
+        answers = os.path.join(output, shard)
+        if os.path.exists(answers) and files.get(shard) != _identify(source):
+            raise InputError(f"{answers}: was written from another file than {source}, or that has changed; remove it "
+                             "to answer the file again, or pass another output=…")
+    return files
+
+
+def _identify(path):
+    """Returns the size and the time of change of a file."""
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns]
+
+
+class _Unreadable(Exception):
+    """Ends the writing of a file whose input cannot be read."""
+
+
+def _write_shard(output, shard, parts):
+    """Writes the answers to a file, and its invalid rows to another. Yields (share of the file, number of answers so
+    far) after each part, and raises `_Unreadable` if the file is invalid."""
+    invalid_path = _invalid_path(output, shard)
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(invalid_path)
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(_writing(os.path.join(output, shard)))
+        invalid_file, total = None, 0
+        for (_, chunk), (answers, invalid, count, error) in parts:
+            if error:
+                raise _Unreadable(error)
+            file.write(answers)
+            if invalid:
+                if not invalid_file:
+                    os.makedirs(os.path.dirname(invalid_path), exist_ok=True)
+                    # Written before the answers, because these say that the file is finished.
+                    invalid_file = stack.enter_context(_writing(invalid_path))
+                invalid_file.write(invalid)
+            total += count
+            yield chunk.share, total
+
+
+def _invalid_path(output, shard):
+    return os.path.join(output, INVALID, shard.removesuffix(".gz"))
+
+
+@contextlib.contextmanager
+def _writing(path):
+    with atomic_file(path) as new, open(new, "wb") as file:
+        yield file
+
+
+def read_examples(loaded, chunk, columns):
+    """Returns the examples of a chunk and its invalid rows: lists of (row, example), and of dicts that JSON can
+    represent. Raises a MissingColumn if that is the fault of the whole file.
+
+    Args:
+        loaded: an object with the `task` and `iterate` of `FineTuned`.
+        chunk: `Chunk`.
+        columns: dict of the arguments of `iterate`.
+    """
+    parsed = list(chunk.parse())
+    rows = [(number, values) for number, values in parsed if isinstance(values, dict)]
+    invalid = {number: error for number, error in parsed if not isinstance(error, dict)}
+    try:
+        examples = _read(loaded, chunk, rows, columns)
+    except InputError:  # of one row or several
+        examples = []
+        for row in rows:
+            try:
+                examples += _read(loaded, chunk, [row], columns)
+            except InputError as error:
+                if isinstance(error, MissingColumn) and chunk.columns is not None:
+                    raise
+                invalid[row[0]] = error
+    return examples, [_describe(chunk.path, number, invalid[number]) for number in sorted(invalid)]
+
+
+def _read(loaded, chunk, rows, columns):
+    if not rows:
+        return []
+    numbers, values = zip(*rows)
+    examples = list(loaded.iterate(Rows(chunk.path, list(values), list(numbers)), **columns, label_column=None))
+    loaded.task.check_inputs(chunk.path, examples)
+    return list(zip(numbers, examples))
+
+
+def _describe(path, number, error):
+    reason = str(error).removeprefix(f"{path}: ").removeprefix(f"row {number}: ")
+    return {"file": path, "row": number, "reason": reason}
+
+
+def _json_lines(records):
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+
+
+def _report(output, shards, unread):
+    """Raises an InputError if rows or files were left out."""
+    counts = []
+    for shard in shards:
+        with contextlib.suppress(FileNotFoundError), open(_invalid_path(output, shard), "rb") as file:
+            counts.append(sum(1 for _ in file))
+    problems = []
+    if counts:
+        problems.append(f"invalid rows were left out: {sum(counts)}, of {len(counts)} of {len(shards)} files; see "
+                        f"{os.path.join(output, INVALID)}")
+    if unread:
+        problems.append(f"files were left out: {len(unread)} of {len(shards)}; correct them and run the command again; "
+                        f"the first: {unread[0]}")
+    if problems:
+        raise InputError(f"{output}: {'; '.join(problems)}")

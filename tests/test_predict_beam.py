@@ -1,0 +1,105 @@
+"""`RunInference` with a SavedModel, and `predict --beam`: any number of workers gives the answers of `predict`."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert.models import BertClassifier
+from keras_bert.tasks import TASKS
+from keras_bert.training import FineTuned
+
+from conftest import TINY_VOCABULARY
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("apache_beam") is None,
+                                reason='needs Apache Beam: pip install apache-beam')
+ONE = "--runner=DirectRunner,--direct_num_workers=1"
+FOUR = "--runner=DirectRunner,--direct_num_workers=4,--direct_running_mode=multi_processing"
+WORDS = TINY_VOCABULARY[5:40]
+TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 1 + i % 9)) for i in range(700)]
+
+
+@pytest.fixture
+def export(bert, tokenizer, tmp_path):
+    FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["a", "b"])).export(tmp_path / "export")
+    return tmp_path / "export"
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        lines = [json.dumps({"text": text}) + "\n" for text in TEXTS[number::3]]
+        (tmp_path / f"in/{number}.jsonl").write_text("".join([*lines, "[]\n"]))
+    return tmp_path / "in"
+
+
+def read(folder, name):
+    return sorted((json.loads(line) for path in folder.glob(name) for line in path.read_text().splitlines()),
+                  key=lambda row: (row["file"], row["row"]))
+
+
+def test_run_inference_gives_the_outputs_of_the_saved_model(export):
+    import apache_beam as beam
+    from apache_beam.ml.inference.base import RunInference
+    from apache_beam.testing.util import assert_that
+
+    from keras_bert.serving.beam import SavedModelHandler
+
+    expected = tf.saved_model.load(str(export)).signatures["serving_default"](text=tf.constant(TEXTS[:50]))
+    expected = dict(zip(TEXTS, zip(expected["label"].numpy(), expected["probabilities"].numpy())))
+
+    def check(results):
+        assert {result.example for result in results} == set(TEXTS[:50])
+        for result in results:
+            label, probabilities = expected[result.example]
+            assert result.inference["label"] == [label]
+            np.testing.assert_allclose(result.inference["probabilities"], [probabilities], atol=1e-6)
+
+    with beam.Pipeline() as pipeline:  # batches of about two texts
+        results = pipeline | beam.Create(TEXTS[:50]) | RunInference(SavedModelHandler(str(export), max_batch_tokens=16))
+        assert_that(results, check)
+
+
+@pytest.mark.parametrize("row_wise", [False, True])
+def test_no_element_gets_the_answer_of_another(tmp_path, row_wise):
+    """A foreign model that returns one row per word."""
+    from keras_bert.serving.beam import SavedModelHandler
+
+    class Words(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def __call__(self, text):
+            return {"words": tf.strings.split(text).values}
+
+    module = Words()
+    tf.saved_model.save(module, str(tmp_path / "words"), {"serving_default": module.__call__})
+    handler = SavedModelHandler(str(tmp_path / "words"), row_wise)
+    results = handler.run_inference(["alice's secret words", "bob asks this"], handler.load_model())
+    assert [list(result.inference["words"]) for result in results] == [
+        [b"alice's", b"secret", b"words"], [b"bob", b"asks", b"this"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beam_args", [ONE, pytest.param(FOUR, marks=pytest.mark.long)])
+def test_a_pipeline_answers_as_the_processes_of_one_machine(run, export, inputs, tmp_path, beam_args):
+    command = ("predict", f"--model={export}", f"--input={inputs}/*")
+    run(*command, f"--output={tmp_path / 'processes'}", "--processes=1")
+    status, lines, messages = run(*command, f"--output={tmp_path / 'beam'}", "--beam", f"--beam_args={beam_args}")
+    assert (status, lines) == (1, [f"{tmp_path / 'beam'}: 700 answers"]) and "left out: 3; see" in messages[-1]
+    answers = read(tmp_path / "beam", "answers-*.jsonl")
+    expected = [{"file": str(inputs / path.name)} | json.loads(line) for path in
+                sorted((tmp_path / "processes").glob("*.jsonl")) for line in path.read_text().splitlines()]
+    assert [row | {"score": 0} for row in answers] == [row | {"score": 0} for row in expected]
+    np.testing.assert_allclose([row["score"] for row in answers], [row["score"] for row in expected], atol=1e-6)
+    assert [row["reason"] for row in read(tmp_path / "beam", "invalid-*.jsonl")] == ["must be an object; got []"] * 3
+
+
+def test_what_is_refused(run, export, trained, inputs, tmp_path):
+    command = ("predict", f"--input={inputs}/*", f"--output={tmp_path / 'out'}", "--beam")
+    assert run(*command, f"--model={trained}") == (
+        1, [], [f"keras-bert: {trained}: must be a SavedModel with --beam: keras-bert export text-model"])
+    status, _, messages = run(*command, f"--model={export}", "--beam_args=--runner=Nobody")
+    assert status == 1 and "beam_args: " in messages[-1] and not (tmp_path / "out").exists()
+    assert run(*command, f"--model={export}", "--processes=2")[2] == ["keras-bert: --processes needs --nobeam"]

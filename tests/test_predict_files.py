@@ -1,0 +1,256 @@
+"""`predict --output`: many files in, a file of answers for each, also after kills and with any number of processes."""
+
+import csv
+import functools
+import gzip
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from keras_bert.commands import predict as command
+from keras_bert.data import chunks
+
+load_once = functools.cache(command._load)  # loading and tracing take seconds
+TEXTS = ["play some music", "turn the lamp off", "a song\tplease", "the \"light\"", "조명을 켜", "play, a song"]
+
+
+def write(path, texts=TEXTS):
+    """Writes texts as the suffix says."""
+    kind = chunks.suffix_of(path)
+    opened = gzip.open(path, "wt", encoding="utf-8") if path.suffix == ".gz" else open(path, "w", encoding="utf-8")
+    if kind == ".parquet":
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.table({"id": range(len(texts)), "text": texts}), path)
+        return
+    with opened as file:
+        if kind == ".jsonl":
+            file.writelines(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts))
+        elif kind == ".csv":
+            csv.writer(file).writerows([("id", "text"), *enumerate(texts)])
+        else:
+            file.writelines(["id\ttext\n", *(f"{i}\t{text}\n".replace("g\tp", "g p") for i, text in enumerate(texts))])
+
+
+def read(path):
+    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def digests(folder):
+    """The digest of each file in a folder, apart from predict.json, which has the time of the input."""
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "predict.json"}
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def predict(run, trained_once, tmp_path, monkeypatch):
+    """Runs the command in this process."""
+    monkeypatch.setattr(command, "_load", load_once)
+
+    def call(inputs, *more, model=trained_once):
+        return run("predict", f"--model={model}", f"--input={inputs}", f"--output={tmp_path / 'out'}", "--processes=1",
+                   *more)
+    return call
+
+
+def test_answers_are_those_of_one_file_at_a_time(run, predict, trained_once, inputs, tmp_path):
+    names = ["a.jsonl", "b.tsv", "c.csv", "d.parquet", "e.jsonl.gz", "f.tsv.gz", "g.csv.gz"]
+    for name in names:
+        write(inputs / name)
+    assert predict(inputs / "*") == (0, [f"{tmp_path / 'out'}: 42 answers"], [])
+    plain = ["a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl", "e.jsonl.gz", "f.jsonl.gz", "g.jsonl.gz"]
+    assert sorted(digests(tmp_path / "out")) == plain
+    for name, answers in zip(names, plain):
+        _, lines, _ = run("predict", f"--model={trained_once}", f"--input={inputs / name}", "--output_format=jsonl")
+        first = 2 if chunks.suffix_of(name) in (".tsv", ".csv") else 1
+        assert read(tmp_path / "out" / answers) == [
+            {"row": row} | json.loads(line) for row, line in enumerate(lines, first)]
+
+
+@pytest.mark.slow
+def test_an_export_answers_too(predict, trained_once, inputs, tmp_path):
+    load_once(trained_once).export(tmp_path / "export")
+    write(inputs / "a.jsonl", TEXTS * 10)
+    assert predict(inputs / "a.jsonl", model=tmp_path / "export")[0] == 0
+    answers = read(tmp_path / "out/a.jsonl")
+    shutil.rmtree(tmp_path / "out")
+    assert predict(inputs / "a.jsonl")[0] == 0
+    expected = read(tmp_path / "out/a.jsonl")
+    assert [(row["row"], row["text"], row["label"]) for row in answers] == [
+        (row["row"], row["text"], row["label"]) for row in expected]
+    assert [row["score"] for row in answers] == pytest.approx([row["score"] for row in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("name, content, row, reason", [
+    ("a.jsonl", b'{"text": "a"}\n\n{"text": 1}\n{"text": "b"}\n', 3, "'text' must be a text; got 1"),
+    ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n{"text": "b"}', 2, "must be UTF-8 text: invalid start byte at byte"),
+    ("a.jsonl", b'{"text": "a"}\n[]\n{"text": "b"}', 2, "must be an object; got []"),
+    ("a.jsonl", b'{"text": "a"}\n{"text": "b"}\n{"tex', 3, "not JSON: Unterminated string starting"),
+    ("a.jsonl", b'{"text": "a"}\n{"text": "\\ud800"}\n{"text": "b"}', 2, "not JSON: 'utf-8' codec can't encode"),
+    ("a.jsonl", b'{"text": "a"}\n{"x": "c"}\n{"text": "b"}', 2, "there is no column 'text'; the columns are x"),
+    ("a.jsonl", b'{"text": "a"}\n{"text": "a", "text_pair": "b"}\n{"text": "b"}', 2,
+     "must have one text per row for this model; got two"),
+    ("a.tsv", b"text\tid\na\t1\nx\nb\t2\n", 3, "must have 2 columns as the header; got 1"),
+    ("a.tsv", b"text\na\n\xea\nb\n", 3, "must be UTF-8 text: "),
+    ("a.csv", b'text,id\na,1\n"x" y,1\nb,2\n', 3, "line 3: ',' expected after '\"'"),
+    ("a.csv", b'text,id\na,1\n"x\n\xff",1\nb,2\n', 3, "must be UTF-8 text: invalid start byte at byte 3"),
+])
+def test_invalid_rows_are_kept_apart(predict, inputs, tmp_path, name, content, row, reason):
+    (inputs / name).write_bytes(content)
+    status, lines, messages = predict(inputs / "a.*")
+    out = tmp_path / "out"
+    assert (status, lines) == (1, [f"{out}: 2 answers"])
+    assert messages == [f"keras-bert: {out}: invalid rows were left out: 1, of 1 of 1 files; see {out / 'invalid'}"]
+    assert [answer["text"] for answer in read(out / "a.jsonl")] == ["a", "b"]
+    [invalid] = read(out / "invalid/a.jsonl")
+    assert (invalid["file"], invalid["row"]) == (str(inputs / name), row) and invalid["reason"].startswith(reason)
+    again = predict(inputs / "a.*")  # the rows are reported again, nothing is answered
+    assert again == (1, [f"{out}: 0 answers, 1 of 1 files were finished before"], messages)
+
+
+@pytest.mark.parametrize("name, content, reason", [
+    ("b.tsv", b"x\ty\n1\t2\n", "there is no column 'text'; the columns are x, y; pass --text_column"),
+    ("b.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 5000)[:-9], "cannot be read: Compressed file ended"),
+    ("b.jsonl.gz", b"abc", "cannot be read: Not a gzipped file"),
+    ("b.csv", b"t\xffxt\na\n", "row 1: must be UTF-8 text"),
+    ("b.parquet", b"abc", "not a Parquet file"),
+])
+def test_a_file_that_cannot_be_read_is_left_out_and_can_be_corrected(predict, inputs, tmp_path, name, content, reason):
+    write(inputs / "a.jsonl")
+    (inputs / name).write_bytes(content)
+    write(inputs / "c.jsonl")
+    status, lines, messages = predict(f"{inputs}/*")
+    assert (status, lines) == (1, [f"{tmp_path / 'out'}: 12 answers"])
+    [message] = messages
+    assert "files were left out: 1 of 3; correct them and run the command again; the first: " in message
+    assert f"{inputs / name}: {reason}" in message
+    assert sorted(digests(tmp_path / "out")) == ["a.jsonl", "c.jsonl"]
+    write(inputs / name)
+    assert predict(f"{inputs}/*") == (0, [f"{tmp_path / 'out'}: 6 answers, 2 of 3 files were finished before"], [])
+
+
+def test_empty_files_have_empty_answers(predict, inputs, tmp_path):
+    (inputs / "a.jsonl").write_bytes(b"")
+    (inputs / "b.csv.gz").write_bytes(gzip.compress(b"text\n"))
+    assert predict(f"{inputs}/*")[0] == 0
+    assert read(tmp_path / "out/a.jsonl") == read(tmp_path / "out/b.jsonl.gz") == []
+
+
+def test_what_is_refused(predict, trained, inputs, tmp_path):
+    write(inputs / "a.jsonl")
+    out = tmp_path / "out"
+
+    def message(*arguments, **options):
+        status, lines, messages = predict(*arguments, **options)
+        assert (status, lines, len(messages)) == (1, [], 1)
+        return messages[0].removeprefix("keras-bert: ")
+
+    assert message(inputs / "*", "--top_k=0") == "--top_k must be at least 1; got 0"
+    assert message(inputs / "*", "--aggregation_strategy=max").startswith("--aggregation_strategy must be left out")
+    assert message(inputs / "*", "--data_format=nsmc") == "--data_format must be left out with --output; got nsmc"
+    assert message(inputs / "*", "--output_format=text") == "--output_format must be jsonl with --output; got text"
+    assert message(inputs / "*", "a text") == "predict needs either texts as arguments or --input; got both"
+    assert not out.exists()  # nothing is written for an invalid command
+    (out / "x").mkdir(parents=True)
+    assert message(inputs / "*") == f"{out}: exists already, without a predict.json; pass another --output"
+    (out / "x").rmdir()
+    write(inputs / "a.tsv")
+    assert message(inputs / "*").startswith(f"{inputs / 'a.tsv'}: would be answered in {out / 'a.jsonl'}, as ")
+    (inputs / "a.tsv").rename(inputs / "a.txt")
+    assert message(inputs / "*") == (f"{inputs / 'a.txt'}: must end in .jsonl, .tsv, .csv, .parquet, or for text files "
+                                     "in these and .gz")
+    assert predict(inputs / "a.jsonl")[0] == 0
+    assert message(inputs / "a.jsonl", "--top_k=2") == (
+        f"{out}: was written with --top_k=1 (now 2); pass another --output or remove the folder")
+    assert message(out / "a.jsonl").startswith(f"{out / 'a.jsonl'}: is in the folder {out} of the output")
+    (trained / "settings.json").write_text((trained / "settings.json").read_text() + " ")
+    assert message(inputs / "a.jsonl", model=trained) == (
+        f"{out}: was written with another model; pass another --output or remove the folder")
+
+
+def test_a_changed_file_is_refused_and_more_files_are_added(predict, inputs, tmp_path):
+    write(inputs / "a.jsonl")
+    assert predict(inputs / "a.jsonl")[0] == 0
+    write(inputs / "b.jsonl")
+    assert predict(inputs / "*") == (0, [f"{tmp_path / 'out'}: 6 answers, 1 of 2 files were finished before"], [])
+    write(inputs / "a.jsonl", TEXTS[:2])
+    status, _, [message] = predict(inputs / "*")
+    answers = tmp_path / "out/a.jsonl"
+    assert status == 1 and message.startswith(f"keras-bert: {answers}: was written from another file than ")
+    answers.unlink()
+    assert predict(inputs / "*")[0] == 0 and len(read(answers)) == 2
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--processes=2", "--input=a.txt"], "--processes needs --output"),
+    (["--input=a.txt,b.txt"], "--input must be one file without --output; got 2"),
+])
+def test_flags_that_belong_together(run, trained_once, flags, message):
+    assert run("predict", f"--model={trained_once}", *flags) == (1, [], [f"keras-bert: {message}"])
+
+
+def test_chunks_end_where_rows_or_bytes_are_enough(tmp_path):
+    for name, count in (("a.jsonl", 2), ("b.csv", 2), ("c.tsv", 2), ("d.parquet", 2)):
+        write(tmp_path / name, ["a b"] * 1500)
+        assert len(list(chunks.read_chunks(tmp_path / name))) == count
+    write(tmp_path / "long.jsonl", ["a" * 400_000] * 7)
+    parts = list(chunks.read_chunks(tmp_path / "long.jsonl"))
+    assert [len(part.rows) for part in parts] == [3, 3, 1]
+    assert [round(part.share, 2) for part in parts] == [0.43, 0.86, 1.0]
+
+
+@pytest.mark.slow
+def test_kills_and_the_number_of_processes_change_no_byte(trained, inputs, tmp_path):
+    rng = random.Random(0)
+    for number in range(6):
+        texts = [rng.choices(["play", "the", "music", "lamp", "off"], k=rng.randint(1, 9)) for _ in range(2500)]
+        texts = [" ".join(words) for words in texts]
+        write(inputs / f"part-{number}.{'jsonl.gz' if number % 2 else 'jsonl'}", texts)
+        if number == 3:
+            with gzip.open(inputs / "part-3.jsonl.gz", "at") as file:
+                file.write("{\n")
+
+    def arguments(output, processes):
+        return [sys.executable, "-m", "keras_bert.cli", "predict", f"--model={trained}", f"--input={inputs}/*",
+                f"--output={output}", f"--processes={processes}"]
+
+    done = subprocess.run(arguments(tmp_path / "one", 1), capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == f"{tmp_path / 'one'}: 15000 answers\n"
+    expected, killed = digests(tmp_path / "one"), tmp_path / "killed"
+    assert len(expected) == 7
+    for finished in (1, 3):
+        process = subprocess.Popen(arguments(killed, 2), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(list(killed.glob("part-*"))) < finished:
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        found = {name: digest for name, digest in digests(killed).items() if not name.startswith((".", "invalid/."))}
+        assert found.items() <= expected.items()  # what has its name is complete
+        times = {path: path.stat().st_mtime_ns for path in killed.glob("part-*")}
+    last = subprocess.run(arguments(killed, 2), capture_output=True, text=True)
+    assert last.returncode == 1 and "files were finished before" in last.stdout
+    assert digests(killed) == expected  # nothing else is left
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items())
+
+
+def test_sources_are_left_as_they_are(predict, inputs):
+    write(inputs / "a.jsonl")
+    before = {path: path.read_bytes() for path in pathlib.Path(inputs).iterdir()}
+    predict(inputs / "*")
+    assert {path: path.read_bytes() for path in pathlib.Path(inputs).iterdir()} == before
