@@ -172,7 +172,7 @@ RUNS = {
     "sst2": Run("classify", (SST2,), 2, split=split_sst2),
     "glue-sst2": Run("classify", _pair("glue/SST-2/{}.tsv"), 1, data_format="sst2", split=sample_training_rows),
     "banking77": Run("intent", _pair("intent/banking77/{}.csv", valid="test"), 4, split=split_banking77),
-    "goemotions": Run("multilabel", _pair("multilabel/goemotions/{}.tsv"), 6, 16, data_format="goemotions",
+    "goemotions": Run("multilabel", _pair("multilabel/goemotions/{}.tsv"), 12, 16, data_format="goemotions",
                       split=split_goemotions),
     "atis": Run("tag", _folders("atis", "seq.in", "seq.out"), 4, 16, data_format="snips", split=in_folders),
     "snips": Run("intent", _folders("snips", "seq.in", "label"), 1, data_format="snips", split=in_folders),
