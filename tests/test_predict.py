@@ -8,7 +8,7 @@ import pytest
 
 from keras_bert.commands import predict
 from keras_bert.errors import InputError
-from keras_bert.models import BertClassifier, BertRegressor
+from keras_bert.models import BertClassifier, BertMultipleChoice, BertRegressor
 from keras_bert.tasks import TASKS
 from keras_bert.training import FineTuned
 
@@ -166,3 +166,12 @@ def test_a_column_is_no_part_of_a_published_format(run, saved, tmp_path):
 def test_questions_need_another_suffix(tmp_path):
     with pytest.raises(InputError, match="a.tsv: a file of questions must end in .json, .jsonl, .parquet; got .tsv"):
         next(predict._chunks((), str(tmp_path / "a.tsv"), {}, FineTuned(None, None, TASKS["span"](384))))
+
+
+def test_prompts_may_have_different_numbers_of_choices(bert, tokenizer):
+    model = FineTuned(BertMultipleChoice(bert), tokenizer, TASKS["choice"](16))
+    prompts, choices = ["play music", "light", "stop"], [["on", "off"], ["music", "stop", "now", "on"], ["a", "b", "c"]]
+    together = model.predict(prompts, choices)
+    for prompt, some, answer in zip(prompts, choices, together, strict=True):
+        alone, = model.predict([prompt], [some])
+        assert answer.index == alone.index and answer.probabilities == pytest.approx(alone.probabilities, abs=1e-6)

@@ -135,11 +135,12 @@ class TokenBatches(TextBatches):
 
 
 class ChoiceBatches(TextBatches):
-    """Batches of texts with multiple choices: each entry of `packed` is a list of results of `BertTokenizer.pack`, of
-    the same length in all entries. The inputs have the shape [batch, choices, seq]."""
+    """Batches of texts with multiple choices: each entry of `packed` is a list of results of `BertTokenizer.pack`. The
+    inputs have the shape [batch, choices, seq]; an entry with fewer choices than another repeats its last one."""
 
     def inputs(self, indices):
-        rows = [choice for i in indices for choice in self.packed[i]]
+        most = max(len(self.packed[i]) for i in indices)
+        rows = [choice for i in indices for choice in (*self.packed[i], *self.packed[i][-1:] * most)[:most]]
         inputs = pad(rows, self.pad_id, self._padded_length(indices))
         return {name: values.reshape(len(indices), -1, values.shape[1]) for name, values in inputs.items()}
 
