@@ -172,7 +172,8 @@ def test_questions_need_another_suffix(tmp_path):
 
 def test_prompts_may_have_different_numbers_of_choices(bert, tokenizer):
     model = FineTuned(randomize(BertMultipleChoice(bert)), tokenizer, TASKS["choice"](16))
-    prompts, choices = ["play music", "light", "stop"], [["on", "off"], ["music", "stop", "now", "on"], ["the", "light", "play music"]]
+    prompts = ["play music", "light", "stop"]
+    choices = [["on", "off"], ["music", "stop", "now", "on"], ["the", "light", "play music"]]
     together = model.predict(prompts, choices)
     for prompt, some, answer in zip(prompts, choices, together, strict=True):
         alone, = model.predict([prompt], [some])
