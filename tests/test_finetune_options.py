@@ -192,6 +192,12 @@ def test_determinism_is_asked_for(tmp_path, intents, pretrained):
         assert result.stdout.splitlines()[-1] == f"on {on}", result.stderr
 
 
+def test_devices_need_whole_batches(tmp_path, intents, pretrained):
+    with pytest.raises(InputError, match="^valid must have at least as many texts as a batch with devices, 2; got 1$"):
+        finetune(intents[0], [("what time is it", "light")], model=pretrained, output=tmp_path / "out",
+                 devices=["CPU:0"], batch_size=2)
+
+
 def test_lora_needs_an_encoder_that_trains(tmp_path, intents, pretrained):
     with pytest.raises(InputError, match="^lora_rank must be left out with features, whose encoder is frozen; got 2$"):
         finetune(*intents, model=pretrained, output=tmp_path / "out", task="tag", features="last", lora_rank=2)

@@ -83,7 +83,9 @@ def test_goemotions_as_published():
 
 
 @pytest.mark.parametrize("rows, columns, message", [
-    ([("a", None)], {}, r"data: row 1: 'label' must be a list of labels, \[\] for none, or labels with ',' between"),
+    ([("a", None)], {}, r"data: row 1: 'label' must be a list of labels, \[\] for none, or a text with ',' between"),
+    ([("a", "x"), ("b", ["x", "y"])], {"label_delimiter": ";"},
+     r"row 2: 'label' must be a text with ';' between the labels; got the list \['x', 'y'\]"),
     ([("a", ["x"]), ("b", 'x,"y')], {}, "row 2: 'label' must have a quote at both ends of a label or none; got"),
     ([("a", "x,,y")], {}, "labels that are texts or whole numbers, and not empty; got 'x,,y'"),
     ([{"text": "a", "x": 1}], {"label_columns": []}, "label_columns must name at least one column; got none"),

@@ -58,6 +58,8 @@ def test_csv(tmp_path, content, message):
     ('{"text": "a", "label": "b"}\n\n7\n', ": row 3: must be an object; got 7"),
     ('{"text": "a", "label": "b"}\n{"text": ["c\\n"]}', ": row 2: 'text' must be a text; got ['c\\n']"),
     ('{"text": "a", "label": true}', ": row 1: 'label' must be a label; got True"),
+    ('{"text": "a", "label": ["b"]}',
+     ": row 1: 'label' must be a label; got ['b']; texts with several labels are for task=multilabel"),
     ('{"text": "a", "label": NaN}', ": row 1: 'label' must be a label; got nan"),
     ('{"text": "a", "label": "b"}\n{"text": "c", "text_pair": "d", "label": "b"}',
      ": row 1: 'text_pair' must be a text; got None"),

@@ -18,7 +18,8 @@ def run(**arguments):
     folder = arguments["output"]
     metrics = read_json(os.path.join(folder, "metrics.json"))
     scores = [f"{name} {metrics[key]:.4f}" for key, name in SCORES.items() if key in metrics]
-    print(f"{folder}: {', '.join(scores[:2])} on {metrics['valid_examples']} texts, epoch {metrics['best_epoch']}, "
+    texts = metrics["valid_examples"]
+    print(f"{folder}: {', '.join(scores[:2])} on {texts} text{'s' * (texts != 1)}, epoch {metrics['best_epoch']}, "
           f"{metrics['seconds']:.0f} s")
     for name in sorted(os.listdir(folder)):
         if name.endswith((".png", ".md")):

@@ -197,5 +197,6 @@ def _label(path, row, values, column):
     value = values[column]
     finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
     if isinstance(value, bool) or not finite or value == "":
-        raise InputError(f"{path}: row {row}: {column!r} must be a label; got {value!r}")
+        several = "; texts with several labels are for task=multilabel" * isinstance(value, list | tuple)
+        raise InputError(f"{path}: row {row}: {column!r} must be a label; got {value!r}{several}")
     return str(value)

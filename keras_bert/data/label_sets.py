@@ -62,13 +62,16 @@ def iterate_label_sets(path, text_column="text", text_pair_column=None, label_co
 def _listed(path, row, values, column, delimiter, names):
     """Returns the labels in a column."""
     value = values[column]
+    if isinstance(value, list) and delimiter != ",":
+        raise InputError(f"{path}: row {row}: {column!r} must be a text with {delimiter!r} between the labels; got the "
+                         f"list {value!r:.60}: leave out label_delimiter")
     labels = _split(value, delimiter) if isinstance(value, str) else value
     if labels is None and value is not None:
         raise InputError(f"{path}: row {row}: {column!r} must have a quote at both ends of a label or none; "
                          f"got {value!r:.60}")
     if not isinstance(labels, list):
-        raise InputError(f"{path}: row {row}: {column!r} must be a list of labels, [] for none, or labels with "
-                         f"{delimiter!r} between them; got {value!r:.60}")
+        raise InputError(f"{path}: row {row}: {column!r} must be a list of labels, [] for none, or a text with "
+                         f"{delimiter!r} between the labels; got {value!r:.60}")
     if not all(map(_is_label, labels)):
         raise InputError(f"{path}: row {row}: {column!r} must have labels that are texts or whole numbers, and not "
                          f"empty; got {value!r:.60}")

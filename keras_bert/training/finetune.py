@@ -252,9 +252,12 @@ def _strategy_scope(devices, batch_size, *batches):
     here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     if not set(devices) <= set(here):
         raise InputError(f"devices must be some of {', '.join(here)}; got {', '.join(devices)}")
-    if batch_size % len(devices) or any(len(texts.packed) < batch_size for texts in batches):
-        raise InputError(f"batch_size must be a multiple of the number of devices ({len(devices)}), and at most that of"
-                         f" the texts ({min(len(texts.packed) for texts in batches)}); got {batch_size}")
+    if batch_size % len(devices):
+        raise InputError(f"batch_size must be a multiple of the number of devices, {len(devices)}; got {batch_size}")
+    for name, texts in zip(("train", "valid"), batches):
+        if len(texts.packed) < batch_size:
+            raise InputError(f"{name} must have at least as many texts as a batch with devices, {batch_size}; got "
+                             f"{len(texts.packed)}")
     return tf.distribute.MirroredStrategy(devices).scope()
 
 
