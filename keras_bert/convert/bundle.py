@@ -99,7 +99,7 @@ def write_bundle(prefix, arrays):
     """
     import tensorflow as tf
 
-    tensors = {name: tf.constant(array) for name, array in arrays}
+    tensors = {name: tf.identity(array) for name, array in arrays}  # tf.constant would also keep the array
     names = sorted(tensors)  # the index requires sorted names
     tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names),
                       tensors=[tensors[name] for name in names])
@@ -110,7 +110,7 @@ def write_objects(prefix, arrays, paths, aliases):
 
     Args:
         prefix: path without `.index`.
-        arrays: dict of full names to arrays.
+        arrays: iterable of (full name, array).
         paths: dict of full names to paths of attributes from the root, separated by slashes. Digits are indices of a
             list.
         aliases: dict of additional paths to the existing paths of the same objects.
@@ -126,7 +126,7 @@ def write_objects(prefix, arrays, paths, aliases):
         setattr(nodes[parent], attribute, value)
         nodes[path] = value
 
-    for full_name, array in arrays.items():
+    for full_name, array in arrays:
         attach(paths[full_name], tf.Variable(array, name=full_name))
     for alias, path in aliases.items():
         attach(alias, nodes[path])

@@ -120,17 +120,19 @@ def read_bundle(bundle, path, format, assets, next_sentence_pooler=False):
 def write(weights, folder):
     """Writes a checkpoint that `tf.train.Checkpoint` restores into `BertEncoder` V1 and V2 (as `encoder` or `model`)
     and `BertPretrainerV2` (by its `checkpoint_items`, or as `model`)."""
-    arrays = {entry.stored_name: array for entry, array in weights.arrays(TABLE)}
+    copies = {}
     paths = {TABLE[name].stored_name: _PATHS[name].stored_name for name in weights.read if name in TABLE}
     aliases = {"model": "encoder"}
     if weights.kind in ("pretraining", "masked_lm"):
         aliases = {"masked_lm/embedding_table": "encoder/_embedding_layer/embeddings", "model/masked_lm": "masked_lm",
                    "model/encoder_network": "encoder"}
     if weights.kind == "pretraining":
-        arrays |= {own: arrays[pooler] for own, pooler in zip(_HEAD_POOLER, _POOLER)}
+        copies = dict(zip(_POOLER, _HEAD_POOLER))
         paths |= {own: own.replace("pooler_dense", "dense") for own in _HEAD_POOLER}
         aliases |= {"next_sentence.pooler_dense": "next_sentence/dense",
                     "model/classification_heads/0": "next_sentence"}
+    arrays = ((name, array) for entry, array in weights.arrays(TABLE)
+              for name in (entry.stored_name, copies.get(entry.stored_name)) if name)
     write_objects(os.path.join(folder, "bert_model.ckpt"), arrays, paths, aliases)
     config = weights.config
     if config.hidden_act in ("gelu_new", "gelu_tanh"):

@@ -13,6 +13,7 @@ from keras_bert.convert.format import Table
 from keras_bert.convert.kinds import ENCODER, KINDS, initial, model_kind, shapes, variable
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
+from keras_bert.layers.base import zero_weights
 from keras_bert.text import BertTokenizer
 
 
@@ -78,7 +79,8 @@ class Weights:
         """
         kind = KINDS[self.kind]
         model, options = model or kind.model, kind.options | self.options | (options or {})
-        bert = BertLayer(self.config, **kwargs)
+        with zero_weights():  # the encoder's weights are all stored; those of a head may not be
+            bert = BertLayer(self.config, **kwargs)
         built = bert if model is BertLayer else model(bert, **options)
         for name, read in self.read.items():
             variable(built, name).assign(read())

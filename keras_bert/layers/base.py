@@ -1,7 +1,9 @@
 """Base classes and helper functions of the layers: configuration, weights, freezing and quantized dtype policies."""
 
+import contextlib
+import contextvars
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import keras
@@ -9,6 +11,19 @@ from keras import ops
 from keras.dtype_policies import DTypePolicyMap
 
 from keras_bert.config import BertConfig
+
+_HAS_ZEROS = contextvars.ContextVar("_HAS_ZEROS", default=False)
+
+
+@contextlib.contextmanager
+def zero_weights() -> Iterator[None]:
+    """Makes layers with zeros for kernels and embedding tables, for weights that are loaded afterwards: drawing the
+    random values of BERT-base takes seconds."""
+    token = _HAS_ZEROS.set(True)
+    try:
+        yield
+    finally:
+        _HAS_ZEROS.reset(token)
 
 
 class Dense(keras.layers.Dense):
@@ -61,7 +76,8 @@ class ConfiguredLayer(keras.layers.Layer):
         return getattr(ops, name)(x)
 
     def _initializer(self):
-        return keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
+        return "zeros" if _HAS_ZEROS.get() else keras.initializers.TruncatedNormal(
+            stddev=self.config.initializer_range)
 
     def get_config(self) -> dict:
         return super().get_config() | {"config": self.config.to_dict()} | quantized_dtype(self)
@@ -103,7 +119,8 @@ class FreezableLayer(keras.layers.Layer):
         kernels; with `lora_rank=None` the copy has no LoRA."""
         config = self.get_config()
         change_encoder(config, changes)
-        copy = type(self).from_config(config)
+        with zero_weights():
+            copy = type(self).from_config(config)
         for source, target in zip(self._flatten_layers(), copy._flatten_layers(), strict=True):
             weights: dict[str, Any] = {}
             source.save_own_variables(weights)

@@ -13,7 +13,15 @@ from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder
 from keras_bert.layers import BertLayer
-from keras_bert.layers.base import FreezableLayer, change_encoder, combine_policies, freeze, own_layers, quantized_dtype
+from keras_bert.layers.base import (
+    FreezableLayer,
+    change_encoder,
+    combine_policies,
+    freeze,
+    own_layers,
+    quantized_dtype,
+    zero_weights,
+)
 
 
 class BertTask(FreezableLayer, keras.Model):
@@ -129,7 +137,8 @@ def load_model(folder, **changes):
         raise InputError(f"{path}: not the whole .keras file of a model: {error!r}") from None
     config.pop("compile_config", None)
     try:
-        model = keras.saving.deserialize_keras_object(config)
+        with zero_weights():
+            model = keras.saving.deserialize_keras_object(config)
     except (ValueError, TypeError, AttributeError) as error:  # also code that Keras refuses to run
         reason = str(error).partition("\n")[0]
         raise InputError(f"{path}: its model cannot be made: {reason}") from None
