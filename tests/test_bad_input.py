@@ -206,6 +206,9 @@ def test_a_tag_that_the_training_file_lacks(run, pretrained, tmp_path):
 def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
     encoder, no_vocabulary = exported(), shutil.copytree(pretrained, tmp_path / "no_vocabulary")
     (no_vocabulary / "vocab.txt").unlink()
+    empty, versions = tmp_path / "empty", tmp_path / "versions"
+    for folder in (empty, versions / "3", versions / "12"):
+        folder.mkdir(parents=True)
     for arguments, message in (
             (["serve", f"--model={trained}"], f"{trained}: must be a SavedModel, or a folder of SavedModels whose "
              "names "
@@ -215,7 +218,12 @@ def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
             (["evaluate", f"--model={intents[0]}", f"--data={intents[1]}"],
              f"{intents[0]}: must be a folder that finetune wrote; it is a file"),
             (["predict", f"--model={pretrained}", "play"],
-             f"{pretrained}: must be a folder that finetune wrote; model.keras is missing"),
+             f"{pretrained}: must be a folder that finetune wrote; if these are weights of another format, convert "
+             f"them: keras-bert convert --model={pretrained} --output=… --format=keras_bert"),
+            (["predict", f"--model={empty}", "play"],
+             f"{empty}: must be a folder that finetune wrote; model.keras is missing"),
+            (["predict", f"--model={versions}", "play"], f"{versions}: must be a folder that finetune wrote; this is a "
+             f"folder of versions: pass one of them, {versions}/12"),
             (["fill-mask", f"--model={pretrained}", "[MASK]"], f"{pretrained}: fill-mask needs weights with a "
              "masked LM "
              "head, as pretrain writes; these have no head"),

@@ -4,6 +4,7 @@
     python rest.py http://localhost:8501 pairs '{"text": "lights off", "text_pair": "turn the lamp off"}'
 """
 
+import http.client
 import json
 import os
 import sys
@@ -26,9 +27,11 @@ def main(url, model, *texts):
         for prediction in predict(url, model, instances, os.environ.get("TOKEN", "")):
             print(json.dumps(prediction, ensure_ascii=False))
     except urllib.error.HTTPError as error:
-        sys.exit(f"{error.code}: {json.load(error)['error']}")
+        sys.exit(f"{error.code}: {error.read().decode(errors='replace')}")
     except urllib.error.URLError as error:
         sys.exit(f"{url}: {error.reason}")
+    except (http.client.HTTPException, ValueError) as error:
+        sys.exit(f"{url}: not an answer of the REST interface: {error}")
 
 
 if __name__ == "__main__":

@@ -125,10 +125,7 @@ def load_model(folder, **changes):
     check_model_folder(folder)
     path = os.path.join(folder, "model.keras")
     if not os.path.exists(path):
-        is_saved_model = os.path.exists(os.path.join(folder, "saved_model.pb"))
-        what = ("this is a SavedModel: pass the folder that it was exported from" if is_saved_model
-                else "model.keras is missing")
-        raise InputError(f"{folder}: must be a folder that finetune wrote; {what}")
+        raise InputError(f"{folder}: must be a folder that finetune wrote; {_what_is(folder)}")
     try:
         with zipfile.ZipFile(path) as file:
             config = json.loads(file.read("config.json"))
@@ -148,3 +145,16 @@ def load_model(folder, **changes):
         reason = str(error).partition("\n")[0]
         raise InputError(f"{path}: the weights cannot be read: {reason}") from None
     return model
+
+
+def _what_is(folder):
+    """Describes a folder without `model.keras`, and says what to do."""
+    names = os.listdir(folder)
+    if "saved_model.pb" in names:
+        return "this is a SavedModel: pass the folder that it was exported from"
+    if versions := sorted(filter(str.isdecimal, names), key=int):
+        return f"this is a folder of versions: pass one of them, {os.path.join(folder, versions[-1])}"
+    if "config.json" in names or any(name.endswith(".index") for name in names):
+        return (f"if these are weights of another format, convert them: keras-bert convert --model={folder} "
+                "--output=… --format=keras_bert")
+    return "model.keras is missing"

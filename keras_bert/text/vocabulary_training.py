@@ -67,7 +67,7 @@ def find_texts(patterns):
     for pattern in patterns:
         found = [path for path in glob.glob(pattern, recursive=True) or [pattern] if os.path.isfile(path)]
         if not found:
-            raise InputError(f"{pattern}: must name text files, as in 'folder/*.txt'; it names none")
+            raise InputError(f"{pattern}: must name files, as in 'folder/*.txt' or 'folder/*.jsonl'; it names none")
         paths.update(found)
     return sorted(paths)
 

@@ -82,6 +82,9 @@ class FineTuned:
         if os.path.exists(path := os.path.join(folder, "labels.json")):
             settings["labels"] = read_json(path)
         task, columns = settings.pop("task"), settings.pop("columns", {})
+        if task == "embed":
+            raise InputError(f"{folder}: must be a model with labels or answers; this one computes embeddings: load it "
+                             "with BertEmbedder.from_pretrained")
         if task not in TASKS:
             raise InputError(f"{folder}/settings.json: task must be one of {', '.join(TASKS)}; got {task!r}")
         return cls(model, BertTokenizer.from_folder(folder), TASKS[task](**settings), columns)

@@ -57,6 +57,7 @@ def hold_out(task, path, examples, share, seed):
     for example in examples:
         parts[identity(task.group(example)) in held_out].append(example)
     if not parts[1]:
-        raise InputError(f"{path}: has too few different texts of each label ({len(groups)} in all) to hold out "
-                         f"{share:.0%} for validation; pass a larger valid_share=… or another file as valid=…")
+        texts = "contexts" if task.name == "span" else "texts of each label"
+        raise InputError(f"{path}: has too few different {texts} ({len(groups)} in all) to hold out {share:.0%} for "
+                         f"validation; pass a larger valid_share=… or another file as valid=…")
     return parts
