@@ -160,14 +160,16 @@ def test_ipv6_addresses_have_brackets():
 
 def test_names_of_other_sites_are_not_answered_without_a_token(tmp_path):
     """DNS rebinding: a page of evil.example that finds this server at its own name."""
-    with serving({"echo": write_echo(tmp_path / "echo")}, "--allowed_host=Models.example") as server:
+    echo, allowed = write_echo(tmp_path / "echo"), ("--allowed_host=Models.example", "--allowed_host=proxy.example:80")
+    with serving({"echo": echo}, *allowed) as server:
         for host, status in (("evil.example", 421), ("evil.example:80", 421), ("localhost.evil.example", 421),
-                             ("", 200), ("localhost", 200), ("LOCALHOST:8501", 200), ("127.0.0.1:1", 200),
-                             ("[::1]:8501", 200), ("10.0.0.5", 200), ("models.example.", 200),
-                             ("x.models.example", 421)):
+                             ("", 200), ("localhost", 200), ("LOCALHOST:8501", 200), ("localhost:", 200),
+                             ("127.0.0.1:1", 200), ("[::1]:8501", 200), ("10.0.0.5", 200), ("models.example.", 200),
+                             ("proxy.example", 200), ("proxy.example:81", 200), ("x.models.example", 421)):
             for path in ("/", "/v1/models"):
                 assert server.ask(path, headers={"Host": host})[0] == status, host
-        assert "--allowed_host=evil.example" in server.ask("/", headers={"Host": "evil.example"})[1]["error"]
+        error = server.ask("/", headers={"Host": "evil.example:80"})[1]["error"]
+        assert "start it with --allowed_host=evil.example, or" in error
 
 
 def test_with_a_token_all_names_are_answered(server):

@@ -20,6 +20,7 @@ from keras_bert import __version__
 from keras_bert.serving import logs, metrics, schema
 from keras_bert.serving.model import Model, ModelServer, convert
 from keras_bert.serving.saved_model import count_bytes
+from keras_bert.serving.settings import host_name
 from keras_bert.serving.tensors import RequestError, read_request, write_response
 
 MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
@@ -239,7 +240,7 @@ class RequestMiddleware:
                 host = headers.get(b"host", b"").decode("latin-1")
                 if not self._settings.allows_host(host):
                     raise RequestError(421, f"the header Host is not a name of this server: start it with "
-                                            f"--allowed_host={host[:200]}, or with a token")
+                                            f"--allowed_host={host_name(host)[:200]}, or with a token")
                 await self._answer(scope, receive_and_record, send_and_record)
             except RequestError as error:
                 await (await respond_request_error(None, error))(scope, receive, send_and_record)

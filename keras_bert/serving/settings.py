@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import re
 
 from pydantic import BaseModel, ConfigDict
 
@@ -46,10 +47,14 @@ class Settings(BaseModel):
         """Returns True if a request may have this header `Host`. A name must be allowed, or the web page of another
         site, whose name leads to this server for a moment (DNS rebinding), could read the answers. It cannot know the
         token, so with a token all names are allowed, and it cannot be at an IP address, so these are allowed, too."""
-        name = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
-        name = name.strip("[]").removesuffix(".").lower()
-        allowed = {"", "localhost", self.host.lower(), *map(str.lower, self.allowed_host)}
+        name = host_name(header)
+        allowed = {"", "localhost", self.host.lower(), *map(host_name, self.allowed_host)}
         return bool(self.token) or name in allowed or "*" in allowed or is_address(name)
+
+
+def host_name(host):
+    """Returns the name or address in a header `Host`, without the port, in lower case."""
+    return re.sub(r":\d*$", "", host).strip("[]").removesuffix(".").lower()
 
 
 def is_address(host):
