@@ -83,7 +83,8 @@ def export_version(model, tokenizer, folder, name=None, *, max_length=128, dtype
 def _rename_to_next(version, folder):
     """Moves `version` into `folder`, with the number after the last version as its name, or the next free number if
     another process has just used that one. Returns the new path."""
-    versions = (int(name) for name in os.listdir(folder) if name.isascii() and name.isdecimal())
+    versions = (int(name) for name in os.listdir(folder)
+                if name.isascii() and name.isdecimal() and int(name) < 2**63)  # servers ignore larger ones
     for number in itertools.count(max(versions, default=0) + 1):
         try:
             os.rename(version, path := os.path.join(folder, str(number)))

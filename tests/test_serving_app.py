@@ -158,6 +158,13 @@ def test_ipv6_addresses_have_brackets():
     assert settings.format_address("::1", 80) == "[::1]:80" and settings.format_address("a.b", 80) == "a.b:80"
 
 
+def test_folders_beyond_int64_are_not_versions(tmp_path):
+    """TensorFlow Serving's messages have no larger numbers."""
+    for name in ("7", "20260101120000000000", str(2**63), str(2**63 - 1)):
+        (tmp_path / name).mkdir()
+    assert settings.find_versions(tmp_path).keys() == {7, 2**63 - 1}
+
+
 def test_names_of_other_sites_are_not_answered_without_a_token(tmp_path):
     """DNS rebinding: a page of evil.example that finds this server at its own name."""
     echo, allowed = write_echo(tmp_path / "echo"), ("--allowed_host=Models.example", "--allowed_host=proxy.example:80")

@@ -150,6 +150,7 @@ def test_exports_at_once_take_different_numbers(tmp_path):
         path.mkdir()
         (path / "name").write_text(path.name)
     (tmp_path / "2").write_text("a file")
+    (tmp_path / str(2**63)).mkdir()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda path: _rename_to_next(str(path), str(tmp_path)), made))
     assert sorted(int(path.rpartition("/")[2]) for path in taken) == list(range(3, 43))

@@ -66,8 +66,8 @@ def is_address(host):
 
 
 def find_versions(path):
-    """Returns a dict of numbers to folders: the versions under `path`, in TensorFlow Serving's folder structure. If
-    `path` is a SavedModel itself, it is version 1.
+    """Returns a dict of numbers to folders: the versions under `path`, in TensorFlow Serving's folder structure, whose
+    numbers are int64. If `path` is a SavedModel itself, it is version 1.
 
     Raises:
         InputError: `path` cannot be read.
@@ -76,7 +76,7 @@ def find_versions(path):
         return {1: path}
     with reading(path):
         return {int(entry.name): entry.path for entry in os.scandir(path)
-                if entry.name.isascii() and entry.name.isdecimal() and entry.is_dir()}
+                if entry.name.isascii() and entry.name.isdecimal() and int(entry.name) < 2**63 and entry.is_dir()}
 
 
 def check_model(path):
@@ -87,8 +87,8 @@ def check_model(path):
     """
     versions = find_versions(path)
     if not versions:
-        raise InputError(f"{path}: must be a SavedModel, or a folder of SavedModels whose names are numbers; "
-                         "to make one: keras-bert export text-model --model=FOLDER --output=EXPORTED")
+        raise InputError(f"{path}: must be a SavedModel, or a folder of SavedModels whose names are numbers below "
+                         "2^63; to make one: keras-bert export text-model --model=FOLDER --output=EXPORTED")
     number = max(versions)
     if not os.path.isfile(os.path.join(versions[number], "saved_model.pb")):
         raise InputError(f"{versions[number]}: must be a SavedModel; there is no saved_model.pb")
