@@ -60,13 +60,22 @@ def write(path, function, **names):
     return path
 
 
+def write_constant(path):
+    """Writes a SavedModel with a signature without inputs."""
+    module = tf.Module()
+    module.function = tf.function(lambda: {"value": tf.constant([1, 2])}, input_signature=[])
+    tf.saved_model.save(module, str(path), {"serving_default": module.function})
+    return path
+
+
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     echo = write_echo(folder / "echo")
     return {name: write(folder / name, function) for name, function in FUNCTIONS.items()} | {
         "declared_ragged": folder / "ragged", "declared_total": folder / "total", "declared_echo": echo, "echo": echo,
-        "unnamed": write(folder / "unnamed", backwards, signature="other")}
+        "unnamed": write(folder / "unnamed", backwards, signature="other"),
+        "constant": write_constant(folder / "constant")}
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +120,10 @@ def test_declared_signatures_run_in_batches_until_one_has_other_rows(server):
         [], ["declared_ragged"], ["declared_total"], ["declared_ragged", "declared_total"])  # each once at most
     available = {event["model"]: event["row_wise"] for event in server.events() if event.get("event") == "available"}
     assert available["echo"] == [] and available["declared_echo"] == ["serving_default"]
+
+
+def test_a_signature_needs_no_inputs(server):
+    assert server.predict("constant", inputs={}) == [1, 2]
 
 
 def test_instances_need_as_many_rows(server):

@@ -194,8 +194,8 @@ class SavedModel:
         several texts of an input, each is paired with the texts of the other inputs."""
         texts = [array for array in inputs.values() if array.dtype == STRING]
         if not texts:
-            array = max(inputs.values(), key=lambda array: array.size)
-            return np.full(count_rows(inputs), array.size // max(1, count_rows(inputs)))
+            size = max((array.size for array in inputs.values()), default=0)
+            return np.full(count_rows(inputs), size // max(1, count_rows(inputs)))
         is_split = any(column == "start" or column.endswith("_start") for column in self.signatures[name].outputs)
         longest = math.inf if is_split else self.max_length  # a text is truncated, or split into several inputs
         counts = [np.array([min(len(text) // 4 + 2, longest) for text in array.flat], int).reshape(
