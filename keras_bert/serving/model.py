@@ -153,6 +153,7 @@ class Model:
         if self._failed.get(number) == fingerprint:
             return False
         self.states[number] = "LOADING", ""
+        logger.info({"event": "loading", "model": self.name, "version": number})
         try:
             saved_model = await asyncio.to_thread(
                 SavedModel, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
