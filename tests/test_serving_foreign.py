@@ -80,7 +80,7 @@ def paths(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(paths):
-    declared = [f"--row_wise={name}:serving_default" for name in paths if name.startswith("declared")]
+    declared = [f"--row_wise={name}:serving_default" for name in paths if name.startswith(("declared", "unnamed"))]
     with serving(paths, *declared) as server:
         yield server
 
@@ -124,6 +124,12 @@ def test_declared_signatures_run_in_batches_until_one_has_other_rows(server):
 
 def test_a_signature_needs_no_inputs(server):
     assert server.predict("constant", inputs={}) == [1, 2]
+
+
+def test_a_declared_signature_that_there_is_not_gives_a_warning(server):
+    warning, = server.wait(lambda: [event for event in server.events() if event.get("event") == "warning"])
+    assert warning | {"time": 0} == {"time": 0, "event": "warning", "model": "unnamed", "version": 1, "message":
+                                     "--row_wise=unnamed:serving_default: there is no such signature; there are other"}
 
 
 def test_instances_need_as_many_rows(server):

@@ -236,8 +236,8 @@ def test_the_log_says_what_happened_and_the_metrics_count_it(server):
 
 def test_the_log_says_that_a_version_is_loading(server):
     """Warming up can take minutes."""
-    server.wait(lambda: [event["event"] for event in server.events() if event.get("model") == "echo" and "event" in event]
-                == ["loading", "available"])
+    server.wait(lambda: ["loading", "available"] == [
+        event["event"] for event in server.events() if event.get("model") == "echo" and "event" in event])
 
 
 def test_without_a_token_the_openapi_document_declares_none(server):

@@ -170,7 +170,15 @@ class Model:
         metrics.VERSION.labels(self.name, number).set(1)
         logger.info({"event": "available", "model": self.name, "version": number,
                      "row_wise": sorted(saved_model.row_wise)})
+        for message in self._warnings(saved_model):
+            logger.warning({"event": "warning", "model": self.name, "version": number, "message": message})
         return True
+
+    def _warnings(self, saved_model):
+        """Returns messages about signatures that should run in batches, but do not."""
+        signatures = saved_model.signatures.keys()
+        return [f"--row_wise={self.name}:{name}: there is no such signature; there are {', '.join(sorted(signatures))}"
+                for name in self._settings.row_wise.get(self.name, ()) if name not in signatures]
 
     def _serve(self, version):
         old, self.current = self.current, version
