@@ -177,7 +177,8 @@ def test_parts_of_a_request_give_the_same_answer(exported, task):
 
 @pytest.mark.slow
 def test_the_mark_of_the_exporter_belongs_to_the_graph(exported, tmp_path, paths):
-    assert SavedModel(str(exported / "tag"), 1).row_wise == {"serving_default", "encode"}
+    marked = SavedModel(str(exported / "tag"), 1)
+    assert marked.row_wise == {"serving_default", "encode"} and not marked.is_unmarked
     other = write(tmp_path / "other", ragged)
     shutil.copytree(exported / "tag/assets.extra", other / "assets.extra")
     assert SavedModel(str(other), 1).row_wise == set()

@@ -240,6 +240,16 @@ def test_the_log_says_that_a_version_is_loading(server):
         event["event"] for event in server.events() if event.get("model") == "echo" and "event" in event])
 
 
+def test_exports_of_old_versions_give_a_warning(server):
+    def warnings():
+        return {event["model"]: event["message"] for event in server.events() if event.get("event") == "warning"}
+
+    server.wait(lambda: len(warnings()) == 2)
+    for name in ("tagger", "span"):
+        assert warnings()[name] == ("its requests run one by one, because version 0.1 or 0.2 exported it: export it "
+                                    f"again, or start the server with --row_wise={name}:serving_default")
+
+
 def test_without_a_token_the_openapi_document_declares_none(server):
     document = server.ask("/openapi.json")[1]
     assert "securitySchemes" not in document["components"] and "security" not in json.dumps(document["paths"])

@@ -40,9 +40,9 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         token_file: File with the bearer token that requests must send.
         allowed_host: Name that the Host header may have if there is no token, besides localhost, the value of --host
             and IP addresses; * for any name. Repeat the flag for several names.
-        row_wise: NAME:SIGNATURE of a model that keras-bert has not exported, if each output of the signature has one
-            row for each row of the inputs, which does not depend on the other rows. Requests to it run in batches, all
-            others one by one. Repeat the flag for several signatures.
+        row_wise: NAME:SIGNATURE of a model that another exporter, or version 0.1 or 0.2, has written, if each output of
+            the signature has one row for each row of the inputs, which does not depend on the other rows. Requests to
+            it run in batches, all others one by one. Repeat the flag for several signatures.
     """
     if sys.platform != "linux":
         raise InputError(f"serve runs only on Linux; this is {sys.platform}: use a container, or TensorFlow Serving")

@@ -15,7 +15,7 @@ from keras_bert.serving.batcher import Batcher
 from keras_bert.serving.logs import logger
 from keras_bert.serving.saved_model import RowMismatch, SavedModel, check_rows, count_bytes, count_rows
 from keras_bert.serving.settings import find_versions
-from keras_bert.serving.tensors import STRING, Limits, RequestError
+from keras_bert.serving.tensors import DEFAULT, STRING, Limits, RequestError
 
 _SMALL = 10_000  # bytes; converting as much takes less time than starting a thread
 _CONVERTERS = concurrent.futures.ThreadPoolExecutor(2, "converter")
@@ -176,9 +176,13 @@ class Model:
 
     def _warnings(self, saved_model):
         """Returns messages about signatures that should run in batches, but do not."""
-        signatures = saved_model.signatures.keys()
-        return [f"--row_wise={self.name}:{name}: there is no such signature; there are {', '.join(sorted(signatures))}"
-                for name in self._settings.row_wise.get(self.name, ()) if name not in signatures]
+        signatures = sorted(saved_model.signatures)
+        messages = [f"--row_wise={self.name}:{name}: there is no such signature; there are {', '.join(signatures)}"
+                    for name in self._settings.row_wise.get(self.name, ()) if name not in signatures]
+        if saved_model.is_unmarked and DEFAULT not in saved_model.row_wise:
+            messages.append("its requests run one by one, because version 0.1 or 0.2 exported it: export it again, or "
+                            f"start the server with --row_wise={self.name}:{DEFAULT}")
+        return messages
 
     def _serve(self, version):
         old, self.current = self.current, version

@@ -40,6 +40,8 @@ class SavedModel:
         signature_defs: the same as TensorFlow's protocol buffers.
         row_wise: set of names of row-wise signatures: each output has one row for each row of the inputs, which does
             not depend on the other rows.
+        is_unmarked: True if this package has exported the SavedModel, but it has no mark of this graph, as in versions
+            0.1 and 0.2.
         max_length: maximum number of tokens of a text; 512 if there is no `bert_config.json` in its assets.
         max_values: maximum number of values of the last dimension of numeric inputs: the encoder's positions; infinite
             if there is no `bert_config.json`.
@@ -70,6 +72,7 @@ class SavedModel:
             self.max_values = self._config.get("max_position_embeddings", math.inf)
             self.labels = _asset(path, "labels.json", [])
             tokens = _asset(path, "vocab.txt", "", read=lambda file: file.read())
+            self.is_unmarked = bool(self._config and tokens and not self._marked)
             self.has_hangul = bool(re.search("[가-힣]|[\u1100-\u11ff]{2}", f"{tokens}{self.labels}"))
             if warm_up:
                 self.warm_up()
