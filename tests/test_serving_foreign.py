@@ -3,17 +3,20 @@
 import asyncio
 import concurrent.futures
 import shutil
+import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from serving_server import connections, serving, write_echo
+from tensorflow_serving.apis import predict_pb2
 
 from keras_bert.export import export_text_model
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertMultipleChoice, BertTokenClassifier
+from keras_bert.serving.grpc_api import _predict
 from keras_bert.serving.logs import Entry
-from keras_bert.serving.model import LoadedVersion
+from keras_bert.serving.model import LoadedVersion, Model
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.settings import Settings
 from keras_bert.serving.tensors import RequestError
@@ -49,6 +52,10 @@ def backwards(text):
     return {"text": tf.reverse(text, [0])}
 
 
+SETTINGS = Settings(
+    models={}, host="", port=0, grpc_port=0, workers=1, max_batch_tokens=100, batch_timeout_ms=0, max_queue=9,
+    max_body=16 * 2**20, max_output=2**25, max_instances=1024, max_characters=1000, body_timeout_s=1, timeout_s=30,
+    grace_s=1)
 FUNCTIONS = {function.__name__: function for function in (ragged, share, total, scalar, backwards)}
 
 
@@ -187,10 +194,7 @@ def test_the_mark_of_the_exporter_belongs_to_the_graph(exported, tmp_path, paths
 @pytest.mark.slow
 def test_the_outputs_of_a_request_are_limited_before_they_are_computed(exported):
     model = SavedModel(str(exported / "classify"), 1)
-    settings = Settings(
-        models={}, host="", port=0, grpc_port=0, workers=1, max_batch_tokens=100, batch_timeout_ms=0, max_queue=9,
-        max_body=10**6, max_output=1000, max_instances=1024, max_characters=1000, body_timeout_s=1, timeout_s=9,
-        grace_s=1)
+    settings = SETTINGS.model_copy(update={"max_output": 1000})
 
     async def predict(signature, **inputs):
         version, entry = LoadedVersion("m", 1, model, settings), Entry("", "", "")
@@ -212,3 +216,34 @@ def test_the_outputs_of_a_request_are_limited_before_they_are_computed(exported)
         ids = {name: np.zeros((2, 4000), np.int32) for name in model.signatures["encode"].inputs}
         asyncio.run(predict("encode", **ids))
     assert len(calls) == 1
+
+
+@pytest.mark.slow
+def test_compact_strings_neither_stop_the_event_loop_nor_grow_beyond_the_limit(tmp_path):
+    """A request of 60 bytes can claim two million strings, as many as a body of the maximum size has."""
+    module = tf.Module()
+    module.function = tf.function(lambda choices: {"sizes": tf.reduce_sum(tf.strings.length(choices), 1)},
+                                  input_signature=[tf.TensorSpec([None, None], tf.string, "choices")])
+    tf.saved_model.save(module, str(tmp_path / "choices"), {"serving_default": module.function})
+    model = Model("m", "", SETTINGS)
+
+    async def ask(text):
+        request = predict_pb2.PredictRequest(inputs={"choices": tf.make_tensor_proto([[text]])})
+        request.inputs["choices"].tensor_shape.dim[1].size = 2_000_000
+        answer = asyncio.create_task(_predict(model, request, request.ByteSize(), Entry("", "", "")))
+        worst = 0
+        while not answer.done():
+            start = time.monotonic()
+            await asyncio.sleep(0.005)
+            worst = max(worst, time.monotonic() - start)
+        return predict_pb2.PredictResponse.FromString(answer.result()).outputs["sizes"].int_val, worst
+
+    async def main():
+        model.current = LoadedVersion("m", 1, SavedModel(str(tmp_path / "choices"), 1), SETTINGS)
+        sizes, worst = await ask("x")
+        assert list(sizes) == [2_000_000] and worst < 0.7
+        with pytest.raises(RequestError, match="choices: may have at most 16777216 bytes; got 200000000"):
+            await ask("x" * 100)
+        await asyncio.to_thread(model.current._thread.shutdown)
+
+    asyncio.run(main())

@@ -19,6 +19,8 @@ _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTI
           429: grpc.StatusCode.RESOURCE_EXHAUSTED, 503: grpc.StatusCode.UNAVAILABLE,
           504: grpc.StatusCode.DEADLINE_EXCEEDED}
 
+_MAX_RANK = 254  # TensorFlow's
+
 
 def create_server(models):
     """Returns a `grpc.aio.Server` for a `ModelServer`. Methods without a handler below are UNIMPLEMENTED."""
@@ -94,6 +96,8 @@ async def _predict(model, request, size, entry):
         specs = find_signature(version.saved_model.signatures, signature).inputs
         if specs.keys() != request.inputs.keys():
             raise RequestError(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
+        size = max(size, 8 * sum(math.prod(dim.size for dim in tensor.tensor_shape.dim[:_MAX_RANK])
+                                 for tensor in request.inputs.values()))  # a few bytes can claim any shape
         inputs = await convert(size, _to_arrays, request.inputs, specs, version.limits)
         outputs = await version.predict(signature, inputs, size, entry)
     if unknown := set(request.output_filter) - outputs.keys():
@@ -149,6 +153,9 @@ def _to_array(name, tensor, spec, limits):
     if spec.dtype == STRING and not tensor.string_val and math.prod(shape):
         tensor.string_val.append(b"")
     try:
-        return tf.make_ndarray(tensor)
+        array = tf.make_ndarray(tensor)
     except (TypeError, ValueError) as error:
         raise RequestError(400, f"{name}: not a tensor: {' '.join(str(error).split())[:200]}") from None
+    if spec.dtype == STRING and (size := sum(map(len, array.flat))) > limits.size:  # TensorFlow copies repeated strings
+        raise RequestError(413, f"{name}: may have at most {limits.size} bytes; got {size}")
+    return array

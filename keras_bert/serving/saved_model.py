@@ -242,8 +242,8 @@ def count_rows(inputs):
 
 
 def count_bytes(outputs):
-    """Returns the size of outputs, strings without their overhead."""
-    return sum(sum(map(len, array.flat)) if array.dtype == STRING else array.nbytes for array in outputs.values())
+    """Returns the size of outputs, with 8 bytes per string besides its own."""
+    return sum(array.nbytes + (sum(map(len, array.flat)) if array.dtype == STRING else 0) for array in outputs.values())
 
 
 def check_rows(outputs, rows):
