@@ -1,8 +1,10 @@
 """The application of Ray Serve: two replicas answer the REST client; one that is killed costs what it held."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import importlib.util
+import json
 import os
 import pathlib
 import runpy
@@ -134,3 +136,22 @@ def test_a_replica_that_is_killed_costs_what_it_held_and_is_replaced(url):
     answers = [answer for future in asked for answer in future.result()]
     lost = [answer for answer in answers if answer is not True]
     assert set(lost) <= {503} and len(lost) <= clients and len(answers) > 100
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray's imports
+def test_a_large_body_does_not_stop_the_event_loop(tmp_path):
+    from keras_bert.serving.ray_app import Replica
+
+    async def main():
+        replica = Replica.func_or_class.__new__(Replica.func_or_class)  # without a cluster, await its __init__
+        await replica.__init__(str(write_echo(tmp_path / "echo")))
+        body, worst = b'{"inputs": [' + b'"a",' * 1_000_000 + b'"a"]}', 0
+        answer = asyncio.create_task(replica.predict(body, None))
+        while not answer.done():
+            start = time.monotonic()
+            await asyncio.sleep(0.005)
+            worst = max(worst, time.monotonic() - start)
+        return json.loads(answer.result())["outputs"]["echo"], worst
+
+    echo, worst = asyncio.run(main())
+    assert echo == ["a"] * 1_000_001 and worst < 0.7

@@ -55,12 +55,13 @@ class Replica:
         try:
             if version not in (None, self._version):
                 raise RequestError(404, f"version {version} is not served, version {self._version} is")
-            signature, inputs, is_rows = read_request(body, self._saved_model.signatures)
             model = self._saved_model
+            # In threads, because a long request would block the replica's event loop.
+            signature, inputs, is_rows = await asyncio.to_thread(read_request, body, model.signatures)
             answers = [await self._batcher.submit((signature, part), model.batch_key(signature, part), tokens)
-                       for part, tokens in model.split(signature, inputs, _BUDGET)]
+                       for part, tokens in await asyncio.to_thread(model.split, signature, inputs, _BUDGET)]
             outputs = model.join(signature, [answer.result for answer in answers])
-            return write_response(outputs, count_rows(inputs) if is_rows else None)
+            return await asyncio.to_thread(write_response, outputs, count_rows(inputs) if is_rows else None)
         except RequestError as error:
             return error
 
