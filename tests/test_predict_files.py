@@ -124,6 +124,16 @@ def test_invalid_rows_are_kept_apart(predict, inputs, tmp_path, name, content, r
     assert again == (1, [f"{out}: 0 answers, 1 of 1 files were finished before"], messages)
 
 
+def test_a_file_and_its_compressed_copy_keep_their_invalid_rows(predict, inputs, tmp_path):
+    (inputs / "a.tsv").write_bytes(b"text\ta\nplay\t1\nx\n")
+    (inputs / "a.tsv.gz").write_bytes(gzip.compress(b"text\ta\nx\ny\n"))
+    _, _, [message] = predict(inputs / "a.*")
+    assert "invalid rows were left out: 3, of 2 of 2 files" in message
+    rows = [read(tmp_path / "out/invalid" / name) for name in ("a.jsonl", "a.jsonl.gz")]
+    assert [(row["file"], row["row"]) for row in rows[0]] == [(str(inputs / "a.tsv"), 3)]
+    assert [(row["file"], row["row"]) for row in rows[1]] == [(str(inputs / "a.tsv.gz"), 2), (str(inputs / "a.tsv.gz"), 3)]
+
+
 @pytest.mark.parametrize("name, content, reason", [
     ("b.tsv", b"x\ty\n1\t2\n", "there is no column 'text'; the columns are x, y; pass --text_column"),
     ("b.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 5000)[:-9], "cannot be read: Compressed file ended"),

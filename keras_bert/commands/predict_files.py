@@ -9,7 +9,7 @@ import os
 
 from keras_bert import __version__, startup
 from keras_bert.data.chunks import check_suffix, read_chunks
-from keras_bert.data.tables import Rows
+from keras_bert.data.tables import Rows, byte_lines
 from keras_bert.data.workers import map_in_order
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files import atomic_file, folder_digest, read_json, remove_workspaces, write_json, writing
@@ -77,8 +77,8 @@ class Answerer:
         self._load, self._path, self._columns, self._options = load, model, columns, options
 
     def __call__(self, item):
-        """Returns (answers, invalid rows, number of answers, error): bytes, lines of JSON, compressed if the name of
-        the file of answers ends in .gz; and what makes the whole file invalid."""
+        """Returns (answers, invalid rows, number of answers, error): bytes of lines of JSON, none if there are no
+        invalid rows; and what makes the whole file invalid."""
         shard, chunk = item
         loaded, options = self._loaded
         try:
@@ -91,9 +91,7 @@ class Answerer:
             group = list(group)
             for (number, example), answer in zip(group, loaded.answer([example for _, example in group], **options)):
                 answers.append({"row": number} | loaded.task.record(example, answer))
-        lines = _json_lines(answers)
-        return (gzip.compress(lines, mtime=0) if shard.endswith(".gz") else lines, _json_lines(invalid), len(answers),
-                chunk.error)
+        return (_json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"", len(answers), chunk.error)
 
     @functools.cached_property
     def _loaded(self):
@@ -190,7 +188,7 @@ def _write_shard(output, shard, parts):
 
 
 def _invalid_path(output, shard):
-    return os.path.join(output, INVALID, shard.removesuffix(".gz"))
+    return os.path.join(output, INVALID, shard)
 
 
 @contextlib.contextmanager
@@ -239,16 +237,16 @@ def _describe(path, number, error):
     return {"file": path, "row": number, "reason": reason}
 
 
-def _json_lines(records):
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+def _json_lines(records, name):
+    """Returns the bytes of a JSON Lines file, compressed if its name ends in .gz."""
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    return gzip.compress(lines, mtime=0) if name.endswith(".gz") else lines
 
 
 def _report(output, shards, unread):
     """Raises an InputError if rows or files were left out."""
-    counts = []
-    for shard in shards:
-        with contextlib.suppress(FileNotFoundError), open(_invalid_path(output, shard), "rb") as file:
-            counts.append(sum(1 for _ in file))
+    paths = filter(os.path.exists, (_invalid_path(output, shard) for shard in shards))
+    counts = [sum(1 for _ in byte_lines(path)) for path in paths]
     problems = []
     if counts:
         problems.append(f"invalid rows were left out: {sum(counts)}, of {len(counts)} of {len(shards)} files; see "
