@@ -129,9 +129,9 @@ def test_a_file_and_its_compressed_copy_keep_their_invalid_rows(predict, inputs,
     (inputs / "a.tsv.gz").write_bytes(gzip.compress(b"text\ta\nx\ny\n"))
     _, _, [message] = predict(inputs / "a.*")
     assert "invalid rows were left out: 3, of 2 of 2 files" in message
-    rows = [read(tmp_path / "out/invalid" / name) for name in ("a.jsonl", "a.jsonl.gz")]
-    assert [(row["file"], row["row"]) for row in rows[0]] == [(str(inputs / "a.tsv"), 3)]
-    assert [(row["file"], row["row"]) for row in rows[1]] == [(str(inputs / "a.tsv.gz"), 2), (str(inputs / "a.tsv.gz"), 3)]
+    rows = [row for name in ("a.jsonl", "a.jsonl.gz") for row in read(tmp_path / "out/invalid" / name)]
+    assert [(row["file"], row["row"]) for row in rows] == [
+        (str(inputs / name), number) for name, number in (("a.tsv", 3), ("a.tsv.gz", 2), ("a.tsv.gz", 3))]
 
 
 @pytest.mark.parametrize("name, content, reason", [
@@ -205,6 +205,33 @@ def test_a_changed_file_is_refused_and_more_files_are_added(predict, inputs, tmp
     assert status == 1 and message.startswith(f"keras-bert: {answers}: was written from another file than ")
     answers.unlink()
     assert predict(inputs / "*")[0] == 0 and len(read(answers)) == 2
+
+
+def test_a_second_run_at_the_same_time_is_refused(predict, inputs, tmp_path, monkeypatch):
+    write(inputs / "a.jsonl", [*TEXTS, 1])
+    second = []
+
+    def load(path):
+        if not second:
+            second.append(None)
+            second[0] = predict(inputs / "*", "--top_k=2")
+        return load_once(path)
+
+    monkeypatch.setattr(command, "_load", load)
+    assert predict(inputs / "*")[1] == [f"{tmp_path / 'out'}: 6 answers"]
+    status, lines, [message] = second[0]
+    assert (status, lines) == (1, [])
+    assert message.startswith(f"keras-bert: {tmp_path / 'out'}: another process writes to it; wait until ")
+    assert "label" in read(tmp_path / "out/a.jsonl")[0] and sorted(digests(tmp_path / "out")) == [
+        "a.jsonl", "invalid/a.jsonl"]
+
+
+def test_the_command_continues_where_it_was_killed_before_its_first_file(predict, inputs, tmp_path):
+    write(inputs / "a.jsonl")
+    for name in ("predict.json", "writer"):
+        (tmp_path / f"out/.keras_bert.{name}.abcd1234/new").mkdir(parents=True)
+    assert predict(inputs / "*") == (0, [f"{tmp_path / 'out'}: 6 answers"], [])
+    assert sorted(os.listdir(tmp_path / "out")) == ["a.jsonl", "predict.json"]
 
 
 @pytest.mark.parametrize("flags, message", [

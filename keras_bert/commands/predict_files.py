@@ -12,7 +12,7 @@ from keras_bert.data.chunks import check_suffix, read_chunks
 from keras_bert.data.tables import Rows, byte_lines
 from keras_bert.data.workers import map_in_order
 from keras_bert.errors import InputError, MissingColumn
-from keras_bert.files import atomic_file, folder_digest, read_json, remove_workspaces, write_json, writing
+from keras_bert.files import atomic_file, folder_digest, is_empty, only_writer, read_json, remove_workspaces, write_json
 from keras_bert.terminal import ProgressLine, stoppable
 from keras_bert.text.vocabulary_training import find_texts
 
@@ -41,32 +41,38 @@ def answer_files(load, model, patterns, output, columns, options, processes=None
     """
     shards = _name_shards(find_texts(patterns), output)
     settings = {"keras_bert": __version__, "model": folder_digest(model), **columns, **options}
-    written = _check_settings(output, settings, shards)
-    for folder in (output, os.path.join(output, INVALID)):
-        remove_workspaces(folder)
-    todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
+    with only_writer(output):
+        written = _check_settings(output, settings, shards)
+        for folder in (output, os.path.join(output, INVALID)):
+            remove_workspaces(folder)
+        todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
+        files = written | {shard: _identify(path) for shard, path in todo.items()}
+        answerer = Answerer(load, model, columns, options)
+        count, unread = _answer(answerer, todo, output, settings | {"files": files}, processes) if todo else (0, [])
+        done = len(shards) - len(todo)
+        print(f"{output}: {count} answers{f', {done} of {len(shards)} files were finished before' * bool(done)}")
+        _report(output, shards, unread)
+
+
+def _answer(answerer, todo, output, settings, processes):
+    """Writes the answers to the files `todo`, a dict as `_name_shards` returns it. Returns the number of answers and a
+    list of what is wrong with the files that were left out."""
     count, unread = 0, []
-    if todo:
-        chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
-        results = map_in_order(Answerer(load, model, columns, options), chunks, processes or os.cpu_count() or 1)
-        with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
-            first = next(results)  # loads the model: if it is invalid, nothing is written
-            files = written | {shard: _identify(path) for shard, path in todo.items()}
-            with writing(output):
-                os.makedirs(output, exist_ok=True)
-            write_json(os.path.join(output, SETTINGS), settings | {"files": files})
-            ends = dict(zip(todo, itertools.accumulate(os.path.getsize(path) or 1 for path in todo.values())))
-            for shard, parts in itertools.groupby(itertools.chain([first], results), lambda result: result[0][0]):
-                answers, size = 0, os.path.getsize(todo[shard]) or 1
-                try:
-                    for share, answers in _write_shard(output, shard, parts):
-                        progress((ends[shard] - (1 - share) * size) / max(ends.values()), count + answers)
-                    count += answers
-                except _Unreadable as error:
-                    unread.append(error.args[0])
-    finished = f", {len(shards) - len(todo)} of {len(shards)} files were finished before" * (len(todo) < len(shards))
-    print(f"{output}: {count} answers{finished}")
-    _report(output, shards, unread)
+    chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
+    results = map_in_order(answerer, chunks, processes or os.cpu_count() or 1)
+    with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
+        first = next(results)  # loads the model: if it is invalid, nothing is written
+        write_json(os.path.join(output, SETTINGS), settings)
+        ends = dict(zip(todo, itertools.accumulate(os.path.getsize(path) or 1 for path in todo.values())))
+        for shard, parts in itertools.groupby(itertools.chain([first], results), lambda result: result[0][0]):
+            answers, size = 0, os.path.getsize(todo[shard]) or 1
+            try:
+                for share, answers in _write_shard(output, shard, parts):
+                    progress((ends[shard] - (1 - share) * size) / max(ends.values()), count + answers)
+                count += answers
+            except _Unreadable as error:
+                unread.append(error.args[0])
+    return count, unread
 
 
 class Answerer:
@@ -136,7 +142,7 @@ def _check_settings(output, settings, shards):
     see `_identify`. Raises an InputError if the folder was written otherwise than now."""
     path = os.path.join(output, SETTINGS)
     if not os.path.exists(path):
-        if os.path.lexists(output) and not (os.path.isdir(output) and not os.listdir(output)):
+        if not is_empty(output):
             raise InputError(f"{output}: exists already, without a {SETTINGS}; pass another output=…")
         return {}
     saved = read_json(path)
