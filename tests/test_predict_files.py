@@ -234,6 +234,28 @@ def test_the_command_continues_where_it_was_killed_before_its_first_file(predict
     assert sorted(os.listdir(tmp_path / "out")) == ["a.jsonl", "predict.json"]
 
 
+@pytest.mark.parametrize("change", [lambda path: write(path, TEXTS[:2]), pathlib.Path.unlink], ids=["write", "remove"])
+def test_a_file_that_changes_while_the_model_loads_is_answered_later(predict, inputs, tmp_path, monkeypatch, change):
+    path, out = inputs / "a.jsonl", tmp_path / "out"
+    write(path)
+    write(inputs / "b.jsonl")
+
+    def load(model):
+        if path.exists():
+            change(path)
+        return load_once(model)
+
+    monkeypatch.setattr(command, "_load", load)
+    status, lines, [message] = predict(inputs / "*")
+    assert (status, lines) == (1, [f"{out}: 6 answers"])
+    assert message == (f"keras-bert: {out}: files were left out: 1 of 2; correct them and run the command again; the "
+                       f"first: {path}: was changed while it was read")
+    assert sorted(digests(out)) == ["b.jsonl"]
+    write(path, TEXTS[:3])
+    monkeypatch.setattr(command, "_load", load_once)
+    assert predict(inputs / "*")[1] == [f"{out}: 3 answers, 1 of 2 files were finished before"]
+
+
 @pytest.mark.parametrize("flags, message", [
     (["--processes=2", "--input=a.txt"], "--processes needs --output"),
     (["--input=a.txt,b.txt"], "--input must be one file without --output; got 2"),

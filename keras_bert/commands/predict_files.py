@@ -63,12 +63,13 @@ def _answer(answerer, todo, output, settings, processes):
     with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
         first = next(results)  # loads the model: if it is invalid, nothing is written
         write_json(os.path.join(output, SETTINGS), settings)
-        ends = dict(zip(todo, itertools.accumulate(os.path.getsize(path) or 1 for path in todo.values())))
+        sizes = {shard: settings["files"][shard][0] or 1 for shard in todo}
+        ends = dict(zip(todo, itertools.accumulate(sizes.values())))
         for shard, parts in itertools.groupby(itertools.chain([first], results), lambda result: result[0][0]):
-            answers, size = 0, os.path.getsize(todo[shard]) or 1
+            answers = 0
             try:
-                for share, answers in _write_shard(output, shard, parts):
-                    progress((ends[shard] - (1 - share) * size) / max(ends.values()), count + answers)
+                for share, answers in _write_shard(output, shard, parts, settings["files"][shard]):
+                    progress((ends[shard] - (1 - share) * sizes[shard]) / max(ends.values()), count + answers)
                 count += answers
             except _Unreadable as error:
                 unread.append(error.args[0])
@@ -161,8 +162,11 @@ def _check_settings(output, settings, shards):
 
 
 def _identify(path):
-    """Returns the size and the time of change of a file."""
-    status = os.stat(path)
+    """Returns the size and the time of change of a file; zeros if there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return [0, 0]
     return [status.st_size, status.st_mtime_ns]
 
 
@@ -170,9 +174,9 @@ class _Unreadable(Exception):
     """Ends the writing of a file whose input cannot be read."""
 
 
-def _write_shard(output, shard, parts):
+def _write_shard(output, shard, parts, identity):
     """Writes the answers to a file, and its invalid rows to another. Yields (share of the file, number of answers so
-    far) after each part, and raises `_Unreadable` if the file is invalid."""
+    far) after each part, and raises `_Unreadable` if the file is invalid or no longer what `_identify` returned."""
     invalid_path = _invalid_path(output, shard)
     with contextlib.suppress(FileNotFoundError):
         os.remove(invalid_path)
@@ -191,6 +195,8 @@ def _write_shard(output, shard, parts):
                 invalid_file.write(invalid)
             total += count
             yield chunk.share, total
+        if _identify(chunk.path) != identity:
+            raise _Unreadable(f"{chunk.path}: was changed while it was read")
 
 
 def _invalid_path(output, shard):
