@@ -136,6 +136,7 @@ def test_a_file_and_its_compressed_copy_keep_their_invalid_rows(predict, inputs,
 
 @pytest.mark.parametrize("name, content, reason", [
     ("b.tsv", b"x\ty\n1\t2\n", "there is no column 'text'; the columns are x, y; pass --text_column"),
+    ("b.tsv", b"text\ttext\na\tb\n", "row 1: column names must differ; got text, text"),
     ("b.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 5000)[:-9], "cannot be read: Compressed file ended"),
     ("b.jsonl.gz", b"abc", "cannot be read: Not a gzipped file"),
     ("b.csv", b"t\xffxt\na\n", "row 1: must be UTF-8 text"),
@@ -153,6 +154,13 @@ def test_a_file_that_cannot_be_read_is_left_out_and_can_be_corrected(predict, in
     assert sorted(digests(tmp_path / "out")) == ["a.jsonl", "c.jsonl"]
     write(inputs / name)
     assert predict(f"{inputs}/*") == (0, [f"{tmp_path / 'out'}: 6 answers, 2 of 3 files were finished before"], [])
+
+
+def test_columns_of_parquet_must_differ_too(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table([[1], [2]], names=["text", "text"]), tmp_path / "a.parquet")
+    [chunk] = chunks.read_chunks(tmp_path / "a.parquet")
+    assert "column names must differ; got text, text" in str(chunk.error) and not chunk.rows
 
 
 def test_empty_files_have_empty_answers(predict, inputs, tmp_path):

@@ -2,7 +2,16 @@
 
 import dataclasses
 
-from keras_bert.data.tables import byte_lines, csv_rows, json_object, named_cells, parquet_rows, suffix_of, tsv_cells
+from keras_bert.data.tables import (
+    byte_lines,
+    check_columns,
+    csv_rows,
+    json_object,
+    named_cells,
+    parquet_rows,
+    suffix_of,
+    tsv_cells,
+)
 from keras_bert.errors import InputError
 from keras_bert.files import decode
 
@@ -49,6 +58,7 @@ def read_chunks(path):
     columns, rows, size, share = None, [], 0, 1.0
     try:
         columns, read = _OPENERS[suffix_of(path)](path)
+        check_columns(path, columns or (), required=())
         for number, share, row in read:
             rows.append((number, row))
             size += _size(row)
