@@ -156,6 +156,12 @@ def test_a_file_that_cannot_be_read_is_left_out_and_can_be_corrected(predict, in
     assert predict(f"{inputs}/*") == (0, [f"{tmp_path / 'out'}: 6 answers, 2 of 3 files were finished before"], [])
 
 
+def test_the_suffixes_may_be_in_capitals(tmp_path):
+    (tmp_path / "A.JSONL.GZ").write_bytes(gzip.compress(b'{"text": "a"}\n'))
+    [chunk] = chunks.read_chunks(tmp_path / "A.JSONL.GZ")
+    assert list(chunk.parse()) == [(1, {"text": "a"})]
+
+
 def test_columns_of_parquet_must_differ_too(tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table([[1], [2]], names=["text", "text"]), tmp_path / "a.parquet")
