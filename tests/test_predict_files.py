@@ -221,6 +221,13 @@ def test_a_changed_file_is_refused_and_more_files_are_added(predict, inputs, tmp
     assert predict(inputs / "*")[0] == 0 and len(read(answers)) == 2
 
 
+def test_the_answers_are_no_input_of_the_next_run(predict, inputs, tmp_path):
+    write(inputs / "a.jsonl")
+    command = (f"{inputs}/**", f"--output={inputs / 'out'}")
+    assert predict(*command) == (0, [f"{inputs / 'out'}: 6 answers"], [])
+    assert predict(*command) == (0, [f"{inputs / 'out'}: 0 answers, 1 of 1 files were finished before"], [])
+
+
 def test_a_second_run_at_the_same_time_is_refused(predict, inputs, tmp_path, monkeypatch):
     write(inputs / "a.jsonl", [*TEXTS, 1])
     second = []

@@ -122,12 +122,13 @@ def _example(task, count):
 
 
 def _name_shards(paths, output):
-    """Returns a dict from the name of each file of answers to the path of its input."""
-    shards = {}
-    for path in paths:
+    """Returns a dict from the name of each file of answers to the path of its input. Skips files in the output."""
+    folder, shards = os.path.realpath(output), {}
+    outside = [path for path in paths if os.path.commonpath([os.path.realpath(path), folder]) != folder]
+    if not outside:
+        raise InputError(f"{paths[0]}: is in the folder {output} of the output; pass an output=… elsewhere")
+    for path in outside:
         check_suffix(path)
-        if os.path.commonpath([os.path.realpath(path), os.path.realpath(output)]) == os.path.realpath(output):
-            raise InputError(f"{path}: is in the folder {output} of the output; pass an output=… elsewhere")
         stem, suffix = os.path.splitext(os.path.basename(path))
         compressed = suffix.lower() == ".gz"
         shard = f"{os.path.splitext(stem)[0] if compressed else stem}.jsonl{'.gz' * compressed}"
