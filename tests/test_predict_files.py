@@ -194,11 +194,19 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
     (out / "x").mkdir(parents=True)
     assert message(inputs / "*") == f"{out}: exists already, without a predict.json; pass another --output"
     (out / "x").rmdir()
+    for content in ("[]", "{}", '{"files": 1}'):
+        (out / "predict.json").write_text(content)
+        assert message(inputs / "*") == (f"{out / 'predict.json'}: must be a file of predict; pass another --output or "
+                                         f"remove the folder {out}")
+    (out / "predict.json").unlink()
     write(inputs / "a.tsv")
     assert message(inputs / "*").startswith(f"{inputs / 'a.tsv'}: would be answered in {out / 'a.jsonl'}, as ")
     (inputs / "a.tsv").rename(inputs / "a.txt")
-    assert message(inputs / "*") == (f"{inputs / 'a.txt'}: must end in .jsonl, .tsv, .csv, .parquet, or for text files "
-                                     "in these and .gz")
+    assert message(inputs / "*") == (f"{inputs / 'a.txt'}: must end in .jsonl, .tsv, .csv, .parquet, .jsonl.gz, "
+                                     ".tsv.gz, .csv.gz")
+    (inputs / "a.txt").rename(inputs / "a.parquet.gz")
+    assert message(inputs / "*").startswith(f"{inputs / 'a.parquet.gz'}: must end in .jsonl, ")
+    (inputs / "a.parquet.gz").unlink()
     assert predict(inputs / "a.jsonl")[0] == 0
     assert message(inputs / "a.jsonl", "--top_k=2") == (
         f"{out}: was written with --top_k=1 (now 2); pass another --output or remove the folder")

@@ -148,7 +148,8 @@ def _check_settings(output, settings, shards):
             raise InputError(f"{output}: exists already, without a {SETTINGS}; pass another output=…")
         return {}
     saved = read_json(path)
-    files = saved.pop("files")
+    if not isinstance(saved, dict) or not isinstance(files := saved.pop("files", None), dict):
+        raise InputError(f"{path}: must be a file of predict; pass another output=… or remove the folder {output}")
     names = dict.fromkeys([*saved, *settings])
     changed = [f"{name}={saved.get(name)!r} (now {settings.get(name)!r})" if name != "model" else "another model"
                for name in names if saved.get(name) != settings.get(name)]

@@ -49,7 +49,7 @@ class Chunk:
 def check_suffix(path):
     """Raises an InputError if `read_chunks` does not read files of this suffix."""
     if suffix_of(path) not in _PARSERS:
-        raise InputError(f"{path}: must end in {', '.join(_PARSERS)}, or for text files in these and .gz")
+        raise InputError(f"{path}: must end in {', '.join(_PARSERS)}, .jsonl.gz, .tsv.gz, .csv.gz")
 
 
 def read_chunks(path):
