@@ -18,6 +18,7 @@ import pytest
 
 from keras_bert.commands import predict as command
 from keras_bert.data import chunks
+from keras_bert.terminal import ProgressLine
 
 load_once = functools.cache(command._load)  # loading and tracing take seconds
 TEXTS = ["play some music", "turn the lamp off", "a song\tplease", "the \"light\"", "조명을 켜", "play, a song"]
@@ -60,8 +61,9 @@ def inputs(tmp_path):
 
 @pytest.fixture
 def predict(run, trained_once, tmp_path, monkeypatch):
-    """Runs the command in this process."""
+    """Runs the command in this process, without lines of progress however slow that is."""
     monkeypatch.setattr(command, "_load", load_once)
+    monkeypatch.setattr(ProgressLine, "is_due", lambda _: False)
 
     def call(inputs, *more, model=trained_once):
         return run("predict", f"--model={model}", f"--input={inputs}", f"--output={tmp_path / 'out'}", "--processes=1",
