@@ -9,6 +9,7 @@ cores, the tasks that read and write the files would wait for ever.
 
 import argparse
 import os
+import sys
 
 os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = "1"
 
@@ -29,6 +30,8 @@ class Labels:
 
 
 def main(model, input, output, actors):
+    if os.path.exists(output):  # write_json would add the rows to those of another run
+        sys.exit(f"{output}: exists already; pass another --output")
     texts = ray.data.read_json(os.path.abspath(input), lines=True)
     labelled = texts.map_batches(Labels, fn_constructor_args=[os.path.abspath(model)], batch_size=256, num_cpus=0.5,
                                  compute=ray.data.ActorPoolStrategy(size=actors))

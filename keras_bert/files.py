@@ -201,13 +201,43 @@ _NEW, _OLD, _LOCK = "new", "old", "lock"
 
 
 @contextlib.contextmanager
-def _workspace(path):
+def only_writer(folder):
+    """Context manager that only one process at a time can be in, for each folder. If there is no folder, it is created,
+    and removed at the end if it is still empty.
+
+    Raises:
+        InputError: another process has entered it, or the folder cannot be written to.
+    """
+    with contextlib.ExitStack() as stack:
+        with writing(folder):
+            if not os.path.isdir(folder):
+                os.makedirs(folder)
+                stack.callback(_remove_empty, folder)
+            stack.enter_context(_workspace(os.path.join(os.path.abspath(folder), "writer"), alone=True))
+        yield
+
+
+def _remove_empty(folder):
+    with contextlib.suppress(OSError):  # it is not empty
+        os.rmdir(folder)
+
+
+def is_empty(folder):
+    """Returns True if a folder has nothing but workspaces."""
+    return all(entry.startswith(".keras_bert.") for entry in os.listdir(folder))
+
+
+@contextlib.contextmanager
+def _workspace(path, alone=False):
     """Context manager that yields a new, locked workspace for `path`. First removes the workspaces of killed
-    processes."""
+    processes. If `alone`, raises an InputError if there are others."""
     parent, name = os.path.split(path)
     with contextlib.ExitStack() as stack:
         with _locked(parent):  # otherwise another process could remove the workspace before it is locked
             _clean_up(path)
+            if alone and (others := _workspaces(path)):
+                raise InputError(f"{parent}: another process writes to it; wait until that has ended, or pass another "
+                                 f"path; if there is no such process, remove {others[0]}")
             workspace = tempfile.mkdtemp(prefix=f".keras_bert.{name}.", dir=parent)
             try:
                 stack.enter_context(_locked(os.path.join(workspace, _LOCK)))
@@ -218,16 +248,19 @@ def _workspace(path):
 
 def _clean_up(path):
     """Moves back what killed processes have moved away from `path`, and removes their workspaces."""
+    for workspace in _workspaces(path):
+        # A running process holds the lock; one that has just ended removes its workspace; a file is no workspace.
+        with contextlib.suppress(BlockingIOError, FileNotFoundError, NotADirectoryError):
+            with _locked(os.path.join(workspace, _LOCK), wait=False):
+                _move_back(workspace, path)
+                _remove(workspace)
+
+
+def _workspaces(path):
+    """Returns the paths of the workspaces for `path`."""
     parent, name = os.path.split(path)
     pattern = re.compile(rf"\.keras_bert\.{re.escape(name)}\.[a-z0-9_]{{8}}")  # as `mkdtemp` names them
-    for entry in os.listdir(parent):
-        if pattern.fullmatch(entry):
-            workspace = os.path.join(parent, entry)
-            # A running process holds the lock; one that has just ended removes its workspace; a file is no workspace.
-            with contextlib.suppress(BlockingIOError, FileNotFoundError, NotADirectoryError):
-                with _locked(os.path.join(workspace, _LOCK), wait=False):
-                    _move_back(workspace, path)
-                    _remove(workspace)
+    return [os.path.join(parent, entry) for entry in os.listdir(parent) if pattern.fullmatch(entry)]
 
 
 def remove_workspaces(folder):

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_file, atomic_folder, check_free, write_json
+from keras_bert.files import atomic_file, atomic_folder, check_free, only_writer, write_json
 
 CHECKOUT = pathlib.Path(__file__).parents[1]
 OLD, NEW = {"a": "old", "sub/b": "old"}, {"a": "new", "sub/c": "new"}
@@ -273,3 +273,25 @@ def test_without_locks_nothing_of_others_is_removed(tmp_path, monkeypatch):
     (tmp_path / ".keras_bert.out.abcdefgh").mkdir()
     write_json(tmp_path / "out", 1)
     assert sorted(os.listdir(tmp_path)) == [".keras_bert.out.abcdefgh", "out"]
+
+
+def test_only_one_writer_until_it_ends_or_is_killed(tmp_path):
+    folder = tmp_path / "a/b"
+    run_python("import os, signal\nfrom keras_bert.files import only_writer\nif not os.fork():\n"
+               f"    with only_writer({str(folder)!r}): os.kill(os.getpid(), signal.SIGKILL)\nos.wait()")
+    assert len(os.listdir(folder)) == 1
+    with only_writer(folder):
+        with pytest.raises(InputError, match="a/b: another process writes to it; wait until that has ended, or pass "):
+            with only_writer(folder):
+                pass
+        write_json(folder / "x.json", 1)
+    assert os.listdir(folder) == ["x.json"]
+
+
+def test_a_new_folder_that_stays_empty_is_removed(tmp_path):
+    with only_writer(tmp_path / "new"):
+        pass
+    assert not (tmp_path / "new").exists()
+    with only_writer(tmp_path):
+        pass
+    assert tmp_path.exists()

@@ -1,5 +1,6 @@
 """`RunInference` with a SavedModel, and `predict --beam`: any number of workers gives the answers of `predict`."""
 
+import gzip
 import importlib.util
 import json
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert.errors import InputError
 from keras_bert.models import BertClassifier
 from keras_bert.tasks import TASKS
 from keras_bert.training import FineTuned
@@ -96,10 +98,44 @@ def test_a_pipeline_answers_as_the_processes_of_one_machine(run, export, inputs,
     assert [row["reason"] for row in read(tmp_path / "beam", "invalid-*.jsonl")] == ["must be an object; got []"] * 3
 
 
+def test_an_element_that_lacks_an_input_is_refused(tmp_path):
+    from keras_bert.serving.beam import SavedModelHandler
+
+    class Join(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
+        def __call__(self, prompt, text):
+            return {"joined": prompt + text}
+
+    module = Join()
+    tf.saved_model.save(module, str(tmp_path / "join"), {"serving_default": module.__call__})
+    handler = SavedModelHandler(str(tmp_path / "join"))
+    model = handler.load_model()
+    [result] = handler.run_inference([{"prompt": "a", "text": "b"}], model)
+    assert result.inference["joined"] == [b"ab"]
+    for element in ("b", {"text": "b"}):
+        with pytest.raises(InputError, match="an element must have values of prompt, text; .* is missing in "):
+            handler.run_inference([element], model)
+
+
+@pytest.mark.parametrize("name, content, reason", [
+    ("cut.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 5000)[:-9], "cannot be read: Compressed file ended"),
+    ("column.tsv", b"x\ty\n1\t2\n", "there is no column 'text'; the columns are x, y; pass --text_column"),
+])
+def test_a_file_that_cannot_be_read_is_named_without_a_traceback(run, export, inputs, tmp_path, caplog, name, content,
+                                                                 reason):
+    (inputs / name).write_bytes(content)
+    status, _, messages = run("predict", f"--model={export}", f"--input={inputs / name}", "--beam",
+                              f"--output={tmp_path / 'out'}")
+    assert status == 1 and messages[-1].startswith(f"keras-bert: {inputs / name}: {reason}")
+    assert not (tmp_path / "out").exists() and "Traceback" not in caplog.text
+
+
 def test_what_is_refused(run, export, trained, inputs, tmp_path):
     command = ("predict", f"--input={inputs}/*", f"--output={tmp_path / 'out'}", "--beam")
     assert run(*command, f"--model={trained}") == (
         1, [], [f"keras-bert: {trained}: must be a SavedModel with --beam: keras-bert export text-model"])
     status, _, messages = run(*command, f"--model={export}", "--beam_args=--runner=Nobody")
     assert status == 1 and "beam_args: " in messages[-1] and not (tmp_path / "out").exists()
+    assert run(*command, f"--model={export}", "--beam_args=--nosuch=3,--direct_num_workers=1")[2][-1] == (
+        "keras-bert: beam_args: DirectRunner has no flag --nosuch")
     assert run(*command, f"--model={export}", "--processes=2")[2] == ["keras-bert: --processes needs --nobeam"]

@@ -18,6 +18,7 @@ import pytest
 
 from keras_bert.commands import predict as command
 from keras_bert.data import chunks
+from keras_bert.terminal import ProgressLine
 
 load_once = functools.cache(command._load)  # loading and tracing take seconds
 TEXTS = ["play some music", "turn the lamp off", "a song\tplease", "the \"light\"", "조명을 켜", "play, a song"]
@@ -60,8 +61,9 @@ def inputs(tmp_path):
 
 @pytest.fixture
 def predict(run, trained_once, tmp_path, monkeypatch):
-    """Runs the command in this process."""
+    """Runs the command in this process, without lines of progress however slow that is."""
     monkeypatch.setattr(command, "_load", load_once)
+    monkeypatch.setattr(ProgressLine, "is_due", lambda _: False)
 
     def call(inputs, *more, model=trained_once):
         return run("predict", f"--model={model}", f"--input={inputs}", f"--output={tmp_path / 'out'}", "--processes=1",
@@ -124,8 +126,19 @@ def test_invalid_rows_are_kept_apart(predict, inputs, tmp_path, name, content, r
     assert again == (1, [f"{out}: 0 answers, 1 of 1 files were finished before"], messages)
 
 
+def test_a_file_and_its_compressed_copy_keep_their_invalid_rows(predict, inputs, tmp_path):
+    (inputs / "a.tsv").write_bytes(b"text\ta\nplay\t1\nx\n")
+    (inputs / "a.tsv.gz").write_bytes(gzip.compress(b"text\ta\nx\ny\n"))
+    _, _, [message] = predict(inputs / "a.*")
+    assert "invalid rows were left out: 3, of 2 of 2 files" in message
+    rows = [row for name in ("a.jsonl", "a.jsonl.gz") for row in read(tmp_path / "out/invalid" / name)]
+    assert [(row["file"], row["row"]) for row in rows] == [
+        (str(inputs / name), number) for name, number in (("a.tsv", 3), ("a.tsv.gz", 2), ("a.tsv.gz", 3))]
+
+
 @pytest.mark.parametrize("name, content, reason", [
     ("b.tsv", b"x\ty\n1\t2\n", "there is no column 'text'; the columns are x, y; pass --text_column"),
+    ("b.tsv", b"text\ttext\na\tb\n", "row 1: column names must differ; got text, text"),
     ("b.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 5000)[:-9], "cannot be read: Compressed file ended"),
     ("b.jsonl.gz", b"abc", "cannot be read: Not a gzipped file"),
     ("b.csv", b"t\xffxt\na\n", "row 1: must be UTF-8 text"),
@@ -143,6 +156,19 @@ def test_a_file_that_cannot_be_read_is_left_out_and_can_be_corrected(predict, in
     assert sorted(digests(tmp_path / "out")) == ["a.jsonl", "c.jsonl"]
     write(inputs / name)
     assert predict(f"{inputs}/*") == (0, [f"{tmp_path / 'out'}: 6 answers, 2 of 3 files were finished before"], [])
+
+
+def test_the_suffixes_may_be_in_capitals(tmp_path):
+    (tmp_path / "A.JSONL.GZ").write_bytes(gzip.compress(b'{"text": "a"}\n'))
+    [chunk] = chunks.read_chunks(tmp_path / "A.JSONL.GZ")
+    assert list(chunk.parse()) == [(1, {"text": "a"})]
+
+
+def test_columns_of_parquet_must_differ_too(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table([[1], [2]], names=["text", "text"]), tmp_path / "a.parquet")
+    [chunk] = chunks.read_chunks(tmp_path / "a.parquet")
+    assert "column names must differ; got text, text" in str(chunk.error) and not chunk.rows
 
 
 def test_empty_files_have_empty_answers(predict, inputs, tmp_path):
@@ -170,11 +196,19 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
     (out / "x").mkdir(parents=True)
     assert message(inputs / "*") == f"{out}: exists already, without a predict.json; pass another --output"
     (out / "x").rmdir()
+    for content in ("[]", "{}", '{"files": 1}'):
+        (out / "predict.json").write_text(content)
+        assert message(inputs / "*") == (f"{out / 'predict.json'}: must be a file of predict; pass another --output or "
+                                         f"remove the folder {out}")
+    (out / "predict.json").unlink()
     write(inputs / "a.tsv")
     assert message(inputs / "*").startswith(f"{inputs / 'a.tsv'}: would be answered in {out / 'a.jsonl'}, as ")
     (inputs / "a.tsv").rename(inputs / "a.txt")
-    assert message(inputs / "*") == (f"{inputs / 'a.txt'}: must end in .jsonl, .tsv, .csv, .parquet, or for text files "
-                                     "in these and .gz")
+    assert message(inputs / "*") == (f"{inputs / 'a.txt'}: must end in .jsonl, .tsv, .csv, .parquet, .jsonl.gz, "
+                                     ".tsv.gz, .csv.gz")
+    (inputs / "a.txt").rename(inputs / "a.parquet.gz")
+    assert message(inputs / "*").startswith(f"{inputs / 'a.parquet.gz'}: must end in .jsonl, ")
+    (inputs / "a.parquet.gz").unlink()
     assert predict(inputs / "a.jsonl")[0] == 0
     assert message(inputs / "a.jsonl", "--top_k=2") == (
         f"{out}: was written with --top_k=1 (now 2); pass another --output or remove the folder")
@@ -195,6 +229,62 @@ def test_a_changed_file_is_refused_and_more_files_are_added(predict, inputs, tmp
     assert status == 1 and message.startswith(f"keras-bert: {answers}: was written from another file than ")
     answers.unlink()
     assert predict(inputs / "*")[0] == 0 and len(read(answers)) == 2
+
+
+def test_the_answers_are_no_input_of_the_next_run(predict, inputs, tmp_path):
+    write(inputs / "a.jsonl")
+    command = (f"{inputs}/**", f"--output={inputs / 'out'}")
+    assert predict(*command) == (0, [f"{inputs / 'out'}: 6 answers"], [])
+    assert predict(*command) == (0, [f"{inputs / 'out'}: 0 answers, 1 of 1 files were finished before"], [])
+
+
+def test_a_second_run_at_the_same_time_is_refused(predict, inputs, tmp_path, monkeypatch):
+    write(inputs / "a.jsonl", [*TEXTS, 1])
+    second = []
+
+    def load(path):
+        if not second:
+            second.append(None)
+            second[0] = predict(inputs / "*", "--top_k=2")
+        return load_once(path)
+
+    monkeypatch.setattr(command, "_load", load)
+    assert predict(inputs / "*")[1] == [f"{tmp_path / 'out'}: 6 answers"]
+    status, lines, [message] = second[0]
+    assert (status, lines) == (1, [])
+    assert message.startswith(f"keras-bert: {tmp_path / 'out'}: another process writes to it; wait until ")
+    assert "label" in read(tmp_path / "out/a.jsonl")[0] and sorted(digests(tmp_path / "out")) == [
+        "a.jsonl", "invalid/a.jsonl"]
+
+
+def test_the_command_continues_where_it_was_killed_before_its_first_file(predict, inputs, tmp_path):
+    write(inputs / "a.jsonl")
+    for name in ("predict.json", "writer"):
+        (tmp_path / f"out/.keras_bert.{name}.abcd1234/new").mkdir(parents=True)
+    assert predict(inputs / "*") == (0, [f"{tmp_path / 'out'}: 6 answers"], [])
+    assert sorted(os.listdir(tmp_path / "out")) == ["a.jsonl", "predict.json"]
+
+
+@pytest.mark.parametrize("change", [lambda path: write(path, TEXTS[:2]), pathlib.Path.unlink], ids=["write", "remove"])
+def test_a_file_that_changes_while_the_model_loads_is_answered_later(predict, inputs, tmp_path, monkeypatch, change):
+    path, out = inputs / "a.jsonl", tmp_path / "out"
+    write(path)
+    write(inputs / "b.jsonl")
+
+    def load(model):
+        if path.exists():
+            change(path)
+        return load_once(model)
+
+    monkeypatch.setattr(command, "_load", load)
+    status, lines, [message] = predict(inputs / "*")
+    assert (status, lines) == (1, [f"{out}: 6 answers"])
+    assert message == (f"keras-bert: {out}: files were left out: 1 of 2; correct them and run the command again; the "
+                       f"first: {path}: was changed while it was read")
+    assert sorted(digests(out)) == ["b.jsonl"]
+    write(path, TEXTS[:3])
+    monkeypatch.setattr(command, "_load", load_once)
+    assert predict(inputs / "*")[1] == [f"{out}: 3 answers, 1 of 2 files were finished before"]
 
 
 @pytest.mark.parametrize("flags, message", [

@@ -28,8 +28,11 @@ def test_two_actors_give_the_labels_of_the_model(bert, tokenizer, tmp_path):
     for number in range(4):
         lines = [json.dumps({"text": text}) + "\n" for text in TEXTS[number::4]]
         (tmp_path / f"in/{number}.jsonl").write_text("".join(lines))
-    subprocess.run([sys.executable, EXAMPLE, f"--model={tmp_path / 'answers'}", f"--input={tmp_path / 'in'}",
-                    f"--output={tmp_path / 'out'}"], check=True, capture_output=True, timeout=300)
+    command = [sys.executable, EXAMPLE, f"--model={tmp_path / 'answers'}", f"--input={tmp_path / 'in'}",
+               f"--output={tmp_path / 'out'}"]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300)  # would add each row once more
+    assert again.returncode == 1 and f"{tmp_path / 'out'}: exists already" in again.stderr
     rows = [json.loads(line) for path in (tmp_path / "out").glob("*.json")
             for line in path.read_text().splitlines()]
     expected = tf.saved_model.load(tmp_path / "answers")(tf.constant(TEXTS))

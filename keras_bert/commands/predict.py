@@ -30,8 +30,8 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
         model: Folder that finetune wrote, or the SavedModel of export text-model.
         input: Instead of texts: a file as finetune takes it, labels ignored; otherwise one text per line; - for
             standard input. In lines, the parts of an input, a question and its context for instance, are separated by
-            tabs. With --output: several files, globs allowed, that end in .jsonl, .tsv, .csv or .parquet, or in these
-            and .gz.
+            tabs. With --output: several files, globs allowed, that end in .jsonl, .tsv, .csv, .parquet, .jsonl.gz,
+            .tsv.gz or .csv.gz.
         data_format: Format of a published data set, see finetune.
         text_column: Column of the text. Default: as in training; text for a SavedModel.
         text_pair_column: Column of the second text. Default: as in training; text_pair for a SavedModel.

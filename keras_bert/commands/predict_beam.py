@@ -2,17 +2,16 @@
 
 import json
 import os
-import re
 import types
 
 import apache_beam as beam
 from apache_beam.io import WriteToText
 from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import RunInference
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from keras_bert.commands.exported import Exported
 from keras_bert.commands.predict_files import read_examples
+from keras_bert.data.beam import new_pipeline, run_pipeline
 from keras_bert.data.chunks import check_suffix, read_chunks
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder
@@ -45,10 +44,7 @@ def answer_files(model, patterns, output, columns, options, arguments):
         raise InputError(f"{model}: must be a SavedModel with beam=True: keras-bert export text-model")
     task = Exported(model).task
     handler = _Answers(os.path.abspath(model), task.answer_options(**options))
-    try:
-        pipeline = beam.Pipeline(options=PipelineOptions(arguments))
-    except ValueError as error:
-        raise InputError(f"beam_args: {error}") from None
+    pipeline = new_pipeline(arguments)
     with atomic_folder(output) as folder:
         rows = (pipeline
                 | "Files" >> beam.Create([os.path.abspath(path) for path in paths])
@@ -57,7 +53,7 @@ def answer_files(model, patterns, output, columns, options, arguments):
                 | "Rows" >> beam.ParDo(_Rows(), task, columns).with_outputs("invalid", main="examples"))
         _ = (rows.examples | "Answers" >> RunInference(handler) | "Write" >> _writer(folder, "answers"))
         _ = (rows.invalid | "Write invalid" >> _writer(folder, "invalid", skip_if_empty=True))
-        counts = _run(pipeline)
+        counts = run_pipeline(pipeline, __name__)
     print(f"{output}: {counts['answers']} answers")
     if counts["invalid"]:
         raise InputError(f"{output}: invalid rows were left out: {counts['invalid']}; see "
@@ -103,19 +99,3 @@ class _Answers(SavedModelHandler):
 
 def _writer(folder, name, **options):
     return WriteToText(os.path.join(folder, name), ".jsonl", **options)
-
-
-def _run(pipeline):
-    """Runs the pipeline; returns a dict of its counters. An InputError of a worker stays one."""
-    try:
-        result = pipeline.run()
-        result.wait_until_finish()
-    except (InputError, RuntimeError) as error:  # from another process it is text in a RuntimeError
-        text = str(error) if isinstance(error, InputError) else re.split("InputError: |MissingColumn: ", str(error))[-1]
-        if isinstance(error, InputError) or text != str(error):
-            raise InputError(re.split(r"\n| \[while running", text)[0]) from None
-        raise
-    counters = result.metrics().query()[result.metrics().COUNTERS]
-    found = {counter.key.metric.name: counter.result for counter in counters
-             if counter.key.metric.namespace == __name__}
-    return {"answers": 0, "invalid": 0} | found

@@ -9,10 +9,10 @@ import os
 
 from keras_bert import __version__, startup
 from keras_bert.data.chunks import check_suffix, read_chunks
-from keras_bert.data.tables import Rows
+from keras_bert.data.tables import Rows, byte_lines
 from keras_bert.data.workers import map_in_order
 from keras_bert.errors import InputError, MissingColumn
-from keras_bert.files import atomic_file, folder_digest, read_json, remove_workspaces, write_json, writing
+from keras_bert.files import atomic_file, folder_digest, is_empty, only_writer, read_json, remove_workspaces, write_json
 from keras_bert.terminal import ProgressLine, stoppable
 from keras_bert.text.vocabulary_training import find_texts
 
@@ -41,32 +41,39 @@ def answer_files(load, model, patterns, output, columns, options, processes=None
     """
     shards = _name_shards(find_texts(patterns), output)
     settings = {"keras_bert": __version__, "model": folder_digest(model), **columns, **options}
-    written = _check_settings(output, settings, shards)
-    for folder in (output, os.path.join(output, INVALID)):
-        remove_workspaces(folder)
-    todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
+    with only_writer(output):
+        written = _check_settings(output, settings, shards)
+        for folder in (output, os.path.join(output, INVALID)):
+            remove_workspaces(folder)
+        todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
+        files = written | {shard: _identify(path) for shard, path in todo.items()}
+        answerer = Answerer(load, model, columns, options)
+        count, unread = _answer(answerer, todo, output, settings | {"files": files}, processes) if todo else (0, [])
+        done = len(shards) - len(todo)
+        print(f"{output}: {count} answers{f', {done} of {len(shards)} files were finished before' * bool(done)}")
+        _report(output, shards, unread)
+
+
+def _answer(answerer, todo, output, settings, processes):
+    """Writes the answers to the files `todo`, a dict as `_name_shards` returns it. Returns the number of answers and a
+    list of what is wrong with the files that were left out."""
     count, unread = 0, []
-    if todo:
-        chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
-        results = map_in_order(Answerer(load, model, columns, options), chunks, processes or os.cpu_count() or 1)
-        with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
-            first = next(results)  # loads the model: if it is invalid, nothing is written
-            files = written | {shard: _identify(path) for shard, path in todo.items()}
-            with writing(output):
-                os.makedirs(output, exist_ok=True)
-            write_json(os.path.join(output, SETTINGS), settings | {"files": files})
-            ends = dict(zip(todo, itertools.accumulate(os.path.getsize(path) or 1 for path in todo.values())))
-            for shard, parts in itertools.groupby(itertools.chain([first], results), lambda result: result[0][0]):
-                answers, size = 0, os.path.getsize(todo[shard]) or 1
-                try:
-                    for share, answers in _write_shard(output, shard, parts):
-                        progress((ends[shard] - (1 - share) * size) / max(ends.values()), count + answers)
-                    count += answers
-                except _Unreadable as error:
-                    unread.append(error.args[0])
-    finished = f", {len(shards) - len(todo)} of {len(shards)} files were finished before" * (len(todo) < len(shards))
-    print(f"{output}: {count} answers{finished}")
-    _report(output, shards, unread)
+    chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
+    results = map_in_order(answerer, chunks, processes or os.cpu_count() or 1)
+    with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
+        first = next(results)  # loads the model: if it is invalid, nothing is written
+        write_json(os.path.join(output, SETTINGS), settings)
+        sizes = {shard: settings["files"][shard][0] or 1 for shard in todo}
+        ends = dict(zip(todo, itertools.accumulate(sizes.values())))
+        for shard, parts in itertools.groupby(itertools.chain([first], results), lambda result: result[0][0]):
+            answers = 0
+            try:
+                for share, answers in _write_shard(output, shard, parts, settings["files"][shard]):
+                    progress((ends[shard] - (1 - share) * sizes[shard]) / max(ends.values()), count + answers)
+                count += answers
+            except _Unreadable as error:
+                unread.append(error.args[0])
+    return count, unread
 
 
 class Answerer:
@@ -77,8 +84,8 @@ class Answerer:
         self._load, self._path, self._columns, self._options = load, model, columns, options
 
     def __call__(self, item):
-        """Returns (answers, invalid rows, number of answers, error): bytes, lines of JSON, compressed if the name of
-        the file of answers ends in .gz; and what makes the whole file invalid."""
+        """Returns (answers, invalid rows, number of answers, error): bytes of lines of JSON, none if there are no
+        invalid rows; and what makes the whole file invalid."""
         shard, chunk = item
         loaded, options = self._loaded
         try:
@@ -91,9 +98,7 @@ class Answerer:
             group = list(group)
             for (number, example), answer in zip(group, loaded.answer([example for _, example in group], **options)):
                 answers.append({"row": number} | loaded.task.record(example, answer))
-        lines = _json_lines(answers)
-        return (gzip.compress(lines, mtime=0) if shard.endswith(".gz") else lines, _json_lines(invalid), len(answers),
-                chunk.error)
+        return (_json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"", len(answers), chunk.error)
 
     @functools.cached_property
     def _loaded(self):
@@ -117,12 +122,13 @@ def _example(task, count):
 
 
 def _name_shards(paths, output):
-    """Returns a dict from the name of each file of answers to the path of its input."""
-    shards = {}
-    for path in paths:
+    """Returns a dict from the name of each file of answers to the path of its input. Skips files in the output."""
+    folder, shards = os.path.realpath(output), {}
+    outside = [path for path in paths if os.path.commonpath([os.path.realpath(path), folder]) != folder]
+    if not outside:
+        raise InputError(f"{paths[0]}: is in the folder {output} of the output; pass an output=… elsewhere")
+    for path in outside:
         check_suffix(path)
-        if os.path.commonpath([os.path.realpath(path), os.path.realpath(output)]) == os.path.realpath(output):
-            raise InputError(f"{path}: is in the folder {output} of the output; pass an output=… elsewhere")
         stem, suffix = os.path.splitext(os.path.basename(path))
         compressed = suffix.lower() == ".gz"
         shard = f"{os.path.splitext(stem)[0] if compressed else stem}.jsonl{'.gz' * compressed}"
@@ -138,11 +144,12 @@ def _check_settings(output, settings, shards):
     see `_identify`. Raises an InputError if the folder was written otherwise than now."""
     path = os.path.join(output, SETTINGS)
     if not os.path.exists(path):
-        if os.path.lexists(output) and not (os.path.isdir(output) and not os.listdir(output)):
+        if not is_empty(output):
             raise InputError(f"{output}: exists already, without a {SETTINGS}; pass another output=…")
         return {}
     saved = read_json(path)
-    files = saved.pop("files")
+    if not isinstance(saved, dict) or not isinstance(files := saved.pop("files", None), dict):
+        raise InputError(f"{path}: must be a file of predict; pass another output=… or remove the folder {output}")
     names = dict.fromkeys([*saved, *settings])
     changed = [f"{name}={saved.get(name)!r} (now {settings.get(name)!r})" if name != "model" else "another model"
                for name in names if saved.get(name) != settings.get(name)]
@@ -157,8 +164,11 @@ def _check_settings(output, settings, shards):
 
 
 def _identify(path):
-    """Returns the size and the time of change of a file."""
-    status = os.stat(path)
+    """Returns the size and the time of change of a file; zeros if there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return [0, 0]
     return [status.st_size, status.st_mtime_ns]
 
 
@@ -166,9 +176,9 @@ class _Unreadable(Exception):
     """Ends the writing of a file whose input cannot be read."""
 
 
-def _write_shard(output, shard, parts):
+def _write_shard(output, shard, parts, identity):
     """Writes the answers to a file, and its invalid rows to another. Yields (share of the file, number of answers so
-    far) after each part, and raises `_Unreadable` if the file is invalid."""
+    far) after each part, and raises `_Unreadable` if the file is invalid or no longer what `_identify` returned."""
     invalid_path = _invalid_path(output, shard)
     with contextlib.suppress(FileNotFoundError):
         os.remove(invalid_path)
@@ -187,10 +197,12 @@ def _write_shard(output, shard, parts):
                 invalid_file.write(invalid)
             total += count
             yield chunk.share, total
+        if _identify(chunk.path) != identity:
+            raise _Unreadable(f"{chunk.path}: was changed while it was read")
 
 
 def _invalid_path(output, shard):
-    return os.path.join(output, INVALID, shard.removesuffix(".gz"))
+    return os.path.join(output, INVALID, shard)
 
 
 @contextlib.contextmanager
@@ -239,16 +251,16 @@ def _describe(path, number, error):
     return {"file": path, "row": number, "reason": reason}
 
 
-def _json_lines(records):
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+def _json_lines(records, name):
+    """Returns the bytes of a JSON Lines file, compressed if its name ends in .gz."""
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    return gzip.compress(lines, mtime=0) if name.endswith(".gz") else lines
 
 
 def _report(output, shards, unread):
     """Raises an InputError if rows or files were left out."""
-    counts = []
-    for shard in shards:
-        with contextlib.suppress(FileNotFoundError), open(_invalid_path(output, shard), "rb") as file:
-            counts.append(sum(1 for _ in file))
+    paths = filter(os.path.exists, (_invalid_path(output, shard) for shard in shards))
+    counts = [sum(1 for _ in byte_lines(path)) for path in paths]
     problems = []
     if counts:
         problems.append(f"invalid rows were left out: {sum(counts)}, of {len(counts)} of {len(shards)} files; see "

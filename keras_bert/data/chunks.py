@@ -2,7 +2,16 @@
 
 import dataclasses
 
-from keras_bert.data.tables import byte_lines, csv_rows, json_object, named_cells, parquet_rows, suffix_of, tsv_cells
+from keras_bert.data.tables import (
+    byte_lines,
+    check_columns,
+    csv_rows,
+    json_object,
+    named_cells,
+    parquet_rows,
+    suffix_of,
+    tsv_cells,
+)
 from keras_bert.errors import InputError
 from keras_bert.files import decode
 
@@ -40,7 +49,7 @@ class Chunk:
 def check_suffix(path):
     """Raises an InputError if `read_chunks` does not read files of this suffix."""
     if suffix_of(path) not in _PARSERS:
-        raise InputError(f"{path}: must end in {', '.join(_PARSERS)}, or for text files in these and .gz")
+        raise InputError(f"{path}: must end in {', '.join(_PARSERS)}, .jsonl.gz, .tsv.gz, .csv.gz")
 
 
 def read_chunks(path):
@@ -49,6 +58,7 @@ def read_chunks(path):
     columns, rows, size, share = None, [], 0, 1.0
     try:
         columns, read = _OPENERS[suffix_of(path)](path)
+        check_columns(path, columns or (), required=())
         for number, share, row in read:
             rows.append((number, row))
             size += _size(row)

@@ -197,7 +197,7 @@ def byte_lines(path):
     """Yields what `lines` yields, with each line as bytes."""
     with reading(path), open(path, "rb") as raw:
         size = os.path.getsize(path)
-        file = gzip.open(raw) if os.fspath(path).endswith(".gz") else raw
+        file = gzip.open(raw) if os.fspath(path).lower().endswith(".gz") else raw
         read = 0
         try:
             for row, line in enumerate(file, 1):

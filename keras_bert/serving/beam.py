@@ -46,8 +46,7 @@ class SavedModelHandler(ModelHandler[str | dict, PredictionResult, SavedModel]):
     def run_inference(self, batch: Sequence[str | dict], model: SavedModel,
                       inference_args: dict | None = None) -> Iterable[PredictionResult]:
         names = list(model.signatures[DEFAULT].inputs)
-        rows = [element if isinstance(element, dict) else {names[0]: element} for element in batch]
-        requests = [{name: _strings([row[name]]) for name in names} for row in rows]
+        requests = [_request(element, names) for element in batch]
         outputs = []
         for _, joined in itertools.groupby(requests, lambda request: model.batch_key(DEFAULT, request)):
             group = list(joined)
@@ -66,6 +65,14 @@ class SavedModelHandler(ModelHandler[str | dict, PredictionResult, SavedModel]):
     def _size(self, element):
         # Beam would emit an empty batch before an element of more than the maximum.
         return min(_count_bytes(element) // 4 + 2, self._max_batch_tokens)
+
+
+def _request(element, names):
+    values = element if isinstance(element, dict) else {names[0]: element}
+    if missing := [name for name in names if name not in values]:
+        raise InputError(f"an element must have values of {', '.join(names)}; {missing[0]} is missing in "
+                         f"{element!r:.60}")
+    return {name: _strings([values[name]]) for name in names}
 
 
 def _count_bytes(element):
