@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import unicodedata
 
 import numpy as np
 import pytest
@@ -183,7 +184,7 @@ def test_the_lstms_of_a_tagger_are_a_declared_loss(tmp_path):
     assert open_source(tmp_path / "out").kind == "encoder"
 
 
-@pytest.mark.parametrize("form", ["tf1", "garden", "kerashub", "hub"])
+@pytest.mark.parametrize("form", ["tf1", "garden", "hub"])
 def test_nfc_is_a_declared_loss(tmp_path, form):
     tokenizer = BertTokenizer([*TINY_VOCABULARY[:-3], "서울", "날씨", "##은"])
     assert tokenizer.rules.normalization == "NFC"
@@ -214,3 +215,22 @@ def test_a_tokenizer_of_transformers_5(folders, tmp_path):
     convert(tmp_path / "out", tmp_path / "back", "huggingface", allow_inexact=True, report=lines.append)
     assert "kept the last 15 rows of the word embeddings, which have no token" in lines
     np.testing.assert_array_equal(open_source(tmp_path / "back").tokenizer.vocabulary, source.tokenizer.vocabulary)
+
+
+@pytest.mark.parametrize("strip_accents", [False, True])
+@pytest.mark.parametrize("normalization", ["none", "NFC"])
+def test_a_preset_keeps_the_rules_that_kerashub_has_no_field_for(tmp_path, strip_accents, normalization):
+    tokenizer = BertTokenizer(TINY_VOCABULARY, True, strip_accents, normalization=normalization)
+    make("classify", tokenizer).save(tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "preset", "kerashub")
+    assert open_source(tmp_path / "preset").tokenizer.rules == tokenizer.rules
+    change(tmp_path / "preset", "tokenizer.json", keras_bert=["NFC"])
+    with pytest.raises(InputError, match="keras_bert in tokenizer.json must have strip_accents and normalization; got"):
+        open_source(tmp_path / "preset")
+
+
+def test_jamo_that_kerashub_composes_are_a_declared_loss(tmp_path):
+    jamo = sorted({*unicodedata.normalize("NFD", "서울")})
+    make("classify", BertTokenizer([*TINY_VOCABULARY[:-9], *jamo])).save(tmp_path / "ours")
+    with pytest.raises(InputError, match="its lower-casing composes Hangul syllables"):
+        convert(tmp_path / "ours", tmp_path / "preset", "kerashub")

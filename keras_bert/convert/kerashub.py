@@ -15,9 +15,11 @@ from keras_bert.convert.weights import Source
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text.rules import second_halves
 
 _MODEL, _TASK = "model.weights.h5", "task.weights.h5"
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
+_RULES = "keras_bert"  # the dict in tokenizer.json with the rules that KerasHub has no field for
 
 
 _BLOCK = f"{_MODEL}/layers/transformer_encoder{{_i}}"
@@ -118,8 +120,11 @@ def _read_tokenizer(path):
     _, values = _read_object(os.path.join(path, "tokenizer.json"), "BertTokenizer")
     # KerasHub's `strip_accents` is False by default, even for checkpoints that were trained without accents. So False
     # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
-    return BertTokenizer(file, values.get("lowercase", False), values.get("strip_accents") or None,
-                         values.get("split_on_cjk", True))
+    guessed = {"strip_accents": values.get("strip_accents") or None, "normalization": None}
+    stored = read_settings(path, "tokenizer.json").get(_RULES, guessed)
+    if not isinstance(stored, dict) or stored.keys() != guessed.keys():
+        raise InputError(f"{path}: {_RULES} in tokenizer.json must have {' and '.join(guessed)}; got {stored!r:.100}")
+    return BertTokenizer(file, values.get("lowercase", False), split_cjk=values.get("split_on_cjk", True), **stored)
 
 
 def _read_shapes(path, name):
@@ -191,10 +196,24 @@ def _write_tokenizer(tokenizer, folder):
     save_vocabulary(tokenizer.vocabulary, os.path.join(folder, _VOCABULARY))
     values = _object("BertTokenizer", {
         "config_file": "tokenizer.json", "vocabulary": None, "lowercase": rules.lower_case,
-        # KerasHub strips accents by decomposition and does not recompose Hangul syllables.
-        "strip_accents": rules.strip_accents and rules.normalization == "none", "split_on_cjk": rules.split_cjk})
-    write_json(os.path.join(folder, "tokenizer.json"), values)
+        # Without lower-casing, KerasHub does not recompose the Hangul syllables that it decomposes.
+        "strip_accents": rules.strip_accents and (rules.lower_case or rules.normalization == "none"),
+        "split_on_cjk": rules.split_cjk})
+    stored = {"strip_accents": rules.strip_accents, "normalization": rules.normalization}
+    write_json(os.path.join(folder, "tokenizer.json"), values | {_RULES: stored})
     return values
+
+
+def _losses(tokenizer):
+    """Returns the reasons why KerasHub cannot follow the rules of a tokenizer. Its lower-casing composes characters,
+    after its stripping of accents has decomposed them."""
+    rules = tokenizer.rules
+    if rules.normalization == "NFC":
+        return [] if rules.lower_case else ["normalization of a tokenizer that keeps the case must be none, not NFC"]
+    words = rules.normalize(" ".join(tokenizer.vocabulary))
+    if rules.lower_case and rules.strip_accents and any(character in second_halves() for character in words):
+        return ["its lower-casing composes Hangul syllables, but the tokenizer spells Korean in jamo"]
+    return []
 
 
 def _object(name, config):
@@ -208,5 +227,5 @@ FORMAT = Format("kerashub", has_file(_MODEL), read, write, ("encoder", *_KINDS.v
                 fixed={"hidden_act": (_ACTIVATION, "gelu_new"), "layer_norm_eps": (_EPSILON,),
                        "attention_probs_dropout_prob": ("hidden_dropout_prob",), "directionality": ("bidi",)},
                 head={"hidden_act": (_HEAD["mlm_activation"],), "layer_norm_eps": (_HEAD["mlm_layer_norm_eps"],)},
-                rules={"normalization": ("none",)}, settings_file=SETTINGS_FILE,
+                rules=_losses, settings_file=SETTINGS_FILE,
                 applied=("task", "max_length", "pairs"))

@@ -7,7 +7,7 @@ import re
 
 from keras_bert.convert.assets import SETTINGS_FILE, read_assets, read_settings, write_assets, write_settings
 from keras_bert.convert.bundle import Bundle, find_checkpoint, write_bundle
-from keras_bert.convert.format import GOOGLE_RULES, KERAS_SUFFIXES, TRANSPOSED, Format, Table
+from keras_bert.convert.format import KERAS_SUFFIXES, TRANSPOSED, Format, Table, google_rules
 from keras_bert.convert.weights import Source, detect
 
 _LAYER = "bert/encoder/layer_{i}"
@@ -89,4 +89,4 @@ def write(weights, folder):
 FORMAT = Format("tf1", recognise, read, write, ("encoder", *_HEADS),
                 fixed={"hidden_act": ("gelu", "relu", "gelu_tanh", "gelu_new"), "layer_norm_eps": (1e-12,),
                        "directionality": ("bidi",)},
-                rules=GOOGLE_RULES, settings_file=SETTINGS_FILE, applied=())
+                rules=google_rules, settings_file=SETTINGS_FILE, applied=())
