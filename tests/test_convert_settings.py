@@ -13,6 +13,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
 from keras_bert.tasks import Classify, Intent, MultipleChoice, Regress, Span, Tag
 from keras_bert.text import BertTokenizer
+from keras_bert.text.rules import Rules
 from keras_bert.training import FineTuned
 
 from conftest import TINY, TINY_VOCABULARY, randomize
@@ -234,3 +235,49 @@ def test_jamo_that_kerashub_composes_are_a_declared_loss(tmp_path):
     make("classify", BertTokenizer([*TINY_VOCABULARY[:-9], *jamo])).save(tmp_path / "ours")
     with pytest.raises(InputError, match="its lower-casing composes Hangul syllables"):
         convert(tmp_path / "ours", tmp_path / "preset", "kerashub")
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "added_tokens.json"])
+def test_added_tokens_of_the_vocabulary_are_a_declared_loss(folders, tmp_path, file):
+    """transformers finds `lamp` in `lamps`, and `[unused1]` before it splits off the brackets."""
+    convert(folders / "classify", tmp_path / "out", "huggingface")
+    ids = {token: TINY_VOCABULARY.index(token) for token in ("[SEP]", "lamp", "[unused1]")}
+    listed = [{"content": token, "id": id} for token, id in ids.items()]
+    values = {"tokenizer.json": {"added_tokens": listed}, "added_tokens.json": ids,
+              "tokenizer_config.json": {"added_tokens_decoder": {token["id"]: token for token in listed}}}
+    (tmp_path / "out" / file).write_text(json.dumps(values[file]))
+    source = open_source(tmp_path / "out")
+    assert source.tokenizer.vocabulary == TINY_VOCABULARY
+    assert "finds the added tokens lamp, [unused1] in texts" in source.losses[0]
+
+
+BERT_STEP = {"type": "BertNormalizer", "handle_chinese_chars": False, "strip_accents": False, "lowercase": True}
+
+
+@pytest.mark.parametrize(("normalizer", "splitter", "steps"), [
+    (BERT_STEP, "BertPreTokenizer", None),
+    ({"type": "Sequence", "normalizers": [BERT_STEP, {"type": "NFC"}]}, "BertPreTokenizer", None),
+    ({"type": "Sequence", "normalizers": [{"type": "NFC"}, BERT_STEP]}, "BertPreTokenizer",
+     "NFC, BertNormalizer, BertPreTokenizer"),
+    ({"type": "Sequence", "normalizers": [BERT_STEP, {"type": "Replace"}]}, "BertPreTokenizer",
+     "BertNormalizer, Replace, BertPreTokenizer"),
+    (None, "Whitespace", "Whitespace"),
+])
+@pytest.mark.parametrize("has_vocab", [True, False])
+def test_the_steps_of_a_fast_tokenizer(folders, tmp_path, normalizer, splitter, steps, has_vocab):
+    """transformers reads them from tokenizer.json, whatever the other files say."""
+    convert(folders / "classify", out := tmp_path / "out", "huggingface")
+    assert open_source(out).tokenizer.rules.strip_accents
+    change(out, "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    if not has_vocab:
+        (out / "vocab.txt").unlink()
+    (out / "tokenizer.json").write_text(json.dumps({
+        "normalizer": normalizer, "pre_tokenizer": {"type": splitter},
+        "model": {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(TINY_VOCABULARY)}}}))
+    source = open_source(out)
+    if steps:
+        assert source.losses == (
+            f"the steps in tokenizer.json must be BertNormalizer, perhaps NFC, and BertPreTokenizer, not {steps}",)
+    else:
+        assert source.losses == ()
+        assert source.tokenizer.rules == Rules(True, False, False, "none" if normalizer == BERT_STEP else "NFC")
