@@ -237,6 +237,15 @@ def test_jamo_that_kerashub_composes_are_a_declared_loss(tmp_path):
         convert(tmp_path / "ours", tmp_path / "preset", "kerashub")
 
 
+def test_another_truncation_of_kerashub_is_a_declared_loss(folders, tmp_path):
+    convert(folders / "classify", tmp_path / "preset", "kerashub")
+    preprocessor = json.loads((tmp_path / "preset/preprocessor.json").read_text())
+    for truncate, losses in (("round_robin", ()), ("waterfall", (
+            "pairs must be truncated by round_robin, not waterfall",))):
+        change(tmp_path / "preset", "preprocessor.json", config=preprocessor["config"] | {"truncate": truncate})
+        assert open_source(tmp_path / "preset").losses == losses
+
+
 @pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "added_tokens.json"])
 def test_added_tokens_of_the_vocabulary_are_a_declared_loss(folders, tmp_path, file):
     """transformers finds `lamp` in `lamps`, and `[unused1]` before it splits off the brackets."""

@@ -47,6 +47,7 @@ _KINDS = {"BertMaskedLM": "masked_lm", "BertTextClassifier": "classification"}
 # Constants in KerasHub's classes: activation and layer norm epsilons of the encoder, then those of the masked LM head.
 _ACTIVATION, _EPSILON = "gelu_tanh", 1e-12
 _MULTILABEL = "sigmoid"  # the activation of a classifier whose labels do not exclude one another
+_TRUNCATION = "round_robin"  # a pair that is too long loses tokens of its longer text first
 _HEAD = {"mlm_activation": "gelu", "mlm_layer_norm_eps": 1e-5}
 # The versions of the libraries whose file format is written.
 _VERSIONS = {"keras_version": "3.15.1", "keras_hub_version": "0.32.0"}
@@ -62,13 +63,13 @@ def read(path, config=None):
     tokenizer = _read_tokenizer(path)
     config = _read_config(os.path.join(path, "config.json"), tokenizer)
     shapes = _read_shapes(path, _MODEL)
-    kind, options, settings = "encoder", {}, {}
+    kind, options, settings, losses = "encoder", {}, {}, ()
     if os.path.exists(os.path.join(path, _TASK)):
         shapes |= _read_shapes(path, _TASK)
-        kind, options, settings = _read_task(path)
+        kind, options, settings, losses = _read_task(path)
     skipped = {name: "optimizer variable" for name in shapes if name.startswith(f"{_TASK}/optimizer/")}
     return Source(path, FORMAT.name, config, kind, TABLE, shapes, lambda name: _get(path, name), skipped, options,
-                  tokenizer, read_labels(path), settings)
+                  tokenizer, read_labels(path), settings, losses=losses)
 
 
 def _read_object(file, *names):
@@ -93,24 +94,27 @@ def _read_config(file, tokenizer):
 
 
 def _read_task(path):
-    """Returns (kind, options, settings) of the model that a `task.json` describes."""
+    """Returns (kind, options, settings, losses) of the model that a `task.json` describes."""
     file = os.path.join(path, "task.json")
     name, values = _read_object(file, *_KINDS)
     if _KINDS[name] == "masked_lm":
-        return "masked_lm", _HEAD, {}
+        return "masked_lm", _HEAD, {}, ()
     activation = values.get("activation")
     if activation not in (None, "linear", _MULTILABEL):
         raise InputError(f"{file}: activation must be linear, so that outputs are logits, or sigmoid, for multiple "
                          f"labels; got {activation!r}")
     if not isinstance(values.get("num_classes"), int):
         raise InputError(f"{file}: num_classes must be int; got {values.get('num_classes')!r}")
-    settings = read_settings(path)
+    settings, losses = read_settings(path), ()
     if (settings.get("task") == "multilabel") != (activation == _MULTILABEL):  # KerasHub's file is the newer one
         settings = {"task": "multilabel" if activation == _MULTILABEL else "classify"}
     if os.path.exists(preprocessor := os.path.join(path, "preprocessor.json")):
         _, preprocessing = _read_object(preprocessor, "BertTextClassifierPreprocessor")
         settings["max_length"] = preprocessing.get("sequence_length")
-    return "classification", {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}, settings
+        if (truncate := preprocessing.get("truncate", _TRUNCATION)) != _TRUNCATION:
+            losses = (f"pairs must be truncated by {_TRUNCATION}, not {truncate}",)
+    options = {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}
+    return "classification", options, settings, losses
 
 
 def _read_tokenizer(path):
