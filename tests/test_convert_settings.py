@@ -16,7 +16,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.text.rules import Rules
 from keras_bert.training import FineTuned
 
-from conftest import TINY, TINY_VOCABULARY, randomize
+from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
 
 # What every format can express.
 CONFIG = dataclasses.replace(TINY, hidden_act="gelu_tanh", hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
@@ -100,6 +100,20 @@ def test_labels_and_settings_of_other_libraries(folders, tmp_path):
         assert loaded.model.bert.config.hidden_act == "gelu_tanh"
         assert any(line.startswith("hidden_act gelu is the erf form") for line in lines)
         assert any("single texts or pairs" in line for line in lines) == (name == "classify")
+
+
+def test_the_form_of_the_gelu_is_chosen_for_a_gelu_alone(tmp_path):
+    write_huggingface(tmp_path / "relu", BertLayer(dataclasses.replace(CONFIG, hidden_act="relu")))
+    with pytest.raises(InputError, match="hidden_act chooses the form of a GELU; got gelu for weights with relu"):
+        convert(tmp_path / "relu", tmp_path / "out", "keras_bert", hidden_act="gelu")
+
+
+def test_a_given_config_takes_precedence_over_the_stored_activation(folders, tmp_path):
+    convert(folders / "classify", tmp_path / "out", "tf1")
+    assert open_source(tmp_path / "out").config.hidden_act == "gelu_tanh"
+    for activation in ("relu", "gelu"):
+        dataclasses.replace(CONFIG, hidden_act=activation).to_json(tmp_path / "config.json")
+        assert open_source(tmp_path / "out", tmp_path / "config.json").config.hidden_act == activation
 
 
 @pytest.mark.slow

@@ -55,9 +55,11 @@ def read(path, config=None):
     """Returns the `Source` of a checkpoint, with `bert_config.json` and `vocab.txt` from the same folder."""
     bundle = Bundle(find_checkpoint(path))
     folder = os.path.dirname(bundle.prefix)
-    config, tokenizer, labels = read_assets(folder, config)
     settings, notes = read_settings(folder), ()
     dropout, activation = settings.pop("dropout", _DROPOUT), settings.pop("hidden_act", None)
+    if config is not None:  # its activation takes precedence
+        activation = None
+    config, tokenizer, labels = read_assets(folder, config)
     if activation:
         config = dataclasses.replace(config, hidden_act=activation)
     elif config.hidden_act == "gelu":
