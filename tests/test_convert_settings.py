@@ -245,9 +245,9 @@ def test_a_preset_keeps_the_rules_that_kerashub_has_no_field_for(tmp_path, strip
 
 
 def test_jamo_that_kerashub_composes_are_a_declared_loss(tmp_path):
-    jamo = sorted({*unicodedata.normalize("NFD", "서울")})
-    make("classify", BertTokenizer([*TINY_VOCABULARY[:-9], *jamo])).save(tmp_path / "ours")
-    with pytest.raises(InputError, match="its lower-casing composes Hangul syllables"):
+    tokenizer = BertTokenizer([*TINY_VOCABULARY[:-1], unicodedata.normalize("NFD", "서울")])
+    make("classify", tokenizer).save(tmp_path / "ours")
+    with pytest.raises(InputError, match="its lower-casing composes characters, above all Hangul syllables"):
         convert(tmp_path / "ours", tmp_path / "preset", "kerashub")
 
 

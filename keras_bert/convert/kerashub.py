@@ -4,6 +4,7 @@
 
 import os
 import re
+import unicodedata
 
 import h5py
 import ml_dtypes
@@ -15,7 +16,6 @@ from keras_bert.convert.weights import Source
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary
-from keras_bert.text.rules import second_halves
 
 _MODEL, _TASK = "model.weights.h5", "task.weights.h5"
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
@@ -214,9 +214,9 @@ def _losses(tokenizer):
     rules = tokenizer.rules
     if rules.normalization == "NFC":
         return [] if rules.lower_case else ["normalization of a tokenizer that keeps the case must be none, not NFC"]
-    words = rules.normalize(" ".join(tokenizer.vocabulary))
-    if rules.lower_case and rules.strip_accents and any(character in second_halves() for character in words):
-        return ["its lower-casing composes Hangul syllables, but the tokenizer spells Korean in jamo"]
+    tokens = rules.normalize(" ".join(tokenizer.vocabulary))
+    if rules.lower_case and rules.strip_accents and unicodedata.normalize("NFC", tokens) != tokens:
+        return ["its lower-casing composes characters, above all Hangul syllables, which the vocabulary has as jamo"]
     return []
 
 
