@@ -74,11 +74,11 @@ def main(model, output):
     if suffix not in ENGINES:
         raise keras_bert.InputError(f"output must end in {' or '.join(ENGINES)}; got {output}")
     write, run = ENGINES[suffix]
+    loaded = load_model(model, layout="padded")  # the engines lack operations that leave out padding
     tokenizer = keras_bert.BertTokenizer.from_folder(model)
-    model = load_model(model, layout="padded")  # the engines lack operations that leave out padding
-    write(model, output, [{name: tf.TensorSpec([None, None], tf.int32, name) for name in INPUTS}])
+    write(loaded, output, [{name: tf.TensorSpec([None, None], tf.int32, name) for name in INPUTS}])
     inputs = {name: array for name, array in tokenizer(TEXTS, max_length=32).items() if name in INPUTS}
-    pairs = zip(keras.tree.flatten(model(inputs)), run(output, inputs), strict=True)
+    pairs = zip(keras.tree.flatten(loaded(inputs)), run(output, inputs), strict=True)
     difference = max(float(np.abs(wanted - found).max()) for wanted, found in pairs)
     print(f"{output}: largest difference from the Keras model {difference:.1e}")
     return difference

@@ -137,6 +137,25 @@ def test_prompts_are_lost(tmp_path):
     assert BertEmbedder.from_pretrained(folder).normalize
 
 
+@pytest.mark.parametrize(("values", "losses"), [
+    ({"similarity_fn_name": "cosine", "truncate_dim": None}, ()),
+    ({"similarity_fn_name": None}, ()),
+    ({"similarity_fn_name": "dot"}, ("similarity_fn_name must be cosine, not dot",)),
+    ({"truncate_dim": 8}, ("embeddings have all dimensions here, not truncate_dim 8",)),
+])
+def test_the_use_of_embeddings_is_lost(tmp_path, values, losses):
+    folder = write(tmp_path / "folder")
+    change("config_sentence_transformers.json", **values)(folder)
+    assert open_source(folder).losses == losses
+
+
+def test_settings_of_another_task_are_left_out(tmp_path):
+    folder = write(tmp_path / "folder")
+    change("config.json", problem_type="multi_label_classification",
+           keras_bert={"task": "multilabel", "thresholds": [0.1], "pairs": True})(folder)
+    assert open_source(folder).settings == {"task": "embed", "max_length": 20}
+
+
 def change(name, **values):
     def damage(path):
         file = path / name
@@ -162,6 +181,8 @@ def text(name, content):
 @pytest.mark.parametrize("damage,words", [
     (modules("Transformer", "Pooling", "Dense"), "got Transformer, Pooling, Dense; to read the encoder alone, remove"),
     (modules("Transformer", "Dense", "Pooling"), "the modules must be Transformer, Pooling and perhaps Normalize; got"),
+    (text("modules.json", '[{"type": "custom_st.Transformer", "path": ""}]'), "got custom_st.Transformer; to read the"),
+    (modules("Transformer", "Pooling", path=".."), "modules.json: must be a list of different modules"),
     (modules("StaticEmbedding"), "the modules must be Transformer, Pooling and perhaps Normalize; got StaticEmbedding"),
     (modules("Transformer", "Pooling", "Pooling"), "modules.json: must be a list of different modules"),
     (modules("Transformer", "Pooling", path="../other"), "modules.json: must be a list of different modules"),

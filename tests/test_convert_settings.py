@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import unicodedata
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
 from keras_bert.tasks import Classify, Intent, MultipleChoice, Regress, Span, Tag
 from keras_bert.text import BertTokenizer
+from keras_bert.text.rules import Rules
 from keras_bert.training import FineTuned
 
-from conftest import TINY, TINY_VOCABULARY, randomize
+from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
 
 # What every format can express.
 CONFIG = dataclasses.replace(TINY, hidden_act="gelu_tanh", hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
@@ -100,6 +102,20 @@ def test_labels_and_settings_of_other_libraries(folders, tmp_path):
         assert any("single texts or pairs" in line for line in lines) == (name == "classify")
 
 
+def test_the_form_of_the_gelu_is_chosen_for_a_gelu_alone(tmp_path):
+    write_huggingface(tmp_path / "relu", BertLayer(dataclasses.replace(CONFIG, hidden_act="relu")))
+    with pytest.raises(InputError, match="hidden_act chooses the form of a GELU; got gelu for weights with relu"):
+        convert(tmp_path / "relu", tmp_path / "out", "keras_bert", hidden_act="gelu")
+
+
+def test_a_given_config_takes_precedence_over_the_stored_activation(folders, tmp_path):
+    convert(folders / "classify", tmp_path / "out", "tf1")
+    assert open_source(tmp_path / "out").config.hidden_act == "gelu_tanh"
+    for activation in ("relu", "gelu"):
+        dataclasses.replace(CONFIG, hidden_act=activation).to_json(tmp_path / "config.json")
+        assert open_source(tmp_path / "out", tmp_path / "config.json").config.hidden_act == activation
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", ["classify", "tag", "choice", "regress"])
@@ -183,7 +199,7 @@ def test_the_lstms_of_a_tagger_are_a_declared_loss(tmp_path):
     assert open_source(tmp_path / "out").kind == "encoder"
 
 
-@pytest.mark.parametrize("form", ["tf1", "garden", "kerashub", "hub"])
+@pytest.mark.parametrize("form", ["tf1", "garden", "hub"])
 def test_nfc_is_a_declared_loss(tmp_path, form):
     tokenizer = BertTokenizer([*TINY_VOCABULARY[:-3], "서울", "날씨", "##은"])
     assert tokenizer.rules.normalization == "NFC"
@@ -214,3 +230,77 @@ def test_a_tokenizer_of_transformers_5(folders, tmp_path):
     convert(tmp_path / "out", tmp_path / "back", "huggingface", allow_inexact=True, report=lines.append)
     assert "kept the last 15 rows of the word embeddings, which have no token" in lines
     np.testing.assert_array_equal(open_source(tmp_path / "back").tokenizer.vocabulary, source.tokenizer.vocabulary)
+
+
+@pytest.mark.parametrize("strip_accents", [False, True])
+@pytest.mark.parametrize("normalization", ["none", "NFC"])
+def test_a_preset_keeps_the_rules_that_kerashub_has_no_field_for(tmp_path, strip_accents, normalization):
+    tokenizer = BertTokenizer(TINY_VOCABULARY, True, strip_accents, normalization=normalization)
+    make("classify", tokenizer).save(tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "preset", "kerashub")
+    assert open_source(tmp_path / "preset").tokenizer.rules == tokenizer.rules
+    change(tmp_path / "preset", "tokenizer.json", keras_bert=["NFC"])
+    with pytest.raises(InputError, match="keras_bert in tokenizer.json must have strip_accents and normalization; got"):
+        open_source(tmp_path / "preset")
+
+
+def test_jamo_that_kerashub_composes_are_a_declared_loss(tmp_path):
+    tokenizer = BertTokenizer([*TINY_VOCABULARY[:-1], unicodedata.normalize("NFD", "서울")])
+    make("classify", tokenizer).save(tmp_path / "ours")
+    with pytest.raises(InputError, match="its lower-casing composes characters, above all Hangul syllables"):
+        convert(tmp_path / "ours", tmp_path / "preset", "kerashub")
+
+
+def test_another_truncation_of_kerashub_is_a_declared_loss(folders, tmp_path):
+    convert(folders / "classify", tmp_path / "preset", "kerashub")
+    preprocessor = json.loads((tmp_path / "preset/preprocessor.json").read_text())
+    for truncate, losses in (("round_robin", ()), ("waterfall", (
+            "pairs must be truncated by round_robin, not waterfall",))):
+        change(tmp_path / "preset", "preprocessor.json", config=preprocessor["config"] | {"truncate": truncate})
+        assert open_source(tmp_path / "preset").losses == losses
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "added_tokens.json"])
+def test_added_tokens_of_the_vocabulary_are_a_declared_loss(folders, tmp_path, file):
+    """transformers finds `lamp` in `lamps`, and `[unused1]` before it splits off the brackets."""
+    convert(folders / "classify", tmp_path / "out", "huggingface")
+    ids = {token: TINY_VOCABULARY.index(token) for token in ("[SEP]", "lamp", "[unused1]")}
+    listed = [{"content": token, "id": id} for token, id in ids.items()]
+    values = {"tokenizer.json": {"added_tokens": listed}, "added_tokens.json": ids,
+              "tokenizer_config.json": {"added_tokens_decoder": {token["id"]: token for token in listed}}}
+    (tmp_path / "out" / file).write_text(json.dumps(values[file]))
+    source = open_source(tmp_path / "out")
+    assert source.tokenizer.vocabulary == TINY_VOCABULARY
+    assert "finds the added tokens lamp, [unused1] in texts" in source.losses[0]
+
+
+BERT_STEP = {"type": "BertNormalizer", "handle_chinese_chars": False, "strip_accents": False, "lowercase": True}
+
+
+@pytest.mark.parametrize(("normalizer", "splitter", "steps"), [
+    (BERT_STEP, "BertPreTokenizer", None),
+    ({"type": "Sequence", "normalizers": [BERT_STEP, {"type": "NFC"}]}, "BertPreTokenizer", None),
+    ({"type": "Sequence", "normalizers": [{"type": "NFC"}, BERT_STEP]}, "BertPreTokenizer",
+     "NFC, BertNormalizer, BertPreTokenizer"),
+    ({"type": "Sequence", "normalizers": [BERT_STEP, {"type": "Replace"}]}, "BertPreTokenizer",
+     "BertNormalizer, Replace, BertPreTokenizer"),
+    (None, "Whitespace", "Whitespace"),
+])
+@pytest.mark.parametrize("has_vocab", [True, False])
+def test_the_steps_of_a_fast_tokenizer(folders, tmp_path, normalizer, splitter, steps, has_vocab):
+    """transformers reads them from tokenizer.json, whatever the other files say."""
+    convert(folders / "classify", out := tmp_path / "out", "huggingface")
+    assert open_source(out).tokenizer.rules.strip_accents
+    change(out, "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    if not has_vocab:
+        (out / "vocab.txt").unlink()
+    (out / "tokenizer.json").write_text(json.dumps({
+        "normalizer": normalizer, "pre_tokenizer": {"type": splitter},
+        "model": {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(TINY_VOCABULARY)}}}))
+    source = open_source(out)
+    if steps:
+        assert source.losses == (
+            f"the steps in tokenizer.json must be BertNormalizer, perhaps NFC, and BertPreTokenizer, not {steps}",)
+    else:
+        assert source.losses == ()
+        assert source.tokenizer.rules == Rules(True, False, False, "none" if normalizer == BERT_STEP else "NFC")

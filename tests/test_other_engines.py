@@ -8,6 +8,7 @@ from keras_bert.convert import native
 from keras_bert.convert.weights import Weights
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
+from keras_bert.training import FineTuned
 
 from conftest import TINY, TINY_VOCABULARY, randomize
 
@@ -46,3 +47,16 @@ def test_heads(tmp_path, package, suffix, head):
 def test_another_suffix(trained, tmp_path):
     with pytest.raises(InputError, match="output must end in .onnx or .xml; got model.pb"):
         other_engines.main(str(trained), "model.pb")
+
+
+def test_a_folder_without_a_model(tmp_path):
+    with pytest.raises(InputError, match="must be a folder that finetune wrote; model.keras is missing"):
+        other_engines.main(str(tmp_path), str(tmp_path / "model.onnx"))
+
+
+def test_a_model_without_a_vocabulary(trained, tmp_path):
+    (trained / "vocab.txt").unlink()
+    with pytest.raises(InputError, match="vocab.txt: cannot be read: No such file or directory"):
+        other_engines.main(str(trained), str(tmp_path / "model.onnx"))
+    with pytest.raises(InputError, match="vocab.txt: cannot be read: No such file or directory"):
+        FineTuned.load(trained)

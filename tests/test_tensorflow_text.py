@@ -1,12 +1,16 @@
 """Where TensorFlow Text differs from the ids that BERT was trained with: why an export does not use it."""
 
 import functools
+import pathlib
+import tempfile
 
 import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
 from test_graph_tokenizer import real, run
 from test_text import full_tokenizer
+
+from keras_bert.text import save_vocabulary
 
 from conftest import REAL
 
@@ -61,3 +65,41 @@ def test_tensorflow_text_is_right_on_plain_text(model):
     text = "Don't play Café music, 中国! " + "a" * 100
     expected = [garden.convert_tokens_to_ids(garden.tokenize(text))]
     assert slow.tokenize([text]).merge_dims(1, 2).to_list() == fast.tokenize([text]).to_list() == expected
+
+
+@functools.cache
+def libraries(name, lower_case):
+    """Functions of a text that return the ids of KerasHub and of transformers."""
+    import keras_hub
+    import transformers
+
+    tokenizer = real(name, lower_case)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        save_vocabulary(tokenizer.vocabulary, f"{folder}/vocab.txt")
+        tokenizer.save_settings(folder)
+        pathlib.Path(folder, "config.json").write_text('{"model_type": "bert"}')
+        auto = transformers.AutoTokenizer.from_pretrained(folder)
+    hub = keras_hub.models.BertTokenizer(tokenizer.vocabulary, lowercase=lower_case, strip_accents=lower_case)
+    return lambda text: list(hub(text)), lambda text: auto(text, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("model,text,differing", [
+    pytest.param(UNCASED, "play the music, café", "", id="plain text"),
+    pytest.param(UNCASED, "ＡＢＣ", "KerasHub", id="full-width letters"),
+    pytest.param(UNCASED, "straße", "KerasHub", id="sharp s"),
+    pytest.param(UNCASED, "서울 날씨", "KerasHub", id="jamo"),
+    pytest.param(CASED, "서울 날씨", "", id="Hangul syllables"),
+    pytest.param(UNCASED, "ΛΟΓΟΣ", "KerasHub transformers", id="final sigma"),
+    pytest.param(CASED, "play\u00a0music", "KerasHub", id="no-break space"),
+    pytest.param(CASED, "play\u3000music", "KerasHub", id="ideographic space"),
+    pytest.param(CASED, "mu\u00adsic", "KerasHub", id="soft hyphen"),
+    pytest.param(CASED, "mu\u200bsic", "KerasHub", id="zero-width space"),
+    pytest.param(CASED, "mu\ue000sic", "transformers", id="private-use character"),
+    pytest.param(UNCASED, "a" * 101, "KerasHub transformers", id="word of 101 characters"),
+    pytest.param(CASED, "한국어" * 12, "KerasHub", id="word of 108 bytes"),
+    pytest.param(CASED, "play [SEP] music", "transformers", id="special token in the text"),
+])
+def test_keras_hub_and_transformers_differ(model, text, differing):
+    expected, (hub, auto) = real(*model)[0].ids([text])[0], libraries(*model)
+    assert {"KerasHub": hub(text) != expected, "transformers": auto(text) != expected} == {
+        name: name in differing for name in ("KerasHub", "transformers")}

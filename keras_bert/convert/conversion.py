@@ -152,8 +152,8 @@ def convert(model: Path, output: Path,
         max_position_embeddings: Number of positions to keep. Default: all.
         next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler: for pretraining checkpoints
             of the Model Garden, whose own pooler is not trained.
-        hidden_act: Activation to use instead of the config's, if gelu means another form there: gelu is computed by
-            erf, gelu_tanh by tanh.
+        hidden_act: Form of the GELU to use instead of the config's, if gelu means another form there: gelu is computed
+            by erf, gelu_tanh by tanh.
         pairs: True if a classifier or regression model takes pairs of texts, False if single texts; for formats that do
             not say.
         allow_missing: Names of weights that may be missing, with * as a wildcard; they are initialised.
@@ -176,6 +176,9 @@ def convert(model: Path, output: Path,
     weights, skipped, missing = source.load(None, allow_missing or (), ignore or ())
     _report_source(source, weights, skipped, missing, report)
     if hidden_act is not None:
+        if not weights.config.hidden_act.startswith("gelu"):
+            raise InputError(f"{model}: hidden_act chooses the form of a GELU; got {hidden_act} for weights with "
+                             f"{weights.config.hidden_act}")
         weights = dataclasses.replace(weights, config=dataclasses.replace(weights.config, hidden_act=hidden_act))
     if pairs is not None:
         weights = with_pairs(weights, pairs)

@@ -16,8 +16,6 @@ SAME, TRANSPOSED, SPLIT_LAST, SPLIT_FIRST = "same", "transposed", "split last", 
 SPLIT_HEADS = {"attention.output_dense.kernel": SPLIT_FIRST} | dict.fromkeys(
     ("query.kernel", "query.bias", "key.kernel", "key.bias", "value.kernel", "value.bias"), SPLIT_LAST)
 KERAS_SUFFIXES = {part: f"/{part}" for part in ("embeddings", "kernel", "bias", "gamma", "beta")}
-# What the tokenizer of google-research/bert and of the Model Garden can do; for `Format.rules`.
-GOOGLE_RULES = {"strip_accents": ("lower_case",), "split_cjk": (True,), "normalization": ("none",)}
 _BLOCK = re.compile(r"(?<=blocks\.)\d+")
 
 
@@ -101,7 +99,7 @@ class Format:
         fixed: dict of fields of `BertConfig` to the values that the format can express, or to the name of another field
             with the same value. Fields that are not in it may have any value.
         head: the same for the fields of the masked LM head. If None, they have the encoder's values.
-        rules: the same for the fields of the tokenizer's `Rules`.
+        rules: function of a `BertTokenizer` that returns the list of reasons why the format cannot store its rules.
         settings_file: name of the file with the settings of the task; None if the format stores no task.
         applied: names of the settings that the library itself applies; None if it applies all.
         run: function of a folder and inputs that computes the outputs with the library's own code. If None, the written
@@ -115,7 +113,7 @@ class Format:
     kinds: tuple[str, ...] = tuple(KINDS)
     fixed: dict = dataclasses.field(default_factory=dict)
     head: dict | None = None
-    rules: dict = dataclasses.field(default_factory=dict)
+    rules: Callable = lambda tokenizer: []
     settings_file: str | None = None
     applied: tuple[str, ...] | None = None
     run: Callable | None = None
@@ -128,8 +126,7 @@ class Format:
             reasons.append(f"it stores {', '.join(self.kinds)}, not {weights.kind}")
         reasons += _differences("", vars(config), _allowed(self.fixed, config))
         if weights.tokenizer is not None:
-            rules = weights.tokenizer.rules
-            reasons += _differences(" of the tokenizer", vars(rules), _allowed(self.rules, rules))
+            reasons += self.rules(weights.tokenizer)
         if "mlm.bias" in weights.read:
             head = {"hidden_act": options.get("mlm_activation") or config.hidden_act,
                     "layer_norm_eps": options.get("mlm_layer_norm_eps") or config.layer_norm_eps}
@@ -158,3 +155,11 @@ def _allowed(fixed, values):
 def _differences(owner, values, fixed):
     return [f"{name}{owner} must be {' or '.join(map(str, allowed))}, not {values[name]}"
             for name, allowed in fixed.items() if values[name] not in allowed]
+
+
+def google_rules(tokenizer):
+    """Returns the reasons why the tokenizer of google-research/bert and of the Model Garden is another one; for
+    `Format.rules`."""
+    rules = tokenizer.rules
+    return _differences(" of the tokenizer", vars(rules), {
+        "strip_accents": (rules.lower_case,), "split_cjk": (True,), "normalization": ("none",)})

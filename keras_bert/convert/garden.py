@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_bert.convert.assets import read_assets, write_assets
 from keras_bert.convert.bundle import Bundle, find_checkpoint, write_objects
-from keras_bert.convert.format import GOOGLE_RULES, SPLIT_HEADS, Format, Table
+from keras_bert.convert.format import SPLIT_HEADS, Format, Table, google_rules
 from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 
@@ -142,4 +142,4 @@ def write(weights, folder):
 
 FORMAT = Format("garden", recognise, read, write, ("encoder", "pretraining", "masked_lm"),
                 fixed={"hidden_act": ("gelu_tanh", "gelu_new", "relu"), "layer_norm_eps": (1e-12,),
-                       "directionality": ("bidi",)}, rules=GOOGLE_RULES)
+                       "directionality": ("bidi",)}, rules=google_rules)

@@ -86,13 +86,9 @@ def read(path, config=None):
         kind, losses = ENCODER, ("problem_type regression must have one value here, not several",)
         skipped |= dict.fromkeys(("classifier.weight", "classifier.bias"), losses[0])
     options, labels = _head(values, kind, shapes)
-    tokenizer, max_length, added, holes = read_tokenizer(path, config.vocab_size)
-    notes = (f"named {len(holes)} ids without a token: {tokenizer.vocabulary[holes[0]]}, …",) if holes else ()
-    if added:
-        losses += (f"transformers finds the added tokens {', '.join(added[:5])}{', …' if len(added) > 5 else ''} in "
-                   "texts before it splits these into words; here they are tokens of the vocabulary like all others",)
+    tokenizer, max_length, notes, tokenizer_losses = read_tokenizer(path, config.vocab_size)
     return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, skipped, options, tokenizer, labels,
-                  _settings(path, values, max_length), notes, losses)
+                  _settings(path, values, max_length), notes, losses + tokenizer_losses)
 
 
 def write(weights, folder):

@@ -14,6 +14,11 @@ from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN
 from keras_bert.text.vocabulary import check_special_tokens, load_vocabulary
 
 _TOKENIZER, _CONFIG, _ADDED = "tokenizer.json", "tokenizer_config.json", "added_tokens.json"
+_SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+# The classes of transformers that follow `tokenizer.json` alone. BertTokenizer follows `tokenizer_config.json`.
+_FAST = ("PreTrainedTokenizerFast", "TokenizersBackend")
+_SETTINGS = {"do_lower_case": "lower_case", "strip_accents": "strip_accents", "tokenize_chinese_chars": "split_cjk",
+             "normalization": "normalization"}
 _UNLIMITED = 10**6  # transformers writes 1e30 if no length is known
 
 
@@ -23,8 +28,7 @@ def read_tokenizer(folder, vocab_size):
     An id without a token gets one that no text contains, because it has brackets: `[hole 7]`.
 
     Returns:
-        `BertTokenizer` or None, its maximum length in tokens or None, the list of the added tokens, the list of the ids
-        without a token.
+        `BertTokenizer` or None, its maximum length in tokens or None, notes and losses; see `Source` for these two.
 
     Raises:
         InputError: an id is not below `vocab_size`, or the tokenizer is not a WordPiece tokenizer.
@@ -33,22 +37,26 @@ def read_tokenizer(folder, vocab_size):
                       for name in (_CONFIG, _TOKENIZER))
     tokens, rules = _vocabulary(folder, stored, vocab_size)
     if not tokens:
-        return None, None, [], []
+        return None, None, (), ()
+    losses = ()
+    if stored and config.get("tokenizer_class") in _FAST:
+        rules, losses = {"normalization": "none"} | _rules(stored), _other_steps(stored)
+    else:
+        rules |= {name: config[key] for key, name in _SETTINGS.items() if key in config}
     listed = read_json(path) if os.path.exists(path := os.path.join(folder, _ADDED)) else {}
     entries = [*((token["content"], token["id"]) for token in stored.get("added_tokens") or ()), *listed.items(),
                *((token["content"], int(id)) for id, token in (config.get("added_tokens_decoder") or {}).items())]
+    if added := [token for token in dict(entries) if token not in _SPECIAL]:
+        losses += (f"transformers finds the added tokens {', '.join(added[:5])}{', …' if len(added) > 5 else ''} in "
+                   "texts before it splits these into words; here they are tokens of the vocabulary like all others",)
     known = set(tokens.values())
-    added = _by_id(folder, [(token, id) for token, id in entries if token not in known], vocab_size)
-    tokens |= added
+    tokens |= _by_id(folder, [(token, id) for token, id in entries if token not in known], vocab_size)
     holes = [id for id in range(max(tokens)) if id not in tokens]
     vocabulary = [tokens.get(id, f"[hole {id}]") for id in range(max(tokens) + 1)]
-    rules |= {"lower_case": config.get("do_lower_case", rules.get("lower_case")),
-              "strip_accents": config.get("strip_accents", rules.get("strip_accents")),
-              "split_cjk": config.get("tokenize_chinese_chars", rules.get("split_cjk", True)),
-              "normalization": config.get("normalization", rules.get("normalization"))}
+    notes = (f"named {len(holes)} ids without a token: {vocabulary[holes[0]]}, …",) if holes else ()
     length = config.get("model_max_length")
     length = int(length) if isinstance(length, (int, float)) and length < _UNLIMITED else None
-    return BertTokenizer(vocabulary, **rules), length, [added[id] for id in sorted(added)], holes
+    return BertTokenizer(vocabulary, **{"lower_case": None} | rules), length, notes, losses
 
 
 def _by_id(folder, pairs, vocab_size):
@@ -71,14 +79,32 @@ def _vocabulary(folder, stored, vocab_size):
     path, model = os.path.join(folder, _TOKENIZER), stored.get("model") or {}
     if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
         raise InputError(f"{path}: must be a WordPiece tokenizer with a vocabulary; got {model.get('type')!r}")
-    steps = stored.get("normalizer") or {}
-    steps = steps.get("normalizers", [steps])
+    tokens = _by_id(folder, model["vocab"].items(), vocab_size)
+    check_special_tokens(path, tokens.values())
+    return tokens, _rules(stored)
+
+
+def _normalizers(stored):
+    steps = stored.get("normalizer") or {"normalizers": []}
+    return steps.get("normalizers", [steps])
+
+
+def _rules(stored):
+    """Returns the rules in `tokenizer.json`, arguments of `BertTokenizer`."""
+    steps = _normalizers(stored)
     bert = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
     rules = {"lower_case": bert.get("lowercase"), "strip_accents": bert.get("strip_accents"),
              "split_cjk": bert.get("handle_chinese_chars", True)}
-    tokens = _by_id(folder, model["vocab"].items(), vocab_size)
-    check_special_tokens(path, tokens.values())
-    return tokens, rules | ({"normalization": "NFC"} if {"type": "NFC"} in steps else {})
+    return rules | ({"normalization": "NFC"} if {"type": "NFC"} in steps else {})
+
+
+def _other_steps(stored):
+    """Returns what is lost of the steps in `tokenizer.json`: those that are not BERT's."""
+    steps = [step.get("type") for step in (*_normalizers(stored), stored.get("pre_tokenizer") or {})]
+    if steps in (["BertNormalizer", "BertPreTokenizer"], ["BertNormalizer", "NFC", "BertPreTokenizer"]):
+        return ()
+    return (f"the steps in {_TOKENIZER} must be BertNormalizer, perhaps NFC, and BertPreTokenizer, not "
+            f"{', '.join(map(str, steps))}",)
 
 
 def write_tokenizer(tokenizer, folder, max_length):

@@ -4,6 +4,7 @@
 
 import os
 import re
+import unicodedata
 
 import h5py
 import ml_dtypes
@@ -18,6 +19,7 @@ from keras_bert.text import BertTokenizer, save_vocabulary
 
 _MODEL, _TASK = "model.weights.h5", "task.weights.h5"
 _VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
+_RULES = "keras_bert"  # the dict in tokenizer.json with the rules that KerasHub has no field for
 
 
 _BLOCK = f"{_MODEL}/layers/transformer_encoder{{_i}}"
@@ -45,6 +47,7 @@ _KINDS = {"BertMaskedLM": "masked_lm", "BertTextClassifier": "classification"}
 # Constants in KerasHub's classes: activation and layer norm epsilons of the encoder, then those of the masked LM head.
 _ACTIVATION, _EPSILON = "gelu_tanh", 1e-12
 _MULTILABEL = "sigmoid"  # the activation of a classifier whose labels do not exclude one another
+_TRUNCATION = "round_robin"  # a pair that is too long loses tokens of its longer text first
 _HEAD = {"mlm_activation": "gelu", "mlm_layer_norm_eps": 1e-5}
 # The versions of the libraries whose file format is written.
 _VERSIONS = {"keras_version": "3.15.1", "keras_hub_version": "0.32.0"}
@@ -60,13 +63,13 @@ def read(path, config=None):
     tokenizer = _read_tokenizer(path)
     config = _read_config(os.path.join(path, "config.json"), tokenizer)
     shapes = _read_shapes(path, _MODEL)
-    kind, options, settings = "encoder", {}, {}
+    kind, options, settings, losses = "encoder", {}, {}, ()
     if os.path.exists(os.path.join(path, _TASK)):
         shapes |= _read_shapes(path, _TASK)
-        kind, options, settings = _read_task(path)
+        kind, options, settings, losses = _read_task(path)
     skipped = {name: "optimizer variable" for name in shapes if name.startswith(f"{_TASK}/optimizer/")}
     return Source(path, FORMAT.name, config, kind, TABLE, shapes, lambda name: _get(path, name), skipped, options,
-                  tokenizer, read_labels(path), settings)
+                  tokenizer, read_labels(path), settings, losses=losses)
 
 
 def _read_object(file, *names):
@@ -91,24 +94,27 @@ def _read_config(file, tokenizer):
 
 
 def _read_task(path):
-    """Returns (kind, options, settings) of the model that a `task.json` describes."""
+    """Returns (kind, options, settings, losses) of the model that a `task.json` describes."""
     file = os.path.join(path, "task.json")
     name, values = _read_object(file, *_KINDS)
     if _KINDS[name] == "masked_lm":
-        return "masked_lm", _HEAD, {}
+        return "masked_lm", _HEAD, {}, ()
     activation = values.get("activation")
     if activation not in (None, "linear", _MULTILABEL):
         raise InputError(f"{file}: activation must be linear, so that outputs are logits, or sigmoid, for multiple "
                          f"labels; got {activation!r}")
     if not isinstance(values.get("num_classes"), int):
         raise InputError(f"{file}: num_classes must be int; got {values.get('num_classes')!r}")
-    settings = read_settings(path)
+    settings, losses = read_settings(path), ()
     if (settings.get("task") == "multilabel") != (activation == _MULTILABEL):  # KerasHub's file is the newer one
         settings = {"task": "multilabel" if activation == _MULTILABEL else "classify"}
     if os.path.exists(preprocessor := os.path.join(path, "preprocessor.json")):
         _, preprocessing = _read_object(preprocessor, "BertTextClassifierPreprocessor")
         settings["max_length"] = preprocessing.get("sequence_length")
-    return "classification", {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}, settings
+        if (truncate := preprocessing.get("truncate", _TRUNCATION)) != _TRUNCATION:
+            losses = (f"pairs must be truncated by {_TRUNCATION}, not {truncate}",)
+    options = {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}
+    return "classification", options, settings, losses
 
 
 def _read_tokenizer(path):
@@ -118,8 +124,11 @@ def _read_tokenizer(path):
     _, values = _read_object(os.path.join(path, "tokenizer.json"), "BertTokenizer")
     # KerasHub's `strip_accents` is False by default, even for checkpoints that were trained without accents. So False
     # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
-    return BertTokenizer(file, values.get("lowercase", False), values.get("strip_accents") or None,
-                         values.get("split_on_cjk", True))
+    guessed = {"strip_accents": values.get("strip_accents") or None, "normalization": None}
+    stored = read_settings(path, "tokenizer.json").get(_RULES, guessed)
+    if not isinstance(stored, dict) or stored.keys() != guessed.keys():
+        raise InputError(f"{path}: {_RULES} in tokenizer.json must have {' and '.join(guessed)}; got {stored!r:.100}")
+    return BertTokenizer(file, values.get("lowercase", False), split_cjk=values.get("split_on_cjk", True), **stored)
 
 
 def _read_shapes(path, name):
@@ -191,10 +200,24 @@ def _write_tokenizer(tokenizer, folder):
     save_vocabulary(tokenizer.vocabulary, os.path.join(folder, _VOCABULARY))
     values = _object("BertTokenizer", {
         "config_file": "tokenizer.json", "vocabulary": None, "lowercase": rules.lower_case,
-        # KerasHub strips accents by decomposition and does not recompose Hangul syllables.
-        "strip_accents": rules.strip_accents and rules.normalization == "none", "split_on_cjk": rules.split_cjk})
-    write_json(os.path.join(folder, "tokenizer.json"), values)
+        # Without lower-casing, KerasHub does not recompose the Hangul syllables that it decomposes.
+        "strip_accents": rules.strip_accents and (rules.lower_case or rules.normalization == "none"),
+        "split_on_cjk": rules.split_cjk})
+    stored = {"strip_accents": rules.strip_accents, "normalization": rules.normalization}
+    write_json(os.path.join(folder, "tokenizer.json"), values | {_RULES: stored})
     return values
+
+
+def _losses(tokenizer):
+    """Returns the reasons why KerasHub cannot follow the rules of a tokenizer. Its lower-casing composes characters,
+    after its stripping of accents has decomposed them."""
+    rules = tokenizer.rules
+    if rules.normalization == "NFC":
+        return [] if rules.lower_case else ["normalization of a tokenizer that keeps the case must be none, not NFC"]
+    tokens = rules.normalize(" ".join(tokenizer.vocabulary))
+    if rules.lower_case and rules.strip_accents and unicodedata.normalize("NFC", tokens) != tokens:
+        return ["its lower-casing composes characters, above all Hangul syllables, which the vocabulary has as jamo"]
+    return []
 
 
 def _object(name, config):
@@ -208,5 +231,5 @@ FORMAT = Format("kerashub", has_file(_MODEL), read, write, ("encoder", *_KINDS.v
                 fixed={"hidden_act": (_ACTIVATION, "gelu_new"), "layer_norm_eps": (_EPSILON,),
                        "attention_probs_dropout_prob": ("hidden_dropout_prob",), "directionality": ("bidi",)},
                 head={"hidden_act": (_HEAD["mlm_activation"],), "layer_norm_eps": (_HEAD["mlm_layer_norm_eps"],)},
-                rules={"normalization": ("none",)}, settings_file=SETTINGS_FILE,
+                rules=_losses, settings_file=SETTINGS_FILE,
                 applied=("task", "max_length", "pairs"))

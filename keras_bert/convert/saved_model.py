@@ -5,7 +5,7 @@ import os
 from keras_bert.convert import garden
 from keras_bert.convert.assets import read_assets
 from keras_bert.convert.bundle import Bundle
-from keras_bert.convert.format import GOOGLE_RULES, Format, Table, has_file
+from keras_bert.convert.format import Format, Table, google_rules, has_file
 from keras_bert.convert.kinds import NAMES
 from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
@@ -50,4 +50,4 @@ def run(path, inputs):
     return loaded.mlm(inputs) if "masked_lm_positions" in inputs else loaded(inputs)
 
 
-FORMAT = Format("hub", has_file("saved_model.pb"), read, write, ("encoder", "masked_lm"), rules=GOOGLE_RULES, run=run)
+FORMAT = Format("hub", has_file("saved_model.pb"), read, write, ("encoder", "masked_lm"), rules=google_rules, run=run)

@@ -3,6 +3,7 @@ Transformer, Pooling and Normalize, `sentence_bert_config.json` and `1_Pooling/c
 
 import dataclasses
 import os
+import re
 
 from keras_bert.convert import huggingface
 from keras_bert.convert.format import Format
@@ -13,9 +14,10 @@ from keras_bert.models.embedder import POOLING
 from keras_bert.text import BertTokenizer
 
 _MODULES, _TRANSFORMER, _LIBRARY = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
-# The classes of the modules that can be read, in order. Their names in `modules.json` begin with the package, which
-# differs between versions.
+# The classes of the modules that can be read, in order. Their names in `modules.json` begin with the library's module,
+# which differs between versions.
 _CLASSES = ("Transformer", "Pooling", "Normalize")
+_LIBRARY_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
 # The fields of Pooling up to version 5, which later versions read too; version 6 writes `pooling_mode`.
 _FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max",
           "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
@@ -44,21 +46,21 @@ def read(path, config=None):
     file = os.path.join(folder, _TRANSFORMER)
     transformer = _read_object(file)
     _check(file, transformer, "transformer_task", "feature-extraction")
-    losses = source.losses + _prompts(os.path.join(path, _LIBRARY))
+    losses = source.losses + _losses(os.path.join(path, _LIBRARY))
     if "Normalize" in modules:
         normalize = os.path.join(path, modules["Normalize"], "config.json")
         _check(normalize, _read_object(normalize), "module_input_name", "sentence_embedding")
     tokenizer = source.tokenizer
     if transformer.get("do_lower_case") and tokenizer is not None:
         tokenizer = BertTokenizer(tokenizer.vocabulary, **vars(tokenizer.rules) | {"lower_case": True})
-    settings = {"task": "embed"}
+    settings = {"task": "embed", "max_length": source.settings["max_length"]}  # others are those of another task
     if (length := transformer.get("max_seq_length")) is not None:
         if type(length) is not int or length < 3:
             raise InputError(f"{file}: max_seq_length must be a number of tokens, at least 3; got {length!r:.100}")
         settings["max_length"] = length
     options = {"pooling": pooling, "normalize": "Normalize" in modules}
     return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options,
-                               tokenizer=tokenizer, labels=None, settings=source.settings | settings, losses=losses)
+                               tokenizer=tokenizer, labels=None, settings=settings, losses=losses)
 
 
 def _read_modules(path):
@@ -67,8 +69,8 @@ def _read_modules(path):
     with reading(file):
         values = read_json(file)
     try:
-        modules = {value["type"].rpartition(".")[2]: value["path"] for value in values}
-        is_inside = all(folder == os.path.basename(folder) for folder in modules.values())
+        modules = {_LIBRARY_MODULE.sub("", value["type"]): value["path"] for value in values}
+        is_inside = all(folder == os.path.basename(folder) != ".." for folder in modules.values())
     except (TypeError, KeyError, AttributeError):
         is_inside = False
     if not is_inside or len(modules) < len(values):
@@ -89,15 +91,20 @@ def _check(file, values, name, expected):
         raise InputError(f"{file}: {name} must be {expected}; got {values[name]!r:.100}")
 
 
-def _prompts(file):
-    """Returns what is lost: the texts that the library puts before others by name."""
+def _losses(file):
+    """Returns what is lost: the texts that the library puts before others by name, and how it uses embeddings."""
     values = _read_object(file)
     _check(file, values, "default_prompt_name", None)
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise InputError(f"{file}: prompts must be an object; got {prompts!r:.100}")
     names = [name for name, text in prompts.items() if text]
-    return (f"the prompts {', '.join(names)} must be part of the texts here",) if names else ()
+    losses = (f"the prompts {', '.join(names)} must be part of the texts here",) if names else ()
+    if values.get("truncate_dim") is not None:
+        losses += (f"embeddings have all dimensions here, not truncate_dim {values['truncate_dim']}",)
+    if values.get("similarity_fn_name") not in (None, "cosine"):
+        losses += (f"similarity_fn_name must be cosine, not {values['similarity_fn_name']}",)
+    return losses
 
 
 def _read_pooling(file, config):

@@ -7,7 +7,7 @@ import re
 
 from keras_bert.convert.assets import SETTINGS_FILE, read_assets, read_settings, write_assets, write_settings
 from keras_bert.convert.bundle import Bundle, find_checkpoint, write_bundle
-from keras_bert.convert.format import GOOGLE_RULES, KERAS_SUFFIXES, TRANSPOSED, Format, Table
+from keras_bert.convert.format import KERAS_SUFFIXES, TRANSPOSED, Format, Table, google_rules
 from keras_bert.convert.weights import Source, detect
 
 _LAYER = "bert/encoder/layer_{i}"
@@ -55,9 +55,11 @@ def read(path, config=None):
     """Returns the `Source` of a checkpoint, with `bert_config.json` and `vocab.txt` from the same folder."""
     bundle = Bundle(find_checkpoint(path))
     folder = os.path.dirname(bundle.prefix)
-    config, tokenizer, labels = read_assets(folder, config)
     settings, notes = read_settings(folder), ()
     dropout, activation = settings.pop("dropout", _DROPOUT), settings.pop("hidden_act", None)
+    if config is not None:  # its activation takes precedence
+        activation = None
+    config, tokenizer, labels = read_assets(folder, config)
     if activation:
         config = dataclasses.replace(config, hidden_act=activation)
     elif config.hidden_act == "gelu":
@@ -89,4 +91,4 @@ def write(weights, folder):
 FORMAT = Format("tf1", recognise, read, write, ("encoder", *_HEADS),
                 fixed={"hidden_act": ("gelu", "relu", "gelu_tanh", "gelu_new"), "layer_norm_eps": (1e-12,),
                        "directionality": ("bidi",)},
-                rules=GOOGLE_RULES, settings_file=SETTINGS_FILE, applied=())
+                rules=google_rules, settings_file=SETTINGS_FILE, applied=())

@@ -2,7 +2,7 @@
 token's id."""
 
 from keras_bert.errors import InputError
-from keras_bert.files import not_utf8
+from keras_bert.files import not_utf8, reading
 
 CONTINUES = "##"  # prefix of a token that continues a word
 _NEEDED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -12,10 +12,10 @@ def load_vocabulary(path):
     """Reads a `vocab.txt` into a list of tokens in the order of their ids.
 
     Raises:
-        InputError: the file is not UTF-8, or [PAD], [UNK], [CLS] or [SEP] is missing.
+        InputError: the file cannot be read or is not UTF-8, or [PAD], [UNK], [CLS] or [SEP] is missing.
     """
     try:
-        with open(path, "rb") as file:
+        with reading(path), open(path, "rb") as file:
             tokens = [line.strip() for line in file.read().decode().removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: a vocabulary {not_utf8(error)}") from None
