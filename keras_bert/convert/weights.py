@@ -13,7 +13,7 @@ from keras_bert.convert.format import Table
 from keras_bert.convert.kinds import ENCODER, KINDS, initial, model_kind, shapes, variable
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
-from keras_bert.layers.base import zero_weights
+from keras_bert.layers.base import check_not_quantized, zero_weights
 from keras_bert.text import BertTokenizer
 
 
@@ -41,8 +41,13 @@ class Weights:
 
     @classmethod
     def of(cls, model, tokenizer=None, labels=None, settings=None):
-        """Returns the weights of a `BertLayer` or of a model on one."""
+        """Returns the weights of a `BertLayer` or of a model on one.
+
+        Raises:
+            InputError: the model is another one, or quantized.
+        """
         kind = model_kind(model)
+        check_not_quantized(model, "convert")
         config = model.config if kind == ENCODER else model.bert.config
         options = {} if kind == ENCODER else {
             name: value for name, value in model.get_config().items() if name in OPTIONS}

@@ -10,6 +10,7 @@ from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.export import export_text_model
 from keras_bert.files import atomic_folder, read_json, write_json
+from keras_bert.layers.base import check_not_quantized
 from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import TASKS, Classify, Encoded, MultiLabel, Task, run
@@ -48,13 +49,14 @@ class FineTuned:
             overwrite: If True, replaces an existing `folder`.
 
         Raises:
-            InputError: `folder` exists or cannot be written.
+            InputError: `folder` exists or cannot be written, or the model is quantized.
         """
         with atomic_folder(folder, overwrite) as new:
             self.save_files(new)
 
     def save_files(self, folder: Path) -> None:
         """Writes the files of `save` into an existing folder."""
+        check_not_quantized(self.model, "save")
         self.model.rebuild(layout="padded", lora_rank=None, frozen=()).save(os.path.join(folder, "model.keras"))
         self.model.bert.config.to_json(os.path.join(folder, "bert_config.json"))
         save_vocabulary(self.tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
