@@ -251,6 +251,8 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", tensors(another_name), f"missing {KERNEL}; unexpected {KERNEL.replace('weight', 'kernel')}"),
     ("huggingface", tensors(another_layout), f"{KERNEL} has shape (16, 32), but the config gives (32, 16)"),
     ("huggingface", tensors(another_layer), "unexpected encoder.layer.2.attention.output.LayerNorm.bias"),
+    ("huggingface", tensors(lambda changed: changed.update({f"bert.{KERNEL}": changed[KERNEL]})),
+     f"each weight must have one name; got bert.{KERNEL} and {KERNEL}"),
     ("huggingface", pickled(b"cos\nsystem\n(S'touch ran'\ntR."), "pytorch_model.bin: "),
     ("huggingface", without("model.safetensors"), "must contain model.safetensors, pytorch_model.bin, tf_model.h5"),
     ("huggingface", loop("model.safetensors"), "model.safetensors"),
@@ -361,6 +363,18 @@ def test_a_path_that_is_taken_is_kept(run, whole, tmp_path):
     assert (tmp_path / "out/mine").read_text() == "keep"
     assert run(*command, "--overwrite")[0] == 0
     assert not (tmp_path / "out/mine").exists()
+
+
+@pytest.mark.parametrize("option", ["model", "config", "vocab"])
+def test_an_output_that_contains_an_input_is_refused(run, whole, tmp_path, option):
+    shutil.copytree(whole / "tf1", tmp_path / "out/source")
+    (tmp_path / "link").symlink_to("out")
+    given = {"model": whole / "tf1", option: tmp_path / "out/source" / {
+        "model": "", "config": "bert_config.json", "vocab": "vocab.txt"}[option]}
+    status, _, messages = run("convert", *(f"--{name}={path}" for name, path in given.items()), "--overwrite",
+                              f"--output={tmp_path / 'link'}", "--format=huggingface")
+    assert status == 1 and f"must not contain {given[option]}, which --overwrite would remove" in messages[0]
+    assert (tmp_path / "out/source/vocab.txt").exists() and (tmp_path / "link").is_symlink()
 
 
 def test_named_weights_may_be_missing(run, whole, tmp_path):

@@ -171,7 +171,7 @@ def convert(model: Path, output: Path,
     """
     check(convert, locals())
     max_position_embeddings = plain(max_position_embeddings)
-    check_free(output, overwrite)
+    check_free(output, overwrite, (model, config, vocab))
     source = open_source(model, config, next_sentence_pooler)
     weights, skipped, missing = source.load(None, allow_missing or (), ignore or ())
     _report_source(source, weights, skipped, missing, report)
