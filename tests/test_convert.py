@@ -10,14 +10,14 @@ from keras_bert.convert import load_pretrained
 from keras_bert.convert.huggingface import TABLE
 from keras_bert.convert.kinds import shapes, variable
 from keras_bert.convert.weights import Weights
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
 from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
-from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs
+from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs, write_huggingface
 
 
 def change(folder, edit):
@@ -121,6 +121,15 @@ def test_damaged_folders_name_the_file(pretrained, tmp_path):
     (config / "config.json").write_text(json.dumps(TINY.to_dict() | {"num_attention_heads": 5}))
     refused("config.json", config)
     refused("none", tmp_path / "nowhere")
+
+
+def test_lora_is_no_missing_head(tmp_path):
+    classifier = BertClassifier(BertLayer(TINY), 2)
+    folder = write_huggingface(tmp_path / "source", classifier)
+    loaded = load_pretrained(folder, BertClassifier, lora_rank=2)
+    np.testing.assert_array_equal(loaded.classifier.kernel, classifier.classifier.kernel)
+    with pytest.warns(InputWarning, match="no BertClassifier head in these weights; it is randomly initialised"):
+        load_pretrained(folder, BertClassifier, num_classes=3, lora_rank=2)
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")

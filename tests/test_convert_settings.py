@@ -174,6 +174,13 @@ def test_the_settings_of_another_head_are_ignored(folders, tmp_path):
     assert any("settings of the task span are ignored" in note for note in source.notes)
 
 
+def test_one_label_is_a_regression(folders, tmp_path):
+    """As in transformers, also without the name of a class."""
+    convert(folders / "regress", tmp_path / "out", "huggingface")
+    change(tmp_path / "out", architectures=None, problem_type=None, keras_bert={})
+    assert open_source(tmp_path / "out").kind == "regression"
+
+
 def test_the_lstms_of_a_tagger_are_a_declared_loss(tmp_path):
     model = BertFeatureTagger(randomize(BertLayer(CONFIG)), 3, "last", units=4)
     FineTuned(model, BertTokenizer(TINY_VOCABULARY), Tag(64, BIO, "last")).save(tmp_path / "tagger")

@@ -69,7 +69,10 @@ def read(path, config=None):
     config = config or os.path.join(path, "config.json")
     values, config = read_json(config), BertConfig.from_json(config)
     stored_shapes, get_stored = open_tensors(path)
-    names = {_plain_name(name): name for name in stored_shapes}
+    names = {}
+    for name in stored_shapes:
+        if (other := names.setdefault(_plain_name(name), name)) != name:
+            raise InputError(f"{path}: each weight must have one name; got {other} and {name}")
     shapes = {name: stored_shapes[stored_name] for name, stored_name in names.items()}
 
     def get(name):
@@ -145,9 +148,8 @@ def _kind(values, shapes):
     names = values.get("architectures") or ()
     if not isinstance(names, (list, tuple)):
         raise InputError(f"architectures in config.json must be a list; got {names!r:.100}")
-    kind = next((kinds[name] for name in names if name in kinds), None)
-    if kind is None:
-        return detect(TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
+    kind = next((kinds[name] for name in names if name in kinds), None) or detect(
+        TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
     if kind == "masked_lm" and "cls.seq_relationship.bias" in shapes:  # as in bert-base-uncased
         return "pretraining"
     if kind != "classification":
