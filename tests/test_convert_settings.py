@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from keras_bert.convert import FORMATS, convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
-from keras_bert.tasks import Classify, Intent, MultipleChoice, Regress, Span, Tag
+from keras_bert.tasks import Classify, Intent, MultiLabel, MultipleChoice, Regress, Span, Tag
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
@@ -164,6 +165,36 @@ def test_thresholds_of_multiple_labels(folders, tmp_path):
         assert open_source(tmp_path / form).settings == settings
         assert any(line.startswith(f"{FORMATS[form].settings_file} stores, but {form} does not apply: ")
                    and "thresholds [0.3, 0.6]" in line for line in lines)
+
+
+@pytest.mark.parametrize(("name", "changes", "words"), [
+    ("intent", {"threshold": "x"}, "settings of the task intent: threshold must be a number; got 'x'"),
+    ("intent", {"pairs": "no"}, "settings of the task intent: pairs must be True or False; got 'no'"),
+    ("intent", {"colour": 1}, "settings of the task intent: got an unexpected keyword argument 'colour'"),
+    ("intent", {"columns": 3}, "columns must be an object; got 3"),
+    ("intent", {"task": "multilabel", "thresholds": "high", "threshold": None}, "settings of the task multilabel"),
+    ("intent", {"task": "multilabel", "thresholds": ["high", "low"]}, "settings of the task multilabel"),
+    ("tag", {"unit": "page"}, "settings of the task tag: unit must be one of word, character; got 'page'"),
+    ("span", {"doc_stride": 0}, "settings of the task span: doc_stride must be at least 1; got 0"),
+])
+def test_settings_that_do_not_fit_are_refused(folders, tmp_path, name, changes, words):
+    source = shutil.copytree(folders / name, tmp_path / "source")
+    change(source, "settings.json", **changes)
+    for read in (open_source, FineTuned.load):
+        with pytest.raises(InputError, match=words):
+            read(source)
+
+
+def test_thresholds_of_other_labels_are_ignored(folders, tmp_path):
+    """Whoever trains a folder again in transformers with more labels leaves our thresholds in config.json."""
+    convert(folders / "classify", tmp_path / "out", "huggingface")
+    change(tmp_path / "out", problem_type="multi_label_classification",
+           keras_bert={"task": "multilabel", "max_length": 50, "thresholds": [0.3, 0.6]})
+    source = open_source(tmp_path / "out")
+    assert source.settings == {"task": "multilabel", "max_length": 50, "pairs": False}
+    assert "the 2 thresholds are ignored, because the model has 3 labels: 0.5 for each" in source.notes
+    with pytest.raises(InputError, match="thresholds must be one for each of the 3 labels; got"):
+        MultiLabel(64, ["a", "b", "c"], thresholds=[0.3, 0.6])
 
 
 def test_the_settings_of_another_head_are_ignored(folders, tmp_path):
