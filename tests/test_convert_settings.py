@@ -7,12 +7,12 @@ import shutil
 import numpy as np
 import pytest
 
-from keras_bert.convert import FORMATS, convert, open_source
+from keras_bert.convert import FORMATS, assets, convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
 from keras_bert.tasks import Classify, Intent, MultiLabel, MultipleChoice, Regress, Span, Tag
-from keras_bert.text import BertTokenizer
+from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.training import FineTuned
 
 from conftest import TINY, TINY_VOCABULARY, randomize
@@ -230,6 +230,32 @@ def test_nfc_is_a_declared_loss(tmp_path, form):
         convert(tmp_path / "ours", tmp_path / "out", form)
 
 
+@pytest.mark.parametrize("added", [False, True])
+def test_tokens_that_lines_cannot_hold(folders, tmp_path, added):
+    """The tokens after them keep their ids."""
+    convert(folders / "classify", tmp_path / "out", "huggingface")
+    (tmp_path / "out/vocab.txt").unlink()
+    tokens = {token: id for id, token in enumerate(TINY_VOCABULARY)}
+    at, space = [tokens.pop(token) for token in (TINY_VOCABULARY[7], TINY_VOCABULARY[9])]
+    entries = {"a\nb": at, "\u3000": space}
+    (tmp_path / "out/tokenizer.json").write_text(json.dumps({
+        "added_tokens": [{"id": id, "content": token} for token, id in entries.items()] if added else [],
+        "model": {"vocab": tokens | ({} if added else entries)}}))
+    lines = []
+    convert(tmp_path / "out", tmp_path / "back", "keras_bert", allow_inexact=True, report=lines.append)
+    expected = [f"[hole {id}]" if id in (7, 9) else token for id, token in enumerate(TINY_VOCABULARY)]
+    assert open_source(tmp_path / "back").tokenizer.vocabulary == expected
+    assert "named 2 ids without a token that vocab.txt can hold: [hole 7], …" in lines
+    assert not any("\n" in line for line in lines)
+
+
+def test_another_tokenizer_after_reloading_is_an_error(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(assets, "save_vocabulary", lambda tokens, path: save_vocabulary([*tokens, "more"], path))
+    with pytest.raises(InputError, match="the tokenizer must have the same vocabulary and rules after"):
+        convert(folders / "classify", tmp_path / "out", "tf1")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_tokenizer_of_transformers_5(folders, tmp_path):
     """Which writes no vocab.txt."""
     convert(folders / "classify", tmp_path / "out", "huggingface")
@@ -245,9 +271,9 @@ def test_a_tokenizer_of_transformers_5(folders, tmp_path):
     source = open_source(tmp_path / "out")
     assert source.tokenizer.vocabulary == [*TINY_VOCABULARY[:40], *(f"[hole {id}]" for id in range(40, 44)), "covid"]
     assert source.tokenizer.rules == dataclasses.replace(before.rules, split_cjk=False)
-    assert source.notes[0] == "named 4 ids without a token: [hole 40], …"
+    assert source.notes[0] == "named 4 ids without a token that vocab.txt can hold: [hole 40], …"
     lines = []
-    with pytest.raises(InputError, match="finds the added tokens covid in texts"):
+    with pytest.raises(InputError, match="finds the added tokens 'covid' in texts"):
         convert(tmp_path / "out", tmp_path / "no", "keras_bert")
     convert(tmp_path / "out", tmp_path / "back", "huggingface", allow_inexact=True, report=lines.append)
     assert "kept the last 15 rows of the word embeddings, which have no token" in lines

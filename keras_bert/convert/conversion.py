@@ -42,7 +42,7 @@ def differences(weights, target, folder):
         dict of output names to floats.
 
     Raises:
-        InputError: the labels or the settings of the task are not those of the weights.
+        InputError: the labels, the settings of the task or the tokenizer are not those of the weights.
     """
     inputs = _inputs(weights)
     expected = _outputs(weights.build(), weights.kind, inputs)
@@ -53,9 +53,19 @@ def differences(weights, target, folder):
         if (again.settings, again.labels) != (weights.settings, weights.labels):
             raise InputError(f"{folder}: the task must be the same after reloading, {weights.settings} with the labels "
                              f"{weights.labels}; got {again.settings} with the labels {again.labels}")
+        if _tokenizer(again, target) != _tokenizer(weights, target):
+            raise InputError(f"{folder}: the tokenizer must have the same vocabulary and rules after reloading")
         found = _outputs(again.build(), weights.kind, inputs)
     return {name: float(np.max(np.abs(_of_tokens(found[name], inputs) - _of_tokens(value, inputs))))
             for name, value in expected.items()}
+
+
+def _tokenizer(weights, target):
+    """Returns the vocabulary of weights, and those of the tokenizer's rules that the format does not change."""
+    if weights.tokenizer is None:
+        return None
+    rules = vars(weights.tokenizer.rules)
+    return weights.tokenizer.vocabulary, {name: value for name, value in rules.items() if name not in target.rules}
 
 
 def _inputs(weights):

@@ -90,10 +90,11 @@ def read(path, config=None):
         skipped |= dict.fromkeys(("classifier.weight", "classifier.bias"), losses[0])
     options, labels = _head(values, kind, shapes)
     tokenizer, max_length, added, holes = read_tokenizer(path, config.vocab_size)
-    notes = (f"named {len(holes)} ids without a token: {tokenizer.vocabulary[holes[0]]}, …",) if holes else ()
+    notes = (f"named {len(holes)} ids without a token that vocab.txt can hold: {tokenizer.vocabulary[holes[0]]}, …",
+             ) if holes else ()
     if added:
-        losses += (f"transformers finds the added tokens {', '.join(added[:5])}{', …' if len(added) > 5 else ''} in "
-                   "texts before it splits these into words; here they are tokens of the vocabulary like all others",)
+        losses += (f"transformers finds the added tokens {', '.join(map(repr, added[:5]))}"
+                   f"{', …' if len(added) > 5 else ''} in texts before it splits these into words; here they are tokens of the vocabulary like all others",)
     return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, skipped, options, tokenizer, labels,
                   _settings(path, values, max_length), notes, losses)
 

@@ -11,7 +11,7 @@ from keras_bert.errors import InputError
 from keras_bert.files import read_json
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN
-from keras_bert.text.vocabulary import check_special_tokens, load_vocabulary
+from keras_bert.text.vocabulary import check_special_tokens, fits_a_line, load_vocabulary
 
 _TOKENIZER, _CONFIG, _ADDED = "tokenizer.json", "tokenizer_config.json", "added_tokens.json"
 _UNLIMITED = 10**6  # transformers writes 1e30 if no length is known
@@ -20,11 +20,12 @@ _UNLIMITED = 10**6  # transformers writes 1e30 if no length is known
 def read_tokenizer(folder, vocab_size):
     """Reads the tokenizer of a folder.
 
-    An id without a token gets one that no text contains, because it has brackets: `[hole 7]`.
+    An id without a token gets one that no text contains, because it has brackets: `[hole 7]`. So does an id whose token
+    `vocab.txt` cannot hold, for example a line break.
 
     Returns:
         `BertTokenizer` or None, its maximum length in tokens or None, the list of the added tokens, the list of the ids
-        without a token.
+        that got another one.
 
     Raises:
         InputError: an id is not below `vocab_size`, or the tokenizer is not a WordPiece tokenizer.
@@ -40,8 +41,9 @@ def read_tokenizer(folder, vocab_size):
     known = set(tokens.values())
     added = _by_id(folder, [(token, id) for token, id in entries if token not in known], vocab_size)
     tokens |= added
-    holes = [id for id in range(max(tokens)) if id not in tokens]
-    vocabulary = [tokens.get(id, f"[hole {id}]") for id in range(max(tokens) + 1)]
+    holes = [id for id in range(max(tokens) + 1) if id not in tokens or not fits_a_line(tokens[id])]
+    tokens |= {id: f"[hole {id}]" for id in holes}
+    vocabulary = [tokens[id] for id in range(len(tokens))]
     rules |= {"lower_case": config.get("do_lower_case", rules.get("lower_case")),
               "strip_accents": config.get("strip_accents", rules.get("strip_accents")),
               "split_cjk": config.get("tokenize_chinese_chars", rules.get("split_cjk", True)),
