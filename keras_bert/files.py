@@ -153,6 +153,19 @@ def _naming_errors(path, problem):
 
 
 @contextlib.contextmanager
+def naming_damage(path):
+    """Context manager that turns an error of Python about values of other types or forms than a file should hold into
+    an InputError that names `path`. For values that no other check names."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{path}: must be whole and of its format: {type(error).__name__}: {reason:.200}") from error
+
+
+@contextlib.contextmanager
 def atomic_file(path):
     """Context manager that yields the path of a new file to write. When the block ends, the file replaces `path`. If
     the block fails, the file is removed and `path` is unchanged.

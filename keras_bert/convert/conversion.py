@@ -13,7 +13,7 @@ from keras_bert.convert.kinds import ENCODER, KINDS
 from keras_bert.convert.remap import with_positions, with_vocabulary
 from keras_bert.convert.task_settings import describe, with_pairs, with_task
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_folder, check_free
+from keras_bert.files import atomic_folder, check_free, naming_damage
 from keras_bert.presets import find_pretrained
 from keras_bert.text import pad
 
@@ -137,7 +137,8 @@ def open_source(name, config=None, next_sentence_pooler=False):
                          f"{', '.join(sorted(os.listdir(path))[:10]) or 'nothing'}")
     if next_sentence_pooler and form is not garden.FORMAT:
         raise InputError(f"{path}: next_sentence_pooler is for the Model Garden's checkpoints; this one is {form.name}")
-    source = form.read(path, config, True) if next_sentence_pooler else form.read(path, config)
+    with naming_damage(path):
+        source = form.read(path, config, True) if next_sentence_pooler else form.read(path, config)
     tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
     if tokens > source.config.vocab_size:
         raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "

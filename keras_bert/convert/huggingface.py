@@ -93,8 +93,9 @@ def read(path, config=None):
     notes = (f"named {len(holes)} ids without a token that vocab.txt can hold: {tokenizer.vocabulary[holes[0]]}, …",
              ) if holes else ()
     if added:
-        losses += (f"transformers finds the added tokens {', '.join(map(repr, added[:5]))}"
-                   f"{', …' if len(added) > 5 else ''} in texts before it splits these into words; here they are tokens of the vocabulary like all others",)
+        names = ", ".join(map(repr, added[:5])) + (", …" if added[5:] else "")
+        losses += (f"transformers finds the added tokens {names} in texts before it splits these into words; here they "
+                   "are tokens of the vocabulary like all others",)
     return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, skipped, options, tokenizer, labels,
                   _settings(path, values, max_length), notes, losses)
 
@@ -147,8 +148,8 @@ def _kind(values, shapes):
     one label is a regression model, as in transformers."""
     kinds = {architecture: kind for kind, architecture in ARCHITECTURES.items() if kind != "regression"}
     names = values.get("architectures") or ()
-    if not isinstance(names, (list, tuple)):
-        raise InputError(f"architectures in config.json must be a list; got {names!r:.100}")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"architectures in config.json must be a list of names; got {names!r:.100}")
     kind = next((kinds[name] for name in names if name in kinds), None) or detect(
         TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
     if kind == "masked_lm" and "cls.seq_relationship.bias" in shapes:  # as in bert-base-uncased
@@ -163,7 +164,7 @@ def _kind(values, shapes):
 def _settings(path, values, max_length):
     """Returns the settings of the task. Those in `keras_bert` count unless `problem_type` says something else."""
     problem = values.get("problem_type")
-    if problem not in _PROBLEMS:
+    if problem not in list(_PROBLEMS):
         raise InputError(f"{path}: problem_type must be one of {', '.join(filter(None, _PROBLEMS))}; got {problem!r}")
     settings, task = values.get(_SETTINGS) or {}, _PROBLEMS[problem]
     if not isinstance(settings, dict):
@@ -183,7 +184,7 @@ def _head(values, kind, shapes):
     options = {"dropout": values.get("hidden_dropout_prob", 0.1) if dropout is None else dropout}
     if kind in ("regression", "multiple_choice"):
         return options, None
-    options["num_classes"] = shapes.get("classifier.bias", (0,))[0]
+    options["num_classes"] = (shapes.get("classifier.bias") or shapes.get("classifier.weight") or [0])[0]
     labels = values.get("id2label") or {}
     if not isinstance(labels, dict):
         raise InputError(f"id2label in config.json must be an object; got {labels!r:.100}")

@@ -8,7 +8,6 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from keras_bert.convert import assets
 from keras_bert.errors import InputError
-from keras_bert.files import read_json
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN
 from keras_bert.text.vocabulary import check_special_tokens, fits_a_line, load_vocabulary
@@ -30,12 +29,10 @@ def read_tokenizer(folder, vocab_size):
     Raises:
         InputError: an id is not below `vocab_size`, or the tokenizer is not a WordPiece tokenizer.
     """
-    config, stored = (read_json(path) if os.path.exists(path := os.path.join(folder, name)) else {}
-                      for name in (_CONFIG, _TOKENIZER))
+    config, stored, listed = (assets.read_settings(folder, name) for name in (_CONFIG, _TOKENIZER, _ADDED))
     tokens, rules = _vocabulary(folder, stored, vocab_size)
     if not tokens:
         return None, None, [], []
-    listed = read_json(path) if os.path.exists(path := os.path.join(folder, _ADDED)) else {}
     entries = [*((token["content"], token["id"]) for token in stored.get("added_tokens") or ()), *listed.items(),
                *((token["content"], int(id)) for id, token in (config.get("added_tokens_decoder") or {}).items())]
     known = set(tokens.values())
@@ -49,7 +46,7 @@ def read_tokenizer(folder, vocab_size):
               "split_cjk": config.get("tokenize_chinese_chars", rules.get("split_cjk", True)),
               "normalization": config.get("normalization", rules.get("normalization"))}
     length = config.get("model_max_length")
-    length = int(length) if isinstance(length, (int, float)) and length < _UNLIMITED else None
+    length = int(length) if isinstance(length, (int, float)) and abs(length) < _UNLIMITED else None
     return BertTokenizer(vocabulary, **rules), length, [added[id] for id in sorted(added)], holes
 
 

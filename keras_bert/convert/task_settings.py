@@ -74,6 +74,8 @@ def _labels(source):
     count = source.options.get("num_classes")
     if count is None:
         return None
+    if type(count) is not int or count < 1:
+        raise InputError(f"{source.path}: the head must have at least one class; got {count!r:.40}")
     labels = [f"LABEL_{i}" for i in range(count)] if source.labels is None else source.labels
     if not isinstance(labels, list) or len(labels) != count or not all(isinstance(label, str) for label in labels):
         raise InputError(f"{source.path}: labels must be the names of the {count} classes; got {labels!r:.100}")

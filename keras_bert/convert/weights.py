@@ -12,6 +12,7 @@ from keras_bert.config import BertConfig
 from keras_bert.convert.format import Table
 from keras_bert.convert.kinds import ENCODER, KINDS, initial, model_kind, shapes, variable
 from keras_bert.errors import InputError
+from keras_bert.files import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized, zero_weights
 from keras_bert.text import BertTokenizer
@@ -203,7 +204,8 @@ class Source:
         return {name: reason for name, reason in (head | ignored | self.skipped).items() if name in self.shapes}
 
     def _read(self, entry, shape):
-        return entry.from_stored(self.get(entry.stored_name), shape)
+        with naming_damage(f"{self.path}: {entry.stored_name}"):
+            return entry.from_stored(self.get(entry.stored_name), shape)
 
 
 def detect(table, names, kinds):
