@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, check_free, write_json
 from keras_bert.layers import BertLayer
+from keras_bert.layers.base import check_not_quantized
 from keras_bert.text import save_vocabulary
 
 
@@ -36,8 +37,7 @@ def check_export(model, tokenizer, path, dtype, overwrite):
         raise InputError(f"the vocabulary must have at most vocab_size ({vocab_size}) tokens; "
                          f"got {len(tokenizer.vocabulary)}; use the tokenizer of these weights")
     check_free(path, overwrite)
-    if any(layer.quantization_mode for layer in model._flatten_layers()):
-        raise InputError("model must not be quantized; export it before you call model.quantize")
+    check_not_quantized(model, "export")
 
 
 def checked(inputs, config):

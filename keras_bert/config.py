@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from typing import Self
 
 from keras_bert.arguments import Path
@@ -98,16 +99,17 @@ class BertConfig:
     directionality: str = "bidi"
 
     def __post_init__(self):
-        object.__setattr__(self, "hidden_act", _ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act))
         for field in dataclasses.fields(self):
             _check_type(field.name, field.type, getattr(self, field.name))
+        object.__setattr__(self, "hidden_act", _ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act))
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
                      "max_position_embeddings", "type_vocab_size"):
-            _check(getattr(self, name) >= 1, f"{name} must be at least 1", getattr(self, name))
+            _check(1 <= getattr(self, name) < 2**31, f"{name} must be at least 1 and below 2**31", getattr(self, name))
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             _check(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1)", getattr(self, name))
         for name in ("initializer_range", "layer_norm_eps"):
-            _check(getattr(self, name) > 0, f"{name} must be positive", getattr(self, name))
+            _check(0 < getattr(self, name) < sys.float_info.max, f"{name} must be positive and finite",
+                   getattr(self, name))
         _check(self.hidden_act in ACTIVATIONS, f"hidden_act must be one of {', '.join(ACTIVATIONS)}", self.hidden_act)
         _check(self.directionality in DIRECTIONALITIES,
                f"directionality must be one of {', '.join(DIRECTIONALITIES)}", self.directionality)
@@ -160,7 +162,7 @@ class BertConfig:
         for name, derived in (("head_size", config.head_size), ("attention_head_size", config.head_size),
                               ("embedding_size", config.hidden_size), ("hidden_activation", config.hidden_act)):
             found = values.get(name)
-            _check(found is None or _ACTIVATION_ALIASES.get(found, found) == derived,
+            _check(found is None or found == derived or _ACTIVATION_ALIASES.get(str(found)) == derived,
                    f"{name} contradicts the other values, which give {derived}", found)
         return config
 

@@ -23,15 +23,16 @@ import tempfile
 from keras_bert.errors import InputError
 
 
-def check_free(path, overwrite=False):
+def check_free(path, overwrite=False, inputs=()):
     """Checks that `path` can be written. First moves back what a killed process had moved away.
 
     Args:
         path: file or folder to write.
         overwrite: If True, `path` may exist. An empty folder may always exist.
+        inputs: paths to read, or None. They must not be inside `path`, whose contents will be removed.
 
     Raises:
-        InputError: `path` exists, or its folder cannot be written to.
+        InputError: `path` exists, cannot be replaced or contains an input, or its folder cannot be written to.
     """
     parent = os.path.dirname(os.path.abspath(path))
     folder = parent
@@ -43,12 +44,17 @@ def check_free(path, overwrite=False):
         with writing(path), _locked(parent):
             _clean_up(os.path.abspath(path))
     _check_not_occupied(path, overwrite)
+    for given in filter(None, inputs):
+        if os.path.realpath(given).startswith(os.path.join(os.path.realpath(path), "")):
+            raise InputError(f"{os.fspath(path)}: must not contain {given}, which overwrite=True would remove")
 
 
 def _check_not_occupied(path, overwrite):
     occupied = os.listdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path)
     if occupied and not overwrite:
         raise InputError(f"{os.fspath(path)}: exists already; pass another path or overwrite=True")
+    if os.path.ismount(path):
+        raise InputError(f"{os.fspath(path)}: is a mount point, which cannot be replaced; pass a path in it")
 
 
 @contextlib.contextmanager
@@ -144,6 +150,19 @@ def _naming_errors(path, problem):
         yield
     except OSError as error:
         raise InputError(f"{path}: {problem}: {os.strerror(error.errno) if error.errno else error}") from None
+
+
+@contextlib.contextmanager
+def naming_damage(path):
+    """Context manager that turns an error of Python about values of other types or forms than a file should hold into
+    an InputError that names `path`. For values that no other check names."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{path}: must be whole and of its format: {type(error).__name__}: {reason:.200}") from error
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -9,10 +10,14 @@ from keras_bert.convert import load_pretrained
 from keras_bert.convert.huggingface import TABLE
 from keras_bert.convert.kinds import shapes, variable
 from keras_bert.convert.weights import Weights
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
+from keras_bert.models import BertClassifier
+from keras_bert.tasks import Classify
+from keras_bert.text import BertTokenizer
+from keras_bert.training import FineTuned
 
-from conftest import TINY, random_inputs
+from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs, write_huggingface
 
 
 def change(folder, edit):
@@ -116,3 +121,37 @@ def test_damaged_folders_name_the_file(pretrained, tmp_path):
     (config / "config.json").write_text(json.dumps(TINY.to_dict() | {"num_attention_heads": 5}))
     refused("config.json", config)
     refused("none", tmp_path / "nowhere")
+
+
+def test_lora_is_no_missing_head(tmp_path):
+    classifier = BertClassifier(BertLayer(TINY), 2)
+    folder = write_huggingface(tmp_path / "source", classifier)
+    loaded = load_pretrained(folder, BertClassifier, lora_rank=2)
+    np.testing.assert_array_equal(loaded.classifier.kernel, classifier.classifier.kernel)
+    with pytest.warns(InputWarning, match="no BertClassifier head in these weights; it is randomly initialised"):
+        load_pretrained(folder, BertClassifier, num_classes=3, lora_rank=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+def test_a_quantized_model_is_refused(run, tmp_path):
+    """Its kernels are integers."""
+    model, tokenizer = BertClassifier(BertLayer(TINY), 2), BertTokenizer(TINY_VOCABULARY)
+    with few_objects():
+        model.quantize("int8")
+    with pytest.raises(InputError, match="model must not be quantized; save it before you call model.quantize"):
+        FineTuned(model, tokenizer, Classify(64, ["a", "b"])).save(tmp_path / "saved")
+    (tmp_path / "source").mkdir()
+    model.save(tmp_path / "source/model.keras")
+    status, _, messages = run("convert", f"--model={tmp_path / 'source'}", f"--output={tmp_path / 'out'}",
+                              "--format=huggingface")
+    assert status == 1 and messages == [
+        "keras-bert: --model must not be quantized; convert it before you call model.quantize"]
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_model_of_another_kind_is_refused(run, tmp_path):
+    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save(tmp_path / "model.keras")
+    with pytest.raises(InputError, match="model must be a BertLayer or have one of .*; got Sequential"):
+        BertLayer.from_pretrained(tmp_path)
+    _, _, messages = run("convert", f"--model={tmp_path}", f"--output={tmp_path / 'out'}", "--format=huggingface")
+    assert messages == ["keras-bert: --model must be a BertLayer or have one of this package's heads; got Sequential"]

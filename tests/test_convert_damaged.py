@@ -4,16 +4,19 @@ import json
 import os
 import pickle
 import shutil
+import warnings
 import zipfile
 
 import h5py
 import numpy as np
 import pytest
 import record_transformers4
+import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from keras_bert.convert import huggingface, kerashub, tf1
 from keras_bert.convert import native as own
+from keras_bert.convert.bundle import write_bundle
 from keras_bert.convert.weights import Weights
 from keras_bert.export import export_encoder
 from keras_bert.layers import BertLayer
@@ -107,6 +110,20 @@ def folder_loop(path):
     path.symlink_to(path.name)
 
 
+def saved_by_torch(edit):
+    """PyTorch's pickle of changed tensors."""
+    def damage(path):
+        import torch
+
+        tensors = {name: torch.from_numpy(array) for name, array in load_file(path / "model.safetensors").items()}
+        (path / "model.safetensors").unlink()
+        with warnings.catch_warnings(action="ignore"):  # quantized and nested tensors are deprecated or prototypes
+            edit(tensors, torch)
+        torch.save(tensors, path / "pytorch_model.bin")
+
+    return damage
+
+
 SHARDS = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
 
 
@@ -136,6 +153,44 @@ def hdf5(edit):
     def damage(path):
         with h5py.File(path / "tf_model.h5", "a") as file:
             edit(file)
+
+    return damage
+
+
+def preset_bias(**dataset):
+    """Another dataset as the bias of KerasHub's classifier."""
+    def damage(path):
+        with h5py.File(path / "task.weights.h5", "a") as file:
+            del file["layers/dense/vars/1"]
+            file.create_dataset("layers/dense/vars/1", **dataset)
+
+    return damage
+
+
+def variables(edit):
+    """Other arrays in a checkpoint of TensorFlow 1."""
+    def damage(path):
+        reader = tf.train.load_checkpoint(str(path / "bert_model.ckpt"))
+        arrays = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        edit(arrays)
+        write_bundle(str(path / "bert_model.ckpt"), arrays.items())
+
+    return damage
+
+
+def raw(name, dtype, size):
+    """Zeros as one of the tensors, in a type that NumPy or this package lacks."""
+    def damage(path):
+        arrays = load_file(path / "model.safetensors")
+        shape = arrays[name].shape
+        arrays[name] = np.zeros((*shape, size), np.uint8)
+        save_file(arrays, path / "model.safetensors")
+        content = (path / "model.safetensors").read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:end])
+        header[name] |= {"dtype": dtype, "shape": shape}
+        header = json.dumps(header).encode()
+        (path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + content[end:])
 
     return damage
 
@@ -251,6 +306,8 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", tensors(another_name), f"missing {KERNEL}; unexpected {KERNEL.replace('weight', 'kernel')}"),
     ("huggingface", tensors(another_layout), f"{KERNEL} has shape (16, 32), but the config gives (32, 16)"),
     ("huggingface", tensors(another_layer), "unexpected encoder.layer.2.attention.output.LayerNorm.bias"),
+    ("huggingface", tensors(lambda changed: changed.update({f"bert.{KERNEL}": changed[KERNEL]})),
+     f"each weight must have one name; got bert.{KERNEL} and {KERNEL}"),
     ("huggingface", pickled(b"cos\nsystem\n(S'touch ran'\ntR."), "pytorch_model.bin: "),
     ("huggingface", without("model.safetensors"), "must contain model.safetensors, pytorch_model.bin, tf_model.h5"),
     ("huggingface", loop("model.safetensors"), "model.safetensors"),
@@ -305,6 +362,28 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", text("added_tokens.json", f'{{"more": {10**12}}}'), f"got {10**12} for 'more'"),
     ("huggingface", tokenizer_json(type="BPE"), "must be a WordPiece tokenizer"),
     ("huggingface", tokenizer_json(vocab={"[PAD]": -1}), "got -1 for '[PAD]'"),
+    ("huggingface", config(hidden_act=["gelu"]), "hidden_act must be str; got ['gelu']"),
+    ("huggingface", config(hidden_activation=["gelu"]), "hidden_activation contradicts"),
+    ("huggingface", config(vocab_size=10**30), "vocab_size must be at least 1 and below 2**31"),
+    ("huggingface", config(hidden_size=2**30, intermediate_size=2**31 - 1, num_attention_heads=1),
+     "(60, 16), but the config gives (60, 1073741824)"),
+    ("huggingface", config(layer_norm_eps=10**400), "layer_norm_eps must be positive and finite"),
+    ("huggingface", config(problem_type=["x"]), "problem_type must be one of"),
+    ("huggingface", config(architectures=[["x"]]), "architectures in config.json must be a list of names"),
+    ("huggingface", text("tokenizer_config.json", "[]"), "tokenizer_config.json: must hold one JSON object; got []"),
+    ("huggingface", text("tokenizer_config.json", '{"added_tokens_decoder": ["a"]}'), "source: must be whole"),
+    ("huggingface", text("tokenizer_config.json", '{"added_tokens_decoder": {"1": "a"}}'), "source: must be whole"),
+    ("huggingface", text("added_tokens.json", "[1]"), "added_tokens.json: must hold one JSON object; got [1]"),
+    ("huggingface", text("tokenizer.json", "null"), "tokenizer.json: must hold one JSON object; got None"),
+    ("huggingface", text("tokenizer.json", '{"added_tokens": [1]}'), "source: must be whole and of its format"),
+    ("huggingface", tokenizer_json(vocab={token: id for id, token in enumerate([*TINY_VOCABULARY[:9], "\ud800"])}),
+     "source: must be whole and of its format"),
+    ("huggingface", raw(KERNEL, "F8_E4M3", 1), f"source: {KERNEL}: must be whole and of its format: AttributeError"),
+    ("huggingface", raw(KERNEL, "C64", 8), f"source: {KERNEL}: must be whole and of its format: TypeError: its numbers "
+     "must be real; got complex64"),
+    ("huggingface classifier", tensors(lambda changed: changed.pop("classifier.bias")), "missing classifier.bias"),
+    ("huggingface classifier", tensors(lambda changed: changed.update(
+        {name: array[:0] for name, array in changed.items() if "classifier" in name})), "at least one class; got 0"),
     ("huggingface classifier", config(classifier_dropout="much"), "the dropout rate of the head must be"),
     ("huggingface classifier", config(id2label=["a", "b"]), "id2label in config.json must be an object"),
     ("huggingface classifier", config(keras_bert={"task": "intent", "max_length": "long"}), "max_length must be"),
@@ -313,6 +392,15 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("tf1 classifier", text("keras_bert_settings.json", "[]"), "keras_bert_settings.json: must hold one JSON object"),
     ("tf1 classifier", text("keras_bert_settings.json", '{"hidden_act": "mish"}'), "hidden_act must be one of"),
     ("tf1 classifier", text("labels.json", '["a"]'), "labels must be the names of the 2 classes; got ['a']"),
+    ("tf1", text("keras_bert_settings.json", '{"hidden_act": ["gelu"]}'), "hidden_act must be str; got ['gelu']"),
+    ("tf1 classifier", variables(lambda arrays: arrays.pop("output_bias")), "missing output_bias"),
+    ("tf1 classifier", variables(lambda arrays: arrays.update(output_bias=np.float32(1))), "output_bias has shape ()"),
+    ("tf1 classifier", variables(lambda arrays: arrays.update(output_bias=np.array(["a", "b"]))),
+     "output_bias: must be whole and of its format: TypeError: its numbers must be real"),
+    ("tf1", variables(lambda arrays: arrays.update(_CHECKPOINTABLE_OBJECT_GRAPH=np.array(b"\xff"))),
+     "bert_model.ckpt: _CHECKPOINTABLE_OBJECT_GRAPH cannot be read"),
+    ("tf1", variables(lambda arrays: arrays.update(_CHECKPOINTABLE_OBJECT_GRAPH=np.float32(1))),
+     "bert_model.ckpt: _CHECKPOINTABLE_OBJECT_GRAPH cannot be read"),
     ("keras_bert", text("model.keras", "not a zip file"), "model.keras: not the whole .keras file"),
     ("keras_bert classifier", keras_config(bert=LAMBDA), "model.keras"),
     ("keras_bert classifier", keras_config(bert=PROCESS), "model.keras"),
@@ -323,6 +411,11 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("kerashub", values("config.json", class_name="RobertaBackbone"), "class_name must be BertBackbone"),
     ("kerashub", values("config.json", config={"num_layers": 10**9}), "1000000000 blocks must have more than"),
     ("kerashub classifier", values("task.json", config={"activation": "softmax"}), "activation must be linear"),
+    ("kerashub classifier", preset_bias(data=np.array([b"a", b"b"])), "layers/dense/vars/1: must be whole and of its"),
+    ("kerashub classifier", preset_bias(data=np.zeros(2, [("a", "f4")])), "layers/dense/vars/1: must be whole and of"),
+    ("kerashub classifier", preset_bias(data=np.zeros(2, "V3")), "layers/dense/vars/1: must be whole and of"),
+    ("kerashub classifier", preset_bias(shape=2, dtype="f4", external=[("labels.json", 0, 8)]),
+     "must be stored in this file"),
     ("kerashub classifier", values("preprocessor.json", config={"sequence_length": "x"}), "max_length must be"),
 ])
 def test_damage_is_one_line(run, whole, tmp_path, monkeypatch, form, damage, words):
@@ -347,6 +440,13 @@ def test_damage_is_one_line(run, whole, tmp_path, monkeypatch, form, damage, wor
     (pickled(b"PK\x03\x04"), "pytorch_model.bin: not a complete pickle of tensors alone"),
     (pickled(pickle.dumps([1, 2], 2)), "pytorch_model.bin: "),
     (pickled(pickle.dumps({"pooler.dense.bias": 1}, 2)), "pytorch_model.bin: "),
+    (saved_by_torch(lambda tensors, torch: tensors.update({1: torch.zeros(1)})), "must be a dict of names to dense"),
+    (saved_by_torch(lambda tensors, torch: tensors.update({KERNEL: tensors[KERNEL] * 1j})), "tensors of real numbers"),
+    (saved_by_torch(lambda tensors, torch: tensors.update({KERNEL: torch._neg_view(tensors[KERNEL])})), "real numbers"),
+    (saved_by_torch(lambda tensors, torch: tensors.update(
+        {KERNEL: torch.quantize_per_tensor(tensors[KERNEL], 0.1, 0, torch.qint8)})), "tensors of real numbers"),
+    (saved_by_torch(lambda tensors, torch: tensors.update(
+        {KERNEL: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])})), "tensors of real numbers"),
 ])
 def test_damaged_pickles_are_one_line(run, whole, tmp_path, monkeypatch, damage, words):
     test_damage_is_one_line(run, whole, tmp_path, monkeypatch, "huggingface", damage, words)
@@ -361,6 +461,18 @@ def test_a_path_that_is_taken_is_kept(run, whole, tmp_path):
     assert (tmp_path / "out/mine").read_text() == "keep"
     assert run(*command, "--overwrite")[0] == 0
     assert not (tmp_path / "out/mine").exists()
+
+
+@pytest.mark.parametrize("option", ["model", "config", "vocab"])
+def test_an_output_that_contains_an_input_is_refused(run, whole, tmp_path, option):
+    shutil.copytree(whole / "tf1", tmp_path / "out/source")
+    (tmp_path / "link").symlink_to("out")
+    given = {"model": whole / "tf1", option: tmp_path / "out/source" / {
+        "model": "", "config": "bert_config.json", "vocab": "vocab.txt"}[option]}
+    status, _, messages = run("convert", *(f"--{name}={path}" for name, path in given.items()), "--overwrite",
+                              f"--output={tmp_path / 'link'}", "--format=huggingface")
+    assert status == 1 and f"must not contain {given[option]}, which --overwrite would remove" in messages[0]
+    assert (tmp_path / "out/source/vocab.txt").exists() and (tmp_path / "link").is_symlink()
 
 
 def test_named_weights_may_be_missing(run, whole, tmp_path):

@@ -2,17 +2,18 @@
 
 import dataclasses
 import json
+import shutil
 import unicodedata
 
 import numpy as np
 import pytest
 
-from keras_bert.convert import FORMATS, convert, open_source
+from keras_bert.convert import FORMATS, assets, convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
-from keras_bert.tasks import Classify, Intent, MultipleChoice, Regress, Span, Tag
-from keras_bert.text import BertTokenizer
+from keras_bert.tasks import Classify, Intent, MultiLabel, MultipleChoice, Regress, Span, Tag
+from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.rules import Rules
 from keras_bert.training import FineTuned
 
@@ -182,12 +183,49 @@ def test_thresholds_of_multiple_labels(folders, tmp_path):
                    and "thresholds [0.3, 0.6]" in line for line in lines)
 
 
+@pytest.mark.parametrize(("name", "changes", "words"), [
+    ("intent", {"threshold": "x"}, "settings of the task intent: threshold must be a number; got 'x'"),
+    ("intent", {"pairs": "no"}, "settings of the task intent: pairs must be True or False; got 'no'"),
+    ("intent", {"colour": 1}, "settings of the task intent: got an unexpected keyword argument 'colour'"),
+    ("intent", {"columns": 3}, "columns must be an object; got 3"),
+    ("intent", {"task": "multilabel", "thresholds": "high", "threshold": None}, "settings of the task multilabel"),
+    ("intent", {"task": "multilabel", "thresholds": ["high", "low"]}, "settings of the task multilabel"),
+    ("tag", {"unit": "page"}, "settings of the task tag: unit must be one of word, character; got 'page'"),
+    ("span", {"doc_stride": 0}, "settings of the task span: doc_stride must be at least 1; got 0"),
+])
+def test_settings_that_do_not_fit_are_refused(folders, tmp_path, name, changes, words):
+    source = shutil.copytree(folders / name, tmp_path / "source")
+    change(source, "settings.json", **changes)
+    for read in (open_source, FineTuned.load):
+        with pytest.raises(InputError, match=words):
+            read(source)
+
+
+def test_thresholds_of_other_labels_are_ignored(folders, tmp_path):
+    """Whoever trains a folder again in transformers with more labels leaves our thresholds in config.json."""
+    convert(folders / "classify", tmp_path / "out", "huggingface")
+    change(tmp_path / "out", problem_type="multi_label_classification",
+           keras_bert={"task": "multilabel", "max_length": 50, "thresholds": [0.3, 0.6]})
+    source = open_source(tmp_path / "out")
+    assert source.settings == {"task": "multilabel", "max_length": 50, "pairs": False}
+    assert "the 2 thresholds are ignored, because the model has 3 labels: 0.5 for each" in source.notes
+    with pytest.raises(InputError, match="thresholds must be one for each of the 3 labels; got"):
+        MultiLabel(64, ["a", "b", "c"], thresholds=[0.3, 0.6])
+
+
 def test_the_settings_of_another_head_are_ignored(folders, tmp_path):
     convert(folders / "tag", tmp_path / "out", "huggingface")
     change(tmp_path / "out", keras_bert={"task": "span", "max_length": 7})
     source = open_source(tmp_path / "out")
     assert source.settings == {"task": "tag", "max_length": 128}
     assert any("settings of the task span are ignored" in note for note in source.notes)
+
+
+def test_one_label_is_a_regression(folders, tmp_path):
+    """As in transformers, also without the name of a class."""
+    convert(folders / "regress", tmp_path / "out", "huggingface")
+    change(tmp_path / "out", architectures=None, problem_type=None, keras_bert={})
+    assert open_source(tmp_path / "out").kind == "regression"
 
 
 def test_the_lstms_of_a_tagger_are_a_declared_loss(tmp_path):
@@ -208,6 +246,32 @@ def test_nfc_is_a_declared_loss(tmp_path, form):
         convert(tmp_path / "ours", tmp_path / "out", form)
 
 
+@pytest.mark.parametrize("added", [False, True])
+def test_tokens_that_lines_cannot_hold(folders, tmp_path, added):
+    """The tokens after them keep their ids."""
+    convert(folders / "classify", tmp_path / "out", "huggingface")
+    (tmp_path / "out/vocab.txt").unlink()
+    tokens = {token: id for id, token in enumerate(TINY_VOCABULARY)}
+    at, space = [tokens.pop(token) for token in (TINY_VOCABULARY[7], TINY_VOCABULARY[9])]
+    entries = {"a\nb": at, "\u3000": space}
+    (tmp_path / "out/tokenizer.json").write_text(json.dumps({
+        "added_tokens": [{"id": id, "content": token} for token, id in entries.items()] if added else [],
+        "model": {"vocab": tokens | ({} if added else entries)}}))
+    lines = []
+    convert(tmp_path / "out", tmp_path / "back", "keras_bert", allow_inexact=True, report=lines.append)
+    expected = [f"[hole {id}]" if id in (7, 9) else token for id, token in enumerate(TINY_VOCABULARY)]
+    assert open_source(tmp_path / "back").tokenizer.vocabulary == expected
+    assert "named 2 ids without a token that vocab.txt can hold: [hole 7], …" in lines
+    assert not any("\n" in line for line in lines)
+
+
+def test_another_tokenizer_after_reloading_is_an_error(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(assets, "save_vocabulary", lambda tokens, path: save_vocabulary([*tokens, "more"], path))
+    with pytest.raises(InputError, match="the tokenizer must have the same vocabulary and rules after"):
+        convert(folders / "classify", tmp_path / "out", "tf1")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_tokenizer_of_transformers_5(folders, tmp_path):
     """Which writes no vocab.txt."""
     convert(folders / "classify", tmp_path / "out", "huggingface")
@@ -223,9 +287,9 @@ def test_a_tokenizer_of_transformers_5(folders, tmp_path):
     source = open_source(tmp_path / "out")
     assert source.tokenizer.vocabulary == [*TINY_VOCABULARY[:40], *(f"[hole {id}]" for id in range(40, 44)), "covid"]
     assert source.tokenizer.rules == dataclasses.replace(before.rules, split_cjk=False)
-    assert source.notes[0] == "named 4 ids without a token: [hole 40], …"
+    assert source.notes[0] == "named 4 ids without a token that vocab.txt can hold: [hole 40], …"
     lines = []
-    with pytest.raises(InputError, match="finds the added tokens covid in texts"):
+    with pytest.raises(InputError, match="finds the added tokens 'covid' in texts"):
         convert(tmp_path / "out", tmp_path / "no", "keras_bert")
     convert(tmp_path / "out", tmp_path / "back", "huggingface", allow_inexact=True, report=lines.append)
     assert "kept the last 15 rows of the word embeddings, which have no token" in lines

@@ -181,6 +181,8 @@ def fill(folder):
         with pytest.raises(InputError, match=f"{path}: cannot be written: No space left on device"):
             replace(path, new)
         assert read(path) == old
+    with pytest.raises(InputError, match="is a mount point, which cannot be replaced; pass a path in it"):
+        check_free(folder, overwrite=True)
     assert sorted(os.listdir()) == ["file", "folder"]
 
 

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "kernels": set(),
     "layers": {"config", "kernels"},
     "models": {"layers", "config", "kernels"},
-    "convert": {"models", "layers", "config", "presets", "text", "export"},
+    "convert": {"tasks", "models", "layers", "config", "presets", "text", "export"},
     "data": {"text"},
     "tasks": {"models", "layers", "config", "data", "text"},
     "training": {"tasks", "models", "layers", "config", "data", "convert", "text", "kernels", "presets",

@@ -49,7 +49,8 @@ def load_pretrained(name, model=BertLayer, config=None, **kwargs):
         if name in parameters and name not in weights.options | kwargs:
             raise InputError(f"{source.path}: {problem.format(model.__name__)}")
     head = weights.build(model, kwargs, **encoder)
-    if len(weights.read) < len(head.weights):
+    read = [name for name in weights.read if not name.startswith("bert.")]
+    if len(read) < len(head.weights) - len(head.bert.weights):
         warnings.warn(f"{source.path}: no {model.__name__} head in these weights; it is randomly initialised",
                       InputWarning, stacklevel=2)
     return head

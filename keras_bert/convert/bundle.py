@@ -42,9 +42,13 @@ class Bundle:
     def variables(self):
         """Returns the variables of a checkpoint of objects: a dict of each model variable's full name to its key, and a
         dict of the keys of optimizer variables to the reason why they are skipped."""
+        from google.protobuf.message import DecodeError
         from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-        nodes = TrackableObjectGraph.FromString(self.get(_GRAPH)).nodes
+        try:
+            nodes = TrackableObjectGraph.FromString(self.get(_GRAPH)).nodes
+        except (DecodeError, TypeError) as error:
+            raise InputError(f"{self.prefix}: {_GRAPH} cannot be read: {error}") from None
         full_names = {attribute.checkpoint_key: attribute.full_name for node in nodes for attribute in node.attributes}
         keys, skipped = {}, {}
         for key in sorted(self.shapes):

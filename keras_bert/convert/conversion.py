@@ -13,7 +13,7 @@ from keras_bert.convert.kinds import ENCODER, KINDS
 from keras_bert.convert.remap import with_positions, with_vocabulary
 from keras_bert.convert.task_settings import describe, with_pairs, with_task
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_folder, check_free
+from keras_bert.files import atomic_folder, check_free, naming_damage
 from keras_bert.presets import find_pretrained
 from keras_bert.text import pad
 
@@ -42,7 +42,7 @@ def differences(weights, target, folder):
         dict of output names to floats.
 
     Raises:
-        InputError: the labels or the settings of the task are not those of the weights.
+        InputError: the labels, the settings of the task or the tokenizer are not those of the weights.
     """
     inputs = _inputs(weights)
     expected = _outputs(weights.build(), weights.kind, inputs)
@@ -53,9 +53,19 @@ def differences(weights, target, folder):
         if (again.settings, again.labels) != (weights.settings, weights.labels):
             raise InputError(f"{folder}: the task must be the same after reloading, {weights.settings} with the labels "
                              f"{weights.labels}; got {again.settings} with the labels {again.labels}")
+        if _tokenizer(again, target) != _tokenizer(weights, target):
+            raise InputError(f"{folder}: the tokenizer must have the same vocabulary and rules after reloading")
         found = _outputs(again.build(), weights.kind, inputs)
     return {name: float(np.max(np.abs(_of_tokens(found[name], inputs) - _of_tokens(value, inputs))))
             for name, value in expected.items()}
+
+
+def _tokenizer(weights, target):
+    """Returns the vocabulary of weights, and those of the tokenizer's rules that the format does not change."""
+    if weights.tokenizer is None:
+        return None
+    rules = vars(weights.tokenizer.rules)
+    return weights.tokenizer.vocabulary, {name: value for name, value in rules.items() if name not in target.rules}
 
 
 def _inputs(weights):
@@ -127,7 +137,8 @@ def open_source(name, config=None, next_sentence_pooler=False):
                          f"{', '.join(sorted(os.listdir(path))[:10]) or 'nothing'}")
     if next_sentence_pooler and form is not garden.FORMAT:
         raise InputError(f"{path}: next_sentence_pooler is for the Model Garden's checkpoints; this one is {form.name}")
-    source = form.read(path, config, True) if next_sentence_pooler else form.read(path, config)
+    with naming_damage(path):
+        source = form.read(path, config, True) if next_sentence_pooler else form.read(path, config)
     tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
     if tokens > source.config.vocab_size:
         raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "
@@ -171,7 +182,7 @@ def convert(model: Path, output: Path,
     """
     check(convert, locals())
     max_position_embeddings = plain(max_position_embeddings)
-    check_free(output, overwrite)
+    check_free(output, overwrite, (model, config, vocab))
     source = open_source(model, config, next_sentence_pooler)
     weights, skipped, missing = source.load(None, allow_missing or (), ignore or ())
     _report_source(source, weights, skipped, missing, report)

@@ -39,10 +39,16 @@ class Entry:
 
     def stored_shape(self, shape, config):
         """Returns the other library's shape of a weight that has `shape` in this package."""
-        return self.to_stored(np.broadcast_to(np.float32(0), shape), config).shape
+        return self.to_stored(np.broadcast_to(False, shape), config).shape
 
     def from_stored(self, array, shape):
-        """Transposes or reshapes the other library's array to this package's `shape`, and casts it to float32."""
+        """Transposes or reshapes the other library's array to this package's `shape`, and casts it to float32.
+
+        Raises:
+            TypeError: the array does not hold real numbers.
+        """
+        if array.dtype.kind not in "biufV":  # V is bfloat16, which NumPy does not know
+            raise TypeError(f"its numbers must be real; got {array.dtype}")
         array = np.transpose(array) if self.form == TRANSPOSED else np.reshape(array, shape)
         return np.asarray(array, np.float32)
 

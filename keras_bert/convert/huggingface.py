@@ -69,7 +69,10 @@ def read(path, config=None):
     config = config or os.path.join(path, "config.json")
     values, config = read_json(config), BertConfig.from_json(config)
     stored_shapes, get_stored = open_tensors(path)
-    names = {_plain_name(name): name for name in stored_shapes}
+    names = {}
+    for name in stored_shapes:
+        if (other := names.setdefault(_plain_name(name), name)) != name:
+            raise InputError(f"{path}: each weight must have one name; got {other} and {name}")
     shapes = {name: stored_shapes[stored_name] for name, stored_name in names.items()}
 
     def get(name):
@@ -139,11 +142,10 @@ def _kind(values, shapes):
     one label is a regression model, as in transformers."""
     kinds = {architecture: kind for kind, architecture in ARCHITECTURES.items() if kind != "regression"}
     names = values.get("architectures") or ()
-    if not isinstance(names, (list, tuple)):
-        raise InputError(f"architectures in config.json must be a list; got {names!r:.100}")
-    kind = next((kinds[name] for name in names if name in kinds), None)
-    if kind is None:
-        return detect(TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"architectures in config.json must be a list of names; got {names!r:.100}")
+    kind = next((kinds[name] for name in names if name in kinds), None) or detect(
+        TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
     if kind == "masked_lm" and "cls.seq_relationship.bias" in shapes:  # as in bert-base-uncased
         return "pretraining"
     if kind != "classification":
@@ -156,7 +158,7 @@ def _kind(values, shapes):
 def _settings(path, values, max_length):
     """Returns the settings of the task. Those in `keras_bert` count unless `problem_type` says something else."""
     problem = values.get("problem_type")
-    if problem not in _PROBLEMS:
+    if problem not in list(_PROBLEMS):
         raise InputError(f"{path}: problem_type must be one of {', '.join(filter(None, _PROBLEMS))}; got {problem!r}")
     settings, task = values.get(_SETTINGS) or {}, _PROBLEMS[problem]
     if not isinstance(settings, dict):
@@ -176,7 +178,7 @@ def _head(values, kind, shapes):
     options = {"dropout": values.get("hidden_dropout_prob", 0.1) if dropout is None else dropout}
     if kind in ("regression", "multiple_choice"):
         return options, None
-    options["num_classes"] = shapes.get("classifier.bias", (0,))[0]
+    options["num_classes"] = (shapes.get("classifier.bias") or shapes.get("classifier.weight") or [0])[0]
     labels = values.get("id2label") or {}
     if not isinstance(labels, dict):
         raise InputError(f"id2label in config.json must be an object; got {labels!r:.100}")

@@ -8,10 +8,9 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from keras_bert.convert import assets
 from keras_bert.errors import InputError
-from keras_bert.files import read_json
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN
-from keras_bert.text.vocabulary import check_special_tokens, load_vocabulary
+from keras_bert.text.vocabulary import check_special_tokens, fits_a_line, load_vocabulary
 
 _TOKENIZER, _CONFIG, _ADDED = "tokenizer.json", "tokenizer_config.json", "added_tokens.json"
 _SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
@@ -25,7 +24,8 @@ _UNLIMITED = 10**6  # transformers writes 1e30 if no length is known
 def read_tokenizer(folder, vocab_size):
     """Reads the tokenizer of a folder.
 
-    An id without a token gets one that no text contains, because it has brackets: `[hole 7]`.
+    An id without a token gets one that no text contains, because it has brackets: `[hole 7]`. So does an id whose token
+    `vocab.txt` cannot hold, for example a line break.
 
     Returns:
         `BertTokenizer` or None, its maximum length in tokens or None, notes and losses; see `Source` for these two.
@@ -33,8 +33,7 @@ def read_tokenizer(folder, vocab_size):
     Raises:
         InputError: an id is not below `vocab_size`, or the tokenizer is not a WordPiece tokenizer.
     """
-    config, stored = (read_json(path) if os.path.exists(path := os.path.join(folder, name)) else {}
-                      for name in (_CONFIG, _TOKENIZER))
+    config, stored, listed = (assets.read_settings(folder, name) for name in (_CONFIG, _TOKENIZER, _ADDED))
     tokens, rules = _vocabulary(folder, stored, vocab_size)
     if not tokens:
         return None, None, (), ()
@@ -43,19 +42,22 @@ def read_tokenizer(folder, vocab_size):
         rules, losses = {"normalization": "none"} | _rules(stored), _other_steps(stored)
     else:
         rules |= {name: config[key] for key, name in _SETTINGS.items() if key in config}
-    listed = read_json(path) if os.path.exists(path := os.path.join(folder, _ADDED)) else {}
     entries = [*((token["content"], token["id"]) for token in stored.get("added_tokens") or ()), *listed.items(),
                *((token["content"], int(id)) for id, token in (config.get("added_tokens_decoder") or {}).items())]
     if added := [token for token in dict(entries) if token not in _SPECIAL]:
-        losses += (f"transformers finds the added tokens {', '.join(added[:5])}{', …' if len(added) > 5 else ''} in "
-                   "texts before it splits these into words; here they are tokens of the vocabulary like all others",)
+        names = ", ".join(map(repr, added[:5])) + (", …" if added[5:] else "")
+        losses += (f"transformers finds the added tokens {names} in texts before it splits these into words; here they "
+                   "are tokens of the vocabulary like all others",)
     known = set(tokens.values())
     tokens |= _by_id(folder, [(token, id) for token, id in entries if token not in known], vocab_size)
-    holes = [id for id in range(max(tokens)) if id not in tokens]
-    vocabulary = [tokens.get(id, f"[hole {id}]") for id in range(max(tokens) + 1)]
-    notes = (f"named {len(holes)} ids without a token: {vocabulary[holes[0]]}, …",) if holes else ()
+    holes = [id for id in range(max(tokens) + 1) if id not in tokens or not fits_a_line(tokens[id])]
+    tokens |= {id: f"[hole {id}]" for id in holes}
+    vocabulary = [tokens[id] for id in range(len(tokens))]
+    notes = ()
+    if holes:
+        notes = (f"named {len(holes)} ids without a token that vocab.txt can hold: {vocabulary[holes[0]]}, …",)
     length = config.get("model_max_length")
-    length = int(length) if isinstance(length, (int, float)) and length < _UNLIMITED else None
+    length = int(length) if isinstance(length, (int, float)) and abs(length) < _UNLIMITED else None
     return BertTokenizer(vocabulary, **{"lower_case": None} | rules), length, notes, losses
 
 

@@ -12,6 +12,7 @@ import ml_dtypes
 from keras_bert.config import BertConfig
 from keras_bert.convert.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
 from keras_bert.convert.format import SPLIT_HEADS, Format, Table, has_file
+from keras_bert.convert.tensor_files import stored_array
 from keras_bert.convert.weights import Source
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
@@ -148,7 +149,7 @@ def _get(path, name):
     file = os.path.join(path, file)
     with _open(file) as opened:
         try:
-            array = opened[key][()]
+            array = stored_array(opened, key)
             return array.view(ml_dtypes.bfloat16) if array.dtype.kind == "V" else array  # HDF5 has no bfloat16 type
         except (OSError, RuntimeError) as error:
             raise InputError(f"{file}: {key} cannot be read: {error}") from None

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from keras_bert import models
+from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 
 # A name is the path of attributes from a model to a variable, where `{i}` is the number of the block. A dimension is a
@@ -80,10 +81,17 @@ NAMES = tuple({**_EMBEDDINGS, **_BLOCK, **_POOLER, **{name: None for kind in KIN
 
 
 def model_kind(model):
-    """Returns the kind of a `BertLayer` or of a model on one."""
+    """Returns the kind of a `BertLayer` or of a model on one.
+
+    Raises:
+        InputError: the model is another one.
+    """
     if isinstance(model, models.BertPretrainer):
         return "pretraining" if model.next_sentence is not None else "masked_lm"
-    return next(name for name, kind in KINDS.items() if isinstance(model, kind.model))
+    for name, kind in KINDS.items():
+        if isinstance(model, kind.model):
+            return name
+    raise InputError(f"model must be a BertLayer or have one of this package's heads; got {type(model).__name__}")
 
 
 def shapes(config, kind=ENCODER, num_classes=None):

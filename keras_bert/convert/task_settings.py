@@ -4,6 +4,7 @@ import dataclasses
 
 from keras_bert.convert.kinds import KINDS
 from keras_bert.errors import InputError
+from keras_bert.tasks import TASKS, restored
 
 
 def with_task(source):
@@ -13,7 +14,7 @@ def with_task(source):
     positions, single texts, and the labels LABEL_0, LABEL_1, … of transformers.
 
     Raises:
-        InputError: the number of labels is not that of the classes, `max_length` is not a number of tokens, or the
+        InputError: the number of labels is not that of the classes, a setting is unknown or of another type, or the
             dropout rate is not a rate.
     """
     tasks, given = KINDS[source.kind].tasks, source.settings or {}
@@ -33,7 +34,15 @@ def with_task(source):
     if source.kind in ("classification", "regression") and "pairs" not in settings:
         settings["pairs"] = False
         notes += ("the source does not say if its inputs are single texts or pairs: single texts; --pairs for pairs",)
-    return dataclasses.replace(source, settings=settings, labels=_labels(source), notes=notes)
+    labels = _labels(source)
+    thresholds = settings.get("thresholds")
+    if isinstance(thresholds, list) and len(thresholds) != len(labels or ()):
+        del settings["thresholds"]
+        notes += (f"the {len(thresholds)} thresholds are ignored, because the model has {len(labels or ())} labels: "
+                  "0.5 for each",)
+    if settings["task"] in TASKS:
+        restored(settings | ({} if labels is None else {"labels": labels}), source.path)
+    return dataclasses.replace(source, settings=settings, labels=labels, notes=notes)
 
 
 def with_pairs(weights, pairs):
@@ -65,6 +74,8 @@ def _labels(source):
     count = source.options.get("num_classes")
     if count is None:
         return None
+    if type(count) is not int or count < 1:
+        raise InputError(f"{source.path}: the head must have at least one class; got {count!r:.40}")
     labels = [f"LABEL_{i}" for i in range(count)] if source.labels is None else source.labels
     if not isinstance(labels, list) or len(labels) != count or not all(isinstance(label, str) for label in labels):
         raise InputError(f"{source.path}: labels must be the names of the {count} classes; got {labels!r:.100}")

@@ -83,7 +83,8 @@ def _open_pickle(path):
     import torch
 
     def is_dense(value):
-        return torch.is_tensor(value) and value.layout == torch.strided and value.device.type == "cpu"
+        return (torch.is_tensor(value) and value.layout == torch.strided and value.device.type == "cpu"
+                and not (value.is_nested or value.is_quantized or value.is_complex() or value.is_neg()))
 
     version = tuple(map(int, torch.__version__.split(".")[:2]))
     if version < _SAFE_PYTORCH:
@@ -95,8 +96,8 @@ def _open_pickle(path):
             tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # a damaged pickle can raise any exception
         raise InputError(f"{path}: not a complete pickle of tensors alone: {_reason(error)}") from None
-    if not isinstance(tensors, dict) or not all(map(is_dense, tensors.values())):
-        raise InputError(f"{path}: must be a dict of names to dense tensors, as transformers writes it")
+    if not isinstance(tensors, dict) or not all(isinstance(name, str) and is_dense(tensors[name]) for name in tensors):
+        raise InputError(f"{path}: must be a dict of names to dense tensors of real numbers, as transformers writes it")
     return ({name: tuple(tensor.shape) for name, tensor in tensors.items()},
             lambda name: tensors[name].detach().float().numpy())
 
@@ -115,7 +116,7 @@ def _open_tf(path):
             match = _TF_NAME.search(name.partition("/")[2])
             plain = _pytorch_name(match[1]) if match else name
             # The embeddings are stored again in the layer of the masked LM head.
-            if plain in names and not np.array_equal(_array(file, name), _array(file, names[plain])):
+            if plain in names and not np.array_equal(stored_array(file, name), stored_array(file, names[plain])):
                 raise InputError(f"{path}: {name} must equal {names[plain]}; BERT's output layer is tied to its "
                                  "embeddings")
             names.setdefault(plain, name)
@@ -124,7 +125,7 @@ def _open_tf(path):
 
     def get(name):
         with _hdf5(path) as file:
-            return _in_form(names[name], _array(file, names[name]))
+            return _in_form(names[name], stored_array(file, names[name]))
 
     return shapes, get
 
@@ -151,7 +152,7 @@ def _pytorch_name(name):
     return ".".join([*layer, _TF_PARTS.get(part, part)])
 
 
-def _array(file, name):
+def stored_array(file, name):
     """Returns an array that is stored in the file itself: HDF5 can also refer to other files."""
     dataset = file[name]
     if dataset.file != file or dataset.external or dataset.is_virtual:

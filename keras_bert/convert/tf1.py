@@ -67,7 +67,8 @@ def read(path, config=None):
     skipped = {name: "optimizer variable" for name in bundle.shapes if _OPTIMIZER.match(name)}
     skipped["global_step"] = "step counter"
     kind = detect(TABLE, bundle.shapes, _HEADS)
-    options = {"num_classes": bundle.shapes["output_bias"][0], "dropout": dropout} if kind == "classification" else {}
+    head = bundle.shapes.get("output_bias") or bundle.shapes.get("output_weights") or [0]
+    options = {"num_classes": head[0], "dropout": dropout} if kind == "classification" else {}
     return Source(bundle.prefix, FORMAT.name, config, kind, TABLE, bundle.shapes, bundle.get, skipped, options,
                   tokenizer, labels, settings, notes)
 

@@ -12,8 +12,9 @@ from keras_bert.config import BertConfig
 from keras_bert.convert.format import Table
 from keras_bert.convert.kinds import ENCODER, KINDS, initial, model_kind, shapes, variable
 from keras_bert.errors import InputError
+from keras_bert.files import naming_damage
 from keras_bert.layers import BertLayer
-from keras_bert.layers.base import zero_weights
+from keras_bert.layers.base import check_not_quantized, zero_weights
 from keras_bert.text import BertTokenizer
 
 
@@ -41,8 +42,13 @@ class Weights:
 
     @classmethod
     def of(cls, model, tokenizer=None, labels=None, settings=None):
-        """Returns the weights of a `BertLayer` or of a model on one."""
+        """Returns the weights of a `BertLayer` or of a model on one.
+
+        Raises:
+            InputError: the model is another one, or quantized.
+        """
         kind = model_kind(model)
+        check_not_quantized(model, "convert")
         config = model.config if kind == ENCODER else model.bert.config
         options = {} if kind == ENCODER else {
             name: value for name, value in model.get_config().items() if name in OPTIONS}
@@ -198,7 +204,8 @@ class Source:
         return {name: reason for name, reason in (head | ignored | self.skipped).items() if name in self.shapes}
 
     def _read(self, entry, shape):
-        return entry.from_stored(self.get(entry.stored_name), shape)
+        with naming_damage(f"{self.path}: {entry.stored_name}"):
+            return entry.from_stored(self.get(entry.stored_name), shape)
 
 
 def detect(table, names, kinds):

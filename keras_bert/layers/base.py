@@ -11,6 +11,7 @@ from keras import ops
 from keras.dtype_policies import DTypePolicyMap
 
 from keras_bert.config import BertConfig
+from keras_bert.errors import InputError
 
 _HAS_ZEROS = contextvars.ContextVar("_HAS_ZEROS", default=False)
 
@@ -148,6 +149,12 @@ def quantized_dtype(owner):
             policy = layer.dtype_policy
             policies[pattern] = policy[layer.path] if isinstance(policy, DTypePolicyMap) else policy
     return {"dtype": keras.dtype_policies.serialize(policies)} if policies else {}
+
+
+def check_not_quantized(model, action):
+    """Raises an InputError if a layer is quantized: its kernel holds integers, whose scales are elsewhere."""
+    if any(layer.quantization_mode for layer in model._flatten_layers()):
+        raise InputError(f"model must not be quantized; {action} it before you call model.quantize")
 
 
 def combine_policies(default, policies):

@@ -1,5 +1,9 @@
 """Downstream tasks: reading data files, encoding inputs and targets, decoding answers, and scoring."""
 
+import inspect
+
+from keras_bert.arguments import check
+from keras_bert.errors import InputError
 from keras_bert.tasks.base import Encoded, Task, run
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction
@@ -10,5 +14,30 @@ from keras_bert.tasks.tag import Entity, Tag
 
 TASKS = {task.name: task for task in (Intent, Classify, MultiLabel, Regress, Tag, Span, MultipleChoice)}
 
+
+def restored(settings, path):
+    """Returns (task, columns) from settings as `FineTuned.save_settings` writes them, with the labels.
+
+    Args:
+        settings: dict.
+        path: file or folder of the settings, for messages.
+
+    Raises:
+        InputError: the task is unknown; or a setting is unknown, missing or of another type.
+    """
+    settings = {"task": None, "columns": {}} | settings
+    task, columns = settings.pop("task"), settings.pop("columns")
+    if task not in list(TASKS):
+        raise InputError(f"{path}: task must be one of {', '.join(TASKS)}; got {task!r:.100}")
+    if not isinstance(columns, dict):
+        raise InputError(f"{path}: columns must be an object; got {columns!r:.100}")
+    try:
+        inspect.signature(TASKS[task]).bind(**settings)
+        check(TASKS[task], settings)
+        return TASKS[task](**settings), columns
+    except (InputError, TypeError) as error:
+        raise InputError(f"{path}: the settings of the task {task}: {error}") from None
+
+
 __all__ = ["TASKS", "Answer", "Choice", "Classify", "Encoded", "Entity", "Intent", "LabelSet", "MultiLabel",
-           "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "run"]
+           "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "restored", "run"]

@@ -110,13 +110,15 @@ class MultiLabel(LabelTask):
         thresholds: a threshold for each label. If None, 0.5.
     """
 
-    thresholds: list | None = None
+    thresholds: list[float] | None = None
 
     name, main, has_threshold = "multilabel", "mean_average_precision", True
 
     def __post_init__(self):
         if self.thresholds is None:
             object.__setattr__(self, "thresholds", [_HALF] * len(self.labels))
+        if len(self.thresholds) != len(self.labels):
+            raise InputError(f"thresholds must be one for each of the {len(self.labels)} labels; got {self.thresholds}")
 
     @classmethod
     def iterate(cls, path, **columns):

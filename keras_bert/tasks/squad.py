@@ -9,6 +9,7 @@ from collections import Counter
 import keras
 import numpy as np
 
+from keras_bert.arguments import Count
 from keras_bert.data.tables import choose_reader, json_values, read_table
 from keras_bert.errors import InputError
 from keras_bert.models import BertSpanLabeler
@@ -353,7 +354,7 @@ class Span(Task):
             this; None if every question has an answer.
     """
 
-    doc_stride: int = 128
+    doc_stride: Count = 128
     null_threshold: float | None = None
 
     name, main, columns, length, supports_top_k, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)

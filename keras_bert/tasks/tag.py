@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Literal
 
 import numpy as np
 from keras import ops
@@ -51,7 +52,7 @@ class Tag(Task):
 
     labels: list
     features: str | None = None
-    unit: str = "word"
+    unit: Literal["word", "character"] = "word"
 
     name, main, windows, unused = "tag", "f1", True, ("pooler",)
     tuples = (("words", "tags"),)

@@ -31,6 +31,12 @@ def check_special_tokens(path, tokens):
                          f"missing {', '.join(missing)}")
 
 
+def fits_a_line(token):
+    """Returns True if `save_vocabulary` and `load_vocabulary` keep a token: not one with a line break, or with white
+    space at an end."""
+    return token == token.strip() and "\n" not in token
+
+
 def save_vocabulary(tokens, path):
     """Writes a `vocab.txt` that `load_vocabulary` can read."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:

@@ -10,9 +10,10 @@ from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.export import export_text_model
 from keras_bert.files import atomic_folder, read_json, write_json
+from keras_bert.layers.base import check_not_quantized
 from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
-from keras_bert.tasks import TASKS, Classify, Encoded, MultiLabel, Task, run
+from keras_bert.tasks import Classify, Encoded, MultiLabel, Task, restored, run
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.training.loop import prefers_few_shapes
 
@@ -48,13 +49,14 @@ class FineTuned:
             overwrite: If True, replaces an existing `folder`.
 
         Raises:
-            InputError: `folder` exists or cannot be written.
+            InputError: `folder` exists or cannot be written, or the model is quantized.
         """
         with atomic_folder(folder, overwrite) as new:
             self.save_files(new)
 
     def save_files(self, folder: Path) -> None:
         """Writes the files of `save` into an existing folder."""
+        check_not_quantized(self.model, "save")
         self.model.rebuild(layout="padded", lora_rank=None, frozen=()).save(os.path.join(folder, "model.keras"))
         self.model.bert.config.to_json(os.path.join(folder, "bert_config.json"))
         save_vocabulary(self.tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
@@ -81,13 +83,11 @@ class FineTuned:
         settings = read_json(path)
         if os.path.exists(path := os.path.join(folder, "labels.json")):
             settings["labels"] = read_json(path)
-        task, columns = settings.pop("task"), settings.pop("columns", {})
-        if task == "embed":
+        if settings.get("task") == "embed":
             raise InputError(f"{folder}: must be a model with labels or answers; this one computes embeddings: load it "
                              "with BertEmbedder.from_pretrained")
-        if task not in TASKS:
-            raise InputError(f"{folder}/settings.json: task must be one of {', '.join(TASKS)}; got {task!r}")
-        return cls(model, BertTokenizer.from_folder(folder), TASKS[task](**settings), columns)
+        task, columns = restored(settings, f"{folder}/settings.json")
+        return cls(model, BertTokenizer.from_folder(folder), task, columns)
 
     def export(self, path: Path, **options) -> None:
         """Writes a SavedModel that takes strings and returns the model's answers, and needs only TensorFlow:
