@@ -335,7 +335,7 @@ def test_added_tokens_of_the_vocabulary_are_a_declared_loss(folders, tmp_path, f
     (tmp_path / "out" / file).write_text(json.dumps(values[file]))
     source = open_source(tmp_path / "out")
     assert source.tokenizer.vocabulary == TINY_VOCABULARY
-    assert "finds the added tokens lamp, [unused1] in texts" in source.losses[0]
+    assert "finds the added tokens 'lamp', '[unused1]' in texts" in source.losses[0]
 
 
 BERT_STEP = {"type": "BertNormalizer", "handle_chinese_chars": False, "strip_accents": False, "lowercase": True}
