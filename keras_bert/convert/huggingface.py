@@ -141,7 +141,7 @@ def _kind(values, shapes):
     """Returns the kind of model by `architectures`, or by the weights if no architecture is known. A classifier with
     one label is a regression model, as in transformers."""
     kinds = {architecture: kind for kind, architecture in ARCHITECTURES.items() if kind != "regression"}
-    names = values.get("architectures") or ()
+    names = values.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"architectures in config.json must be a list of names; got {names!r:.100}")
     kind = next((kinds[name] for name in names if name in kinds), None) or detect(
