@@ -231,6 +231,8 @@ def test_help_without_docstrings():
 @pytest.mark.parametrize("arguments,status,message", [
     (["make-pretraining-data", "--input=", "--vocab=v", "--output=o"], 1, "input must name at least one text file"),
     (["serve", "--model="], 1, "--model=: must be PATH or NAME=PATH"),
+    (["serve", "--model=m", "--port=18611", "--grpc_port=18611"], 1,
+     "--grpc_port must be another port than --port; got 18611"),
     (["evaluate", "--model=m", "--data=d", "--nochoose_threshold=true"], 2, "choose_threshold")])
 def test_empty_and_impossible_values_are_one_line(run, arguments, status, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
