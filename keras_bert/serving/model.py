@@ -175,10 +175,12 @@ class Model:
         return True
 
     def _warnings(self, saved_model):
-        """Returns messages about signatures that should run in batches, but do not."""
+        """Returns messages about signatures that are left out, and about those that should run in batches, but do not."""
         signatures = sorted(saved_model.signatures)
-        messages = [f"--row_wise={self.name}:{name}: there is no such signature; there are {', '.join(signatures)}"
-                    for name in self._settings.row_wise.get(self.name, ()) if name not in signatures]
+        messages = [f"the signature {name} is left out: its inputs and outputs must be dense tensors"
+                    for name in sorted(saved_model.signature_defs.keys() - saved_model.signatures)]
+        messages += [f"--row_wise={self.name}:{name}: there is no such signature; there are {', '.join(signatures)}"
+                     for name in self._settings.row_wise.get(self.name, ()) if name not in signatures]
         if saved_model.is_unmarked and DEFAULT not in saved_model.row_wise:
             messages.append("its requests run one by one, because version 0.1 or 0.2 exported it: export it again, or "
                             f"start the server with --row_wise={self.name}:{DEFAULT}")
