@@ -148,7 +148,8 @@ async def healthz():
 @public.get("/readyz", summary="Whether each model has a version to answer with.", response_class=PlainTextResponse)
 async def readyz(server: Server):
     if not server.is_ready():
-        raise RequestError(503, "stopping" if server.stopping else "a model is still loading, or cannot be loaded")
+        raise RequestError(503, "stopping" if server.stopping else
+                           "a model is still loading, cannot be loaded or has no version")
     return "ok"
 
 

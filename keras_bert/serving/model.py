@@ -83,12 +83,13 @@ class Model:
 
     Attributes:
         current: the `LoadedVersion` that is served, or None.
+        is_empty: True if there is no version in the folder.
         states: dict of numbers to (state, message). The state is a name of `ModelVersionStatus`; the message is that of
             an error, or "".
     """
 
     def __init__(self, name, path, settings):
-        self.name, self.path, self.current, self.states = name, path, None, {}
+        self.name, self.path, self.current, self.is_empty, self.states = name, path, None, False, {}
         self._settings, self._failed, self._unloading = settings, {}, set()
 
     @contextlib.contextmanager
@@ -106,7 +107,8 @@ class Model:
         if number is not None and number not in self.states:
             raise RequestError(404, f"{self.name} has no version {number}")
         if version is None:
-            raise RequestError(503, f"{self.name} is still loading, or cannot be loaded", {"Retry-After": "1"})
+            problem = "has no version" if self.is_empty else "is still loading, or cannot be loaded"
+            raise RequestError(503, f"{self.name} {problem}", {"Retry-After": "1"})
         if number not in (None, version.number):
             raise RequestError(404, f"{self.name}: version {number} is not served, version {version.number} is")
         entry.version = version.number
@@ -140,10 +142,11 @@ class Model:
         """Serves the largest version in the folder that can be loaded. The served version stays until another one is
         loaded or the folder is empty."""
         found = await asyncio.to_thread(find_versions, self.path)
+        self.is_empty = not found
         for number in sorted(found, reverse=True):
             if self.current and number == self.current.number or await self._load(number, found[number]):
                 return
-        if not found and self.current:
+        if self.is_empty and self.current:
             self._serve(None)
 
     async def _load(self, number, folder):
