@@ -62,13 +62,21 @@ def test_what_is_refused(server, token, path, body, method, status, message):
     assert got[0] == status and message in got[1]
 
 
-@pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer token"}, {"Authorization": "tökén".encode()},
-                                    {"Authorization": "Basic tökén".encode()}])
-def test_without_the_token_only_health_is_told(server, header):
+@pytest.mark.parametrize("header,message", [
+    ({}, "the header Authorization must be 'Bearer TOKEN'"),
+    ({"Authorization": "Bearer token"}, "the token in the header Authorization is wrong"),
+    ({"Authorization": "tökén".encode()}, "must be 'Bearer TOKEN'"),
+    ({"Authorization": "Basic tökén".encode()}, "must be 'Bearer TOKEN'")])
+def test_without_the_token_only_health_is_told(server, header, message):
     for path in (PREDICT, "/metrics", "/openapi.json", "/v1/models/echo", "/v1/models/", "/healthz/", "/nowhere"):
         answer = server.ask(path, headers=header)
         assert refused(answer)[0] == 401 and answer[2]["www-authenticate"] == "Bearer"
+        assert message in refused(answer)[1]
     assert server.ask("/healthz", headers=header)[:2] == server.ask("/readyz", headers=header)[:2] == (200, "ok")
+
+
+def test_the_scheme_of_the_token_may_be_in_any_case(server):
+    assert server.ask("/v1/models", headers={"Authorization": "bearer tökén".encode()})[0] == 200
 
 
 def test_the_page_needs_no_token_and_loads_nothing_from_elsewhere(server, token):

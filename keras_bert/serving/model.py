@@ -55,9 +55,13 @@ class ModelServer:
             authorization: value of the request's header or metadata, bytes.
             field: name of the header or metadata, for the message.
         """
-        token = f"Bearer {self.settings.token}".encode()
-        if self.settings.token and not hmac.compare_digest(authorization, token):  # equally long for all wrong tokens
-            raise RequestError(401, f"the {field} must be 'Bearer TOKEN'", {"WWW-Authenticate": "Bearer"})
+        if self.settings.token:
+            scheme, _, token = authorization.partition(b" ")
+            is_bearer = scheme.lower() == b"bearer"
+            # The comparison takes equally long for all wrong tokens.
+            if not (is_bearer and hmac.compare_digest(token, self.settings.token.encode())):
+                problem = f"the token in the {field} is wrong" if is_bearer else f"the {field} must be 'Bearer TOKEN'"
+                raise RequestError(401, problem, {"WWW-Authenticate": "Bearer"})
         if self.stopping:
             raise RequestError(503, "the server is stopping", {"Retry-After": "1", "Connection": "close"})
 
