@@ -173,7 +173,7 @@ def test_names_of_other_sites_are_not_answered_without_a_token(tmp_path):
                              ("", 200), ("localhost", 200), ("LOCALHOST:8501", 200), ("localhost:", 200),
                              ("127.0.0.1:1", 200), ("[::1]:8501", 200), ("10.0.0.5", 200), ("models.example.", 200),
                              ("proxy.example", 200), ("proxy.example:81", 200), ("x.models.example", 421)):
-            for path in ("/", "/v1/models"):
+            for path in ("/", "/v1/models", "/healthz", "/metrics"):
                 assert server.ask(path, headers={"Host": host})[0] == status, host
         error = server.ask("/", headers={"Host": "evil.example:80"})[1]["error"]
         assert "start it with --allowed_host=evil.example, or" in error
