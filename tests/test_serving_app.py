@@ -11,6 +11,7 @@ import time
 import pytest
 from serving_server import connections, serving, write_echo
 
+from keras_bert.errors import InputError
 from keras_bert.serving import logs, settings, supervisor
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install jsonschema")
@@ -156,6 +157,15 @@ def test_what_libraries_write_becomes_json(monkeypatch, caplog):
 
 def test_ipv6_addresses_have_brackets():
     assert settings.format_address("::1", 80) == "[::1]:80" and settings.format_address("a.b", 80) == "a.b:80"
+
+
+def test_the_flag_of_an_address_that_cannot_be_served_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as used, pytest.raises(InputError) as error:
+        supervisor._bind("127.0.0.1", used.getsockname()[1], "grpc_port")
+    assert "; choose another with --grpc_port, or any free one with --grpc_port=0" in str(error.value)
+    for host in ("192.0.2.1", "no host"):  # an address for documentation, and no name
+        with pytest.raises(InputError, match=f"^{host}:8501: cannot be served: .*; choose another with --host$"):
+            supervisor._bind(host, 8501, "port")
 
 
 def test_folders_beyond_int64_are_not_versions(tmp_path):

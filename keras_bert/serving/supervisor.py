@@ -1,6 +1,7 @@
 """The parent process of the workers. It loads no model, so that it survives when a worker dies."""
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -135,8 +136,10 @@ def _bind(host, port, flag):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        cure = f"--{flag}, or any free one with --{flag}=0" if is_port else "--host"
         raise InputError(f"{format_address(host, port)}: cannot be served: {error.strerror}; choose another with "
-                         f"--{flag}, or any free one with --{flag}=0") from None
+                         f"{cure}") from None
     return listener
 
 
