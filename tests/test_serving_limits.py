@@ -1,6 +1,7 @@
 """What `keras-bert serve` refuses, and how it says so."""
 
 import concurrent.futures
+import gzip
 import http.client
 import json
 import re
@@ -60,6 +61,18 @@ def refused(answer):
 def test_what_is_refused(server, token, path, body, method, status, message):
     got = refused(server.ask(path, body, method, token))
     assert got[0] == status and message in got[1]
+
+
+def test_bodies_may_be_gzip_as_in_tensorflow_serving(server, token):
+    def ask(body):
+        return server.ask(PREDICT, body, headers=token | {"Content-Encoding": "gzip"})
+
+    body = gzip.compress(b'{"instances": ["a"]}')
+    assert ask(body)[1] == {"predictions": [{"echo": "a", "version": 1, "batch": 1}]}
+    for damaged in (b'{"instances": ["a"]}', body[:-1], body[:20] + b"x" + body[21:], b""):
+        assert refused(ask(damaged)) == (400, "the body must be gzip, as the header Content-Encoding says")
+    assert refused(ask(gzip.compress(b" " * 10**7))) == (
+        413, "the body may have at most 104857 bytes after decompression")
 
 
 @pytest.mark.parametrize("header,message", [

@@ -85,6 +85,11 @@ def test_bad_requests_are_named(body, message):
     assert refused.value.status == 400 and message in refused.value.message and len(refused.value.message) < 300
 
 
+def test_a_model_may_have_no_signature():
+    with pytest.raises(RequestError, match="the model has no signature that can answer"):
+        read_request(b'{"instances": ["a"]}', {})
+
+
 def test_the_documented_responses():
     one = {"y": np.float32([3.5, 4, 5.5])}
     two = {"y": np.float32([.2, 4]), "label_bytes": np.array([b"a", b"\xff"], STRING)}

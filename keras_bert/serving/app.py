@@ -21,7 +21,7 @@ from keras_bert.serving import logs, metrics, schema
 from keras_bert.serving.model import Model, ModelServer, convert
 from keras_bert.serving.saved_model import count_bytes
 from keras_bert.serving.settings import host_name
-from keras_bert.serving.tensors import RequestError, read_request, write_response
+from keras_bert.serving.tensors import RequestError, decompress, read_request, write_response
 
 MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
 
@@ -78,8 +78,10 @@ model_router = APIRouter(responses=schema.ERRORS)
 
 @model_router.post(":predict", summary="Answer texts or ids.", openapi_extra=schema.PREDICT_REQUEST,
                    response_model=schema.Predictions | schema.Outputs)
-async def predict(request: Request, model: NamedModel, number: Version, entry: Entry):
+async def predict(request: Request, server: Server, model: NamedModel, number: Version, entry: Entry):
     body = await request.body()
+    if "gzip" in request.headers.get("content-encoding", ""):
+        body = await asyncio.to_thread(decompress, body, server.settings.max_body)
     with model.lease(number, entry) as version:
         signature, inputs, is_rows = await convert(
             len(body), read_request, body, version.saved_model.signatures, version.limits)
