@@ -201,6 +201,10 @@ def _parse(body):
 
 def _columns_of_rows(rows, specs):
     """Returns the rows as one list per input. If there is a single input, the rows may be plain values."""
+    for name, spec in specs.items():
+        if spec.shape == ():
+            raise RequestError(400, f"instances: {name}: must be {spec}, without rows: ask with inputs instead of "
+                                    "instances")
     if not isinstance(rows, list) or not rows:
         raise RequestError(400, f"instances: must be a list of at least one row; got {_show(rows)}")
     if len(specs) == 1 and not _is_object(rows[0]):
@@ -234,6 +238,8 @@ def _to_array(value, spec, where, limits):
         where: keys of the tensor in the request, for messages.
         limits: `Limits` of the tensor.
     """
+    if spec.shape and not isinstance(value, list):
+        raise RequestError(400, f"{where}: must be a list, {spec}; got {_show(value)}")
     shape, leaves = _shape_of_first(value), [value]
     limits.check(where, spec, shape)
     for axis, size in enumerate(shape):
