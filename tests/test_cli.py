@@ -233,6 +233,8 @@ def test_help_without_docstrings():
     (["serve", "--model="], 1, "--model=: must be PATH or NAME=PATH"),
     (["serve", "--model=m", "--port=18611", "--grpc_port=18611"], 1,
      "--grpc_port must be another port than --port; got 18611"),
+    (["serve", "--model=m", "--allowed_host=x.example", "--allowed_host=http://x.example/"], 1,
+     "--allowed_host must be a name, without a scheme or a path; got 'http://x.example/'"),
     (["evaluate", "--model=m", "--data=d", "--nochoose_threshold=true"], 2, "choose_threshold")])
 def test_empty_and_impossible_values_are_one_line(run, arguments, status, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

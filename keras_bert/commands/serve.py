@@ -44,7 +44,9 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
             the signature has one row for each row of the inputs, which does not depend on the other rows. Requests to
             it run in batches, all others one by one. Repeat the flag for several signatures.
     """
-    check_rules(("grpc_port", grpc_port, "another port than --port", grpc_port != port or not port))
+    check_rules(("grpc_port", grpc_port, "another port than --port", grpc_port != port or not port),
+                *(("allowed_host", name, "a name, without a scheme or a path", "/" not in name)
+                  for name in allowed_host or []))
     if sys.platform != "linux":
         raise InputError(f"serve runs only on Linux; this is {sys.platform}: use a container, or TensorFlow Serving")
     try:
