@@ -192,8 +192,10 @@ async def respond_http_exception(request, error):
         await check_access(request, request.app.state.server)
     except RequestError as denied:
         return await respond_request_error(request, denied)
-    message = {404: "there is nothing at this path", 405: "this path takes another method"}.get(
-        error.status_code, str(error.detail))
+    if error.status_code == 405:
+        message = f"this path takes {' and '.join(sorted(error.headers['Allow'].split(', ')))}"
+    else:
+        message = {404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
     return JSONResponse({"error": message}, error.status_code, error.headers)
 
 
