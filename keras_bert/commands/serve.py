@@ -73,7 +73,8 @@ def _by_name(arguments):
             raise InputError(f"--model={argument}: must be PATH or NAME=PATH")
         name = name or os.path.basename(os.path.abspath(path))
         if not re.fullmatch(r"[\w.-]+", name):
-            raise InputError(f"--model={argument}: a name must be of letters, digits and . _ -; got {name!r}")
+            raise InputError(f"--model={argument}: the model at {path} needs a name of letters, digits and . _ -, not "
+                             f"{name!r}: --model=NAME={path}")
         if name in models:
             raise InputError(f"--model={argument}: another model has the name {name!r}; "
                              f"give this one another: --model=NAME={path}")
