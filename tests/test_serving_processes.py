@@ -200,7 +200,7 @@ def test_bad_starts_are_one_line(run, tmp_path):
                 ([f"--model={tmp_path}/empty"], 1, f"{tmp_path}/empty/7: must be a SavedModel; there is no saved_mod"),
                 ([f"--model={echo}", f"--model={echo}"], 1,
                  "another model has the name 'echo'; give this one another: --model=NAME="),
-                ([f"--model=a b={echo}"], 1, "a name must be of letters, digits and . _ -; got 'a b'"),
+                ([f"--model=a b={echo}"], 1, "needs a name of letters, digits and . _ -, not 'a b'"),
                 ([f"--model={echo}", f"--port={port}"], 1, f"127.0.0.1:{port}: cannot be served: Address already in use"
                  "; choose another with --port, or any free one with --port=0"),
                 ([f"--model={echo}", "--port=0", f"--grpc_port={port}"], 1, "choose another with --grpc_port, or any "),

@@ -182,7 +182,7 @@ class Model:
         return True
 
     def _warnings(self, saved_model):
-        """Returns messages about signatures that are left out, and about those that should run in batches, but do not."""
+        """Returns messages about signatures that are left out, or should run in batches, but do not."""
         signatures = sorted(saved_model.signatures)
         messages = [f"the signature {name} is left out: its inputs and outputs must be dense tensors"
                     for name in sorted(saved_model.signature_defs.keys() - saved_model.signatures)]
