@@ -231,6 +231,12 @@ def test_help_without_docstrings():
 @pytest.mark.parametrize("arguments,status,message", [
     (["make-pretraining-data", "--input=", "--vocab=v", "--output=o"], 1, "input must name at least one text file"),
     (["serve", "--model="], 1, "--model=: must be PATH or NAME=PATH"),
+    (["serve", "--model=a/b=answers"], 1, "--model=a/b=answers: the model at a/b=answers needs a name of letters, "
+     "digits and . _ -, not 'b=answers': --model=NAME=a/b=answers"),
+    (["serve", "--model=m", "--port=18611", "--grpc_port=18611"], 1,
+     "--grpc_port must be another port than --port; got 18611"),
+    (["serve", "--model=m", "--allowed_host=x.example", "--allowed_host=http://x.example/"], 1,
+     "--allowed_host must be a name, without a scheme or a path; got 'http://x.example/'"),
     (["evaluate", "--model=m", "--data=d", "--nochoose_threshold=true"], 2, "choose_threshold")])
 def test_empty_and_impossible_values_are_one_line(run, arguments, status, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

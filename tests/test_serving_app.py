@@ -11,6 +11,7 @@ import time
 import pytest
 from serving_server import connections, serving, write_echo
 
+from keras_bert.errors import InputError
 from keras_bert.serving import logs, settings, supervisor
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install jsonschema")
@@ -158,6 +159,15 @@ def test_ipv6_addresses_have_brackets():
     assert settings.format_address("::1", 80) == "[::1]:80" and settings.format_address("a.b", 80) == "a.b:80"
 
 
+def test_the_flag_of_an_address_that_cannot_be_served_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as used, pytest.raises(InputError) as error:
+        supervisor._bind("127.0.0.1", used.getsockname()[1], "grpc_port")
+    assert "; choose another with --grpc_port, or any free one with --grpc_port=0" in str(error.value)
+    for host in ("192.0.2.1", "no host"):  # an address for documentation, and no name
+        with pytest.raises(InputError, match=f"^{host}:8501: cannot be served: .*; choose another with --host$"):
+            supervisor._bind(host, 8501, "port")
+
+
 def test_folders_beyond_int64_are_not_versions(tmp_path):
     """TensorFlow Serving's messages have no larger numbers."""
     for name in ("7", "20260101120000000000", str(2**63), str(2**63 - 1)):
@@ -173,7 +183,7 @@ def test_names_of_other_sites_are_not_answered_without_a_token(tmp_path):
                              ("", 200), ("localhost", 200), ("LOCALHOST:8501", 200), ("localhost:", 200),
                              ("127.0.0.1:1", 200), ("[::1]:8501", 200), ("10.0.0.5", 200), ("models.example.", 200),
                              ("proxy.example", 200), ("proxy.example:81", 200), ("x.models.example", 421)):
-            for path in ("/", "/v1/models"):
+            for path in ("/", "/v1/models", "/healthz", "/metrics"):
                 assert server.ask(path, headers={"Host": host})[0] == status, host
         error = server.ask("/", headers={"Host": "evil.example:80"})[1]["error"]
         assert "start it with --allowed_host=evil.example, or" in error

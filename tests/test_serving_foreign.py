@@ -75,6 +75,15 @@ def write_constant(path):
     return path
 
 
+def write_pair(path):
+    """Writes a SavedModel with a signature that returns a ragged tensor, and one that returns a dense one."""
+    module, spec = tf.Module(), tf.TensorSpec([None], tf.string, "text")
+    module.words = tf.function(lambda text: {"words": tf.strings.split(text)}, input_signature=[spec])
+    module.sizes = tf.function(lambda text: {"size": tf.strings.length(text)}, input_signature=[spec])
+    tf.saved_model.save(module, str(path), {"serving_default": module.words, "sizes": module.sizes})
+    return path
+
+
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
@@ -82,7 +91,7 @@ def paths(tmp_path_factory):
     return {name: write(folder / name, function) for name, function in FUNCTIONS.items()} | {
         "declared_ragged": folder / "ragged", "declared_total": folder / "total", "declared_echo": echo, "echo": echo,
         "unnamed": write(folder / "unnamed", backwards, signature="other"),
-        "constant": write_constant(folder / "constant")}
+        "constant": write_constant(folder / "constant"), "pair": write_pair(folder / "pair")}
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +143,26 @@ def test_a_signature_needs_no_inputs(server):
 
 
 def test_a_declared_signature_that_there_is_not_gives_a_warning(server):
-    warning, = server.wait(lambda: [event for event in server.events() if event.get("event") == "warning"])
-    assert warning | {"time": 0} == {"time": 0, "event": "warning", "model": "unnamed", "version": 1, "message":
-                                     "--row_wise=unnamed:serving_default: there is no such signature; there are other"}
+    assert warnings(server, "unnamed") == [
+        "--row_wise=unnamed:serving_default: there is no such signature; there are other"]
+
+
+def warnings(server, model):
+    """Waits for the warnings about a model; returns their messages."""
+    events = server.wait(lambda: [event for event in server.events() if event.get("event") == "warning"
+                                  and event["model"] == model])
+    assert all(event.keys() == {"time", "event", "model", "version", "message"} for event in events)
+    return [event["message"] for event in events]
+
+
+def test_a_signature_of_ragged_tensors_is_left_out(server):
+    assert server.predict("pair", signature_name="sizes", instances=["a", "bcd"]) == [1, 3]
+    status, answer, _ = server.ask("/v1/models/pair:predict", {"instances": ["a"]})
+    assert (status, answer["error"]) == (400, 'signature_name: must be one of sizes; got "serving_default"')
+    assert warnings(server, "pair") == [
+        "the signature serving_default is left out: its inputs and outputs must be dense tensors"]
+    signatures = server.ask("/v1/models/pair/metadata")[1]["metadata"]["signature_def"]["signature_def"]
+    assert signatures.keys() == {"serving_default", "sizes"}
 
 
 def test_instances_need_as_many_rows(server):

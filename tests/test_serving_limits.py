@@ -1,6 +1,7 @@
 """What `keras-bert serve` refuses, and how it says so."""
 
 import concurrent.futures
+import gzip
 import http.client
 import json
 import re
@@ -44,7 +45,8 @@ def refused(answer):
     (PREDICT, {"instances": ["a", "fail"]}, None, 400, "the model refuses the inputs: "),
     (PREDICT, {"instances": ["sleep 3"]}, None, 504, "the answer took more than 1.5 seconds"),
     (PREDICT, b"{", None, 400, "the body must be JSON"), (PREDICT, b"[" * 90_000, None, 400, "recursion limit"),
-    (PREDICT, b"\xff", None, 400, "the body must be JSON in UTF-8"), (PREDICT, None, "GET", 405, "another method"),
+    (PREDICT, b"\xff", None, 400, "the body must be JSON in UTF-8"),
+    (PREDICT, None, "GET", 405, "this path takes POST"), (PREDICT, {}, "PUT", 405, "this path takes POST"),
     (PREDICT, {"instances": [1]}, None, 400, "instances: text: row 1: must be a string"),
     ("/v1/models/no:predict", {"instances": ["a"]}, None, 404, "there is no model of this name; there are echo"),
     ("/v1/models/echo/versions/2:predict", {"instances": ["a"]}, None, 404, "echo has no version 2"),
@@ -52,8 +54,8 @@ def refused(answer):
     (f"/v1/models/echo/versions/{2**64}", None, None, 400, "version: must be"),
     ("/v1/models/echo:classify", {"examples": []}, None, 400, "echo takes no tf.Example"),
     ("/v1/models/echo:regress", {"examples": []}, None, 400, "use predict"),
-    ("/page", None, None, 404, "there is nothing at this path"), ("/", {}, None, 405, "another method"),
-    ("/v1/models/echo", {}, "DELETE", 405, "another method"),
+    ("/page", None, None, 404, "there is nothing at this path"), ("/", {}, None, 405, "this path takes GET and HEAD"),
+    ("/v1/models/echo", {}, "DELETE", 405, "this path takes GET"),
     (f"/v1/models/echo/versions/{'9' * 5000}:predict", {"instances": ["a"]}, None, 414, "1000 characters"),
     ("/v1/models/", None, None, 404, "there is nothing at this path"),
 ])
@@ -62,13 +64,33 @@ def test_what_is_refused(server, token, path, body, method, status, message):
     assert got[0] == status and message in got[1]
 
 
-@pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer token"}, {"Authorization": "tökén".encode()},
-                                    {"Authorization": "Basic tökén".encode()}])
-def test_without_the_token_only_health_is_told(server, header):
+def test_bodies_may_be_gzip_as_in_tensorflow_serving(server, token):
+    def ask(body):
+        return server.ask(PREDICT, body, headers=token | {"Content-Encoding": "gzip"})
+
+    body = gzip.compress(b'{"instances": ["a"]}')
+    assert ask(body)[1] == {"predictions": [{"echo": "a", "version": 1, "batch": 1}]}
+    for damaged in (b'{"instances": ["a"]}', body[:-1], body[:20] + b"x" + body[21:], b""):
+        assert refused(ask(damaged)) == (400, "the body must be gzip, as the header Content-Encoding says")
+    assert refused(ask(gzip.compress(b" " * 10**7))) == (
+        413, "the body may have at most 104857 bytes after decompression")
+
+
+@pytest.mark.parametrize("header,message", [
+    ({}, "the header Authorization must be 'Bearer TOKEN'"),
+    ({"Authorization": "Bearer token"}, "the token in the header Authorization is wrong"),
+    ({"Authorization": "tökén".encode()}, "must be 'Bearer TOKEN'"),
+    ({"Authorization": "Basic tökén".encode()}, "must be 'Bearer TOKEN'")])
+def test_without_the_token_only_health_is_told(server, header, message):
     for path in (PREDICT, "/metrics", "/openapi.json", "/v1/models/echo", "/v1/models/", "/healthz/", "/nowhere"):
         answer = server.ask(path, headers=header)
         assert refused(answer)[0] == 401 and answer[2]["www-authenticate"] == "Bearer"
+        assert message in refused(answer)[1]
     assert server.ask("/healthz", headers=header)[:2] == server.ask("/readyz", headers=header)[:2] == (200, "ok")
+
+
+def test_the_scheme_of_the_token_may_be_in_any_case(server):
+    assert server.ask("/v1/models", headers={"Authorization": "bearer tökén".encode()})[0] == 200
 
 
 def test_the_page_needs_no_token_and_loads_nothing_from_elsewhere(server, token):

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from serving_server import serving, write_echo
+from serving_server import Server, serving, write_echo
 
 from keras_bert.export import export_text_model
 from keras_bert.models import BertClassifier
@@ -105,16 +105,20 @@ def test_versions_that_go_give_their_memory_back(tmp_path, minilm, minilm_bert):
     assert sizes[-1] - sizes[0] < 100e6
 
 
-def test_a_model_whose_last_version_goes_is_unloaded_and_comes_back(tmp_path):
+def test_a_model_without_a_version_comes_when_it_has_one(tmp_path):
     folder = tmp_path / "echo"
     folder.mkdir()
-    add_version(folder, 1)
-    with serving({"echo": folder}) as server:
+    server = Server({"echo": folder})
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        server.wait(lambda: f"keras-bert: warning: echo is {folder}, which has no version yet\n" in server.lines)
+        add_version(folder, 1)
+        server.wait_ready()
         shutil.rmtree(folder / "1")
         server.wait(lambda: states(server) == {"1": "END"})
         assert server.ask("/readyz")[0] == 503
         status, answer, headers = server.ask("/v1/models/echo:predict", {"instances": ["a"]})
-        assert (status, answer) == (503, {"error": "echo is still loading, or cannot be loaded"})
+        assert (status, answer) == (503, {"error": "echo has no version"})
         assert "retry-after" in headers
         add_version(folder, 1)
         server.wait_ready()
@@ -196,7 +200,7 @@ def test_bad_starts_are_one_line(run, tmp_path):
                 ([f"--model={tmp_path}/empty"], 1, f"{tmp_path}/empty/7: must be a SavedModel; there is no saved_mod"),
                 ([f"--model={echo}", f"--model={echo}"], 1,
                  "another model has the name 'echo'; give this one another: --model=NAME="),
-                ([f"--model=a b={echo}"], 1, "a name must be of letters, digits and . _ -; got 'a b'"),
+                ([f"--model=a b={echo}"], 1, "needs a name of letters, digits and . _ -, not 'a b'"),
                 ([f"--model={echo}", f"--port={port}"], 1, f"127.0.0.1:{port}: cannot be served: Address already in use"
                  "; choose another with --port, or any free one with --port=0"),
                 ([f"--model={echo}", "--port=0", f"--grpc_port={port}"], 1, "choose another with --grpc_port, or any "),

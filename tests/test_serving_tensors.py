@@ -67,7 +67,8 @@ def test_binary_strings_and_the_tokens_that_json_lacks():
     ('{"signature_name": "ids", "instances": [[[1, 2]], "b"]}', 'ids: row 2: must be a list of 1, as the first is; '),
     ('{"instances": [{"txt": "a"}]}', "row 1: must be an object with the keys text; got"),
     ('{"inputs": {"txt": ["a"]}}', "inputs: must be an object with the keys text; got"),
-    ('{"inputs": "a"}', "inputs: text: must be string [any]; got the shape []"),
+    ('{"inputs": "a"}', 'inputs: text: must be a list, string [any]; got "a"'),
+    ('{"signature_name": "flag", "instances": [true]}', "instances: x: must be bool [], without rows: ask with inputs"),
     ('{"signature_name": 1, "instances": [1]}', "signature_name: must be a string; got 1"),
     ('{"signature_name": "no", "instances": [1]}', "signature_name: must be one of any, flag, ids, named, serving_d"),
     ('{"signature_name": "ids", "instances": [[[1, 2]], [[3, 4.5]]]}', "ids: row 2: must be a whole number, int32"),
@@ -83,6 +84,11 @@ def test_bad_requests_are_named(body, message):
     with pytest.raises(RequestError) as refused:
         read_request(body if isinstance(body, bytes) else body.encode(), SIGNATURES)
     assert refused.value.status == 400 and message in refused.value.message and len(refused.value.message) < 300
+
+
+def test_a_model_may_have_no_signature():
+    with pytest.raises(RequestError, match="the model has no signature that can answer"):
+        read_request(b'{"instances": ["a"]}', {})
 
 
 def test_the_documented_responses():

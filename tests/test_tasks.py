@@ -275,6 +275,10 @@ def test_saved_models_that_predict_refuses(model, encoder, run, tmp_path):
     status, _, messages = run("predict", f"--model={tmp_path / 'embed'}", "a")
     assert (status, messages) == (1, [f"keras-bert: {tmp_path / 'embed'}: must be a SavedModel of export text-model "
                                       "with a task; this one returns mean_output, pooled_output"])
+    tf.saved_model.save(tf.Module(), str(tmp_path / "none"))
+    assert run("predict", f"--model={tmp_path / 'none'}", "a")[2] == [
+        f"keras-bert: {tmp_path / 'none'}: must be a SavedModel of export text-model with a task; this one has no "
+        "signature serving_default"]
     assert run("export", "text-model", f"--model={model('span')}", f"--output={tmp_path / 'span'}")[0] == 0
     status, _, messages = run("predict", f"--model={tmp_path / 'span'}", "--top_k=2", "a\tb")
     assert status == 1 and "a SavedModel gives one answer to a question" in messages[0]

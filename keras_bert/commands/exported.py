@@ -32,11 +32,10 @@ class Exported:
         self._path = path
         self._saved_model = SavedModel(path, threads)
         signature = self._saved_model.signatures.get(DEFAULT)
-        outputs = signature.outputs if signature else {}
-        kind = next((task for task, output in _OUTPUTS.items() if output in outputs), None)
+        kind = next((task for task, output in _OUTPUTS.items() if signature and output in signature.outputs), None)
         if not kind:
-            raise InputError(f"{path}: must be a SavedModel of export text-model with a task; this one returns "
-                             + ", ".join(outputs or ["nothing"]))
+            found = f"returns {', '.join(signature.outputs)}" if signature else f"has no signature {DEFAULT}"
+            raise InputError(f"{path}: must be a SavedModel of export text-model with a task; this one {found}")
         task = TASKS[kind]
         has_labels = "labels" in task.__dataclass_fields__
         self._labels = read_json(os.path.join(path, "assets", "labels.json")) if has_labels else None

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 
-from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated
+from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated, check_rules
 from keras_bert.errors import InputError
 from keras_bert.files import reading
 
@@ -44,6 +44,9 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
             the signature has one row for each row of the inputs, which does not depend on the other rows. Requests to
             it run in batches, all others one by one. Repeat the flag for several signatures.
     """
+    check_rules(("grpc_port", grpc_port, "another port than --port", grpc_port != port or not port),
+                *(("allowed_host", name, "a name, without a scheme or a path", "/" not in name)
+                  for name in allowed_host or []))
     if sys.platform != "linux":
         raise InputError(f"serve runs only on Linux; this is {sys.platform}: use a container, or TensorFlow Serving")
     try:
@@ -70,7 +73,8 @@ def _by_name(arguments):
             raise InputError(f"--model={argument}: must be PATH or NAME=PATH")
         name = name or os.path.basename(os.path.abspath(path))
         if not re.fullmatch(r"[\w.-]+", name):
-            raise InputError(f"--model={argument}: a name must be of letters, digits and . _ -; got {name!r}")
+            raise InputError(f"--model={argument}: the model at {path} needs a name of letters, digits and . _ -, not "
+                             f"{name!r}: --model=NAME={path}")
         if name in models:
             raise InputError(f"--model={argument}: another model has the name {name!r}; "
                              f"give this one another: --model=NAME={path}")

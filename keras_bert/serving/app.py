@@ -21,7 +21,7 @@ from keras_bert.serving import logs, metrics, schema
 from keras_bert.serving.model import Model, ModelServer, convert
 from keras_bert.serving.saved_model import count_bytes
 from keras_bert.serving.settings import host_name
-from keras_bert.serving.tensors import RequestError, read_request, write_response
+from keras_bert.serving.tensors import RequestError, decompress, read_request, write_response
 
 MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
 
@@ -78,8 +78,10 @@ model_router = APIRouter(responses=schema.ERRORS)
 
 @model_router.post(":predict", summary="Answer texts or ids.", openapi_extra=schema.PREDICT_REQUEST,
                    response_model=schema.Predictions | schema.Outputs)
-async def predict(request: Request, model: NamedModel, number: Version, entry: Entry):
+async def predict(request: Request, server: Server, model: NamedModel, number: Version, entry: Entry):
     body = await request.body()
+    if "gzip" in request.headers.get("content-encoding", ""):
+        body = await asyncio.to_thread(decompress, body, server.settings.max_body)
     with model.lease(number, entry) as version:
         signature, inputs, is_rows = await convert(
             len(body), read_request, body, version.saved_model.signatures, version.limits)
@@ -148,7 +150,8 @@ async def healthz():
 @public.get("/readyz", summary="Whether each model has a version to answer with.", response_class=PlainTextResponse)
 async def readyz(server: Server):
     if not server.is_ready():
-        raise RequestError(503, "stopping" if server.stopping else "a model is still loading, or cannot be loaded")
+        raise RequestError(503, "stopping" if server.stopping else
+                           "a model is still loading, cannot be loaded or has no version")
     return "ok"
 
 
@@ -189,8 +192,10 @@ async def respond_http_exception(request, error):
         await check_access(request, request.app.state.server)
     except RequestError as denied:
         return await respond_request_error(request, denied)
-    message = {404: "there is nothing at this path", 405: "this path takes another method"}.get(
-        error.status_code, str(error.detail))
+    if error.status_code == 405:
+        message = f"this path takes {' and '.join(sorted(error.headers['Allow'].split(', ')))}"
+    else:
+        message = {404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
     return JSONResponse({"error": message}, error.status_code, error.headers)
 
 

@@ -55,9 +55,13 @@ class ModelServer:
             authorization: value of the request's header or metadata, bytes.
             field: name of the header or metadata, for the message.
         """
-        token = f"Bearer {self.settings.token}".encode()
-        if self.settings.token and not hmac.compare_digest(authorization, token):  # equally long for all wrong tokens
-            raise RequestError(401, f"the {field} must be 'Bearer TOKEN'", {"WWW-Authenticate": "Bearer"})
+        if self.settings.token:
+            scheme, _, token = authorization.partition(b" ")
+            is_bearer = scheme.lower() == b"bearer"
+            # The comparison takes equally long for all wrong tokens.
+            if not (is_bearer and hmac.compare_digest(token, self.settings.token.encode())):
+                problem = f"the token in the {field} is wrong" if is_bearer else f"the {field} must be 'Bearer TOKEN'"
+                raise RequestError(401, problem, {"WWW-Authenticate": "Bearer"})
         if self.stopping:
             raise RequestError(503, "the server is stopping", {"Retry-After": "1", "Connection": "close"})
 
@@ -83,12 +87,13 @@ class Model:
 
     Attributes:
         current: the `LoadedVersion` that is served, or None.
+        is_empty: True if there is no version in the folder.
         states: dict of numbers to (state, message). The state is a name of `ModelVersionStatus`; the message is that of
             an error, or "".
     """
 
     def __init__(self, name, path, settings):
-        self.name, self.path, self.current, self.states = name, path, None, {}
+        self.name, self.path, self.current, self.is_empty, self.states = name, path, None, False, {}
         self._settings, self._failed, self._unloading = settings, {}, set()
 
     @contextlib.contextmanager
@@ -106,7 +111,8 @@ class Model:
         if number is not None and number not in self.states:
             raise RequestError(404, f"{self.name} has no version {number}")
         if version is None:
-            raise RequestError(503, f"{self.name} is still loading, or cannot be loaded", {"Retry-After": "1"})
+            problem = "has no version" if self.is_empty else "is still loading, or cannot be loaded"
+            raise RequestError(503, f"{self.name} {problem}", {"Retry-After": "1"})
         if number not in (None, version.number):
             raise RequestError(404, f"{self.name}: version {number} is not served, version {version.number} is")
         entry.version = version.number
@@ -140,10 +146,11 @@ class Model:
         """Serves the largest version in the folder that can be loaded. The served version stays until another one is
         loaded or the folder is empty."""
         found = await asyncio.to_thread(find_versions, self.path)
+        self.is_empty = not found
         for number in sorted(found, reverse=True):
             if self.current and number == self.current.number or await self._load(number, found[number]):
                 return
-        if not found and self.current:
+        if self.is_empty and self.current:
             self._serve(None)
 
     async def _load(self, number, folder):
@@ -175,10 +182,12 @@ class Model:
         return True
 
     def _warnings(self, saved_model):
-        """Returns messages about signatures that should run in batches, but do not."""
+        """Returns messages about signatures that are left out, or should run in batches, but do not."""
         signatures = sorted(saved_model.signatures)
-        messages = [f"--row_wise={self.name}:{name}: there is no such signature; there are {', '.join(signatures)}"
-                    for name in self._settings.row_wise.get(self.name, ()) if name not in signatures]
+        messages = [f"the signature {name} is left out: its inputs and outputs must be dense tensors"
+                    for name in sorted(saved_model.signature_defs.keys() - saved_model.signatures)]
+        messages += [f"--row_wise={self.name}:{name}: there is no such signature; there are {', '.join(signatures)}"
+                     for name in self._settings.row_wise.get(self.name, ()) if name not in signatures]
         if saved_model.is_unmarked and DEFAULT not in saved_model.row_wise:
             messages.append("its requests run one by one, because version 0.1 or 0.2 exported it: export it again, or "
                             f"start the server with --row_wise={self.name}:{DEFAULT}")

@@ -36,8 +36,8 @@ class SavedModel:
         warm_up: True to call `warm_up`.
 
     Attributes:
-        signatures: dict of names to `Signature`s.
-        signature_defs: the same as TensorFlow's protocol buffers.
+        signatures: dict of names to `Signature`s, of those whose inputs and outputs are dense tensors.
+        signature_defs: all signatures as TensorFlow's protocol buffers.
         row_wise: set of names of row-wise signatures: each output has one row for each row of the inputs, which does
             not depend on the other rows.
         is_unmarked: True if this package has exported the SavedModel, but it has no mark of this graph, as in versions
@@ -64,7 +64,7 @@ class SavedModel:
             self.signature_defs = {name: signature for name, signature in meta_graph.signature_def.items()
                                    if name != "__saved_model_init_op"}
             self.signatures = {name: Signature(_specs(signature.inputs), _specs(signature.outputs))
-                               for name, signature in self.signature_defs.items()}
+                               for name, signature in self.signature_defs.items() if _is_dense(signature)}
             self._marked = _marked(path)
             self.row_wise = self.signatures.keys() & {*self._marked, *row_wise}
             self._config = _asset(path, "bert_config.json", {})
@@ -261,6 +261,12 @@ def _marked(path):
     with open(os.path.join(path, "saved_model.pb"), "rb") as file:
         is_same = hashlib.file_digest(file, "sha256").hexdigest() == mark["saved_model_sha256"]
     return mark["signatures"] if is_same else []
+
+
+def _is_dense(signature):
+    """Returns True if no input or output is a ragged or sparse tensor, which consists of several tensors."""
+    return all(info.WhichOneof("encoding") == "name"
+               for infos in (signature.inputs, signature.outputs) for info in infos.values())
 
 
 def _specs(infos):

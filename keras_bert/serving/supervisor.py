@@ -1,6 +1,7 @@
 """The parent process of the workers. It loads no model, so that it survives when a worker dies."""
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ import time
 from prometheus_client.multiprocess import mark_process_dead
 
 from keras_bert.errors import InputError
+from keras_bert.files import is_empty
 from keras_bert.serving import logs
 from keras_bert.serving.settings import check_model, format_address
 
@@ -36,9 +38,10 @@ def supervise(settings):
         settings: the `Settings`; this function replaces ports of 0, and `threads`.
 
     Raises:
-        InputError: there is no model at a path, or a port is in use.
+        InputError: there is neither a model nor an empty folder at a path, or a port is in use.
     """
-    versions = {name: check_model(path) for name, path in settings.models.items()}
+    versions = {name: None if os.path.isdir(path) and is_empty(path) else check_model(path)
+                for name, path in settings.models.items()}
     with _bind(settings.host, settings.port, "port") as listener, \
             _bind(settings.host, settings.grpc_port, "grpc_port") as reserved, \
             tempfile.TemporaryDirectory(prefix="keras-bert-metrics-") as folder:
@@ -133,8 +136,10 @@ def _bind(host, port, flag):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        cure = f"--{flag}, or any free one with --{flag}=0" if is_port else "--host"
         raise InputError(f"{format_address(host, port)}: cannot be served: {error.strerror}; choose another with "
-                         f"--{flag}, or any free one with --{flag}=0") from None
+                         f"{cure}") from None
     return listener
 
 
@@ -143,7 +148,8 @@ def _announce(settings, versions):
     http, rpc = (format_address(settings.host, port) for port in (settings.port, settings.grpc_port))
     lines = [f"http://{http}/v1/models/NAME:predict and gRPC at {rpc}; workers: {settings.workers}, threads of each: "
              f"{settings.threads}",
-             *(f"{name} is {path}, version {versions[name]}" for name, path in settings.models.items())]
+             *(f"{name} is {path}, version {versions[name]}" if versions[name] else
+               f"warning: {name} is {path}, which has no version yet" for name, path in settings.models.items())]
     if not settings.token and settings.host not in ("127.0.0.1", "::1", "localhost"):
         lines.append("warning: the server is reachable from other machines without a token; --token_file=FILE sets one")
     for line in lines:

@@ -5,9 +5,11 @@ Strings are object arrays of bytes. Rows are counted from 1.
 
 import base64
 import binascii
+import contextlib
 import dataclasses
 import json
 import math
+import zlib
 
 import numpy as np
 import orjson
@@ -98,9 +100,27 @@ def find_signature(signatures, name):
     Raises:
         RequestError: there is no such signature.
     """
+    if not signatures:
+        raise RequestError(400, "the model has no signature that can answer")
     if name not in signatures:
         raise RequestError(400, f"signature_name: must be one of {', '.join(sorted(signatures))}; got {_show(name)}")
     return signatures[name]
+
+
+def decompress(body, limit):
+    """Returns the content of a gzip body.
+
+    Raises:
+        RequestError: the body is not gzip or not complete, or its content has more than `limit` bytes.
+    """
+    reader, content = zlib.decompressobj(wbits=31), b""  # 31: gzip
+    with contextlib.suppress(zlib.error):
+        content = reader.decompress(body, limit + 1)
+    if len(content) > limit:
+        raise RequestError(413, f"the body may have at most {limit} bytes after decompression")
+    if not reader.eof:
+        raise RequestError(400, "the body must be gzip, as the header Content-Encoding says")
+    return content
 
 
 def read_request(body, signatures, limits=Limits()):
@@ -181,6 +201,10 @@ def _parse(body):
 
 def _columns_of_rows(rows, specs):
     """Returns the rows as one list per input. If there is a single input, the rows may be plain values."""
+    for name, spec in specs.items():
+        if spec.shape == ():
+            raise RequestError(400, f"instances: {name}: must be {spec}, without rows: ask with inputs instead of "
+                                    "instances")
     if not isinstance(rows, list) or not rows:
         raise RequestError(400, f"instances: must be a list of at least one row; got {_show(rows)}")
     if len(specs) == 1 and not _is_object(rows[0]):
@@ -214,6 +238,8 @@ def _to_array(value, spec, where, limits):
         where: keys of the tensor in the request, for messages.
         limits: `Limits` of the tensor.
     """
+    if spec.shape and not isinstance(value, list):
+        raise RequestError(400, f"{where}: must be a list, {spec}; got {_show(value)}")
     shape, leaves = _shape_of_first(value), [value]
     limits.check(where, spec, shape)
     for axis, size in enumerate(shape):
