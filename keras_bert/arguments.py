@@ -132,6 +132,17 @@ def as_flags(values):
     return [f"--{name}={','.join(value) if isinstance(value, list) else value}" for name, value in values.items()]
 
 
+def with_flags(message, names):
+    """Replaces arguments in a message for Python by flags: `overwrite=True` by `--overwrite`. Quoted values stay."""
+    name = rf"({'|'.join(names)})"
+    parts = re.split(r"""('[^']*'|"[^"]*")""", message)  # those with odd numbers are quoted
+    for i in range(0, len(parts), 2):
+        parts[i] = re.sub(rf"(?:^|(?<= )){name}=(?:True\b|…)", r"--\1", parts[i])
+        parts[i] = re.sub(rf"(?<= ){name}=", r"--\1=", parts[i])
+        parts[i] = re.sub(rf"(^|[:;] ){name}(?= must )", r"\1--\2", parts[i])
+    return "".join(parts)
+
+
 def plain(value):
     """Converts an argument to what JSON holds: a path to str, a number of NumPy to int or float, a tuple to a list."""
     if isinstance(value, (list, tuple)):

@@ -11,7 +11,7 @@ import warnings
 from absl import flags
 
 from keras_bert import __version__, startup
-from keras_bert.arguments import NAMES, as_list, check_value, did_you_mean, read, read_source
+from keras_bert.arguments import NAMES, as_list, check_value, did_you_mean, read, read_source, with_flags
 from keras_bert.errors import InputError, InputWarning, Stopped
 
 # Each command is the function `run` of a module. Its arguments are the flags. `*name` gets the texts or paths after the
@@ -179,20 +179,9 @@ def _run(command, given, positional, options):
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except (InputError, ImportError) as error:
-        return _fail(_with_flags(str(error), options), 1)
+        return _fail(with_flags(str(error), options), 1)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
-
-
-def _with_flags(message, names):
-    """Replaces arguments in a message for Python by flags: `overwrite=True` by `--overwrite`. Quoted values stay."""
-    name = rf"({'|'.join(names)})"
-    parts = re.split(r"""('[^']*'|"[^"]*")""", message)  # those with odd numbers are quoted
-    for i in range(0, len(parts), 2):
-        parts[i] = re.sub(rf"(?:^|(?<= )){name}=(?:True\b|…)", r"--\1", parts[i])
-        parts[i] = re.sub(rf"(?<= ){name}=", r"--\1=", parts[i])
-        parts[i] = re.sub(rf"(^|[:;] ){name}(?= must )", r"\1--\2", parts[i])
-    return "".join(parts)
 
 
 def _show_warning(message, category, *_):

@@ -105,7 +105,8 @@ def test_an_export_answers_too(predict, trained_once, inputs, tmp_path):
     ("a.jsonl", b'{"text": "a"}\n[]\n{"text": "b"}', 2, "must be an object; got []"),
     ("a.jsonl", b'{"text": "a"}\n{"text": "b"}\n{"tex', 3, "not JSON: Unterminated string starting"),
     ("a.jsonl", b'{"text": "a"}\n{"text": "\\ud800"}\n{"text": "b"}', 2, "not JSON: 'utf-8' codec can't encode"),
-    ("a.jsonl", b'{"text": "a"}\n{"x": "c"}\n{"text": "b"}', 2, "there is no column 'text'; the columns are x"),
+    ("a.jsonl", b'{"text": "a"}\n{"x": "c"}\n{"text": "b"}', 2,
+     "there is no column 'text'; the columns are x; pass --text_column"),
     ("a.jsonl", b'{"text": "a"}\n{"text": "a", "text_pair": "b"}\n{"text": "b"}', 2,
      "must have one text per row for this model; got two"),
     ("a.tsv", b"text\tid\na\t1\nx\nb\t2\n", 3, "must have 2 columns as the header; got 1"),
@@ -150,12 +151,23 @@ def test_a_file_that_cannot_be_read_is_left_out_and_can_be_corrected(predict, in
     write(inputs / "c.jsonl")
     status, lines, messages = predict(f"{inputs}/*")
     assert (status, lines) == (1, [f"{tmp_path / 'out'}: 12 answers"])
-    [message] = messages
-    assert "files were left out: 1 of 3; correct them and run the command again; the first: " in message
-    assert f"{inputs / name}: {reason}" in message
+    left_out, message = messages
+    assert left_out.startswith(f"keras-bert: {inputs / name}: {reason}")
+    assert message.endswith("files were left out: 1 of 3; correct them and run the command again")
     assert sorted(digests(tmp_path / "out")) == ["a.jsonl", "c.jsonl"]
     write(inputs / name)
     assert predict(f"{inputs}/*") == (0, [f"{tmp_path / 'out'}: 6 answers, 2 of 3 files were finished before"], [])
+
+
+def test_each_file_that_was_left_out_is_named(predict, inputs, tmp_path):
+    for name in ("a.tsv", "b.jsonl", "c.tsv"):
+        write(inputs / name)
+    for name in ("a.tsv", "c.tsv"):
+        (inputs / name).write_bytes(b"x\n1\n")
+    reason = "there is no column 'text'; the columns are x; pass --text_column"
+    assert predict(f"{inputs}/*") == (1, [f"{tmp_path / 'out'}: 6 answers"], [
+        f"keras-bert: {inputs / 'a.tsv'}: {reason}", f"keras-bert: {inputs / 'c.tsv'}: {reason}",
+        f"keras-bert: {tmp_path / 'out'}: files were left out: 2 of 3; correct them and run the command again"])
 
 
 def test_the_suffixes_may_be_in_capitals(tmp_path):
@@ -277,10 +289,9 @@ def test_a_file_that_changes_while_the_model_loads_is_answered_later(predict, in
         return load_once(model)
 
     monkeypatch.setattr(command, "_load", load)
-    status, lines, [message] = predict(inputs / "*")
-    assert (status, lines) == (1, [f"{out}: 6 answers"])
-    assert message == (f"keras-bert: {out}: files were left out: 1 of 2; correct them and run the command again; the "
-                       f"first: {path}: was changed while it was read")
+    assert predict(inputs / "*") == (1, [f"{out}: 6 answers"], [
+        f"keras-bert: {path}: was changed while it was read",
+        f"keras-bert: {out}: files were left out: 1 of 2; correct them and run the command again"])
     assert sorted(digests(out)) == ["b.jsonl"]
     write(path, TEXTS[:3])
     monkeypatch.setattr(command, "_load", load_once)

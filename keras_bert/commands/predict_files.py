@@ -6,8 +6,10 @@ import gzip
 import itertools
 import json
 import os
+import sys
 
 from keras_bert import __version__, startup
+from keras_bert.arguments import with_flags
 from keras_bert.data.chunks import check_suffix, read_chunks
 from keras_bert.data.tables import Rows, byte_lines
 from keras_bert.data.workers import map_in_order
@@ -18,6 +20,7 @@ from keras_bert.text.vocabulary_training import find_texts
 
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out
+_FLAGS = ("text_column", "text_pair_column")  # that the reasons name
 
 
 def answer_files(load, model, patterns, output, columns, options, processes=None):
@@ -34,7 +37,7 @@ def answer_files(load, model, patterns, output, columns, options, processes=None
         options: dict of the arguments of `Task.answer_options`.
         processes: number of processes, each with one thread. If None, one per core. The files do not depend on it.
 
-    Prints the number of answers.
+    Prints the number of answers and, on standard error, what is wrong with each file that was left out.
 
     Raises:
         InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
@@ -247,7 +250,7 @@ def _read(loaded, chunk, rows, columns):
 
 
 def _describe(path, number, error):
-    reason = str(error).removeprefix(f"{path}: ").removeprefix(f"row {number}: ")
+    reason = with_flags(str(error), _FLAGS).removeprefix(f"{path}: ").removeprefix(f"row {number}: ")
     return {"file": path, "row": number, "reason": reason}
 
 
@@ -258,7 +261,9 @@ def _json_lines(records, name):
 
 
 def _report(output, shards, unread):
-    """Raises an InputError if rows or files were left out."""
+    """Names the files that were left out. Raises an InputError if rows or files were left out."""
+    for error in unread:
+        print("keras-bert:", " ".join(with_flags(str(error), _FLAGS).split()), file=sys.stderr)
     paths = filter(os.path.exists, (_invalid_path(output, shard) for shard in shards))
     counts = [sum(1 for _ in byte_lines(path)) for path in paths]
     problems = []
@@ -266,7 +271,6 @@ def _report(output, shards, unread):
         problems.append(f"invalid rows were left out: {sum(counts)}, of {len(counts)} of {len(shards)} files; see "
                         f"{os.path.join(output, INVALID)}")
     if unread:
-        problems.append(f"files were left out: {len(unread)} of {len(shards)}; correct them and run the command again; "
-                        f"the first: {unread[0]}")
+        problems.append(f"files were left out: {len(unread)} of {len(shards)}; correct them and run the command again")
     if problems:
         raise InputError(f"{output}: {'; '.join(problems)}")
