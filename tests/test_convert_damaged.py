@@ -14,7 +14,7 @@ import record_transformers4
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from keras_bert.convert import huggingface, kerashub, tf1
+from keras_bert.convert import convert, huggingface, kerashub, tf1
 from keras_bert.convert import native as own
 from keras_bert.convert.bundle import write_bundle
 from keras_bert.convert.weights import Weights
@@ -103,6 +103,11 @@ def loop(name):
         (path / name).symlink_to(name)
 
     return damage
+
+
+def a_folder(path):
+    (path / "model.safetensors").unlink()
+    (path / "model.safetensors").mkdir()
 
 
 def folder_loop(path):
@@ -354,6 +359,9 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", config(problem_type="ranking"), "problem_type must be one of"),
     ("huggingface", config(keras_bert=[1]), "keras_bert in config.json must be an object"),
     ("huggingface", text("model.safetensors", b""), "model.safetensors"),
+    ("huggingface", text("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:5d\nsize 9\n"),
+     "model.safetensors: is a pointer of Git LFS, not the weights; run git lfs pull"),
+    ("huggingface", a_folder, "model.safetensors: cannot be read: Is a directory"),
     ("huggingface", text("model.safetensors", b"\xff" * 64), "model.safetensors"),
     ("huggingface", tensors(lambda changed: changed[KERNEL].fill(np.nan)), "must give the same outputs"),
     ("huggingface", text("vocab.txt", b"\xff\xfe"), "vocab.txt: a vocabulary must be UTF-8"),
@@ -473,6 +481,12 @@ def test_an_output_that_contains_an_input_is_refused(run, whole, tmp_path, optio
                               f"--output={tmp_path / 'link'}", "--format=huggingface")
     assert status == 1 and f"must not contain {given[option]}, which --overwrite would remove" in messages[0]
     assert (tmp_path / "out/source/vocab.txt").exists() and (tmp_path / "link").is_symlink()
+
+
+def test_the_umask_decides_who_may_read(whole, tmp_path):
+    convert(whole / "tf1", tmp_path / "out", "huggingface")
+    modes = {path.name: path.stat().st_mode for path in (tmp_path / "out").iterdir()}
+    assert len(modes) == 4 and set(modes.values()) == {modes["config.json"]}
 
 
 def test_named_weights_may_be_missing(run, whole, tmp_path):

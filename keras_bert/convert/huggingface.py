@@ -1,6 +1,7 @@
 """Hugging Face folders: `config.json`, the weights (see `tensor_files`) and `vocab.txt`."""
 
 import os
+import shutil
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -112,13 +113,14 @@ def write(weights, folder):
         values[_SETTINGS] = settings
     if labels:
         values |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    write_json(os.path.join(folder, "config.json"), values)
+    write_json(config := os.path.join(folder, "config.json"), values)
     write_tokenizer(weights.tokenizer, folder, settings.get("max_length", weights.config.max_position_embeddings))
     prefix = "" if weights.kind == "encoder" else "bert."
     tensors = {
         f"{prefix if entry.name.startswith('bert.') else ''}{entry.stored_name}": array
         for entry, array in weights.arrays(TABLE) if not _is_untrained_pooler(entry.name, weights)}
-    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    save_file(tensors, path := os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    shutil.copymode(config, path)  # safetensors lets only the owner read a file
 
 
 def _is_untrained_pooler(name, weights):
