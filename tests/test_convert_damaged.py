@@ -479,8 +479,26 @@ def test_an_output_that_contains_an_input_is_refused(run, whole, tmp_path, optio
         "model": "", "config": "bert_config.json", "vocab": "vocab.txt"}[option]}
     status, _, messages = run("convert", *(f"--{name}={path}" for name, path in given.items()), "--overwrite",
                               f"--output={tmp_path / 'link'}", "--format=huggingface")
-    assert status == 1 and f"must not contain {given[option]}, which --overwrite would remove" in messages[0]
+    assert status == 1 and f"must not be or contain {given[option]}, which --overwrite would remove" in messages[0]
     assert (tmp_path / "out/source/vocab.txt").exists() and (tmp_path / "link").is_symlink()
+
+
+def test_an_output_that_is_the_source_is_refused(run, whole, tmp_path):
+    source = shutil.copytree(whole / "tf1", tmp_path / "minilm")
+    status, _, messages = run("convert", f"--model={source}", f"--output={source}", "--format=garden",
+                              "--allow_inexact", "--overwrite")
+    assert status == 1 and f"must not be or contain {source}, which --overwrite would remove" in messages[0]
+    assert (source / "bert_model.ckpt.index").exists()
+
+
+def test_the_working_directory_is_no_output(run, whole, tmp_path, monkeypatch):
+    (tmp_path / "a/b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a/b")
+    for output in (".", "..", tmp_path / "a"):
+        status, _, messages = run("convert", f"--model={whole / 'tf1'}", f"--output={output}", "--format=huggingface",
+                                  "--overwrite")
+        assert status == 1 and f"{output}: is or contains the working directory, which cannot be rep" in messages[0]
+    assert os.path.samefile(".", tmp_path / "a/b")
 
 
 def test_the_umask_decides_who_may_read(whole, tmp_path):
