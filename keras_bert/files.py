@@ -163,6 +163,18 @@ def _naming_errors(path, problem):
 
 
 @contextlib.contextmanager
+def saving():
+    """Context manager that turns an error of TensorFlow, for example about a full disk, into an OSError, for
+    `writing`."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(error.message.rpartition("; ")[2].partition(" [Op:")[0]) from None
+
+
+@contextlib.contextmanager
 def naming_damage(path):
     """Context manager that turns an error of Python about values of other types or forms than a file should hold into
     an InputError that names `path`. For values that no other check names."""

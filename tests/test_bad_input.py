@@ -211,7 +211,8 @@ def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
         folder.mkdir(parents=True)
     for arguments, message in (
             (["serve", f"--model={trained}"], f"{trained}: must be a SavedModel, or a folder of SavedModels whose "
-             "names are numbers below 2^63; to make one: keras-bert export text-model --model=FOLDER --output=EXPORTED"),
+             "names are numbers below 2^63; to make one: keras-bert export text-model --model=FOLDER "
+             "--output=EXPORTED"),
             (["evaluate", f"--model={encoder}", f"--data={intents[1]}"], f"{encoder}: must be a folder that finetune "
              "wrote; this is a SavedModel: pass the folder that it was exported from"),
             (["evaluate", f"--model={intents[0]}", f"--data={intents[1]}"],

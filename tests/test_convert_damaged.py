@@ -501,6 +501,23 @@ def test_the_working_directory_is_no_output(run, whole, tmp_path, monkeypatch):
     assert os.path.samefile(".", tmp_path / "a/b")
 
 
+@pytest.mark.parametrize("form", [
+    "huggingface", "tf1", "garden", "kerashub", "keras_bert", pytest.param("hub", marks=pytest.mark.slow)])
+def test_a_full_disk_is_one_line(run, whole, tmp_path, form):
+    """A limit on the size of files stands for the end of the disk."""
+    resource = pytest.importorskip("resource", reason="Windows has no limits")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        status, _, messages = run("convert", f"--model={whole / 'huggingface'}", f"--output={tmp_path / 'out'}",
+                                  f"--format={form}", "--allow_inexact")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert status == 1 and len(messages) == 1, messages
+    assert "cannot be written: " in messages[0] and "File too large" in messages[0]
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_umask_decides_who_may_read(whole, tmp_path):
     convert(whole / "tf1", tmp_path / "out", "huggingface")
     modes = {path.name: path.stat().st_mode for path in (tmp_path / "out").iterdir()}

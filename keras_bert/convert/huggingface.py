@@ -4,6 +4,7 @@ import os
 import shutil
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
@@ -119,7 +120,10 @@ def write(weights, folder):
     tensors = {
         f"{prefix if entry.name.startswith('bert.') else ''}{entry.stored_name}": array
         for entry, array in weights.arrays(TABLE) if not _is_untrained_pooler(entry.name, weights)}
-    save_file(tensors, path := os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    try:
+        save_file(tensors, path := os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(str(error)) from None
     shutil.copymode(config, path)  # safetensors lets only the owner read a file
 
 
