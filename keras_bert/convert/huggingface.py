@@ -177,7 +177,7 @@ def _settings(path, values, max_length):
 
 
 def _head(values, kind, shapes):
-    """Returns (arguments of the model with the head, labels)."""
+    """Returns (arguments of the model with the head, labels); None for a label without a name."""
     if kind not in ("classification", "regression", "token_classification", "multiple_choice"):
         return {}, None
     dropout = values.get("classifier_dropout")
@@ -188,7 +188,7 @@ def _head(values, kind, shapes):
     labels = values.get("id2label") or {}
     if not isinstance(labels, dict):
         raise InputError(f"id2label in config.json must be an object; got {labels!r:.100}")
-    labels = [labels.get(str(i), f"LABEL_{i}") for i in range(options["num_classes"])]
+    labels = [labels.get(str(i)) for i in range(options["num_classes"])]
     return options, labels
 
 
