@@ -15,8 +15,8 @@ def with_task(source):
     positions, single texts, and the labels LABEL_0, LABEL_1, … of transformers.
 
     Raises:
-        InputError: the labels are not different names, one for each class, a setting is unknown or of another type, or the
-            dropout rate is not a rate.
+        InputError: the labels are not different names, one for each class, a setting is unknown or of another type, or
+            the dropout rate is not a rate.
     """
     tasks, given = KINDS[source.kind].tasks, source.settings or {}
     dropout = source.options.get("dropout", 0.0)
