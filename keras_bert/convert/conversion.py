@@ -109,7 +109,8 @@ def _outputs(model, kind, inputs):
     return {name: ops.convert_to_numpy(output) for name, output in outputs.items()}
 
 
-# In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json.
+# In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json
+# or weights of its names.
 FORMATS = {module.FORMAT.name: module.FORMAT for module in (saved_model, native, kerashub, garden, tf1,
                                                          sentence_transformers, huggingface)}
 # Allowed difference: float32 sums differ this much if they are computed in another order.

@@ -8,10 +8,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.format import TRANSPOSED, Format, Table, has_file
+from keras_bert.convert.format import TRANSPOSED, Format, Table
 from keras_bert.convert.huggingface_tokenizer import read_tokenizer, write_tokenizer
 from keras_bert.convert.kinds import ENCODER, KINDS, initial
-from keras_bert.convert.tensor_files import open_tensors
+from keras_bert.convert.tensor_files import NAMES, open_tensors
 from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
@@ -60,6 +60,10 @@ _TIED = {"cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
          "cls.predictions.decoder.bias": "cls.predictions.bias"}
 
 
+def recognise(path):
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("config.json", *NAMES))
+
+
 def read(path, config=None):
     """Returns the `Source` of a folder.
 
@@ -69,6 +73,8 @@ def read(path, config=None):
         InputError: a file is missing, incomplete or not of the type that its name says.
     """
     config = config or os.path.join(path, "config.json")
+    if not os.path.lexists(config):
+        raise InputError(f"{config}: not found; the weights do not contain the config, so pass its path as config=…")
     values, config = read_json(config), BertConfig.from_json(config)
     stored_shapes, get_stored = open_tensors(path)
     names = {}
@@ -192,6 +198,6 @@ def _head(values, kind, shapes):
     return options, labels
 
 
-FORMAT = Format("huggingface", has_file("config.json"), read, write, tuple(ARCHITECTURES),
+FORMAT = Format("huggingface", recognise, read, write, tuple(ARCHITECTURES),
                 fixed={"directionality": ("bidi",)}, settings_file="config.json",
                 applied=("task", "max_length", "pairs", "features"))

@@ -176,3 +176,4 @@ def _in_form(name, array):
 
 
 _FILES = {"model.safetensors": _open_safetensors, "pytorch_model.bin": _open_pickle, "tf_model.h5": _open_tf}
+NAMES = tuple(_FILES)
