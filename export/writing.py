@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_folder, check_free, write_json
+from keras_bert.files import atomic_folder, check_free, saving, write_json
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized
 from keras_bert.text import save_vocabulary
@@ -97,10 +97,8 @@ def save(module, path, signatures, tokenizer, assets, overwrite, row_wise=("serv
         for attribute, (name, write) in {"vocab_file": vocabulary, **assets}.items():
             write(os.path.join(sources, name))
             setattr(module, attribute, tf.saved_model.Asset(os.path.join(sources, name)))
-        try:
+        with saving():
             tf.saved_model.save(module, folder, signatures)
-        except tf.errors.OpError as error:  # e.g. a full disk
-            raise InputError(f"{path}: cannot be written: {error.message.rpartition('; ')[2]}") from None
         _mark_row_wise(folder, row_wise)
 
 

@@ -139,7 +139,7 @@ def with_flags(message, names):
     for i in range(0, len(parts), 2):
         parts[i] = re.sub(rf"(?:^|(?<= )){name}=(?:True\b|…)", r"--\1", parts[i])
         parts[i] = re.sub(rf"(?<= ){name}=", r"--\1=", parts[i])
-        parts[i] = re.sub(rf"(^|[:;] ){name}(?= must )", r"\1--\2", parts[i])
+        parts[i] = re.sub(rf"^{name}(?= must )", r"--\1", parts[i])  # elsewhere it may be a key of a file
     return "".join(parts)
 
 

@@ -29,10 +29,11 @@ def check_free(path, overwrite=False, inputs=()):
     Args:
         path: file or folder to write.
         overwrite: If True, `path` may exist. An empty folder may always exist.
-        inputs: paths to read, or None. They must not be inside `path`, whose contents will be removed.
+        inputs: paths to read, or None. They must not be `path` or inside it, because its contents will be removed.
 
     Raises:
-        InputError: `path` exists, cannot be replaced or contains an input, or its folder cannot be written to.
+        InputError: `path` exists, cannot be replaced, is or contains an input or the working directory, or its folder
+            cannot be written to.
     """
     parent = os.path.dirname(os.path.abspath(path))
     folder = parent
@@ -45,8 +46,14 @@ def check_free(path, overwrite=False, inputs=()):
             _clean_up(os.path.abspath(path))
     _check_not_occupied(path, overwrite)
     for given in filter(None, inputs):
-        if os.path.realpath(given).startswith(os.path.join(os.path.realpath(path), "")):
-            raise InputError(f"{os.fspath(path)}: must not contain {given}, which overwrite=True would remove")
+        if _contains(path, given):
+            raise InputError(f"{os.fspath(path)}: must not be or contain {given}, which overwrite=True would remove")
+
+
+def _contains(path, other):
+    """Returns True if `path` exists, and `other` is it or inside it."""
+    return os.path.lexists(path) and os.path.join(os.path.realpath(other), "").startswith(
+        os.path.join(os.path.realpath(path), ""))
 
 
 def _check_not_occupied(path, overwrite):
@@ -55,6 +62,9 @@ def _check_not_occupied(path, overwrite):
         raise InputError(f"{os.fspath(path)}: exists already; pass another path or overwrite=True")
     if os.path.ismount(path):
         raise InputError(f"{os.fspath(path)}: is a mount point, which cannot be replaced; pass a path in it")
+    if _contains(path, os.curdir):
+        raise InputError(f"{os.fspath(path)}: is or contains the working directory, which cannot be replaced; pass a "
+                         "path in it")
 
 
 @contextlib.contextmanager
@@ -150,6 +160,18 @@ def _naming_errors(path, problem):
         yield
     except OSError as error:
         raise InputError(f"{path}: {problem}: {os.strerror(error.errno) if error.errno else error}") from None
+
+
+@contextlib.contextmanager
+def saving():
+    """Context manager that turns an error of TensorFlow, for example about a full disk, into an OSError, for
+    `writing`."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(error.message.rpartition("; ")[2].partition(" [Op:")[0]) from None
 
 
 @contextlib.contextmanager

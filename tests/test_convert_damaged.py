@@ -14,7 +14,7 @@ import record_transformers4
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from keras_bert.convert import huggingface, kerashub, tf1
+from keras_bert.convert import convert, huggingface, kerashub, tf1
 from keras_bert.convert import native as own
 from keras_bert.convert.bundle import write_bundle
 from keras_bert.convert.weights import Weights
@@ -103,6 +103,11 @@ def loop(name):
         (path / name).symlink_to(name)
 
     return damage
+
+
+def a_folder(path):
+    (path / "model.safetensors").unlink()
+    (path / "model.safetensors").mkdir()
 
 
 def folder_loop(path):
@@ -354,6 +359,11 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", config(problem_type="ranking"), "problem_type must be one of"),
     ("huggingface", config(keras_bert=[1]), "keras_bert in config.json must be an object"),
     ("huggingface", text("model.safetensors", b""), "model.safetensors"),
+    ("huggingface", text("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:5d\nsize 9\n"),
+     "model.safetensors: is a pointer of Git LFS, not the weights; run git lfs pull"),
+    ("huggingface", without("config.json"), "config.json: not found; the weights do not contain the config, so pass "
+     "its path as --config"),
+    ("huggingface", a_folder, "model.safetensors: cannot be read: Is a directory"),
     ("huggingface", text("model.safetensors", b"\xff" * 64), "model.safetensors"),
     ("huggingface", tensors(lambda changed: changed[KERNEL].fill(np.nan)), "must give the same outputs"),
     ("huggingface", text("vocab.txt", b"\xff\xfe"), "vocab.txt: a vocabulary must be UTF-8"),
@@ -471,8 +481,49 @@ def test_an_output_that_contains_an_input_is_refused(run, whole, tmp_path, optio
         "model": "", "config": "bert_config.json", "vocab": "vocab.txt"}[option]}
     status, _, messages = run("convert", *(f"--{name}={path}" for name, path in given.items()), "--overwrite",
                               f"--output={tmp_path / 'link'}", "--format=huggingface")
-    assert status == 1 and f"must not contain {given[option]}, which --overwrite would remove" in messages[0]
+    assert status == 1 and f"must not be or contain {given[option]}, which --overwrite would remove" in messages[0]
     assert (tmp_path / "out/source/vocab.txt").exists() and (tmp_path / "link").is_symlink()
+
+
+def test_an_output_that_is_the_source_is_refused(run, whole, tmp_path):
+    source = shutil.copytree(whole / "tf1", tmp_path / "minilm")
+    status, _, messages = run("convert", f"--model={source}", f"--output={source}", "--format=garden",
+                              "--allow_inexact", "--overwrite")
+    assert status == 1 and f"must not be or contain {source}, which --overwrite would remove" in messages[0]
+    assert (source / "bert_model.ckpt.index").exists()
+
+
+def test_the_working_directory_is_no_output(run, whole, tmp_path, monkeypatch):
+    (tmp_path / "a/b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a/b")
+    for output in (".", "..", tmp_path / "a"):
+        status, _, messages = run("convert", f"--model={whole / 'tf1'}", f"--output={output}", "--format=huggingface",
+                                  "--overwrite")
+        assert status == 1 and f"{output}: is or contains the working directory, which cannot be rep" in messages[0]
+    assert os.path.samefile(".", tmp_path / "a/b")
+
+
+@pytest.mark.parametrize("form", [
+    "huggingface", "tf1", "garden", "kerashub", "keras_bert", pytest.param("hub", marks=pytest.mark.slow)])
+def test_a_full_disk_is_one_line(run, whole, tmp_path, form):
+    """A limit on the size of files stands for the end of the disk."""
+    resource = pytest.importorskip("resource", reason="Windows has no limits")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        status, _, messages = run("convert", f"--model={whole / 'huggingface'}", f"--output={tmp_path / 'out'}",
+                                  f"--format={form}", "--allow_inexact")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert status == 1 and len(messages) == 1, messages
+    assert "cannot be written: " in messages[0] and "File too large" in messages[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_umask_decides_who_may_read(whole, tmp_path):
+    convert(whole / "tf1", tmp_path / "out", "huggingface")
+    modes = {path.name: path.stat().st_mode for path in (tmp_path / "out").iterdir()}
+    assert len(modes) == 4 and set(modes.values()) == {modes["config.json"]}
 
 
 def test_named_weights_may_be_missing(run, whole, tmp_path):

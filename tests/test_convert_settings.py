@@ -109,6 +109,17 @@ def test_the_form_of_the_gelu_is_chosen_for_a_gelu_alone(tmp_path):
         convert(tmp_path / "relu", tmp_path / "out", "keras_bert", hidden_act="gelu")
 
 
+def test_another_form_of_the_gelu_is_said(run, pretrained, tmp_path):
+    command = "convert", f"--model={pretrained}", f"--output={tmp_path / 'out'}", "--format=kerashub"
+    status, _, messages = run(*command)
+    assert status == 1 and ": hidden_act must be gelu_tanh or gelu_new, not gelu; pass --allow_inexact" in messages[0]
+    change(pretrained, hidden_act="swish7")
+    assert "config.json: hidden_act must be one of gelu, " in run(*command)[2][0]
+    change(pretrained, hidden_act="gelu")
+    status, output, _ = run(*command, "--hidden_act=gelu_tanh")
+    assert status == 0 and "computes gelu_tanh instead of the config's gelu" in output
+
+
 def test_a_given_config_takes_precedence_over_the_stored_activation(folders, tmp_path):
     convert(folders / "classify", tmp_path / "out", "tf1")
     assert open_source(tmp_path / "out").config.hidden_act == "gelu_tanh"
@@ -211,6 +222,39 @@ def test_thresholds_of_other_labels_are_ignored(folders, tmp_path):
     assert "the 2 thresholds are ignored, because the model has 3 labels: 0.5 for each" in source.notes
     with pytest.raises(InputError, match="thresholds must be one for each of the 3 labels; got"):
         MultiLabel(64, ["a", "b", "c"], thresholds=[0.3, 0.6])
+
+
+def test_labels_without_a_name(folders, tmp_path):
+    source = convert(folders / "classify", tmp_path / "out", "huggingface") and tmp_path / "out"
+    for names, note in (({"0": "a", "2": "c"}, "the source does not name all labels: LABEL_1"),
+                        ({}, "the source does not name all labels: LABEL_0, LABEL_1, LABEL_2")):
+        change(source, id2label=names)
+        opened = open_source(source)
+        assert opened.labels == [names.get(str(i), f"LABEL_{i}") for i in range(3)] and note in opened.notes
+
+
+def test_repeated_labels_are_refused(folders, tmp_path):
+    convert(folders / "classify", tmp_path / "out", "huggingface")
+    for names in ({"0": "a", "1": "b", "2": "a"}, {"0": "LABEL_2", "1": "b"}):
+        change(tmp_path / "out", id2label=names)
+        with pytest.raises(InputError, match=f"out: labels must be different names; '{names['0']}' is repeated"):
+            open_source(tmp_path / "out")
+
+
+def test_a_max_length_beyond_the_positions_is_said(folders, tmp_path):
+    source = shutil.copytree(folders / "classify", tmp_path / "source")
+    assert not any("max_length" in note for note in open_source(source).notes)
+    change(source, "settings.json", max_length=4000)
+    opened = open_source(source)
+    assert opened.settings["max_length"] == 128
+    assert "max_length 4000 exceeds the encoder's positions: 128" in opened.notes
+
+
+def test_without_a_vocabulary_the_result_takes_no_texts(folders, tmp_path):
+    source, lines = shutil.copytree(folders / "classify", tmp_path / "source"), []
+    (source / "vocab.txt").unlink()
+    convert(source, tmp_path / "out", "tf1", report=lines.append)
+    assert any("the result cannot take texts; copy the model's vocab.txt next to the weights" in line for line in lines)
 
 
 def test_the_settings_of_another_head_are_ignored(folders, tmp_path):

@@ -5,6 +5,7 @@ import os
 import re
 
 from keras_bert.errors import InputError
+from keras_bert.files import saving
 
 
 class Bundle:
@@ -105,8 +106,9 @@ def write_bundle(prefix, arrays):
 
     tensors = {name: tf.identity(array) for name, array in arrays}  # tf.constant would also keep the array
     names = sorted(tensors)  # the index requires sorted names
-    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names),
-                      tensors=[tensors[name] for name in names])
+    with saving():
+        tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names),
+                          tensors=[tensors[name] for name in names])
 
 
 def write_objects(prefix, arrays, paths, aliases):
@@ -134,4 +136,5 @@ def write_objects(prefix, arrays, paths, aliases):
         attach(paths[full_name], tf.Variable(array, name=full_name))
     for alias, path in aliases.items():
         attach(alias, nodes[path])
-    nodes[""].save(prefix)
+    with saving():
+        nodes[""].save(prefix)

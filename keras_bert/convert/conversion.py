@@ -109,7 +109,8 @@ def _outputs(model, kind, inputs):
     return {name: ops.convert_to_numpy(output) for name, output in outputs.items()}
 
 
-# In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json.
+# In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json
+# or weights of its names.
 FORMATS = {module.FORMAT.name: module.FORMAT for module in (saved_model, native, kerashub, garden, tf1,
                                                          sentence_transformers, huggingface)}
 # Allowed difference: float32 sums differ this much if they are computed in another order.
@@ -190,6 +191,8 @@ def convert(model: Path, output: Path,
         if not weights.config.hidden_act.startswith("gelu"):
             raise InputError(f"{model}: hidden_act chooses the form of a GELU; got {hidden_act} for weights with "
                              f"{weights.config.hidden_act}")
+        if hidden_act != weights.config.hidden_act:
+            report(f"computes {hidden_act} instead of the config's {weights.config.hidden_act}")
         weights = dataclasses.replace(weights, config=dataclasses.replace(weights.config, hidden_act=hidden_act))
     if pairs is not None:
         weights = with_pairs(weights, pairs)
@@ -256,7 +259,8 @@ def _report_source(source, weights, skipped, missing, report):
     for note in source.notes:
         report(note)
     if source.tokenizer is None:
-        report("no vocabulary: outputs are compared on random ids")
+        report("no vocabulary: outputs are compared on random ids, and the result cannot take texts; copy the model's "
+               "vocab.txt next to the weights")
         return
     vocabulary = source.tokenizer.vocabulary
     if rest := config.vocab_size - len(vocabulary):

@@ -129,7 +129,8 @@ class Format:
         config, options = weights.config, weights.options
         reasons = []
         if weights.kind not in self.kinds:
-            reasons.append(f"it stores {', '.join(self.kinds)}, not {weights.kind}")
+            left_out = ": pooling and max_length are left out" if weights.kind == "embedding" else ""
+            reasons.append(f"it stores {', '.join(self.kinds)}, not {weights.kind}{left_out}")
         reasons += _differences("", vars(config), _allowed(self.fixed, config))
         if weights.tokenizer is not None:
             reasons += self.rules(weights.tokenizer)

@@ -1,15 +1,17 @@
 """Hugging Face folders: `config.json`, the weights (see `tensor_files`) and `vocab.txt`."""
 
 import os
+import shutil
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.format import TRANSPOSED, Format, Table, has_file
+from keras_bert.convert.format import TRANSPOSED, Format, Table
 from keras_bert.convert.huggingface_tokenizer import read_tokenizer, write_tokenizer
 from keras_bert.convert.kinds import ENCODER, KINDS, initial
-from keras_bert.convert.tensor_files import open_tensors
+from keras_bert.convert.tensor_files import NAMES, open_tensors
 from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
@@ -58,6 +60,10 @@ _TIED = {"cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
          "cls.predictions.decoder.bias": "cls.predictions.bias"}
 
 
+def recognise(path):
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("config.json", *NAMES))
+
+
 def read(path, config=None):
     """Returns the `Source` of a folder.
 
@@ -67,6 +73,8 @@ def read(path, config=None):
         InputError: a file is missing, incomplete or not of the type that its name says.
     """
     config = config or os.path.join(path, "config.json")
+    if not os.path.lexists(config):
+        raise InputError(f"{config}: not found; the weights do not contain the config, so pass its path as config=…")
     values, config = read_json(config), BertConfig.from_json(config)
     stored_shapes, get_stored = open_tensors(path)
     names = {}
@@ -112,13 +120,17 @@ def write(weights, folder):
         values[_SETTINGS] = settings
     if labels:
         values |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    write_json(os.path.join(folder, "config.json"), values)
+    write_json(config := os.path.join(folder, "config.json"), values)
     write_tokenizer(weights.tokenizer, folder, settings.get("max_length", weights.config.max_position_embeddings))
     prefix = "" if weights.kind == "encoder" else "bert."
     tensors = {
         f"{prefix if entry.name.startswith('bert.') else ''}{entry.stored_name}": array
         for entry, array in weights.arrays(TABLE) if not _is_untrained_pooler(entry.name, weights)}
-    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    try:
+        save_file(tensors, path := os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(str(error)) from None
+    shutil.copymode(config, path)  # safetensors lets only the owner read a file
 
 
 def _is_untrained_pooler(name, weights):
@@ -171,7 +183,7 @@ def _settings(path, values, max_length):
 
 
 def _head(values, kind, shapes):
-    """Returns (arguments of the model with the head, labels)."""
+    """Returns (arguments of the model with the head, labels); None for a label without a name."""
     if kind not in ("classification", "regression", "token_classification", "multiple_choice"):
         return {}, None
     dropout = values.get("classifier_dropout")
@@ -182,10 +194,10 @@ def _head(values, kind, shapes):
     labels = values.get("id2label") or {}
     if not isinstance(labels, dict):
         raise InputError(f"id2label in config.json must be an object; got {labels!r:.100}")
-    labels = [labels.get(str(i), f"LABEL_{i}") for i in range(options["num_classes"])]
+    labels = [labels.get(str(i)) for i in range(options["num_classes"])]
     return options, labels
 
 
-FORMAT = Format("huggingface", has_file("config.json"), read, write, tuple(ARCHITECTURES),
+FORMAT = Format("huggingface", recognise, read, write, tuple(ARCHITECTURES),
                 fixed={"directionality": ("bidi",)}, settings_file="config.json",
                 applied=("task", "max_length", "pairs", "features"))

@@ -2,6 +2,8 @@
 `task.weights.h5`; for the tokenizer `tokenizer.json` and `assets/tokenizer/vocabulary.txt`. This package adds
 `labels.json` and `keras_bert_settings.json`, the settings of the task."""
 
+import io
+import itertools
 import os
 import re
 import unicodedata
@@ -184,10 +186,18 @@ def write(weights, folder):
         write_json(os.path.join(folder, "task.json"), _object(task, settings))
     write_labels(weights.labels, folder)
     write_settings(weights.settings, folder)
-    for entry, array in weights.arrays(TABLE):
-        file, _, key = entry.stored_name.partition("/")
-        with h5py.File(os.path.join(folder, file), "a") as opened:
-            opened[key] = array
+    _write_weights(weights, folder)
+
+
+def _write_weights(weights, folder):
+    """Writes the HDF5 files. Each is made in memory first, because HDF5 crashes if the disk is full."""
+    for name, entries in itertools.groupby(weights.arrays(TABLE), lambda pair: pair[0].stored_name.partition("/")[0]):
+        content = io.BytesIO()
+        with h5py.File(content, "w") as file:
+            for entry, array in entries:
+                file[entry.stored_name.partition("/")[2]] = array
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(content.getbuffer())
 
 
 def _write_tokenizer(tokenizer, folder):

@@ -1,6 +1,7 @@
 """The settings of a model's task, as `settings.json` holds them: which ones a model of another library gets."""
 
 import dataclasses
+from collections import Counter
 
 from keras_bert.convert.kinds import KINDS
 from keras_bert.errors import InputError
@@ -14,8 +15,8 @@ def with_task(source):
     positions, single texts, and the labels LABEL_0, LABEL_1, … of transformers.
 
     Raises:
-        InputError: the number of labels is not that of the classes, a setting is unknown or of another type, or the
-            dropout rate is not a rate.
+        InputError: the labels are not different names, one for each class, a setting is unknown or of another type, or
+            the dropout rate is not a rate.
     """
     tasks, given = KINDS[source.kind].tasks, source.settings or {}
     dropout = source.options.get("dropout", 0.0)
@@ -31,10 +32,14 @@ def with_task(source):
         given = {}
     settings = {"task": tasks[0]} | given
     settings["max_length"] = _max_length(source, given.get("max_length"))
+    if (length := given.get("max_length")) is not None and length > settings["max_length"]:
+        notes += (f"max_length {length} exceeds the encoder's positions: {settings['max_length']}",)
     if source.kind in ("classification", "regression") and "pairs" not in settings:
         settings["pairs"] = False
         notes += ("the source does not say if its inputs are single texts or pairs: single texts; --pairs for pairs",)
-    labels = _labels(source)
+    labels, unnamed = _labels(source)
+    if unnamed:
+        notes += (f"the source does not name all labels: {', '.join(unnamed[:5])}{', …' if unnamed[5:] else ''}",)
     thresholds = settings.get("thresholds")
     if isinstance(thresholds, list) and len(thresholds) != len(labels or ()):
         del settings["thresholds"]
@@ -71,12 +76,16 @@ def _max_length(source, value):
 
 
 def _labels(source):
+    """Returns (names of the classes or None, list of those that the source does not name)."""
     count = source.options.get("num_classes")
     if count is None:
-        return None
+        return None, []
     if type(count) is not int or count < 1:
         raise InputError(f"{source.path}: the head must have at least one class; got {count!r:.40}")
-    labels = [f"LABEL_{i}" for i in range(count)] if source.labels is None else source.labels
-    if not isinstance(labels, list) or len(labels) != count or not all(isinstance(label, str) for label in labels):
-        raise InputError(f"{source.path}: labels must be the names of the {count} classes; got {labels!r:.100}")
-    return labels
+    given = [None] * count if source.labels is None else source.labels
+    if not isinstance(given, list) or len(given) != count or not all(isinstance(label, str | None) for label in given):
+        raise InputError(f"{source.path}: labels must be the names of the {count} classes; got {given!r:.100}")
+    labels = [f"LABEL_{i}" if label is None else label for i, label in enumerate(given)]
+    if repeated := [label for label, number in Counter(labels).items() if number > 1]:
+        raise InputError(f"{source.path}: labels must be different names; {repeated[0]!r} is repeated")
+    return labels, [label for label, name in zip(labels, given) if name is None]

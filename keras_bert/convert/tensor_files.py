@@ -19,6 +19,7 @@ from keras_bert.files import read_json, reading
 _SAFE_PYTORCH = (2, 6)
 # What begins a weight's name in `tf_model.h5`, after the names of the layer and of the model's scopes.
 _TF_NAME = re.compile(r"(?:^|/)((?:embeddings|encoder|pooler|mlm___cls|nsp___cls|classifier|qa_outputs)/.+):0$")
+_POINTER = b"version https://git-lfs"  # how Git LFS begins the file that it leaves in place of a large one
 _TF_PARTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 
 
@@ -31,10 +32,18 @@ def open_tensors(folder):
     for name, open_file in _FILES.items():
         path, index = os.path.join(folder, name), os.path.join(folder, f"{name}.index.json")
         if os.path.lexists(path):
-            return open_file(path)
+            return _checked(path, open_file)
         if os.path.lexists(index):
             return _open_shards(index, open_file)
     raise InputError(f"{folder}: a Hugging Face folder must contain {', '.join(_FILES)} or an index of shards")
+
+
+def _checked(path, open_file):
+    """Opens a file of weights; its library may not say why it cannot be read."""
+    with reading(path), open(path, "rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise InputError(f"{path}: is a pointer of Git LFS, not the weights; run git lfs pull in its repository")
+    return open_file(path)
 
 
 def _open_shards(index, open_file):
@@ -47,7 +56,8 @@ def _open_shards(index, open_file):
     for name, file in files.items():
         if not isinstance(file, str) or file != os.path.basename(file):
             raise InputError(f"{index}: {name} must be in a file of the same folder; got {file!r}")
-    shards = {file: open_file(os.path.join(os.path.dirname(index), file)) for file in sorted(set(files.values()))}
+    folder = os.path.dirname(index)
+    shards = {file: _checked(os.path.join(folder, file), open_file) for file in sorted(set(files.values()))}
     listed = {(file, name) for name, file in files.items()}
     stored = {(file, name) for file, (shapes, _) in shards.items() for name in shapes}
     for file, name in sorted(listed ^ stored):
@@ -166,3 +176,4 @@ def _in_form(name, array):
 
 
 _FILES = {"model.safetensors": _open_safetensors, "pytorch_model.bin": _open_pickle, "tf_model.h5": _open_tf}
+NAMES = tuple(_FILES)

@@ -117,7 +117,8 @@ class Source:
         shapes: dict of the format's names to shapes.
         get: function of one of the format's names that returns the array.
         skipped: dict of the names that are not weights of this package's models to the reason why they are skipped.
-        options, tokenizer, labels: see `Weights`.
+        options, tokenizer: see `Weights`.
+        labels: names of the classes, None for one without a name; or None.
         settings: what the format says about the task; `open_source` completes it, see `task_settings`.
         notes: the rules by which something ambiguous was read, for the report of `convert`.
         losses: what the format stores and `Weights` cannot represent.
