@@ -196,7 +196,7 @@ def test_questions_of_a_context_stay_together():
     assert (len(train), len(valid)) == (90, 10) and len({example.context for example in valid}) == 2
     assert [example.id for example in valid] != [
         example.id for example in hold_out(TASKS["span"](max_length=99), "train", examples, 0.1, 1)[1]]
-    with pytest.raises(InputError, match=r"^train: has too few different texts of each label \(1 in all\) to hold out "
+    with pytest.raises(InputError, match=r"^train: has too few different contexts \(1 in all\) to hold out "
                                          "10% for validation; pass a larger valid_share=… or another file as valid=…$"):
         hold_out(TASKS["span"](max_length=99), "train", examples[:5], 0.1, 0)
 

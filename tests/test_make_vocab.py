@@ -213,7 +213,7 @@ def test_files_to_read(tmp_path):
     assert find_texts([f"{folder}/*.txt", f"{folder}/a.*"]) == [f"{folder}/{n}" for n in ("a.txt", "b.txt", "d[1].txt")]
     assert find_texts([f"{folder}/d[1].txt"]) == [f"{folder}/d[1].txt"]
     for pattern in (f"{folder}/*.tsv", folder):
-        with pytest.raises(InputError, match="must name text files, as in"):
+        with pytest.raises(InputError, match="must name files, as in"):
             find_texts([f"{folder}/*.txt", pattern])
     with pytest.raises(InputError, match="no.txt: cannot be read: No such file or directory"):
         learn(tmp_path / "no.txt")

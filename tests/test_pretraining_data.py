@@ -199,7 +199,7 @@ def test_a_stopped_command_leaves_nothing(command, tmp_path):
     (["--shards=0"], 1, "shards must be from 1 to 10000; got 0"),
     (["--beam_args=--runner=X"], 1, "--beam_args needs --beam"),
     (["--input=/nowhere/*.txt"], 1, "/nowhere/*.txt: must name files, as in 'folder/*.txt' or 'folder/*.jsonl'; "),
-    (["--vocab=/nowhere.txt"], 1, "/nowhere.txt: No such file or directory"),
+    (["--vocab=/nowhere.txt"], 1, "/nowhere.txt: cannot be read: No such file or directory"),
 ])
 def test_bad_usage_is_one_line(run, command, tmp_path, arguments, status, message):
     got, output, messages = run(*command, *arguments)
