@@ -348,3 +348,18 @@ def test_no_traceback_for_a_reader_that_leaves(trained):
     command = f"{sys.executable} -m keras_bert.cli predict --model={trained} --input=- | head -1"
     run = subprocess.run(["bash", "-c", f"yes play | head -5000 | {command}"], capture_output=True, text=True)
     assert len(run.stdout.splitlines()) == 1 and "Traceback" not in run.stderr
+
+
+def test_an_output_never_replaces_its_inputs(run, trained, intents, tmp_path):
+    folder = shutil.copytree(trained, tmp_path / "folder")
+    data = folder / "data"
+    data.mkdir()
+    train = shutil.copy(intents[0], data / "train.tsv")
+    before = sorted(folder.rglob("*"))
+    for command in (["export", f"--model={folder}"], ["export", "text-model", f"--model={folder}"],
+                    ["finetune", f"--train={train}", f"--model={trained}"]):
+        status, _, messages = run(*command, f"--output={folder}", "--overwrite")
+        given = train if command[0] == "finetune" else folder
+        assert (status, messages) == (1, [
+            f"keras-bert: {folder}: must not be or contain {given}, which --overwrite would remove"])
+    assert sorted(folder.rglob("*")) == before

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from keras_bert.errors import InputError
+from keras_bert.files import check_free
 
 EXAMPLE = "keras-bert export --model=minilm --output=encoder"
 
@@ -27,6 +28,7 @@ def run(model: str, output: str, config: str | None = None, next_sentence_pooler
     from keras_bert.export import export_encoder
     from keras_bert.models import BertPretrainer
 
+    check_free(output, overwrite, (model, config))
     source = open_source(model, config, next_sentence_pooler)
     if with_mlm and source.kind not in ("masked_lm", "pretraining"):
         raise InputError(f"{source.path}: --with_mlm needs weights with a masked LM head, as pretrain writes; "

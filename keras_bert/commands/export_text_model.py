@@ -5,6 +5,7 @@ from typing import Literal
 
 from keras_bert.arguments import Count
 from keras_bert.errors import InputError
+from keras_bert.files import check_free
 
 EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 
@@ -29,6 +30,8 @@ def run(model: str, output: str, versioned: bool = False, name: str | None = Non
         raise InputError(f"--name needs --versioned; got --name={name} without it")
     from keras_bert.export import export_text_model, export_version
 
+    if not versioned:
+        check_free(output, overwrite, (model,))
     options = {"dtype": dtype, "jit_compile": jit_compile} | ({} if max_length is None else {"max_length": max_length})
     loaded, tokenizer, task_options = _load(model)
     if versioned:

@@ -171,7 +171,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     if deterministic:
         loop.enable_determinism()
     has_checkpoints = os.path.exists(f"{output}.checkpoints")
-    check_free(output, overwrite or has_checkpoints)
+    check_free(output, overwrite or has_checkpoints, [path for path in data.values() if not isinstance(path, Rows)])
     started = time.monotonic()
     examples, *valid_examples = (_read(TASKS[task], path, columns) for path in data.values())
     source, base_model = open_source(model), origin(model)
