@@ -40,6 +40,7 @@ LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", 
              "huggingface_hub", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client", "ray"}
 MAY_IMPORT_LIBRARIES = {
     "kernels": {"tensorflow", "jax"},
+    "files": {"tensorflow"},  # to name its errors, when it writes
     "presets": {"huggingface_hub"},  # only where it is installed
     "hub": {"tensorflow"},
     "export": {"tensorflow", "tensorflow_hub"},  # tensorflow-hub only where it is installed
