@@ -250,7 +250,8 @@ def test_command_line(run, tmp_path):
     assert tf.saved_model.load(str(output))(["ABC"])["input_word_ids"].numpy().tolist() == [[2, 6, 3] + [0] * 6]
     for arguments, message in [((), f"{output}: exists already; pass another path or --overwrite"),
                                (("--overwrite", "--max_length=2"), "--max_length must be at least 3; got 2"),
-                               (("--overwrite", f"--vocab={tmp_path / 'no'}"), f"{tmp_path / 'no'}: cannot be read: No such file")]:
+                               (("--overwrite", f"--vocab={tmp_path / 'no'}"),
+                                f"{tmp_path / 'no'}: cannot be read: No such file")]:
         status, _, messages = run(*command, *arguments)
         assert status == 1 and len(messages) == 1 and messages[0].startswith(f"keras-bert: {message}")
     assert tf.saved_model.contains_saved_model(str(output))
