@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_file, writing
+from keras_bert.files import atomic_file, version_number, writing
 
 from .text_model import export_text_model, lengths_up_to, make_head
 
@@ -83,8 +83,7 @@ def export_version(model, tokenizer, folder, name=None, *, max_length=128, dtype
 def _rename_to_next(version, folder):
     """Moves `version` into `folder`, with the number after the last version as its name, or the next free number if
     another process has just used that one. Returns the new path."""
-    versions = (int(name) for name in os.listdir(folder)
-                if name.isascii() and name.isdecimal() and int(name) < 2**63)  # servers ignore larger ones
+    versions = (number for name in os.listdir(folder) if (number := version_number(name)) is not None)
     for number in itertools.count(max(versions, default=0) + 1):
         try:
             os.rename(version, path := os.path.join(folder, str(number)))

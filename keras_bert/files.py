@@ -115,6 +115,13 @@ def check_model_folder(path):
         raise InputError(f"{path}: must be a folder that finetune wrote; {found}")
 
 
+def version_number(name):
+    """Returns the number of a version of a model, int64, from the name of its folder in TensorFlow Serving's folder
+    structure; None if that is no such number."""
+    number = int(name) if name.isascii() and name.isdecimal() else 2**63
+    return number if number < 2**63 else None
+
+
 def decode(line, place, is_first):
     """Returns a line, UTF-8 as bytes, as str.
 

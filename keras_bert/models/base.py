@@ -11,7 +11,7 @@ import keras
 from keras_bert import kernels
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
-from keras_bert.files import check_model_folder
+from keras_bert.files import check_model_folder, version_number
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import (
     FreezableLayer,
@@ -152,8 +152,9 @@ def _what_is(folder):
     names = os.listdir(folder)
     if "saved_model.pb" in names:
         return "this is a SavedModel: pass the folder that it was exported from"
-    if versions := sorted(filter(str.isdecimal, names), key=int):
-        return f"this is a folder of versions: pass one of them, {os.path.join(folder, versions[-1])}"
+    if versions := [name for name in names if version_number(name) is not None]:
+        latest = os.path.join(folder, max(versions, key=version_number))
+        return f"this is a folder of versions: pass one of them, {latest}"
     if "config.json" in names or any(name.endswith(".index") for name in names):
         return (f"if these are weights of another format, convert them: keras-bert convert --model={folder} "
                 "--output=… --format=keras_bert")

@@ -7,7 +7,7 @@ import re
 from pydantic import BaseModel, ConfigDict
 
 from keras_bert.errors import InputError
-from keras_bert.files import reading
+from keras_bert.files import reading, version_number
 
 
 class Settings(BaseModel):
@@ -75,8 +75,8 @@ def find_versions(path):
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
         return {1: path}
     with reading(path):
-        return {int(entry.name): entry.path for entry in os.scandir(path)
-                if entry.name.isascii() and entry.name.isdecimal() and int(entry.name) < 2**63 and entry.is_dir()}
+        return {number: entry.path for entry in os.scandir(path)
+                if (number := version_number(entry.name)) is not None and entry.is_dir()}
 
 
 def check_model(path):
