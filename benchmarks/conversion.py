@@ -11,7 +11,6 @@ minutes.
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import time
 
 import numpy as np
 from real_texts import find
-from ruler import resident
+from ruler import describe, resident
 
 FORMATS = ("huggingface", "keras_bert", "tf1", "garden", "kerashub", "hub")
 
@@ -41,7 +40,8 @@ def main():
                        os.path.join(folder, form), form]
             run = subprocess.run(command, capture_output=True, text=True, check=True)
             rows.append({"format": form, **json.loads(run.stdout.splitlines()[-1])})
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores; source {size / 1e6:.0f} MB\n")
+    describe("tensorflow", "keras")
+    print(f"source {size / 1e6:.0f} MB\n")
     print(f"{'to':12} {'seconds':>8} {'memory, MB':>11} {'of the source':>14}")
     for row in rows:
         row["ratio"] = row["bytes"] / size

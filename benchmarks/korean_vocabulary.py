@@ -9,8 +9,6 @@ rows of NSMC that are available.
 """
 
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -19,6 +17,7 @@ import time
 
 from absl import app, flags
 from real_texts import announce, find
+from ruler import describe
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("corpus", None, "Korean text, a glob.")
@@ -81,10 +80,7 @@ def run(folder, name, seed):
 
 
 def summarize(runs, learning_seconds):
-    import importlib.metadata
-
-    print(f"{platform.machine()}, {os.cpu_count()} cores; " + ", ".join(
-        f"{name} {importlib.metadata.version(name)}" for name in ("tensorflow", "keras", "tokenizers")))
+    describe("tensorflow", "keras", "tokenizers")
     print(f"{FLAGS.size} pieces learned in {learning_seconds:.1f} s, start-up and report included")
     print(f"{'vocabulary':13} {'accuracy, by seed':26} {'mean':>7} {'std. error':>10} {'pieces/word':>11} "
           f"{'[UNK]':>7} {'parameters':>10} {'median s':>8}")

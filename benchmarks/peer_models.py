@@ -53,6 +53,34 @@ def torch_module(folder, dtype="float32", attention="sdpa"):
     return Pooled().eval()
 
 
+def nested_module(folder, dtype="float32"):
+    """Returns the module of `torch_module` with its blocks as PyTorch's own `TransformerEncoder`, which skips padding:
+    outside training, it works on nested tensors."""
+    import torch
+
+    class Pooled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bert = torch_module(folder, dtype).bert
+            config, names = self.bert.config, ("query", "key", "value")
+            self.encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(
+                config.hidden_size, config.num_attention_heads, config.intermediate_size, activation=config.hidden_act,
+                layer_norm_eps=config.layer_norm_eps, batch_first=True, dtype=self.bert.dtype),
+                config.num_hidden_layers)
+            for layer, block in zip(self.encoder.layers, self.bert.encoder.layer):
+                for parameter in ("weight", "bias"):
+                    joined = torch.cat([getattr(getattr(block.attention.self, name), parameter) for name in names])
+                    setattr(layer.self_attn, f"in_proj_{parameter}", torch.nn.Parameter(joined))
+                layer.self_attn.out_proj, layer.norm1 = block.attention.output.dense, block.attention.output.LayerNorm
+                layer.linear1, layer.linear2 = block.intermediate.dense, block.output.dense
+                layer.norm2 = block.output.LayerNorm
+
+        def forward(self, ids, mask):
+            return self.bert.pooler(self.encoder(self.bert.embeddings(ids), src_key_padding_mask=mask == 0))
+
+    return Pooled().eval()
+
+
 def write_onnx(folder, path, quantized=False):
     """Writes the module of `torch_module` for ONNX Runtime, optimized for transformers.
 

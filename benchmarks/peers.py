@@ -10,7 +10,7 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
-from peer_models import garden_encoder, kerashub_backbone, openvino_model, torch_module, write_onnx
+from peer_models import garden_encoder, kerashub_backbone, nested_module, openvino_model, torch_module, write_onnx
 from ruler import OURS, installed
 
 from keras_bert.config import BertConfig
@@ -44,10 +44,10 @@ def ours(folder, dtype, unpadded=True):
     return _in_graph(lambda ids, mask: bert.pool([ids, mask, tf.zeros_like(ids)]))
 
 
-def pytorch(folder, dtype, compiled=False):
+def pytorch(folder, dtype, compiled=False, nested=False):
     import torch
 
-    model = torch_module(folder, dtype)
+    model = nested_module(folder, dtype) if nested else torch_module(folder, dtype)
     if compiled:
         torch._dynamo.reset()  # otherwise shapes of earlier models count towards the recompilation limit
         torch._inductor.config.freezing = True  # stores weights in the fastest layout for this machine
@@ -92,11 +92,13 @@ def garden(folder, dtype):
 ENCODERS = {
     OURS: ours, f"{OURS}-padded": functools.partial(ours, unpadded=False),
     "transformers": pytorch, "transformers-compiled": functools.partial(pytorch, compiled=True),
+    "pytorch-nested": functools.partial(pytorch, nested=True),
     "onnxruntime": onnxruntime, "onnxruntime-int8": functools.partial(onnxruntime, quantized=True),
     "openvino": openvino,
     "kerashub": kerashub, "kerashub-xla": functools.partial(kerashub, jit_compile=True), "garden": garden,
 }
-_SAME_WEIGHTS = (OURS, f"{OURS}-padded", "transformers", "transformers-compiled", "onnxruntime", "openvino")
+_SAME_WEIGHTS = (OURS, f"{OURS}-padded", "transformers", "transformers-compiled", "pytorch-nested", "onnxruntime",
+                 "openvino")
 _FLOAT32_ONLY = ("onnxruntime", "onnxruntime-int8")  # on CPUs
 
 

@@ -12,11 +12,8 @@ the first part of the text, because its rate does not depend on the size. Takes 
 
 import argparse
 import glob
-import importlib.metadata
 import json
 import os
-import pathlib
-import platform
 import re
 import statistics
 import subprocess
@@ -25,6 +22,7 @@ import tempfile
 import time
 
 from real_texts import announce, find
+from ruler import describe
 
 # Each process gets one core: without this setting, this package's tokenizer would use more.
 ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -112,11 +110,7 @@ def main():
 
 
 def report(arguments, runs, starts):
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in (
-        "keras-bert-hub", "tf-models-official", "tensorflow", "tokenizers", "numpy")]
-    info = pathlib.Path("/proc/cpuinfo")
-    models = re.findall("model name\\s*: (.*)", info.read_text() if info.exists() else "")
-    print(f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores; {', '.join(versions)}")
+    describe("keras-bert-hub", "tf-models-official", "tensorflow", "tokenizers", "numpy")
     print(f"{arguments.text}, dupe_factor {arguments.dupe_factor}, {arguments.turns} turns\n")
     print(f"{'':14}{'processes':>10}{'examples':>10}{'start, s':>10}{'whole, s':>10}{'examples/s':>12}{'whole':>10}")
     rows = []

@@ -29,11 +29,14 @@ _FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": "
 
 
 def describe(*packages):
-    """Prints the machine, its instruction sets, the variables that limit these, its load, and the packages' versions.
+    """Prints the machine, its instruction sets, whether TensorFlow uses oneDNN, the variables that limit these, the
+    machine's load, and the packages' versions.
 
     Returns:
         dict of the versions; None for a package that is not installed.
     """
+    from tensorflow.python.framework.test_util import IsMklEnabled  # no public function tells it
+
     versions = {}
     for package in packages:
         try:
@@ -44,8 +47,9 @@ def describe(*packages):
         text = file.read()
     model = re.search("model name\\s*: (.*)", text)
     flags = set(re.findall(r"\w+", "".join(re.findall(r"^(?:flags|Features)\s*: (.*)", text, re.M)[:1])))
-    print(f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores, "
-          f"{' '.join(name for name in _INSTRUCTIONS if name in flags)}, load {os.getloadavg()[0]:.1f}; "
+    instructions, onednn = " ".join(name for name in _INSTRUCTIONS if name in flags), "on" if IsMklEnabled() else "off"
+    print(f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores, {instructions}, oneDNN {onednn}, "
+          f"load {os.getloadavg()[0]:.1f}; "
           + "".join(f"{name}={os.environ[name]}; " for name in _LIMITS if name in os.environ)
           + ", ".join(f"{name} {version or 'not installed'}" for name, version in versions.items()))
     return versions

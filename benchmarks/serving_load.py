@@ -11,14 +11,14 @@ of the table.
 import argparse
 import itertools
 import json
-import os
-import platform
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+
+from ruler import describe
 
 from keras_bert.data.tables import read_table
 
@@ -49,7 +49,8 @@ def main():
     _, texts = read_table(arguments.texts, required=["text"])
     bodies = [json.dumps({"instances": [row["text"]]}) for _, row in itertools.islice(texts, 10_000)]
     rows = []
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, seconds a row: {arguments.seconds}\n")
+    describe("tensorflow", "keras-bert-hub")
+    print(f"seconds a row: {arguments.seconds}\n")
     print(f"{'':10} {'connections':>11} {'requests/s':>11} {'p50, ms':>8} {'p99, ms':>8} {'p99.9, ms':>10}")
     for name, flags in (("batched", []), ("one by one", ["--max_batch_tokens=1"])):
         server, port = start(arguments.model, flags)

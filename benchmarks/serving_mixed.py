@@ -25,7 +25,7 @@ import time
 
 os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
-from ruler import resident
+from ruler import describe, resident
 from serving_load import start
 
 from keras_bert.data.tables import read_table
@@ -166,6 +166,7 @@ def main():
     arguments = parser.parse_args()
     _, rows = read_table(arguments.texts, required=["text"])
     texts = sorted({row["text"] for _, row in rows})
+    describe("tensorflow", "keras-bert-hub")
     server, port = start(arguments.model, [])
     connection, wanted = http.client.HTTPConnection("127.0.0.1", port), {}
     for text in texts:

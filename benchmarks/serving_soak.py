@@ -18,7 +18,7 @@ import threading
 
 os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
-from ruler import resident
+from ruler import describe, resident
 from serving_load import start
 
 from keras_bert.data.tables import read_table
@@ -94,6 +94,7 @@ def main():
     _, rows = read_table(arguments.texts, required=["text"])
     texts = sorted({row["text"] for _, row in rows})
     wanted = {text: (row.label, row.score) for text, row in zip(texts, FineTuned.load(arguments.folder).predict(texts))}
+    describe("tensorflow", "keras-bert-hub")
     server, port = start(arguments.model, [])
     soak = Soak(port, wanted)
     try:

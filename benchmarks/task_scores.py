@@ -15,12 +15,10 @@ import collections.abc
 import csv
 import dataclasses
 import importlib
-import importlib.metadata
 import itertools
 import json
 import os
 import pathlib
-import platform
 import random
 import re
 import runpy
@@ -34,6 +32,7 @@ os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # inh
 
 from absl import app, flags
 from real_texts import DATA, DOWNLOADS, ROOT, announce, fetch, find
+from ruler import describe
 
 MODULES = {"keras_bert": "keras_bert.training", "transformers": "task_scores_torch"}  # each has a `finetune`
 
@@ -234,8 +233,7 @@ def matching(wanted):
 
 
 def summarize(wanted):
-    print(f"{platform.machine()}, {os.cpu_count()} cores; " + ", ".join(
-        f"{name} {importlib.metadata.version(name)}" for name in ("tensorflow", "keras", "torch", "transformers")))
+    describe("tensorflow", "keras", "torch", "transformers")
     metric, = {run["metric"] for run in matching(wanted)}
     print(f"{FLAGS.task:14} {metric + ', by seed':32} {'mean':>8} {'std. error':>10} {'median s':>9}")
     summary = wanted | {"metric": metric}

@@ -7,12 +7,8 @@ the size of a batch divided by its median time. Tokenizers in TensorFlow run as 
 ragged ids. Libraries that are not installed are skipped. Takes about two minutes.
 """
 
-import importlib.metadata
 import json
 import os
-import pathlib
-import platform
-import re
 import statistics
 import time
 
@@ -22,6 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf  # noqa: E402
 from absl import app, flags  # noqa: E402
 from real_texts import announce, find  # noqa: E402
+from ruler import describe  # noqa: E402
 
 from keras_bert.text import BertTokenizer  # noqa: E402
 from keras_bert.text.graph_tokenizer import GraphTokenizer  # noqa: E402
@@ -129,15 +126,7 @@ def measure(corpus, vocab, texts, lower_case):
 
 
 def main(_):
-    versions = []
-    for name in ("tensorflow", "tensorflow-text", "tokenizers", "tf-models-official"):
-        try:
-            versions.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            versions.append(f"no {name}")
-    info = pathlib.Path("/proc/cpuinfo")
-    models = re.findall("model name\\s*: (.*)", info.read_text() if info.exists() else "")
-    print(f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores; {', '.join(versions)}")
+    describe("tensorflow", "tensorflow-text", "tokenizers", "tf-models-official")
     if FLAGS.vocab and FLAGS.texts:
         corpora = {FLAGS.texts: (FLAGS.vocab, FLAGS.texts, FLAGS.lower_case)}
     else:

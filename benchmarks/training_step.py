@@ -95,11 +95,11 @@ TRAINERS = {
 }
 
 
-def full_batch(config):
+def full_batch(config, batch=BATCH, length=LENGTH):
     """Returns a list of one batch without padding: (word ids, mask, segment ids), targets."""
     rng = np.random.default_rng(0)
-    ids = rng.integers(5, config.vocab_size, (BATCH, LENGTH), np.int32)
-    return [((ids, np.ones_like(ids), np.zeros_like(ids)), rng.integers(0, CLASSES, BATCH, np.int32))]
+    ids = rng.integers(5, config.vocab_size, (batch, length), np.int32)
+    return [((ids, np.ones_like(ids), np.zeros_like(ids)), rng.integers(0, CLASSES, batch, np.int32))]
 
 
 def mixed_texts(tokenizer, count):

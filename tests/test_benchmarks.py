@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import http.server
-import importlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -31,6 +31,58 @@ def test_forward_ends_in_a_line_of_json():
         assert row["ratio"] == 1 and row["share"] > 0
         assert abs(row["sequences_per_second"] * row["milliseconds"] / 1000 - batch) < 1e-9
         assert any(line.startswith("keras_bert ") and f" {row['milliseconds']:.1f} " in line for line in lines)
+
+
+@pytest.mark.slow
+def test_the_machine_is_described():
+    code = "import keras_bert, ruler; ruler.describe('tensorflow', 'nothing-of-this-name')"
+    for onednn, word in ("1", "on"), ("0", "off"):
+        line = run_in_benchmarks(code, TF_ENABLE_ONEDNN_OPTS=onednn)
+        assert f" oneDNN {word}, load " in line and f"TF_ENABLE_ONEDNN_OPTS={onednn}; tensorflow 2." in line
+        assert line.endswith(", nothing-of-this-name not installed\n")
+
+
+def run_in_benchmarks(code, **environment):
+    run = subprocess.run([sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True,
+                         env=os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)} | environment)
+    return run.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("training", [(), ("--training",)])
+def test_operations_of_an_encoder_and_of_a_step(training):
+    command = [sys.executable, BENCHMARKS / "operations.py", "--size=L2-H128", "--shape=mixed", "--peers=keras_bert",
+               *training]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    (row,) = json.loads(lines[-1])["rows"]
+    assert row["library"] == "keras_bert" and any("MatMul" in kind for kind in row["milliseconds"])
+    assert ("ResourceApplyAdam" in row["milliseconds"]) == bool(training)
+
+
+@pytest.mark.slow
+def test_the_gpu_benchmark_runs_on_a_cpu():
+    command = [sys.executable, BENCHMARKS / "gpu.py", "--tiny"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = json.loads(run.stdout.splitlines()[-1])["rows"]
+    found = {(row["library"], row.get("dtype", row.get("work"))) for row in rows}
+    ours = [f"keras_bert-{backend}, {layout}" for backend in ("tensorflow", "jax") for layout in ("padded", "packed")
+            if backend == "tensorflow" or importlib.util.find_spec("jax")]
+    works = ["float32", "bfloat16", "inference, L2-H128, 16 tokens", "training, L2-H128, 16 tokens"]
+    assert {(library, work) for library in ours for work in works} <= found
+    for row in rows:
+        if "difference" in row:
+            assert row["difference"] < (1e-4 if row["dtype"] == "float32" else 0.1)
+        else:
+            assert row["share"] > 0 and row["tokens_per_second"] > 0
+
+
+@pytest.mark.slow
+def test_the_gpu_benchmark_needs_a_gpu():
+    command = [sys.executable, BENCHMARKS / "gpu.py", "--sizes=L2-H128", "--lengths=16",
+               "--libraries=keras_bert-tensorflow"]
+    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1"})
+    assert run.returncode == 1 and "keras_bert-tensorflow: it finds no GPU\n" in run.stderr
+    assert run.stderr.endswith("gpu.py: no library could be measured\n")
 
 
 @pytest.mark.slow
