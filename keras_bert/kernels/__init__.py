@@ -71,8 +71,10 @@ if BACKEND == "tensorflow":
     def _fold_in(seed, number):
         return tf.random.fold_in(seed, number)
 
-    def _uniform(shape, seed):
-        return tf.random.stateless_uniform(shape, seed)
+    def _random_uint16(shape, seed):
+        size = tf.reduce_prod(shape)
+        pairs = tf.random.stateless_uniform([(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.int32)
+        return tf.reshape(tf.reshape(tf.bitcast(pairs, tf.uint16), [-1])[:size], shape)
 
 elif BACKEND == "jax":
     import jax
@@ -114,8 +116,8 @@ elif BACKEND == "jax":
         for row in rows:
             update(*row)
 
-    def _uniform(shape, seed):
-        return jax.random.uniform(_key(seed), shape)
+    def _random_uint16(shape, seed):
+        return jax.random.bits(_key(seed), shape, "uint16")
 
     def _key(seed):
         return jax.random.wrap_key_data(ops.cast(seed, "uint32"), impl="threefry2x32")
@@ -129,11 +131,20 @@ def fold_in(seed, number):
     return None if seed is None else _fold_in(seed, number)
 
 
-def dropout(x, rate, seed):
-    """Zeroes each element with probability `rate` and scales the others by 1 / (1 - rate); returns `x` if `seed` is
-    None or the rate is zero. The random numbers are float32 whatever x's dtype: bfloat16 has too few digits for a rate
-    of 0.1."""
+def drop(x, rate, seed):
+    """Zeroes each element with probability `rate`, which is rounded to a multiple of 2**-16, because drawing 16 bits
+    takes half the time of 32. Returns `x` if `seed` is None or the rate is zero."""
     if seed is None or rate == 0:
         return x
-    kept = ops.greater_equal(_uniform(ops.shape(x), seed), rate)
-    return ops.where(kept, ops.multiply(x, ops.cast(1 / (1 - rate), x.dtype)), ops.zeros((), x.dtype))
+    kept = ops.greater_equal(_random_uint16(ops.shape(x), seed), ops.cast(round(rate * 2**16), "uint16"))
+    return ops.multiply(x, ops.cast(kept, x.dtype))
+
+
+def scale_kept(x, rate, seed):
+    """Multiplies `x` by 1 / (1 - rate), for what `drop` with the same arguments keeps."""
+    return x if seed is None or rate == 0 else ops.multiply(x, ops.cast(1 / (1 - rate), x.dtype))
+
+
+def dropout(x, rate, seed):
+    """Zeroes each element with probability `rate` and multiplies the others by 1 / (1 - rate), see `drop`."""
+    return drop(scale_kept(x, rate, seed), rate, seed)

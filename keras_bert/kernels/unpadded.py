@@ -93,14 +93,14 @@ class UnpaddedLayout(Layout):
             mean=tf.zeros([0]), variance=tf.zeros([0]), epsilon=norm.epsilon, data_format="NCHW")
         return tf.reshape(normalized, [tokens, width]) * tf.cast(norm.gamma, x.dtype) + tf.cast(norm.beta, x.dtype)
 
-    def attend_pooled(self, query, key, value, dropout):
+    def attend_pooled(self, query, key, value, drop):
         """Attends from the one query of each text to the tokens of the text; the probabilities are [tokens, N]."""
         by_head = [-1, self._heads, query.shape[1] // self._heads]
         scores = tf.reduce_sum(tf.reshape(tf.gather(query, self._text) * key, by_head), axis=2)  # [tokens, N]
         scores = tf.where(self._seen[:, None], tf.cast(scores, tf.float32), -1e9)
         weights = tf.exp(scores - tf.gather(tf.math.segment_max(scores, self._text), self._text))
         weights /= tf.gather(tf.math.segment_sum(weights, self._text), self._text)
-        values = tf.reshape(value, by_head) * tf.cast(dropout(weights), value.dtype)[:, :, None]
+        values = tf.reshape(value, by_head) * tf.cast(drop(weights), value.dtype)[:, :, None]
         return tf.math.segment_sum(tf.reshape(values, tf.shape(value)), self._text), weights
 
     # These two functions convert [tokens, H] to [R, N, L, D] and back, and each is the gradient of the other. Empty

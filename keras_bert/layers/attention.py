@@ -9,20 +9,20 @@ from keras_bert import kernels
 from keras_bert.layers.base import ConfiguredLayer
 
 
-def attend(query, key, value, bias, dropout):
+def attend(query, key, value, bias, drop):
     """Computes softmax(Q Kᵀ + bias) V (Vaswani et al., 2017, equation 1).
 
     Args:
         query: [R, N, n, D], scaled by D**-0.5; n queries per row; for the other dimensions see `kernels.layout`.
         key, value: [R, N, L, D].
         bias: a tensor that broadcasts to [R, N, n, L].
-        dropout: a function that applies dropout to the probabilities.
+        drop: a function that zeroes some probabilities, see `kernels.drop`.
 
     Returns:
         (context [R, N, n, D], probabilities [R, N, n, L] before dropout).
     """
     probabilities = ops.softmax(ops.add(kernels.matmul_transposed(query, key), bias))
-    return ops.matmul(dropout(probabilities), value), probabilities
+    return ops.matmul(drop(probabilities), value), probabilities
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -55,13 +55,14 @@ class SelfAttention(ConfiguredLayer):
     def call(self, x, layout, seed=None, queries=None):
         query = self.query(x if queries is None else layout.select(x, queries))
         query = ops.multiply(query, self.config.head_size**-0.5)
-        key, value = self.key(x), self.value(x)
-        dropout = functools.partial(kernels.dropout, rate=self.config.attention_probs_dropout_prob, seed=seed)
+        key, rate = self.key(x), self.config.attention_probs_dropout_prob
+        value = kernels.scale_kept(self.value(x), rate, seed)  # instead of the probabilities, which are many more
+        drop = functools.partial(kernels.drop, rate=rate, seed=seed)
         if queries is not None and layout.attend_pooled:
-            context, probabilities = layout.attend_pooled(query, key, value, dropout)
+            context, probabilities = layout.attend_pooled(query, key, value, drop)
         else:
             query, key, value = map(layout.split_heads, (query, key, value))
-            context, probabilities = attend(query, key, value, layout.select_bias(queries), dropout)
+            context, probabilities = attend(query, key, value, layout.select_bias(queries), drop)
             context = layout.merge_heads(context)
         return self.output_dense(context), probabilities
 
