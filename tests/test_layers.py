@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_bert import kernels
+from keras_bert.kernels.layout import Layout
 from keras_bert.layers import BertLayer
+from keras_bert.layers.attention import SelfAttention
 from keras_bert.models import BertClassifier
 
 from conftest import TINY, random_inputs, randomize
@@ -124,17 +127,29 @@ def test_dropout_follows_the_seed(shared_bert):
 
 
 def test_dropout_rate_and_scale():
-    from keras_bert import kernels
-
     for dtype in ("float32", "bfloat16"):
         dropped = numpy(kernels.dropout(ops.ones((1000, 1000), dtype), 0.1, np.array([3, 4], "int32")))
         assert (dropped == 0).mean() == pytest.approx(0.1, abs=0.0015)  # five standard deviations of a million draws
         assert np.unique(dropped[dropped > 0]) == pytest.approx(1 / 0.9, rel=4e-3)
+        # Neighbours come from the same 32 bits; both are kept or both dropped with 0.9**2 + 0.1**2.
+        assert ((dropped[:, ::2] > 0) == (dropped[:, 1::2] > 0)).mean() == pytest.approx(0.82, abs=0.003)
+    assert (numpy(kernels.dropout(ops.ones(999), 0.999999, np.array([3, 4], "int32"))) == 0).mean() > 0.99
+
+
+def test_attention_drops_probabilities():
+    """The values are scaled in place of the probabilities."""
+    attention = SelfAttention(dataclasses.replace(TINY, attention_probs_dropout_prob=0.3))
+    attention.build()
+    x = np.random.default_rng(0).normal(size=(2, 5, TINY.hidden_size)).astype(np.float32)
+    layout, seed = Layout(np.ones((2, 5), np.int32), TINY.num_attention_heads, "bidi", "float32"), np.int32([5, 6])
+    got, probabilities = attention(x, layout=layout, seed=seed)
+    dropped = probabilities * kernels.dropout(ops.ones_like(probabilities), 0.3, seed)
+    wanted = attention.output_dense(layout.merge_heads(ops.matmul(dropped, layout.split_heads(attention.value(x)))))
+    assert 0.1 < np.mean(numpy(dropped) == 0) < 0.5
+    np.testing.assert_allclose(got, wanted, atol=1e-6)
 
 
 def test_layers_have_independent_dropout():
-    from keras_bert import kernels
-
     seed = ops.convert_to_tensor(np.array([1, 2], "int32"))
     masks = [numpy(kernels.dropout(ops.ones(10_000), 0.5, kernels.fold_in(seed, i))) > 0 for i in range(3)]
     for first, second in ((0, 1), (1, 2), (0, 2)):

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 
 import hypothesis
+import keras
 import numpy as np
 import pytest
 from hypothesis import strategies
@@ -19,7 +20,7 @@ if kernels.BACKEND != "tensorflow":
 import tensorflow as tf
 from tensorflow.python.framework import test_util
 
-from keras_bert.kernels.unpadded import assign_rows
+from keras_bert.kernels.unpadded import UnpaddedLayout, assign_rows
 
 
 @pytest.fixture(scope="module", params=["bidi", "ltr", "rtl"])
@@ -55,9 +56,26 @@ def test_texts_of_any_lengths(bert, lengths):
     assert_same_outputs(bert, with_lengths(lengths, 64))
 
 
-@pytest.mark.parametrize("lengths", [[0, 3], [1], [0], [64] * 3, [1] * 9])
+@pytest.mark.parametrize("lengths", [[0, 3], [1], [0], [64] * 3, [1] * 9, [64] * 3 + [63], [64] * 4])
 def test_no_text_no_padding_and_single_tokens(bert, lengths):
     assert_same_outputs(bert, with_lengths(lengths, 64))
+
+
+@pytest.mark.parametrize("tokens", [1, 255, 256])  # the form changes at 256
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 2e-6), ("bfloat16", 0.03)])
+def test_norms_of_few_and_of_many_tokens(tokens, dtype, tolerance):
+    norm = keras.layers.LayerNormalization(epsilon=1e-12)
+    norm.build((None, 48))
+    rng = np.random.default_rng(0)
+    norm.gamma.assign(rng.normal(1, 0.2, 48))
+    norm.beta.assign(rng.normal(0, 0.2, 48))
+    x = tf.cast(rng.normal(5, 2, (tokens, 48)), dtype)
+    layout = UnpaddedLayout(np.ones((1, tokens), np.int32), 2, "bidi", dtype, training=False)
+    values = np.float64(tf.cast(x, "float64"))
+    deviation = np.sqrt(values.var(axis=1, keepdims=True) + 1e-12)
+    wanted = (values - values.mean(axis=1, keepdims=True)) / deviation * norm.gamma.numpy() + norm.beta.numpy()
+    for function in layout.normalize, tf.function(layout.normalize):
+        np.testing.assert_allclose(tf.cast(function(x, norm), "float64"), wanted, atol=tolerance)
 
 
 @hypothesis.settings(max_examples=6, deadline=None)

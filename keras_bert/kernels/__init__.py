@@ -136,7 +136,8 @@ def drop(x, rate, seed):
     takes half the time of 32. Returns `x` if `seed` is None or the rate is zero."""
     if seed is None or rate == 0:
         return x
-    kept = ops.greater_equal(_random_uint16(ops.shape(x), seed), ops.cast(round(rate * 2**16), "uint16"))
+    limit = min(round(rate * 2**16), 2**16 - 1)
+    kept = ops.greater_equal(_random_uint16(ops.shape(x), seed), ops.cast(limit, "uint16"))
     return ops.multiply(x, ops.cast(kept, x.dtype))
 
 

@@ -25,7 +25,7 @@ class Layout:
         position_ids: int32, the position of each token in its text; broadcasts to the shape that `pack` returns.
         bias: the attention bias, added to the scores: [R, 1, L, L], or [R, 1, 1, L] if it is the same for all tokens.
         attend_pooled: None, or a faster attention for the pooled token of each text only. It is a function of the
-            scaled query [T, H], key and value […, H] and a dropout function; it returns the context [T, H] and the
+            scaled query [T, H], key and value […, H] and `drop`, see `attend`; it returns the context [T, H] and the
             probabilities.
     """
 

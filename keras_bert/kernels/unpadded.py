@@ -9,6 +9,9 @@ from keras_bert.kernels.layout import Layout, attention_bias
 
 # Minimum length of the rows for attention, which short texts share. Only a batch with fewer tokens has a shorter row.
 _SHORTEST_ROW = 64
+# Below this number of tokens, several plain operations take less time than oneDNN's layer normalization, which has a
+# fixed cost of 0.1 ms.
+_FEW_TOKENS = 256
 
 
 class UnpaddedLayout(Layout):
@@ -31,7 +34,7 @@ class UnpaddedLayout(Layout):
             raise ValueError("layout='unpadded' has shapes that depend on the values, so it runs only on Keras's "
                              f"TensorFlow backend (KERAS_BACKEND is {kernels.BACKEND!r}) and without XLA; use "
                              "layout='padded' or 'packed'")
-        self._heads = heads
+        self._heads, self._training = heads, training
         self._shape = tf.shape(mask)
         # The first token of each text is kept even if it is padding, so that every text has a pooled token. In a text
         # without real tokens it is also the token that is attended to.
@@ -85,13 +88,25 @@ class UnpaddedLayout(Layout):
         return self.select(x, self._pooled) if queries is None else x
 
     def normalize(self, x, norm):
-        """Applies `norm` in the only form that TensorFlow's graph optimizer replaces by oneDNN's layer normalization:
-        the scales have an unknown first dimension, so that the optimizer cannot fold them into constants."""
+        """Applies `norm`; outside training, in the form that is faster for this number of tokens."""
         tokens, width = tf.shape(x)[0], x.shape[1]
-        normalized, *_ = tf.raw_ops.FusedBatchNormV3(
-            x=tf.reshape(x, [1, tokens, width, 1]), scale=tf.fill([tokens], 1.0), offset=tf.fill([tokens], 0.0),
-            mean=tf.zeros([0]), variance=tf.zeros([0]), epsilon=norm.epsilon, data_format="NCHW")
-        return tf.reshape(normalized, [tokens, width]) * tf.cast(norm.gamma, x.dtype) + tf.cast(norm.beta, x.dtype)
+        gamma, beta = tf.cast(norm.gamma, x.dtype), tf.cast(norm.beta, x.dtype)
+
+        def fused():
+            """The only form that TensorFlow's graph optimizer replaces by oneDNN's layer normalization: the scales have
+            an unknown first dimension, so that the optimizer cannot fold them into constants."""
+            normalized, *_ = tf.raw_ops.FusedBatchNormV3(
+                x=tf.reshape(x, [1, tokens, width, 1]), scale=tf.fill([tokens], 1.0), offset=tf.fill([tokens], 0.0),
+                mean=tf.zeros([0]), variance=tf.zeros([0]), epsilon=norm.epsilon, data_format="NCHW")
+            return tf.reshape(normalized, [tokens, width]) * gamma + beta
+
+        def plain():
+            values = tf.cast(x, tf.float32)
+            centered = values - tf.reduce_mean(values, axis=1, keepdims=True)
+            scale = tf.math.rsqrt(tf.reduce_mean(tf.square(centered), axis=1, keepdims=True) + norm.epsilon)
+            return tf.cast(centered * scale, x.dtype) * gamma + beta
+
+        return fused() if self._training else tf.cond(tokens < _FEW_TOKENS, plain, fused)
 
     def attend_pooled(self, query, key, value, drop):
         """Attends from the one query of each text to the tokens of the text; the probabilities are [tokens, N]."""
