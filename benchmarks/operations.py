@@ -22,7 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf  # noqa: E402
 from peer_models import PACKAGES, config_of, write_encoder  # noqa: E402
 from peers import make_encoders  # noqa: E402
-from ruler import describe, finish, installed  # noqa: E402
+from ruler import OURS, describe, finish, installed  # noqa: E402
 from tensorflow.tsl.profiler.protobuf import xplane_pb2  # noqa: E402
 from texts import ENGLISH, tokenizer_of  # noqa: E402
 from training_step import TRAINERS, full_batch, mixed_texts, real_batches  # noqa: E402
@@ -63,7 +63,7 @@ def encoder_calls(names, config, dtype, ids, mask):
 
 def training_calls(names, config, dtype, inputs, targets):
     """Returns a dict of functions that train for one step."""
-    trainers = installed({name: TRAINERS[name] for name in names if name in TRAINERS}, config, dtype)
+    trainers = installed({name: TRAINERS[name] for name in names}, config, dtype)
     return {name: functools.partial(step, *inputs, targets=targets) for name, step in trainers.items()}
 
 
@@ -72,9 +72,10 @@ def main():
     parser.add_argument("--size", default="base")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--shape", default="32x128", help="BATCHxTOKENS, or mixed")
-    parser.add_argument("--peers", default="keras_bert,keras_bert-padded,kerashub,garden")
+    parser.add_argument("--peers")
     parser.add_argument("--training", action="store_true")
     given = parser.parse_args()
+    given.peers = given.peers or ",".join([OURS, *([] if given.training else [f"{OURS}-padded"]), "kerashub", "garden"])
     versions, tokenizer = describe(*PACKAGES), tokenizer_of(ENGLISH)
     config = config_of(given.size, vocab_size=len(tokenizer.vocabulary))
     if given.shape == "mixed":

@@ -72,7 +72,7 @@ if BACKEND == "tensorflow":
         return tf.random.fold_in(seed, number)
 
     def _random_uint16(shape, seed):
-        size = tf.reduce_prod(shape)
+        size = tf.reduce_prod(tf.cast(shape, tf.int64))
         pairs = tf.random.stateless_uniform([(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.int32)
         return tf.reshape(tf.reshape(tf.bitcast(pairs, tf.uint16), [-1])[:size], shape)
 
@@ -136,16 +136,20 @@ def drop(x, rate, seed):
     takes half the time of 32. Returns `x` if `seed` is None or the rate is zero."""
     if seed is None or rate == 0:
         return x
-    limit = min(round(rate * 2**16), 2**16 - 1)
-    kept = ops.greater_equal(_random_uint16(ops.shape(x), seed), ops.cast(limit, "uint16"))
-    return ops.multiply(x, ops.cast(kept, x.dtype))
+    kept = ops.greater_equal(_random_uint16(ops.shape(x), seed), ops.cast(_dropped(rate), "uint16"))
+    return ops.where(kept, x, ops.zeros((), x.dtype))  # a product with 0 and 1 would store these for the gradient
 
 
 def scale_kept(x, rate, seed):
     """Multiplies `x` by 1 / (1 - rate), for what `drop` with the same arguments keeps."""
-    return x if seed is None or rate == 0 else ops.multiply(x, ops.cast(1 / (1 - rate), x.dtype))
+    return x if seed is None or rate == 0 else ops.multiply(x, ops.cast(2**16 / (2**16 - _dropped(rate)), x.dtype))
 
 
 def dropout(x, rate, seed):
     """Zeroes each element with probability `rate` and multiplies the others by 1 / (1 - rate), see `drop`."""
     return drop(scale_kept(x, rate, seed), rate, seed)
+
+
+def _dropped(rate):
+    """Returns how many of 2**16 numbers mean that an element is dropped."""
+    return min(round(rate * 2**16), 2**16 - 1)

@@ -161,7 +161,7 @@ class AdamW(_Adam):
 
     def _update(self, variable, momentum, velocity, gradient, step, learning_rate, decay):
         if decay:
-            self.assign(variable, ops.multiply(variable, 1 - learning_rate * decay))
+            self.assign_sub(variable, ops.multiply(variable, learning_rate * decay))
         if kernels.adam_step is None or keras.backend.standardize_dtype(variable.dtype) != "float32":
             self.assign_sub(variable, learning_rate * self._direction(momentum, velocity, gradient, step))
         else:
