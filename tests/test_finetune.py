@@ -124,7 +124,7 @@ def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     assert metrics["accuracy"] == 1.0
     assert len(metrics["history"]["val_accuracy"]) == 30
-    texts = ["play my song", "light off", "what time is it", ""]
+    texts = ["play my song", "turn the lamp off", "what time is it", ""]
     model.model.predict_function = None  # traced anew, as of the loaded: rounding depends on the shapes that came first
     answers = model.predict(texts, top_k=2)
     assert answers[1].label == "light"
