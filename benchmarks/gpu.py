@@ -73,7 +73,7 @@ class KerasBert:
 
     def _in_float32(self, function, *arguments):
         """Returns a function that computes `function(*arguments)`, compiled, and copies it to the CPU."""
-        cast, run = self._keras.ops.cast, self._compile(lambda *arguments: function(*arguments))
+        cast, run = self._keras.ops.cast, self._compile(function)
         return lambda: self._keras.ops.convert_to_numpy(cast(run(*arguments), "float32"))
 
 

@@ -54,7 +54,7 @@ class SavedModel:
 
     def __init__(self, path, threads, row_wise=(), timeout_s=None, warm_up=False):
         config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
-        # Without these two passes over the graph, the first answer comes a third sooner; later answers take as long.
+        # These two passes over the graph delay the first answer and speed up no later one.
         passes = config.graph_options.rewrite_options
         passes.memory_optimization, passes.disable_tfg_optimizer = passes.NO_MEM_OPT, True
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
