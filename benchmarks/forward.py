@@ -20,6 +20,7 @@ import numpy as np  # noqa: E402
 from peer_models import PACKAGES, config_of, write_encoder  # noqa: E402
 from peers import ENCODERS, make_encoders  # noqa: E402
 from ruler import compare, describe, finish, forward_cost, report  # noqa: E402
+from texts import ENGLISH, tokenizer_of  # noqa: E402
 
 
 def main():
@@ -32,7 +33,7 @@ def main():
     given = parser.parse_args()
     versions, config, rows = describe(*PACKAGES), config_of(given.size), []
     with tempfile.TemporaryDirectory() as work:
-        write_encoder(config, f"{work}/encoder")
+        write_encoder(config, f"{work}/encoder", tokenizer_of(ENGLISH))
         for dtype in given.dtypes.split(","):
             encoders = make_encoders(given.peers.split(","), f"{work}/encoder", dtype)
             for shape in given.shapes.split(","):

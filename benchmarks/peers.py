@@ -2,7 +2,8 @@
 
 An encoder is a function from int32 arrays [batch, seq], word ids and mask, to the pooled output, float32 [batch,
 hidden]. All encoders have the weights of one Hugging Face folder, except KerasHub's and the Model Garden's, which start
-from their own random weights.
+from their own random weights. `keras_bert-served` also computes a classifier's dense layer, and returns its
+probabilities.
 """
 
 import functools
@@ -14,7 +15,10 @@ from peer_models import garden_encoder, kerashub_backbone, nested_module, openvi
 from ruler import OURS, installed
 
 from keras_bert.config import BertConfig
-from keras_bert.convert import load_pretrained
+from keras_bert.convert import load_pretrained, open_source
+from keras_bert.export import export_text_model
+from keras_bert.models import BertClassifier
+from keras_bert.serving.saved_model import SavedModel
 
 _TOLERANCE = 1e-3
 
@@ -42,6 +46,17 @@ def make_encoders(names, folder, dtype):
 def ours(folder, dtype, unpadded=True):
     bert = load_pretrained(folder, dtype=dtype, layout="unpadded" if unpadded else "padded")
     return _in_graph(lambda ids, mask: bert.pool([ids, mask, tf.zeros_like(ids)]))
+
+
+def served(folder, dtype):
+    """The exported model in a session, as `keras-bert predict` and `serve` run it."""
+    source, labels = open_source(folder), ["0", "1"]
+    with tempfile.TemporaryDirectory() as work:
+        export_text_model(BertClassifier(load_pretrained(source), len(labels)), source.needed_tokenizer(),
+                          f"{work}/model", labels=labels, max_length=source.config.max_position_embeddings, dtype=dtype)
+        model = SavedModel(f"{work}/model", threads=0)
+    return lambda ids, mask: model.run("encode", [{
+        "input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}])[0]["probabilities"]
 
 
 def pytorch(folder, dtype, compiled=False, nested=False):
@@ -90,7 +105,7 @@ def garden(folder, dtype):
 
 
 ENCODERS = {
-    OURS: ours, f"{OURS}-padded": functools.partial(ours, unpadded=False),
+    OURS: ours, f"{OURS}-padded": functools.partial(ours, unpadded=False), f"{OURS}-served": served,
     "transformers": pytorch, "transformers-compiled": functools.partial(pytorch, compiled=True),
     "pytorch-nested": functools.partial(pytorch, nested=True),
     "onnxruntime": onnxruntime, "onnxruntime-int8": functools.partial(onnxruntime, quantized=True),
