@@ -48,12 +48,13 @@ def ours(folder, dtype, unpadded=True):
     return _in_graph(lambda ids, mask: bert.pool([ids, mask, tf.zeros_like(ids)]))
 
 
-def served(folder, dtype):
+def served(folder, dtype, int8=False):
     """The exported model in a session, as `keras-bert predict` and `serve` run it."""
     source, labels = open_source(folder), ["0", "1"]
     with tempfile.TemporaryDirectory() as work:
         export_text_model(BertClassifier(load_pretrained(source), len(labels)), source.needed_tokenizer(),
-                          f"{work}/model", labels=labels, max_length=source.config.max_position_embeddings, dtype=dtype)
+                          f"{work}/model", labels=labels, max_length=source.config.max_position_embeddings,
+                          dtype="int8" if int8 else dtype)
         model = SavedModel(f"{work}/model", threads=0)
     return lambda ids, mask: model.run("encode", [{
         "input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}])[0]["probabilities"]
@@ -106,6 +107,7 @@ def garden(folder, dtype):
 
 ENCODERS = {
     OURS: ours, f"{OURS}-padded": functools.partial(ours, unpadded=False), f"{OURS}-served": served,
+    f"{OURS}-served-int8": functools.partial(served, int8=True),
     "transformers": pytorch, "transformers-compiled": functools.partial(pytorch, compiled=True),
     "pytorch-nested": functools.partial(pytorch, nested=True),
     "onnxruntime": onnxruntime, "onnxruntime-int8": functools.partial(onnxruntime, quantized=True),
@@ -114,7 +116,7 @@ ENCODERS = {
 }
 _SAME_WEIGHTS = (OURS, f"{OURS}-padded", "transformers", "transformers-compiled", "pytorch-nested", "onnxruntime",
                  "openvino")
-_FLOAT32_ONLY = ("onnxruntime", "onnxruntime-int8")  # on CPUs
+_FLOAT32_ONLY = ("onnxruntime", "onnxruntime-int8", f"{OURS}-served-int8")  # on CPUs
 
 
 def _config(folder):

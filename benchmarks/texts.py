@@ -4,10 +4,10 @@
 
 All texts are bundled with this repository (`tests/data/real`): 512 intents of clinc-hwu-176; 512 Korean reviews; and a
 mix of 340 texts (250 of the intents, 70 sentences from books and 20 paragraphs), truncated to 256 tokens. Batches have
-32 texts. This package runs as the raw-text SavedModel, which gets strings,
-and as `FineTuned.predict`, which gets all texts at once and sorts them itself. The other libraries (`peers.py`) get
-transformers' fast tokenizer and a dense layer. The tokenizer pads to the longest text of the batch; for KerasHub, it
-pads to what its preprocessor pads to, 128 tokens, or 256 for the mix. There are 176 classes. Takes about three hours
+32 texts. This package runs as the raw-text SavedModel, which gets strings, also in int8, and as `FineTuned.predict`,
+which gets all texts at once and sorts them itself. The other libraries (`peers.py`) get transformers' fast tokenizer
+and a dense layer. The tokenizer pads to the longest text of the batch; for KerasHub, it pads to what its preprocessor
+pads to, 128 tokens, or 256 for the mix. There are 176 classes. Takes about three hours
 per dtype for `base` on two cores, half of that for KerasHub.
 """
 
@@ -97,15 +97,20 @@ def in_batches(answer):
     return lambda texts: [answer(texts[i:i + BATCH]) for i in range(0, len(texts), BATCH)]
 
 
-def ours(folder, tokenizer, max_length, dtype):
-    """Returns this package's two classifiers, as a dict of functions of all texts."""
+def exported(folder, tokenizer, max_length, dtype):
+    """Returns this package's raw-text SavedModel, as a function of all texts."""
     model = BertClassifier(load_pretrained(folder), CLASSES)
     with tempfile.TemporaryDirectory() as work:
         export_text_model(model, tokenizer, f"{work}/model", labels=LABELS, max_length=max_length, dtype=dtype)
         served = tf.saved_model.load(f"{work}/model")
+    return in_batches(lambda texts: served(tf.constant(texts))["label"].numpy())
+
+
+def ours(folder, tokenizer, max_length, dtype):
+    """Returns this package's two classifiers, as a dict of functions of all texts."""
     model = BertClassifier(load_pretrained(folder, dtype=policy_of(dtype), layout="unpadded"), CLASSES)
     task = TASKS["classify"](labels=LABELS, max_length=max_length)
-    return {OURS: in_batches(lambda texts: served(tf.constant(texts))["label"].numpy()),
+    return {OURS: exported(folder, tokenizer, max_length, dtype),
             f"{OURS}-predict": FineTuned(model, tokenizer, task).predict}
 
 
@@ -130,6 +135,7 @@ def measure(corpus, size, dtype, peers, turns):
     with tempfile.TemporaryDirectory() as work:
         write_encoder(config, f"{work}/encoder", tokenizer)
         answers = ours(f"{work}/encoder", tokenizer, max_length, dtype)
+        answers |= {f"{OURS}-int8": exported(f"{work}/encoder", tokenizer, max_length, "int8")}
         answers |= theirs(peers, f"{work}/encoder", config, max_length, dtype)
     orders = {"arrival": texts, "sorted": sorted(texts, key=len)}
     seconds, limit = compare({(name, order): functools.partial(answer, orders[order])

@@ -20,7 +20,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer, standardize_inputs
 from keras_bert.models import BertPretrainer
@@ -149,7 +149,8 @@ def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: Ber
     if not isinstance(model, BertLayer | BertPretrainer):
         raise InputError(f"model must be a BertLayer or a BertPretrainer; got {type(model).__name__}; "
                          "to export the encoder of a model with a head, pass model.bert")
-    writing.check_export(model, tokenizer, path, dtype, overwrite)
+    check(export_encoder, {"dtype": dtype})
+    writing.check_export(model, tokenizer, path, overwrite)
     bert = writing.encoder_of(model)
     if bert.dtype_policy.name != dtype or bert.lora_rank or bert.gradient_checkpointing:
         model = model.rebuild(dtype=dtype, lora_rank=None, gradient_checkpointing=False)

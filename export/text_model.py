@@ -61,6 +61,7 @@ from keras_bert.text.graph_packing import pack
 
 from . import text_heads as heads
 from . import writing
+from .int8 import quantized
 
 _HEADS = {
     BertLayer: heads.Embedder,
@@ -81,13 +82,14 @@ class TextModel(writing.Callable):
         head: the `Head` of the model.
         tokenizer: the `BertTokenizer` of the model.
         max_length: maximum length of an input, in tokens.
-        dtype: dtype of the encoder, see `EncoderModule`.
+        dtype: dtype of the encoder, see `export_text_model`.
         jit_compile: see `export_text_model`.
     """
 
     def __init__(self, model, head, tokenizer, max_length, dtype, jit_compile=False):
         # Not an attribute, because the SavedModel would then contain its weights, too.
-        replica = model.rebuild(dtype=dtype, lora_rank=None, layout="padded" if jit_compile else "unpadded")
+        replica = quantized(model) if dtype == "int8" else model.rebuild(
+            dtype=dtype, lora_rank=None, layout="padded" if jit_compile else "unpadded")
         weights = [writing.copy_variable(weight, weight.dtype) for weight in replica.weights]
         encoder = writing.encoder_of(replica)
         run = writing.with_variables(replica, weights, lambda *inputs: replica(list(inputs)))
@@ -137,7 +139,7 @@ def _compiled(run):
 
 
 def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, *,
-                      max_length: int | None = None, dtype: Literal["float32", "bfloat16"] = "float32",
+                      max_length: int | None = None, dtype: Literal["float32", "bfloat16", "int8"] = "float32",
                       jit_compile: bool = False, overwrite: bool = False, **options) -> None:
     """Writes a raw-text SavedModel. Output is written atomically.
 
@@ -148,7 +150,8 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
             the texts of a `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are split into multiple inputs.
             Default: 128, or the encoder's positions if there are fewer.
-        dtype: dtype of the encoder: float32, or bfloat16, which takes half the size.
+        dtype: dtype of the encoder: float32; bfloat16, which takes half the size; or int8 (experimental), which takes a
+            quarter, for processors with VNNI or AMX: see `keras_bert.export.quantized`.
         jit_compile: If True (for GPUs), XLA compiles the model, but not the tokenization. Inputs are padded to a few
             lengths (16, 32, 64, … up to `max_length`), and the number of rows to a power of two, as each shape is
             compiled separately. If False, padding is skipped, which is faster on CPUs.
@@ -162,9 +165,11 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on
             TensorFlow.
     """
-    check(export_text_model, {"max_length": max_length})
+    check(export_text_model, {"max_length": max_length, "dtype": dtype})
+    if dtype == "int8" and jit_compile:
+        raise InputError("jit_compile must be left out with the dtype int8, whose operation XLA does not have")
     head = make_head(model, options)
-    writing.check_export(model, tokenizer, path, dtype, overwrite)
+    writing.check_export(model, tokenizer, path, overwrite)
     max_length = writing.encoder_of(model).config.input_length(max_length, 128)
     if max_length < head.shortest:
         raise InputError(f"max_length must be at least {head.shortest}; got {max_length}")

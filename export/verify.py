@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_bert.errors import InputError
 
-from . import encoder_checks, preprocessor_checks
+from . import encoder_checks, int8, preprocessor_checks
 from .checking import one_line, run_check
 
 
@@ -44,4 +44,6 @@ def _load(path):
             importlib.import_module("tensorflow_text")  # registers its operations
             return _load(path)
         cure = "; it may need tensorflow-text: pip install tensorflow-text" if needs_text else ""
+        if int8.OPERATION in str(error):
+            cure = "; a model in int8 needs TensorFlow for x86-64 processors, with oneDNN"
         raise InputError(f"{path}: cannot be loaded: {one_line(error)}{cure}") from None

@@ -25,13 +25,11 @@ class Callable(tf.Module):
         return self.__dict__["__call__"](*arguments, **named)
 
 
-def check_export(model, tokenizer, path, dtype, overwrite):
+def check_export(model, tokenizer, path, overwrite):
     """Raises an `InputError` if a model cannot be exported with these arguments."""
     if keras.backend.backend() != "tensorflow":
         raise InputError("export writes a TensorFlow SavedModel: run it with KERAS_BACKEND=tensorflow; "
                          f"got {keras.backend.backend()}")
-    if dtype not in ("float32", "bfloat16"):
-        raise InputError(f"dtype must be one of float32, bfloat16; got {dtype!r}")
     vocab_size = encoder_of(model).config.vocab_size
     if len(tokenizer.vocabulary) > vocab_size:
         raise InputError(f"the vocabulary must have at most vocab_size ({vocab_size}) tokens; "

@@ -1,6 +1,7 @@
 """`FineTuned`: the model folder that `finetune` writes and `predict` reads."""
 
 import dataclasses
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from typing import Self
@@ -8,7 +9,7 @@ from typing import Self
 from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn
-from keras_bert.export import export_text_model
+from keras_bert.export import export_text_model, quantized
 from keras_bert.files import atomic_folder, read_json, write_json
 from keras_bert.layers.base import check_not_quantized
 from keras_bert.models import load_model
@@ -16,6 +17,34 @@ from keras_bert.models.base import BertTask
 from keras_bert.tasks import Classify, Encoded, MultiLabel, Task, restored, run
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.training.loop import prefers_few_shapes
+
+
+@dataclasses.dataclass(frozen=True)
+class Int8Comparison:
+    """What a model loses in int8.
+
+    Args:
+        metric: name of the task's main score.
+        float32, int8: this score in both dtypes.
+        examples: number of examples.
+        equal: fraction of the examples with the same answer in both, scores aside; None if answers are numbers.
+    """
+
+    metric: str
+    float32: float
+    int8: float
+    examples: int
+    equal: float | None
+
+    @property
+    def loss(self) -> float:
+        """The loss in points, hundredths of a score; negative if int8 is better."""
+        return 100 * (self.float32 - self.int8)
+
+    def __str__(self) -> str:
+        equal = "" if self.equal is None else f"; {self.equal:.2%} of the answers are equal"
+        return (f"{self.metric} {self.float32:.4f} in float32, {self.int8:.4f} in int8 on {self.examples:,} "
+                f"examples{equal}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +131,28 @@ class FineTuned:
             InputError: `path` exists or cannot be written, or an option is out of its range.
         """
         export_text_model(self.model, self.tokenizer, path, **self.task.export_options() | options)
+
+    def to_int8(self) -> Self:
+        """Returns a copy that computes in int8, as an export with `dtype="int8"` does (experimental). Its model runs in
+        `predict`, `evaluate` and `predict_on_batch`, but cannot be called eagerly, trained or saved.
+
+        Raises:
+            InputError: this TensorFlow cannot compute in int8.
+        """
+        return dataclasses.replace(self, model=quantized(self.model))
+
+    def compare_int8(self, data: Data, **columns) -> Int8Comparison:
+        """Compares the model in float32 and in int8 on labelled data; see `encode` for the arguments."""
+        encoded = self.encode(data, **columns)
+        scores: list[float] = []
+        answers: list[list] = []
+        for tuned in (self, self.to_int8()):
+            outputs = tuned.outputs(encoded)
+            scores.append(self.task.score(encoded, outputs)[self.task.main])
+            answers.append([_without_scores(answer) for answer in self.task.answers(encoded, outputs)])
+        has_numbers = not answers[0] or answers[0][0] is None
+        equal = None if has_numbers else sum(map(operator.eq, *answers)) / len(answers[0])
+        return Int8Comparison(self.task.main, scores[0], scores[1], len(encoded.examples), equal)
 
     def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1,
                 aggregation_strategy: AggregationStrategy | None = None) -> list:
@@ -229,3 +280,12 @@ class FineTuned:
         outputs = self.outputs(encoded)
         task = self.task.calibrated(encoded, outputs) if choose_threshold else self.task
         return task.score(encoded, outputs), dataclasses.replace(self, task=task)
+
+
+def _without_scores(answer):
+    """Returns an answer of a task, with None in place of its numbers that are not positions."""
+    if isinstance(answer, float):
+        return None
+    if dataclasses.is_dataclass(answer):
+        answer = list(vars(answer).values())
+    return [_without_scores(part) for part in answer] if isinstance(answer, list | tuple) else answer

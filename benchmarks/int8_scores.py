@@ -1,0 +1,55 @@
+"""Compares the scores and answers of fine-tuned models in float32 and in int8.
+
+    python benchmarks/int8_scores.py [--tasks=clinc-hwu-176,sst2,wnut17,xquad,korsts --model=minilm --seed=0]
+
+Fine-tunes each model with the settings of `task_scores.py`, which also says where the data come from. A loss is in
+points, hundredths of the score. `korsts` is Korean, which MiniLM does not know: its score is low. Takes half an hour
+on two cores.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import tempfile
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from real_texts import find  # noqa: E402
+from ruler import describe, finish  # noqa: E402
+from task_scores import RUNS  # noqa: E402
+
+from keras_bert.training import FineTuned, finetune  # noqa: E402
+
+TASKS = ("clinc-hwu-176", "sst2", "wnut17", "xquad", "korsts")
+
+
+def measure(name, model, seed):
+    """Fine-tunes a model; returns a row of the result."""
+    run = RUNS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        files = [find(path) for path in run.files]
+        train, valid = run.split(folder, *files) if run.split else files
+        print(f"training on {train}", flush=True)
+        finetune(train, valid, model=model, output=folder / "model", task=run.task, data_format=run.data_format,
+                 epochs=run.epochs, batch_size=run.batch_size, learning_rate=run.learning_rate, seed=seed)
+        found = FineTuned.load(folder / "model").compare_int8(valid, data_format=run.data_format)
+    print(f"{name}: {found}; {found.loss:.2f} points lost", flush=True)
+    return {"task": name} | dataclasses.asdict(found) | {"points_lost": found.loss}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tasks", default=",".join(TASKS))
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    versions = describe("tensorflow", "keras")
+    rows = [measure(name, given.model, given.seed) for name in given.tasks.split(",")]
+    finish("int8_scores", versions, given, rows)
+
+
+if __name__ == "__main__":
+    main()

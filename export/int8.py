@@ -1,0 +1,115 @@
+"""int8 arithmetic in SavedModels (experimental): products of integers by an operation of TensorFlow for oneDNN."""
+
+import pathlib
+import re
+import zlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bert.errors import InputError
+from keras_bert.layers.base import Dense
+
+OPERATION = "_QuantizedMatMul"  # private to TensorFlow; see mkl_qmatmul_op.cc there
+_FAST = {"avx512_vnni", "avx_vnni", "amx_int8"}  # instructions for products of int8, as in /proc/cpuinfo
+_LIMIT = 127  # the largest integer
+# Weights have one bit less. Processors without VNNI multiply them by unsigned integers and add two products in 16 bits;
+# with -127 to 127 the sums would be cut there, and answers would depend on the processor.
+_WEIGHT_LIMIT = 63
+
+
+def quantized(model):
+    """Returns a copy of a model for inference with the word embeddings and the encoder's dense layers in int8.
+
+    Each column of a kernel and each row of the word embeddings has a scale, which is determined now. Each token has one
+    in each layer, which is determined when the model runs (dynamic quantization, as in PyTorch and ONNX Runtime), so
+    nothing is calibrated, and an answer does not depend on other texts. In the copy, the variable `kernel_scale` holds
+    what the integer 127 would stand for in each column. All other layers stay in float32.
+
+    Args:
+        model: a `BertLayer` or a head. The copy has the layout `unpadded` and runs only in a `tf.function`.
+
+    Raises:
+        InputError: this TensorFlow does not have the operation.
+    """
+    check_operation()
+    replica = model.rebuild(dtype="float32", lora_rank=None, layout="unpadded")
+    for layer in replica._flatten_layers():
+        if isinstance(layer, Dense):
+            kernel = layer.kernel.numpy()
+            largest = np.maximum(np.abs(kernel).max(axis=0), 1e-30)
+            layer.quantize("int8")  # makes the variables
+            layer.kernel.assign(np.round(kernel / largest * _WEIGHT_LIMIT))
+            layer.kernel_scale.assign(largest / _WEIGHT_LIMIT * _LIMIT)
+            layer.quantized_call = _call_of(layer)
+        elif isinstance(layer, keras.layers.Embedding) and layer.name == "word_embeddings":
+            layer.quantize("int8")
+    return replica
+
+
+def check_operation():
+    """Raises an InputError if this TensorFlow does not have the operation."""
+    try:
+        with tf.Graph().as_default():
+            _multiply(tf.zeros([1, 1], tf.int8), tf.zeros([1, 1], tf.int8), tf.ones([1]), 0.0)
+    except ValueError as error:
+        raise InputError(f"the dtype int8 needs TensorFlow for x86-64 processors, with oneDNN; this one has no "
+                         f"operation {OPERATION} as expected: {error!s:.200}") from None
+
+
+def is_slow_here():
+    """Returns True if the processor has no instructions for products of int8, so that int8 may not be faster than
+    float32."""
+    path = pathlib.Path("/proc/cpuinfo")
+    return not _FAST & set(re.findall(r"\w+", path.read_text())) if path.exists() else True
+
+
+def _call_of(layer):
+    """Returns the function that calls a quantized dense layer."""
+    # TensorFlow keeps oneDNN's primitives, which contain the scales, under the address of the scales, where another
+    # model may have had its own, and under the range of the inputs. The lower end of the range has no effect on the
+    # product if it is nearer to 0 than the upper end, so it identifies the scales.
+    lowest = -_LIMIT * zlib.crc32(layer.kernel_scale.numpy().tobytes()) / 2**32
+
+    def call(inputs, training=False):
+        x = tf.reshape(inputs, [-1, inputs.shape[-1]])
+        limits = tf.maximum(tf.reduce_max(tf.abs(x), axis=1, keepdims=True), 1e-30)
+        integers = tf.cast(tf.round(x * (_LIMIT / limits)), tf.int8)
+        products = _multiply(integers, tf.convert_to_tensor(layer.kernel), tf.convert_to_tensor(layer.kernel_scale),
+                             lowest)
+        outputs = tf.nn.bias_add(products * (limits / _LIMIT), tf.convert_to_tensor(layer.bias))
+        outputs = tf.reshape(outputs, tf.concat([tf.shape(inputs)[:-1], [layer.units]], 0))
+        return outputs if layer.activation is None else layer.activation(outputs)
+
+    return call
+
+
+def _multiply(x, kernel, limits, lowest):
+    """Computes x @ (kernel * limits / 127) in a graph; the integers of x stand for themselves.
+
+    Args:
+        x: int8 [rows, inputs].
+        kernel: int8 [inputs, outputs].
+        limits: float32 [outputs], what 127 stands for in each column of the kernel.
+        lowest: a float from -127 to 127, see `_call_of`.
+
+    Returns:
+        float32 [rows, outputs].
+    """
+    inputs = {"x": tf.bitcast(x, tf.qint8), "kernel": tf.bitcast(kernel, tf.qint8), "bias": tf.zeros_like(limits),
+              "lowest": tf.constant(lowest), "highest": tf.constant(float(_LIMIT)), "limits": limits}
+    node = tf.compat.v1.NodeDef(
+        name="product", op=OPERATION, input=["x", "kernel", "bias", "lowest", "highest", "limits", "limits"])
+    float32, qint8 = tf.float32.as_datatype_enum, tf.qint8.as_datatype_enum
+    for name, dtype in {"T1": qint8, "T2": qint8, "Tbias": float32, "Tout": float32, "U": float32}.items():
+        node.attr[name].type = dtype
+    for name, dtypes in {"Tdevice_inputs": [qint8, qint8, float32], "Thost_inputs": [float32] * 4,
+                         "Tdevice_outputs": [float32], "Thost_outputs": []}.items():
+        node.attr[name].list.type.extend(dtypes)
+    for name in ("is_weight_const", "is_bias_const"):  # the operation keeps the weights in the order of its kernel
+        node.attr[name].b = True
+    node.attr["fused_ops"].list.s.extend([b"BiasAdd", b"Dequantize"])
+    node.attr["input_quant_mode"].s = node.attr["output_quant_mode"].s = b"SCALED"
+    return tf.graph_util.import_graph_def(
+        tf.compat.v1.GraphDef(node=[node]), inputs, ["product:0"], name="int8")[0]

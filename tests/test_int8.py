@@ -1,0 +1,208 @@
+"""Models in int8 against exact products of integers, Keras's int8 layers, and the same model in float32."""
+
+import os
+import platform
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert.errors import InputError
+from keras_bert.export import export_text_model, int8, verify
+from keras_bert.layers import BertLayer
+from keras_bert.layers.base import Dense
+from keras_bert.models import (
+    BertClassifier,
+    BertMultipleChoice,
+    BertRegressor,
+    BertSpanLabeler,
+    BertTokenClassifier,
+)
+from keras_bert.serving.saved_model import SavedModel
+from keras_bert.text import BertTokenizer
+from keras_bert.training import FineTuned
+
+from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs, randomize
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the operation is only in builds for x86-64")
+TEXTS = ["play some music", "", "turn the lamp off please " * 40, "각각의 집 é!"]
+# Multiplies integers of the whole range, in a process of its own.
+MULTIPLY = """
+import numpy as np, tensorflow as tf
+from keras_bert.export import int8
+rng = np.random.default_rng(0)
+for rows, inputs, outputs in (1, 16, 16), (7, 768, 768), (300, 3072, 64), (0, 16, 16):
+    x = rng.integers(-127, 128, (rows, inputs), np.int8)
+    kernel = rng.integers(-int8._WEIGHT_LIMIT, int8._WEIGHT_LIMIT + 1, (inputs, outputs), np.int8)
+    limits = rng.uniform(0.5, 2, outputs).astype(np.float32)
+    product = tf.function(int8._multiply)(tf.constant(x), tf.constant(kernel), tf.constant(limits), -5.0)
+    exact = x.astype(np.int64) @ kernel.astype(np.int64) * (limits.astype(np.float64) / 127)
+    np.testing.assert_allclose(product, exact, rtol=1e-5, atol=1e-3)
+"""
+
+
+def classifier(seed=0):
+    return randomize(BertClassifier(randomize(BertLayer(TINY), seed), 3), seed)
+
+
+def export(model, path, **options):
+    export_text_model(model, BertTokenizer(TINY_VOCABULARY), path, dtype="int8", **options)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instructions", ["AVX2", "AVX512_CORE", "DEFAULT"])
+def test_products_are_exact_on_every_processor(instructions):
+    subprocess.run([sys.executable, "-c", MULTIPLY], check=True, env=os.environ | {"ONEDNN_MAX_CPU_ISA": instructions})
+
+
+def test_a_model_computes_what_keras_computes_in_int8():
+    model, inputs = classifier(), random_inputs(3, 9)
+    reference = model.rebuild(layout="unpadded")
+    for layer in reference._flatten_layers():
+        if isinstance(layer, Dense):
+            kernel = layer.kernel.numpy()
+            largest = np.abs(kernel).max(axis=0)
+            layer.quantize("int8")
+            layer.kernel.assign(np.round(kernel * 63 / largest))
+            layer.kernel_scale.assign(63 / largest)
+    reference.bert.embeddings.word_embeddings.quantize("int8")
+    answers = int8.quantized(model).predict_on_batch(inputs)
+    np.testing.assert_allclose(answers, reference.predict_on_batch(inputs), atol=1e-5)
+    assert 0 < np.abs(answers - model.predict_on_batch(inputs)).max() < 0.05
+
+
+def test_columns_and_rows_of_zeros():
+    model = classifier()
+    model.bert.blocks[0].intermediate.kernel.assign(np.zeros((16, 32)))
+    assert np.isfinite(int8.quantized(model).predict_on_batch(random_inputs(2, 5))).all()
+    model.bert.embeddings.norm.gamma.assign(np.zeros(16))
+    model.bert.embeddings.norm.beta.assign(np.zeros(16))
+    assert np.isfinite(int8.quantized(model).predict_on_batch(random_inputs(2, 5))).all()
+
+
+@pytest.mark.slow
+def test_an_export_answers_as_predict_does(trained, run, tmp_path):
+    status, lines, messages = run("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'out'}",
+                                  "--dtype=int8")
+    assert (status, lines) == (0, [str(tmp_path / "out")])
+    assert not int8.is_slow_here() or messages == [
+        "warning: int8 may be slower than float32 on this processor, which has neither VNNI nor AMX"]
+    answers = tf.saved_model.load(str(tmp_path / "out"))(TEXTS)
+    tuned = FineTuned.load(trained)
+    for prediction, label, row in zip(tuned.to_int8().predict(TEXTS, top_k=2), answers["label"].numpy(),
+                                      answers["probabilities"].numpy()):
+        assert label.decode() == prediction.label
+        np.testing.assert_allclose(sorted(row, reverse=True), prediction.scores, atol=1e-5)
+    np.testing.assert_allclose([prediction.score for prediction in tuned.predict(TEXTS)],
+                               answers["score"].numpy(), atol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make,options,texts", [
+    (lambda bert: bert, {"pairs": True}, [TEXTS, TEXTS]),
+    (BertRegressor, {}, [TEXTS]),
+    (lambda bert: BertClassifier(bert, 2), {"labels": ["a", "b"], "thresholds": [0.5, 0.5]}, [TEXTS]),
+    (lambda bert: BertTokenClassifier(bert, 3), {"labels": ["O", "B-x", "I-x"]}, [TEXTS]),
+    (BertSpanLabeler, {"max_query_length": 8}, [TEXTS, TEXTS]),
+    (BertMultipleChoice, {}, [TEXTS, [TEXTS] * 4])], ids=["embed", "regress", "multilabel", "tag", "span", "choice"])
+def test_every_head(make, options, texts, tmp_path):
+    model = randomize(make(randomize(BertLayer(TINY))))
+    answers = []
+    for dtype in "float32", "int8":
+        path = tmp_path / dtype
+        export_text_model(model, BertTokenizer(TINY_VOCABULARY), path, dtype=dtype, **options)
+        loaded = tf.saved_model.load(str(path))
+        answers.append({name: values.numpy() for name, values in loaded(*map(tf.constant, texts)).items()})
+    for name, values in answers[0].items():
+        if values.dtype == np.float32 and values.shape == answers[1][name].shape:
+            np.testing.assert_allclose(values, answers[1][name], atol=0.1)
+    assert answers[0].keys() == answers[1].keys()
+
+
+@pytest.mark.slow
+def test_the_weights_take_a_quarter(tmp_path):
+    model = BertClassifier(BertLayer.from_pretrained("minilm"), 3)
+    loaded = tf.saved_model.load(str(export(model, tmp_path / "out", labels=["a", "b", "c"])))
+    size = sum(weight.dtype.size * weight.shape.num_elements() for weight in loaded.weights)
+    assert size < 0.27 * sum(4 * weight.shape.num_elements() for weight in map(tf.convert_to_tensor, model.weights))
+
+
+@pytest.mark.slow
+def test_models_of_equal_shapes_in_one_process(tmp_path):
+    """TensorFlow keeps the scales by their address, at which the next model may have its own."""
+    paths = [export(classifier(seed), tmp_path / str(seed), labels=["a", "b", "c"]) for seed in range(3)]
+    texts = {"text": np.array(["play some music"], object)}
+    answers = []
+    for path in paths * 4:
+        model = SavedModel(str(path), threads=1)
+        answers.append(model.run("serving_default", [texts])[0]["probabilities"])
+        model.close()
+    for seed in range(3):
+        wanted = probabilities(classifier(seed))
+        for answer in answers[seed::3]:
+            np.testing.assert_allclose(answer, wanted, atol=1e-5)
+
+
+def probabilities(model):
+    inputs = BertTokenizer(TINY_VOCABULARY)(["play some music"])
+    logits = int8.quantized(model).predict_on_batch(inputs)
+    return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+
+@pytest.mark.slow
+def test_scores_are_compared_before_an_export(trained, intents, run, tmp_path, monkeypatch):
+    command = ("export", "text-model", f"--model={trained}", "--dtype=int8", f"--data={intents[1]}")
+    status, lines, _ = run(*command, f"--output={tmp_path / 'out'}", "--max_loss=100")
+    assert status == 0 and lines[0].startswith("accuracy ") and "on 4 examples; " in lines[0]
+    tuned = FineTuned.load(trained)
+    assert f"accuracy {tuned.evaluate(intents[1])['accuracy']:.4f} in float32" in lines[0]
+    right = tmp_path / "right.tsv"  # according to the model in float32
+    right.write_text("text\tlabel\n" + "".join(
+        f"{text}\t{tuned.predict([text])[0].label}\n" for text in ("play some music", "turn off the light")))
+    monkeypatch.setattr(FineTuned, "to_int8", opposite)
+    status, lines, messages = run(*command[:-1], f"--data={right}", f"--output={tmp_path / 'other'}")
+    assert status and not lines and not (tmp_path / "other").exists()
+    assert messages[-1].endswith(
+        "int8 must lose at most --max_loss=0.5 points; it loses 100.00: accuracy 1.0000 in float32, 0.0000 in int8 on "
+        "2 examples; 0.00% of the answers are equal; export in float32 or bfloat16, or allow more")
+
+
+def opposite(tuned):
+    """Returns a model that gives the other label."""
+    copy = FineTuned(tuned.model.rebuild(), tuned.tokenizer, tuned.task)
+    head = copy.model.classifier
+    head.kernel.assign(-head.kernel)
+    head.bias.assign(-head.bias)
+    return copy
+
+
+@pytest.mark.parametrize("flags,message", [
+    (["--dtype=int8", "--jit_compile"], "--jit_compile must be left out with the dtype int8"),
+    (["--data=valid.tsv"], "--data must be left out unless the dtype is int8; got 'valid.tsv'"),
+    (["--dtype=int8", "--data=missing.tsv"], "missing.tsv"),
+    (["--dtype=int8", "--max_loss=-1"], "--max_loss must be at least 0; got -1")])
+def test_what_it_refuses(trained, run, tmp_path, flags, message):
+    status, _, messages = run("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'out'}", *flags)
+    assert status and message in messages[-1] and not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_tensorflow_without_the_operation(tmp_path, monkeypatch):
+    path = export(classifier(), tmp_path / "out", labels=["a", "b", "c"])
+    graph = path / "saved_model.pb"
+    graph.write_bytes(graph.read_bytes().replace(b"_QuantizedMatMul", b"_QuantizedMatMux"))
+    monkeypatch.setattr(int8, "OPERATION", "_QuantizedMatMux")
+    with pytest.raises(InputError, match="int8 needs TensorFlow for x86-64 processors, with oneDNN; this one has no"):
+        int8.quantized(classifier())
+    with pytest.raises(InputError, match="cannot be loaded: .* a model in int8 needs TensorFlow for x86-64"):
+        verify(str(path))
+
+
+def test_an_encoder_is_not_exported_in_int8(bert, tokenizer, tmp_path):
+    from keras_bert.export import export_encoder
+
+    with few_objects(), pytest.raises(InputError, match="dtype must be one of float32, bfloat16; got 'int8'"):
+        export_encoder(bert, tmp_path / "out", tokenizer, dtype="int8")
