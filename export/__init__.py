@@ -6,4 +6,4 @@ from .preprocessor import export_preprocessor
 from .serving_folder import export_version
 from .text_model import export_text_model
 
-__all__ = ["export_encoder", "export_preprocessor", "export_text_model", "quantized", "export_version"]
+__all__ = ["export_encoder", "export_preprocessor", "export_text_model", "export_version", "quantized"]

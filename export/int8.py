@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert.errors import InputError
+from keras_bert.layers.attention import EncoderBlock
 from keras_bert.layers.base import Dense
 
 OPERATION = "_QuantizedMatMul"  # private to TensorFlow; see mkl_qmatmul_op.cc there
@@ -35,6 +36,9 @@ def quantized(model):
     """
     check_operation()
     replica = model.rebuild(dtype="float32", lora_rank=None, layout="unpadded")
+    for layer in replica._flatten_layers():
+        if isinstance(layer, EncoderBlock) and layer.config.hidden_act == "gelu":
+            _fold_constants(layer)
     for layer in replica._flatten_layers():
         if isinstance(layer, Dense):
             kernel = layer.kernel.numpy()
@@ -65,19 +69,28 @@ def is_slow_here():
     return not _FAST & set(re.findall(r"\w+", path.read_text())) if path.exists() else True
 
 
+def _fold_constants(block):
+    """Moves the constants of GELU, x / 2 * (1 + erf(x / sqrt(2))), into the kernels before and after it, because the
+    activation is not fused into a product of integers: two operations less."""
+    for variable in (block.intermediate.kernel, block.intermediate.bias, block.output_dense.kernel):
+        variable.assign(variable * 0.5**0.5)
+    block.activate = lambda x: x * (1 + tf.math.erf(x))
+
+
 def _call_of(layer):
     """Returns the function that calls a quantized dense layer."""
     # TensorFlow keeps oneDNN's primitives, which contain the scales, under the address of the scales, where another
     # model may have had its own, and under the range of the inputs. The lower end of the range has no effect on the
     # product if it is nearer to 0 than the upper end, so it identifies the scales.
-    lowest = -_LIMIT * zlib.crc32(layer.kernel_scale.numpy().tobytes()) / 2**32
+    identity = -_LIMIT * zlib.crc32(layer.kernel_scale.numpy().tobytes()) / 2**32
 
     def call(inputs, training=False):
         x = tf.reshape(inputs, [-1, inputs.shape[-1]])
-        limits = tf.maximum(tf.reduce_max(tf.abs(x), axis=1, keepdims=True), 1e-30)
+        highest, lowest = tf.reduce_max(x, axis=1, keepdims=True), tf.reduce_min(x, axis=1, keepdims=True)
+        limits = tf.maximum(tf.maximum(highest, -lowest), 1e-30)  # faster than those of absolute values
         integers = tf.cast(tf.round(x * (_LIMIT / limits)), tf.int8)
         products = _multiply(integers, tf.convert_to_tensor(layer.kernel), tf.convert_to_tensor(layer.kernel_scale),
-                             lowest)
+                             identity)
         outputs = tf.nn.bias_add(products * (limits / _LIMIT), tf.convert_to_tensor(layer.bias))
         outputs = tf.reshape(outputs, tf.concat([tf.shape(inputs)[:-1], [layer.units]], 0))
         return outputs if layer.activation is None else layer.activation(outputs)
