@@ -32,6 +32,21 @@ def enable_onednn():
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
+@contextlib.contextmanager
+def without_keras():
+    """Context manager in which TensorFlow is imported without Keras, which takes half of the time. TensorFlow imports
+    Keras only to register its classes for `tf.saved_model.load`, and does without if it is not installed; afterwards
+    Keras can be imported as usual."""
+    is_hidden = "tensorflow" not in sys.modules and "keras" not in sys.modules
+    if is_hidden:
+        sys.modules["keras"] = None  # makes its import fail
+    try:
+        yield
+    finally:
+        if is_hidden:
+            del sys.modules["keras"]
+
+
 def quiet_tensorflow():
     """Hides TensorFlow's log notes and warnings by setting TF_CPP_MIN_LOG_LEVEL, unless it is already set.
 

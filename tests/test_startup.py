@@ -106,3 +106,12 @@ def test_onednn_is_left_alone_once_tensorflow_is_imported(tmp_path):
     (tmp_path / "tensorflow.py").write_text("")
     done = run("import os, tensorflow, keras_bert; print(os.environ.get('TF_ENABLE_ONEDNN_OPTS'))", tmp_path)
     assert done.stdout == "None\n"
+
+
+@pytest.mark.slow
+def test_a_server_does_not_import_keras():
+    done = run("import keras_bert.serving.worker, sys; assert not [name for name in sys.modules if name[:5] == 'keras' "
+               "and name[:10] != 'keras_bert'], sys.modules; import keras, tensorflow as tf; "
+               "assert tf.keras.layers.Dense is keras.layers.Dense; print(tf.keras.optimizers.Adam())")
+    assert done.returncode == 0, done.stderr
+    assert "Adam object" in done.stdout

@@ -14,6 +14,8 @@ from keras_bert.serving import logs
 
 logs.configure()
 startup.quiet_tensorflow()
+with startup.without_keras():
+    import tensorflow  # noqa: F401  here, because the modules below import it in another way
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
