@@ -2,9 +2,9 @@
 
     python benchmarks/cold_start.py [--size=base --turns=5 --peers=NAME,…]
 
-Each library reads its own files and turns strings into an answer, in float32. This package reads the raw-text
-SavedModel, once with `tf.saved_model.load` and once as `keras-bert predict` and `serve` do. KerasHub reads a preset.
-The other libraries run the encoder with a fast tokenizer: transformers its own, ONNX Runtime and OpenVINO that of
+Each library reads its own files and turns strings into an answer, in float32 unless its name ends in int8. This package
+reads the raw-text SavedModel, with `tf.saved_model.load` and as `keras-bert serve` does. KerasHub reads a preset. The
+other libraries run the encoder with a fast tokenizer: transformers its own, ONNX Runtime and OpenVINO that of
 `tokenizers`. The time has three parts: the imports, the loading, and the first answer to one question. The memory is
 the process's peak after 20 batches of 32 x 128 tokens. The processes take turns; the files are in the page cache. Takes
 about 25 minutes for `base` on two cores.
@@ -44,7 +44,7 @@ def write(name, source, tokenizer, folder):
     """
     next(LIBRARIES[name](folder))  # runs its imports, which fail if it is not installed
     if name.startswith(OURS):
-        export_text_model(load_pretrained(source), tokenizer, folder)
+        export_text_model(load_pretrained(source), tokenizer, folder, dtype="int8" if "int8" in name else "float32")
     elif name == "kerashub":
         convert(source, folder, "kerashub", allow_inexact=True)  # KerasHub's GELU is the tanh form
     elif name == "transformers":

@@ -99,8 +99,9 @@ def kerashub(folder):
     yield lambda texts: backbone.predict_on_batch(preprocessor(texts))
 
 
-LIBRARIES = {"keras_bert": ours, "keras_bert-served": as_served, "transformers": pytorch, "onnxruntime": onnxruntime,
-             "onnxruntime-int8": onnxruntime, "openvino": openvino, "kerashub": kerashub}
+LIBRARIES = {"keras_bert": ours, "keras_bert-served": as_served, "keras_bert-served-int8": as_served,
+             "transformers": pytorch, "onnxruntime": onnxruntime, "onnxruntime-int8": onnxruntime,
+             "openvino": openvino, "kerashub": kerashub}
 
 
 def start(name, folder):
