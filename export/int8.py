@@ -57,7 +57,7 @@ def check_operation():
     try:
         with tf.Graph().as_default():
             _multiply(tf.zeros([1, 1], tf.int8), tf.zeros([1, 1], tf.int8), tf.ones([1]), 0.0)
-    except ValueError as error:
+    except (ValueError, tf.errors.OpError) as error:
         raise InputError(f"the dtype int8 needs TensorFlow for x86-64 processors, with oneDNN; this one has no "
                          f"operation {OPERATION} as expected: {error!s:.200}") from None
 
