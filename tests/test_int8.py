@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.export import export_text_model, int8, verify
+from keras_bert.export import export_text_model, int8
+from keras_bert.export.verify import verify
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import Dense
 from keras_bert.models import (
