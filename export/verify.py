@@ -38,7 +38,7 @@ def verify(path):
 def _load(path):
     try:
         return tf.saved_model.load(path)
-    except (ValueError, KeyError, OSError, tf.errors.OpError) as error:
+    except (ValueError, KeyError, OSError, RuntimeError, tf.errors.OpError) as error:
         needs_text = "Op type not registered" in str(error) and "tensorflow_text" not in sys.modules
         if needs_text and importlib.util.find_spec("tensorflow_text"):
             importlib.import_module("tensorflow_text")  # registers its operations
