@@ -26,6 +26,8 @@ RAY = ["ray[data,serve]"]
 # Other engines (examples/other_engines.py).
 ONNX = ["tf2onnx>=1.17", "onnxruntime"]
 OPENVINO = ["openvino"]
+# An index of vectors (examples/semantic_search.py).
+SEARCH = ["faiss-cpu"]
 # The scores of tasks.
 TASKS = ["scipy", "seqeval"]
 # To run examples/intent_classification.ipynb.
@@ -72,6 +74,7 @@ setup(
         "serve": SERVE,
         "onnx": ONNX,
         "openvino": OPENVINO,
+        "search": SEARCH,
         "ray": [*SERVE, *RAY],
         "all": [*TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],

@@ -63,12 +63,14 @@ class Head:
         explains: True if a row of texts is a row of the encoder's input or begins with one, as the signature `explain`
             requires.
         truncator: how texts that are too long together are truncated, see `graph_packing`.
+        root: the output that the root object returns, as a tensor; if None, it returns the dict of all outputs.
     """
 
     labels: list | None = None
     shortest = 4
     explains = True
     truncator = "round_robin"
+    root: str | None = None
 
     def read(self, reader, *texts):
         """Returns the tokens of each text, before they are truncated to an input: (ids, starts, limits) as returned by
@@ -94,9 +96,31 @@ class Head:
         raise NotImplementedError
 
 
+class _OneInput(Head):
+    """Base class of the heads that read the texts of a row as one input, truncated to `max_length`."""
+
+    def answer(self, reader, *texts):
+        inputs = reader.pack(*map(reader.tokens, texts))
+        return self.encode(reader.run(*inputs), inputs[1])
+
+
+class Embedder(_OneInput):
+    """The head of a `BertEmbedder`. The root returns the embeddings alone, float32 [batch, hidden], as TF-Hub's text
+    embeddings do (https://www.tensorflow.org/hub/common_saved_model_apis/text)."""
+
+    root = "embedding"
+
+    @property
+    def texts(self):
+        return strings("text")
+
+    def encode(self, outputs, mask):
+        return {"embedding": outputs, "tokens": tf.reduce_sum(mask, axis=1)}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _WholeTexts(Head):
-    """Base class of the heads that read a text, or a pair of texts, as one input, truncated to `max_length`.
+class _WholeTexts(_OneInput):
+    """Base class of the heads that read a text or a pair of texts.
 
     Args:
         pairs: If True, reads pairs of texts.
@@ -108,12 +132,8 @@ class _WholeTexts(Head):
     def texts(self):
         return strings("text", "text_pair") if self.pairs else strings("text")
 
-    def answer(self, reader, *texts):
-        inputs = reader.pack(*map(reader.tokens, texts))
-        return self.encode(reader.run(*inputs), inputs[1])
 
-
-class Embedder(_WholeTexts):
+class Encoder(_WholeTexts):
     """The head of a `BertLayer`."""
 
     def encode(self, outputs, mask):

@@ -2,7 +2,8 @@
 
 Signatures, each of which returns a dict of dense tensors:
 
-    serving_default  takes the strings of the table, string [batch]; the root object is the same function
+    serving_default  takes the strings of the table, string [batch]; the root object is the same function, but that of a
+                     BertEmbedder returns the embedding alone
     encode           takes input_word_ids, input_mask, input_type_ids, int32 [batch, seq]
     explain          takes the strings, and layers, int32 [n]: numbers of blocks, counted from 0; empty for all blocks
 
@@ -11,6 +12,8 @@ What `serving_default` takes and returns (B batch, W words, E entities, N choice
     model               strings               outputs
     BertLayer           text, text_pair       pooled_output, mean_output: float32 [B, hidden]; the mean of
                                               sequence_output over the real tokens
+    BertEmbedder        text                  embedding: float32 [B, hidden]; tokens, the number of tokens of the input,
+                                              [CLS] and [SEP] included: int32 [B]
     BertClassifier      text, text_pair       label: string [B]; score, its probability: float32 [B]; probabilities:
                                               float32 [B, labels], in the order of label_file; in_scope: bool [B], only
                                               if there is a threshold
@@ -64,8 +67,9 @@ from . import writing
 from .int8 import quantized
 
 _HEADS = {
-    BertLayer: heads.Embedder,
+    BertLayer: heads.Encoder,
     models.BertClassifier: heads.Classifier,
+    models.BertEmbedder: heads.Embedder,
     models.BertFeatureTagger: heads.Tagger,
     models.BertMultipleChoice: heads.Chooser,
     models.BertRegressor: heads.Regressor,
@@ -110,7 +114,10 @@ class TextModel(writing.Callable):
         def explain(*inputs):
             return _explain(head, reader, attend, vocabulary, inputs[:-1], inputs[-1])
 
-        super().__init__(tf.function(answer, input_signature=head.texts, autograph=False))
+        serve = tf.function(answer, input_signature=head.texts, autograph=False)
+        super().__init__(serve if head.root is None else tf.function(
+            lambda *texts: serve(*texts)[head.root], input_signature=head.texts, autograph=False))
+        self.serve = serve
         self.weights = weights
         shape = [*head.texts[-1].shape, None]  # a row of ids for each text
         ids = [tf.TensorSpec(shape, tf.int32, name) for name in ("input_word_ids", "input_mask", "input_type_ids")]
@@ -144,7 +151,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     """Writes a raw-text SavedModel. Output is written atomically.
 
     Args:
-        model: a `BertLayer`, for embeddings, or a model with one of the heads in this module's table.
+        model: a `BertEmbedder`, a `BertLayer`, or a model with one of the other heads in this module's table.
         tokenizer: the `BertTokenizer` of the model.
         path: folder to write.
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
@@ -175,7 +182,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         raise InputError(f"max_length must be at least {head.shortest}; got {max_length}")
     module = TextModel(model, head, tokenizer, max_length, dtype, jit_compile)
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
-    signatures = {"serving_default": module.__call__, "encode": module.encode}
+    signatures = {"serving_default": module.serve, "encode": module.encode}
     if head.explains:
         signatures["explain"] = module.explain
     assets = {"bert_config": ("bert_config.json", writing.encoder_of(model).config.to_json)}

@@ -1,4 +1,4 @@
-"""Checks a SavedModel of any exporter against the contract of a Hub-style encoder or preprocessor
+"""Checks a SavedModel of any exporter against the contract of a Hub-style encoder, preprocessor or text embedding
 (docs/hub_contract.md)."""
 
 import importlib.util
@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from keras_bert.errors import InputError
 
-from . import encoder_checks, int8, preprocessor_checks
+from . import embedding_checks, encoder_checks, int8, preprocessor_checks
 from .checking import one_line, run_check
 
 
 def verify(path):
-    """Runs every check of the contract on a SavedModel: the contract of a preprocessor if it has `tokenize`, else that
-    of an encoder.
+    """Runs every check of the contract on a SavedModel: the contract of a preprocessor if it has `tokenize`, that of a
+    text embedding if `serving_default` returns `embedding`, else that of an encoder.
 
     Args:
         path: folder of the SavedModel.
@@ -23,16 +23,26 @@ def verify(path):
         a list of `Result`s, in the contract's order.
 
     Raises:
-        InputError: there is no SavedModel at `path`, it is a raw-text model, or it needs a library that is missing.
+        InputError: there is no SavedModel at `path`, it is another raw-text model, or it needs a library that is
+            missing.
     """
     if not tf.saved_model.contains_saved_model(path):
         raise InputError(f"{path}: must be a SavedModel, a folder with the file saved_model.pb; the file is missing")
     loaded = _load(path)
-    if {"serving_default", "encode"} <= loaded.signatures.keys():
-        raise InputError(f"{path}: must be an encoder or a preprocessor; this is a raw-text model, as written by "
-                         "export text-model")
-    checks = preprocessor_checks if hasattr(loaded, "tokenize") else encoder_checks
-    return [run_check(line, check, loaded, path) for line, check in checks.CHECKS]
+    return [run_check(line, check, loaded, path) for line, check in _checks(loaded, path)]
+
+
+def _checks(loaded, path):
+    """Returns the checks of the contract that a SavedModel is for."""
+    if hasattr(loaded, "tokenize"):
+        return preprocessor_checks.CHECKS
+    signatures = loaded.signatures
+    if "serving_default" in signatures and "embedding" in signatures["serving_default"].structured_outputs:
+        return embedding_checks.CHECKS
+    if {"serving_default", "encode"} <= signatures.keys():
+        raise InputError(f"{path}: must be an encoder, a preprocessor or a text embedding; this is another raw-text "
+                         "model, as written by export text-model")
+    return encoder_checks.CHECKS
 
 
 def _load(path):

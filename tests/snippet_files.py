@@ -140,7 +140,13 @@ def write_choices(folder):
     write_lines(folder / "questions.jsonl", questions)
 
 
+def write_requests(folder):
+    """SNIPS: requests to an assistant, one per line."""
+    shutil.copyfile(REAL / "intent/snips/train/seq.in", folder / "texts.txt")
+
+
 OF_PAGES = {
+    "docs/search.md": write_requests,
     "docs/tasks/classify.md": write_domains,
     "docs/tasks/intent.md": write_intents_and_small_talk,
     "docs/tasks/multilabel.md": write_topics,

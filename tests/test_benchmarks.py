@@ -34,6 +34,16 @@ def test_forward_ends_in_a_line_of_json():
 
 
 @pytest.mark.slow
+def test_embeddings_end_in_a_line_of_json():
+    command = [sys.executable, BENCHMARKS / "embeddings.py", "--corpora=intents", "--peers=", "--turns=1"]
+    result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    row, = result["rows"]
+    assert (result["benchmark"], row["corpus"], row["library"]) == ("embeddings", "intents", "keras_bert")
+    assert row["arrival_ratio"] == row["sorted_ratio"] == 1
+    assert row["sorted_tokens_per_second"] > row["sorted_texts_per_second"] > 0
+
+
+@pytest.mark.slow
 def test_the_machine_is_described():
     code = "import keras_bert, ruler; ruler.describe('tensorflow', 'nothing-of-this-name')"
     for onednn, word in ("1", "on"), ("0", "off"):

@@ -15,8 +15,9 @@ from keras_bert.models.feature_tagger import BertFeatures
 from keras_bert.text import BertTokenizer
 from keras_bert.training import feature_vectors as features_module
 
-from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
+from conftest import REAL, TINY, TINY_VOCABULARY, Peer, randomize, write_huggingface
 
+torch, transformers = Peer("torch"), Peer("transformers")
 TEXTS = ["play some music", "", "turn the light on please", "book a flight now . what time is it today ?", "lamp"] * 3
 LONGEST = 12  # tokens
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
@@ -65,7 +66,7 @@ def read(path, pooling):
     (".parquet", "none", lambda x: x),
     *(pytest.param(*other, marks=pytest.mark.slow) for other in [
         (".npz", "none", lambda x: x), (".npz", "mean", lambda x: x.mean(axis=0)[None]),
-        (".parquet", "cls", lambda x: x[:1])])])
+        (".parquet", "cls", lambda x: x[:1]), (".npz", "max", lambda x: x.max(axis=0)[None])])])
 def test_vectors_are_those_of_each_text_alone_in_order(extract, deep_bert, tmp_path, suffix, pooling, pool):
     status, output, messages = extract(f"--pooling={pooling}", output=f"new/out{suffix}")
     pieces = [["[CLS]", *TOKENIZER.tokenize(text), "[SEP]"] for text in TEXTS]
@@ -92,6 +93,38 @@ def test_pairs_from_columns_are_cut_to_max_length(extract, deep_bert, tmp_path):
         np.testing.assert_allclose(vectors, ops.convert_to_numpy(wanted)[0], rtol=0, atol=5e-6)
 
 
+@pytest.mark.parametrize("pooling", ["none", pytest.param("max", marks=pytest.mark.slow)])
+def test_normalized_vectors_have_length_1(extract, tmp_path, pooling):
+    found = []
+    for flags in ([], ["--normalize", "--overwrite"]):
+        assert extract(f"--pooling={pooling}", *flags)[0] == 0
+        found.append(np.load(tmp_path / "out.npz")["vectors"])
+    np.testing.assert_allclose(found[1], found[0] / np.linalg.norm(found[0], axis=1)[:, None], rtol=0, atol=1e-7)
+
+
+@pytest.mark.peers
+@pytest.mark.slow
+def test_minilm_embeds_a_file_as_sentence_transformers_does(run, minilm, tmp_path):
+    """The mean of the last block's vectors of all tokens, divided by its norm, computed with PyTorch."""
+    texts = [line for line in (REAL / "corpora/en/classic_books.txt").read_text(encoding="utf-8").splitlines() if line]
+    texts = texts[:990] + [" ".join(texts[:100 * count]) for count in range(1, 11)]  # the last are cut
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    status, _, _ = run("features", "--model=minilm", f"--input={tmp_path}/texts.txt", f"--output={tmp_path}/out.npz",
+                       "--features=last", "--pooling=mean", "--normalize", "--max_length=256")
+    tokenizer, model = transformers.BertTokenizerFast.from_pretrained(minilm), transformers.BertModel.from_pretrained(
+        minilm).eval()
+    wanted = []
+    with torch.inference_mode():
+        for begin in range(0, len(texts), 50):
+            inputs = tokenizer(texts[begin:begin + 50], padding=True, truncation=True, max_length=256,
+                               return_tensors="pt")
+            mask = inputs["attention_mask"][:, :, None]
+            vectors = (model(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1)
+            wanted.append(torch.nn.functional.normalize(vectors, dim=1))
+    assert status == 0
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["vectors"], torch.cat(wanted), rtol=0, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_the_encoder_of_a_folder_that_finetune_wrote(run, trained, tmp_path):
     (tmp_path / "texts.txt").write_text("play\n")
@@ -109,7 +142,7 @@ def test_the_encoder_of_a_folder_that_finetune_wrote(run, trained, tmp_path):
     (["--output=out.csv"], 1, ["output must be a file that ends in .npz or .parquet; got 'out.csv'"]),
     (["--features=layer-5"], 1, ["features must be one of", "layer-N with N from 0 to 4; got 'layer-5'"]),
     (["--features=weighted-all"], 1, ["features must be without weights to train; got 'weighted-all'"]),
-    (["--pooling=max"], 2, ["--pooling", "max"]),
+    (["--pooling=sum"], 2, ["--pooling", "sum"]),
     (["--max_length=129"], 1, ["max_length must be at most 128, the encoder's positions; got 129"]),
     (["--max_length=2"], 1, ["max_length must be at least 3; got 2"]),
     (["--batch_size=0"], 1, ["batch_size must be at least 1; got 0"]),

@@ -45,6 +45,7 @@ def concrete(path):
     (f"{MODEL}:predict", "POST", {"inputs": {"text": ["a"]}, "signature_name": "serving_default"}, 200),
     (f"{VERSION}:predict", "POST", {"instances": [{"text": "a"}]}, 200),
     (f"{MODEL}:predict", "POST", {"instances": [1]}, 400),
+    ("/v1/embeddings", "POST", {"model": "echo", "input": "a"}, 400),
     (f"{MODEL}:predict", "POST", {"instances": ["a" * 200_000]}, 413),
     (f"{MODEL}:classify", "POST", {}, 400), (f"{VERSION}:regress", "POST", {}, 400),
     (MODEL, "GET", None, 200), (VERSION, "GET", None, 200),
@@ -76,18 +77,19 @@ def test_what_the_schema_forbids_is_rejected(server, document, body):
 def test_the_document_declares_paths_parameters_and_errors(document):
     assert document["paths"].keys() == {
         *(path + end for path in (MODEL, VERSION) for end in ("", ":predict", ":classify", ":regress", "/metadata")),
-        "/v1/models", "/healthz", "/readyz", "/metrics"}
+        "/v1/models", "/v1/embeddings", "/healthz", "/readyz", "/metrics"}
     error = {"$ref": "#/components/schemas/Error"}
     for path, operations in document["paths"].items():
         (operation,) = operations.values()
         names = [parameter["name"] for parameter in operation.get("parameters", [])]
         assert sorted(names) == [name for name in ("name", "version") if f"{{{name}}}" in path]
         assert all(parameter["in"] == "path" and parameter["required"] for parameter in operation.get("parameters", []))
-        if path.startswith("/v1/models/"):
+        if path == "/v1/embeddings" or path.startswith("/v1/models/"):
+            schema = {"$ref": "#/components/schemas/OpenAIError"} if path == "/v1/embeddings" else error
             failures = {status: response["content"]["application/json"]["schema"]
                         for status, response in operation["responses"].items() if status != "200"}
             assert failures == dict.fromkeys(
-                ("400", "401", "404", "408", "413", "414", "421", "429", "500", "503", "504", "default"), error)
+                ("400", "401", "404", "408", "413", "414", "421", "429", "500", "503", "504", "default"), schema)
     text = json.dumps(document)
     assert all(f'"#/components/schemas/{name}"' in text for name in document["components"]["schemas"])
     operations = [operation["operationId"] for operations in document["paths"].values()

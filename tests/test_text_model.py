@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert.convert import sentence_transformers
+from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
+from keras_bert.export.checking import PASSED
+from keras_bert.export.verify import verify
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier, BertPretrainer
+from keras_bert.models import BertClassifier, BertEmbedder, BertPretrainer
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
@@ -86,6 +90,71 @@ def test_an_encoder_embeds(bert, tokenizer, tmp_path):
     by_ids = loaded.signatures["encode"](**{name: tf.constant(ids) for name, ids in inputs.items()})
     for name, tensor in by_ids.items():
         np.testing.assert_allclose(tensor, outputs[name], atol=2e-6)
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return BertEmbedder(randomize(BertLayer(TINY)), "mean", normalize=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options,atol", [({}, 1e-6), ({"jit_compile": True}, 1e-6), ({"dtype": "bfloat16"}, 0.02)])
+def test_an_embedder_is_a_text_embedding_of_tf_hub(embedder, tokenizer, tmp_path, options, atol):
+    import tensorflow_hub as hub
+
+    export_text_model(embedder, tokenizer, tmp_path / "out", max_length=30, **options)
+    results = verify(tmp_path / "out")
+    assert [(result.line, result.status) for result in results] == [(line, PASSED) for line in range(1, 8)], results
+    wanted = np.concatenate([embedder(tokenizer([text], max_length=30)) for text in TEXTS])
+    layer = hub.KerasLayer(str(tmp_path / "out"))
+    np.testing.assert_allclose(layer(tf.constant(TEXTS)), wanted, atol=atol)
+    assert layer.trainable_weights == []
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    outputs = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
+    assert outputs.keys() == {"embedding", "tokens"}
+    np.testing.assert_array_equal(outputs["embedding"], loaded(TEXTS))
+    assert outputs["tokens"].numpy().tolist() == [len(ids) for ids, _ in tokenizer.pack(TEXTS, None, 30)]
+    inputs = tokenizer(TEXTS, max_length=30)
+    inputs["input_type_ids"] = inputs.pop("segment_ids")
+    by_ids = loaded.signatures["encode"](**{name: tf.constant(ids) for name, ids in inputs.items()})
+    np.testing.assert_allclose(by_ids["embedding"], wanted, atol=atol)
+    assert by_ids["tokens"].numpy().tolist() == outputs["tokens"].numpy().tolist()
+
+
+def test_an_embedder_takes_no_pairs(embedder, tokenizer, tmp_path):
+    with pytest.raises(InputError, match="a BertEmbedder takes only these options: none; got pairs"):
+        export_text_model(embedder, tokenizer, tmp_path / "out", pairs=True)
+
+
+@pytest.mark.slow
+def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path):
+    """What they leave out is the model's; a plain encoder has no pooling, and is not normalized."""
+    text = "play some music please " * 10  # longer than the 20 tokens of the folder
+    (tmp_path / "weights").mkdir()
+    weights = Weights.of(embedder, BertTokenizer(TINY_VOCABULARY), settings={"task": "embed", "max_length": 20})
+    sentence_transformers.write(weights, tmp_path / "weights")
+    assert run("convert", f"--model={tmp_path}/weights", f"--output={tmp_path}/ours", "--format=keras_bert")[0] == 0
+
+    def export(model, *flags):
+        status, output, messages = run("export", "text-model", f"--model={model}", f"--output={tmp_path}/out",
+                                       "--overwrite", *flags)
+        assert (status, output) == (0, [f"{tmp_path}/out"]), messages
+        return tf.saved_model.load(f"{tmp_path}/out")([text])
+
+    def wanted(pooling, normalize, length):
+        model = BertEmbedder(embedder.bert, pooling, normalize)
+        return model(BertTokenizer(TINY_VOCABULARY)([text], max_length=length))
+
+    for model, flags, expected in [
+            (tmp_path / "ours", [], ("mean", True, 20)),
+            (tmp_path / "ours", ["--pooling=max", "--max_length=9"], ("max", True, 9)),
+            (tmp_path / "weights", ["--normalize"], ("mean", True, 20)),
+            (tmp_path / "weights", ["--nonormalize"], ("mean", False, 20)),
+            (pretrained, ["--pooling=cls"], ("cls", False, 128))]:
+        np.testing.assert_allclose(export(model, *flags), wanted(*expected), atol=2e-6, err_msg=f"{model} {flags}")
+    assert export(tmp_path / "weights").keys() == {"pooled_output", "mean_output"}
+    status, _, messages = run("export", "text-model", "--normalize", f"--model={pretrained}", f"--output={tmp_path}/a")
+    assert status == 1 and len(messages) == 1 and "pass --pooling, mean, cls or max" in messages[0]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_bert import cli
 from keras_bert.errors import InputError
-from keras_bert.export import encoder_checks, preprocessor_checks
+from keras_bert.export import embedding_checks, encoder_checks, preprocessor_checks
 from keras_bert.export.checking import FAILED, NOT_APPLICABLE, PASSED
 from keras_bert.export.verify import verify
 
@@ -162,7 +162,7 @@ def test_what_is_no_saved_model(tmp_path, broken):
 
 def test_a_raw_text_model_is_named(tmp_path):
     path = unpack_golden("0.1/text_models/intent", tmp_path)["inputs"]["path"]
-    with pytest.raises(InputError, match="must be an encoder or a preprocessor; this is a raw-text model"):
+    with pytest.raises(InputError, match="a preprocessor or a text embedding; this is another raw-text model"):
         verify(tmp_path / path)
 
 
@@ -170,4 +170,5 @@ def test_the_document_holds_the_same_lines():
     document = (pathlib.Path(__file__).parents[1] / "docs/hub_contract.md").read_text()
     written = [line[2:] for line in document.splitlines() if line.startswith("- ")]
     assert written == [f"{line}: {check.__doc__}"
-                       for line, check in (*encoder_checks.CHECKS, *preprocessor_checks.CHECKS)]
+                       for line, check in (
+                           *encoder_checks.CHECKS, *preprocessor_checks.CHECKS, *embedding_checks.CHECKS)]

@@ -294,6 +294,9 @@ def write_text_models(writer, bert, models, asked):
         writer.add_saved_model(f"text_models/{name}", path, {"texts": texts, "ids": ids}, extra)
     export_text_model(bert, keras_bert.BertTokenizer(VOCABULARY), "text_embeddings", max_length=32)
     writer.add_saved_model("text_models/embeddings", "text_embeddings", {"texts": {"text": TEXTS}, "ids": IDS})
+    embedder = keras_bert.BertEmbedder(bert, "mean", normalize=True)
+    export_text_model(embedder, keras_bert.BertTokenizer(VOCABULARY), "text_embedder", max_length=32)
+    writer.add_saved_model("text_models/embedder", "text_embedder", {"texts": {"text": TEXTS}, "ids": IDS})
 
 
 def write_keras_files(writer, bert):

@@ -6,23 +6,29 @@ from typing import Literal
 
 from keras_bert.arguments import Count, PositiveOrZero, check_rules
 from keras_bert.errors import InputError
-from keras_bert.files import check_free, check_model_folder, check_readable
+from keras_bert.files import check_free, check_model_folder, check_readable, read_json
 
 EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 
 
-def run(model: str, output: str, versioned: bool = False, name: str | None = None, max_length: Count | None = None,
+def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None,
+        versioned: bool = False, name: str | None = None, max_length: Count | None = None,
         dtype: Literal["float32", "bfloat16", "int8"] = "float32", jit_compile: bool = False, data: str | None = None,
         max_loss: PositiveOrZero = 0.5, overwrite: bool = False):
     """Export a model as a SavedModel that takes strings and returns answers or embeddings.
 
     Args:
-        model: Folder that finetune wrote, for answers; or a pretrained encoder, a folder or a name, for embeddings.
+        model: Folder that finetune wrote, for answers; or a pretrained encoder, a folder or a name, for vectors.
         output: SavedModel folder to write; with versioned, the folder of its versions.
+        pooling: Export one embedding per text: mean, the mean of the tokens' vectors; cls, the vector of [CLS]; max,
+            the maximum over the tokens in each dimension. Default: that of the model, if --normalize is given or it was
+            written in the format keras_bert; a plain encoder returns pooled_output and mean_output.
+        normalize: Divide embeddings by their L2 norm; --nonormalize: do not. Default: as the model says; a plain
+            encoder does not.
         versioned: Write the SavedModel as the next numbered version in output, for TensorFlow Serving or keras-bert
             serve, with the files to start TensorFlow Serving.
         name: With versioned: the name of the model in requests. Default: that of the folder.
-        max_length: Maximum length in tokens; longer texts are truncated. Default: as in training; for embeddings
+        max_length: Maximum length in tokens; longer texts are truncated. Default: as in training; for a plain encoder
             128, or the encoder's positions if there are fewer.
         dtype: bfloat16 takes half the space. int8 (experimental) takes a quarter and is faster on x86-64 processors
             with VNNI or AMX; it runs on no others than x86-64.
@@ -40,8 +46,8 @@ def run(model: str, output: str, versioned: bool = False, name: str | None = Non
 
     if not versioned:
         check_free(output, overwrite, (model,))
-    options = {"dtype": dtype, "jit_compile": jit_compile} | ({} if max_length is None else {"max_length": max_length})
-    loaded, tokenizer, task_options = _load(model)
+    options = {"dtype": dtype, "jit_compile": jit_compile} | _given(max_length=max_length)
+    loaded, tokenizer, task_options = _load(model, _given(pooling=pooling, normalize=normalize))
     if dtype == "int8":
         _check_int8(model, data, max_loss)
     if versioned:
@@ -51,12 +57,26 @@ def run(model: str, output: str, versioned: bool = False, name: str | None = Non
         print(output)
 
 
-def _load(path):
-    """Returns the model, its tokenizer, and the options of the export that its task determines."""
+def _given(**values):
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _load(path, embedding):
+    """Returns the model, its tokenizer, and the options of the export that its task determines.
+
+    Args:
+        embedding: dict of the given arguments of `BertEmbedder`.
+    """
     from keras_bert.convert import load_pretrained, open_source
+    from keras_bert.models import BertEmbedder
     from keras_bert.training import FineTuned
 
-    if os.path.exists(os.path.join(path, "settings.json")):
+    settings = read_json(file) if os.path.exists(file := os.path.join(path, "settings.json")) else {}
+    if embedding or settings.get("task") == "embed":
+        source = open_source(path)
+        length = _given(max_length=(source.settings or {}).get("max_length"))
+        return load_pretrained(source, BertEmbedder, **embedding), source.needed_tokenizer(), length
+    if settings:
         tuned = FineTuned.load(path)
         return tuned.model, tuned.tokenizer, tuned.task.export_options()
     source = open_source(path)

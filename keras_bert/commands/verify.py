@@ -10,7 +10,7 @@ EXAMPLE = "keras-bert verify encoder"
 
 
 def run(*path: str, output_format: Literal["text", "json"] = "text"):
-    """Check a SavedModel against the contract of a Hub-style encoder or preprocessor.
+    """Check a SavedModel against the contract of a Hub-style encoder, preprocessor or text embedding.
 
     Args:
         path: Path of the SavedModel.

@@ -1,8 +1,10 @@
-"""The FastAPI application: TensorFlow Serving's REST interface, endpoints for operators, and the page at `/`."""
+"""The FastAPI application: TensorFlow Serving's REST interface, OpenAI's embeddings, endpoints for operators, and the
+page at `/`."""
 
 import asyncio
 import contextlib
 import importlib.resources
+import math
 import os
 from typing import Annotated
 
@@ -17,11 +19,11 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from keras_bert import __version__
-from keras_bert.serving import logs, metrics, schema
+from keras_bert.serving import embeddings, logs, metrics, schema
 from keras_bert.serving.model import Model, ModelServer, convert
 from keras_bert.serving.saved_model import count_bytes
 from keras_bert.serving.settings import host_name
-from keras_bert.serving.tensors import RequestError, decompress, read_request, write_response
+from keras_bert.serving.tensors import DEFAULT, RequestError, decompress, read_request, write_response
 
 MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
 
@@ -67,6 +69,15 @@ async def get_version(request: Request):
     return request.path_params.get("version")
 
 
+async def read_body(request: Request, server: Server):
+    """Returns the body of the request, decompressed."""
+    body = await request.body()
+    if "gzip" in request.headers.get("content-encoding", ""):
+        body = await asyncio.to_thread(decompress, body, server.settings.max_body)
+    return body
+
+
+Body = Annotated[bytes, Depends(read_body)]
 NamedModel = Annotated[Model, Depends(find_model)]
 Version = Annotated[int | None, Depends(get_version)]
 
@@ -78,17 +89,13 @@ model_router = APIRouter(responses=schema.ERRORS)
 
 @model_router.post(":predict", summary="Answer texts or ids.", openapi_extra=schema.PREDICT_REQUEST,
                    response_model=schema.Predictions | schema.Outputs)
-async def predict(request: Request, server: Server, model: NamedModel, number: Version, entry: Entry):
-    body = await request.body()
-    if "gzip" in request.headers.get("content-encoding", ""):
-        body = await asyncio.to_thread(decompress, body, server.settings.max_body)
+async def predict(model: NamedModel, number: Version, body: Body, entry: Entry):
     with model.lease(number, entry) as version:
         signature, inputs, is_rows = await convert(
             len(body), read_request, body, version.saved_model.signatures, version.limits)
         outputs = await version.predict(signature, inputs, len(body), entry)
     content = await convert(count_bytes(outputs), write_response, outputs, entry.instances if is_rows else None)
-    times = {"Server-Timing": f"queue;dur={entry.queue_ms}, compute;dur={entry.compute_ms}"}
-    return Response(content, headers=times, media_type="application/json")
+    return respond_json(content, entry)
 
 
 @model_router.post(":classify", summary="Not for these models.", status_code=400, response_model=schema.Error)
@@ -113,6 +120,12 @@ async def status(model: NamedModel, number: Version, entry: Entry):
     return _to_json(model.get_status(number, entry))
 
 
+def respond_json(content, entry):
+    """Returns the response to a request that a model has answered."""
+    times = {"Server-Timing": f"queue;dur={entry.queue_ms}, compute;dur={entry.compute_ms}"}
+    return Response(content, headers=times, media_type="application/json")
+
+
 def _to_json(message):
     return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
@@ -130,6 +143,19 @@ protected.include_router(model_router, prefix="/v1/models/{name}/versions/{versi
 @protected.get("/v1/models", summary="The names of the models, as KServe lists them.", response_model=schema.ModelNames)
 async def models(server: Server):
     return {"models": list(server.models)}
+
+
+@protected.post(embeddings.PATH, summary="Embed texts, as OpenAI's interface does.", responses=schema.OPENAI_ERRORS,
+                openapi_extra=schema.EMBEDDINGS_REQUEST, response_model=schema.Embeddings)
+async def embed(body: Body, server: Server, entry: Entry):
+    total = max((model.current.limits.total for model in server.models.values() if model.current), default=math.inf)
+    asked = await convert(len(body), embeddings.Request, body, total)
+    with server.find(asked.model, entry).lease(None, entry) as version:
+        inputs = await convert(len(body), asked.inputs, version.saved_model.signatures, version.limits)
+        outputs = await version.predict(DEFAULT, inputs, len(body), entry)
+        estimated = int(version.saved_model.count_tokens(DEFAULT, inputs).sum())
+    content = await convert(count_bytes(outputs), asked.response, outputs, estimated)
+    return respond_json(content, entry)
 
 
 @protected.get("/metrics", summary="For Prometheus.", response_class=PlainTextResponse)
@@ -182,8 +208,13 @@ def page_routes():
 # Errors
 
 
-async def respond_request_error(_, error):
-    return JSONResponse({"error": error.message}, error.status, error.headers)
+def respond_error(request, status, message, headers=None):
+    content = embeddings.error(status, message) if request.scope["path"] == embeddings.PATH else message
+    return JSONResponse({"error": content}, status, headers)
+
+
+async def respond_request_error(request, error):
+    return respond_error(request, error.status, error.message, error.headers)
 
 
 async def respond_http_exception(request, error):
@@ -196,11 +227,11 @@ async def respond_http_exception(request, error):
         message = f"this path takes {' and '.join(sorted(error.headers['Allow'].split(', ')))}"
     else:
         message = {404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
-    return JSONResponse({"error": message}, error.status_code, error.headers)
+    return respond_error(request, error.status_code, message, error.headers)
 
 
-async def respond_bug(*_):
-    return JSONResponse({"error": "the server failed; its log says where"}, 500)
+async def respond_bug(request, _):
+    return respond_error(request, 500, "the server failed; its log says where")
 
 
 class RequestMiddleware:
@@ -236,7 +267,8 @@ class RequestMiddleware:
         headers = dict(scope["headers"])
         is_complete = headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
         path, method = scope["path"], scope["method"]
-        call = path.rpartition(":")[2] if path.endswith((":predict", ":classify", ":regress")) else method
+        call = path.rpartition(":")[2] if path.endswith((":predict", ":classify", ":regress")) else (
+            "embeddings" if path == embeddings.PATH else method)
         with logs.log_request(call, method, path, (scope["client"] or [""])[0]) as entry:
             scope["state"]["entry"] = entry
             try:
@@ -248,7 +280,7 @@ class RequestMiddleware:
                                             f"--allowed_host={host_name(host)[:200]}, or with a token")
                 await self._answer(scope, receive_and_record, send_and_record)
             except RequestError as error:
-                await (await respond_request_error(None, error))(scope, receive, send_and_record)
+                await (await respond_request_error(Request(scope), error))(scope, receive, send_and_record)
             except ClientDisconnect:
                 entry.status = 499  # nginx's status for a client that has disconnected
 

@@ -152,7 +152,7 @@ class SavedModel:
         Returns:
             A list of (inputs, number of tokens). `join` joins their outputs.
         """
-        tokens = self._count_tokens(name, inputs)
+        tokens = self.count_tokens(name, inputs)
         if tokens.sum() <= budget or not self._is_divisible(name, inputs):
             return [(inputs, int(tokens.sum()))]
         parts, start, size = [], 0, 0
@@ -195,11 +195,11 @@ class SavedModel:
 
     def largest_row(self, name, inputs):
         """Returns the number of tokens of the largest row, and the number of this row, from 1."""
-        tokens = self._count_tokens(name, inputs)
+        tokens = self.count_tokens(name, inputs)
         row = int(np.argmax(tokens)) if len(tokens) else 0
         return (int(tokens[row]) if len(tokens) else 0), row + 1
 
-    def _count_tokens(self, name, inputs):
+    def count_tokens(self, name, inputs):
         """Estimates the number of tokens of each row, special tokens included. Counts one token for four bytes, which
         fits English and Korean (less than two syllables). If the inputs are ids, each id is a token. If a row has
         several texts of an input, each is paired with the texts of the other inputs."""

@@ -70,6 +70,42 @@ class Error(BaseModel):
     error: str
 
 
+class Embedding(BaseModel):
+    """The embedding of one text: numbers, or base64 of float32 values, little-endian."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(BaseModel):
+    """The number of tokens, [CLS] and [SEP] included; `estimated` from the bytes if the model does not count them."""
+
+    prompt_tokens: int
+    total_tokens: int
+    estimated: Literal[True] | None = None
+
+
+class Embeddings(BaseModel):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class OpenAIErrorBody(BaseModel):
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(BaseModel):
+    """An error, as OpenAI's clients expect it."""
+
+    error: OpenAIErrorBody
+
+
 _TENSOR = {"$ref": "#/components/schemas/Tensor"}
 _TENSORS = {"anyOf": [_TENSOR, {"type": "object", "additionalProperties": _TENSOR}]}
 PREDICT_REQUEST = {"requestBody": {"required": True, "content": {"application/json": {"schema": {
@@ -82,6 +118,14 @@ PREDICT_REQUEST = {"requestBody": {"required": True, "content": {"application/js
                       "Rows: an object with a value for each input, or the value of a single input."},
         "inputs": {**_TENSORS, "description":
                    "An object with a tensor for each input, or the tensor of a single input."}}}}}}}
+EMBEDDINGS_REQUEST = {"requestBody": {"required": True, "content": {"application/json": {"schema": {
+    "type": "object", "required": ["model", "input"],
+    "properties": {
+        "model": {"type": "string", "description": "The name of a model."},
+        "input": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]},
+        "encoding_format": {"enum": ["float", "base64", None], "default": "float"},
+        "dimensions": {"type": ["integer", "null"], "minimum": 1, "description":
+                       "Keeps the first dimensions, for models that were trained for it."}}}}}}}
 _ERRORS: dict[int | str, str] = {
     400: "The request is wrong; the message names the key and the row.", 401: "The bearer token is wrong.",
     404: "There is no such model or version.", 408: "The body came too slowly.",
@@ -91,3 +135,5 @@ _ERRORS: dict[int | str, str] = {
     504: "The request took too long.", "default": "Another error, such as a wrong method."}
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": Error, "description": message} for status, message in _ERRORS.items()}
+OPENAI_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": OpenAIError, "description": message} for status, message in _ERRORS.items()}

@@ -103,7 +103,7 @@ def find_signature(signatures, name):
     if not signatures:
         raise RequestError(400, "the model has no signature that can answer")
     if name not in signatures:
-        raise RequestError(400, f"signature_name: must be one of {', '.join(sorted(signatures))}; got {_show(name)}")
+        raise RequestError(400, f"signature_name: must be one of {', '.join(sorted(signatures))}; got {show(name)}")
     return signatures[name]
 
 
@@ -138,20 +138,17 @@ def read_request(body, signatures, limits=Limits()):
     Raises:
         RequestError: the request is wrong; the message names the key and the row, and what was expected.
     """
-    if _count_separators(body) > limits.total:
-        raise RequestError(413, f"the body may have at most {limits.total} commas and opening brackets, as many as "
-                                "values that the model takes")
-    request = _parse(body)
+    request = parse(body, limits.total)
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str):
-        raise RequestError(400, f"signature_name: must be a string; got {_show(name)}")
+        raise RequestError(400, f"signature_name: must be a string; got {show(name)}")
     specs = find_signature(signatures, name).inputs
     if ("instances" in request) == ("inputs" in request):
         raise RequestError(400, "the request must have one of the keys instances and inputs, and not both")
     is_rows = "instances" in request
     key = "instances" if is_rows else "inputs"
     columns = _columns_of_rows(request[key], specs) if is_rows else _columns(request[key], specs)
-    inputs = {column: _to_array(columns[column], spec, f"{key}: {column}", limits) for column, spec in specs.items()}
+    inputs = {column: to_array(columns[column], spec, f"{key}: {column}", limits) for column, spec in specs.items()}
     return name, inputs, is_rows
 
 
@@ -174,13 +171,13 @@ def write_response(outputs, rows=None):
     if rows is not None and {array.shape[:1] for array in outputs.values()} != {(rows,)}:
         raise RequestError(
             400, "the outputs do not have one row for each instance: ask with inputs instead of instances")
-    columns = {name: _to_json_values(name, array) for name, array in outputs.items()}
+    columns = {name: to_json_values(name, array) for name, array in outputs.items()}
     if rows is None:
         value = columns if len(columns) > 1 else next(iter(columns.values()))
-        return b'{"outputs":%b}' % _dump(value)
+        return b'{"outputs":%b}' % dump(value)
     items = zip(*columns.values())
     values = (row[0] for row in items) if len(columns) == 1 else (dict(zip(columns, row)) for row in items)
-    return b'{"predictions":[%b]}' % b",".join(map(_dump, values))
+    return b'{"predictions":[%b]}' % b",".join(map(dump, values))
 
 
 def _count_separators(body):
@@ -189,13 +186,25 @@ def _count_separators(body):
     return sum(int(np.count_nonzero(characters == ord(character))) for character in ",[{")
 
 
-def _parse(body):
+def parse(body, total):
+    """Returns the JSON object in a body.
+
+    Args:
+        body: bytes.
+        total: maximum number of values, see `Limits`.
+
+    Raises:
+        RequestError: there are more values, or the body is not a JSON object.
+    """
+    if _count_separators(body) > total:
+        raise RequestError(413, f"the body may have at most {total} commas and opening brackets, as many as values "
+                                "that the model takes")
     try:
         request = from_json(body, cache_strings="keys")
     except ValueError as error:
         raise RequestError(400, f"the body must be JSON in UTF-8: {error}") from None
     if not isinstance(request, dict):
-        raise RequestError(400, f"the body must be a JSON object; got {_show(request)}")
+        raise RequestError(400, f"the body must be a JSON object; got {show(request)}")
     return request
 
 
@@ -206,13 +215,13 @@ def _columns_of_rows(rows, specs):
             raise RequestError(400, f"instances: {name}: must be {spec}, without rows: ask with inputs instead of "
                                     "instances")
     if not isinstance(rows, list) or not rows:
-        raise RequestError(400, f"instances: must be a list of at least one row; got {_show(rows)}")
+        raise RequestError(400, f"instances: must be a list of at least one row; got {show(rows)}")
     if len(specs) == 1 and not _is_object(rows[0]):
         return {name: rows for name in specs}
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict) or row.keys() != specs.keys():
             raise RequestError(400, f"instances: row {number}: must be an object with the keys {', '.join(specs)}; "
-                                    f"got {_show(row)}")
+                                    f"got {show(row)}")
     return {name: [row[name] for row in rows] for name in specs}
 
 
@@ -220,7 +229,7 @@ def _columns(columns, specs):
     if len(specs) == 1 and not _is_object(columns):
         return {name: columns for name in specs}
     if not isinstance(columns, dict) or specs.keys() - columns.keys():
-        raise RequestError(400, f"inputs: must be an object with the keys {', '.join(specs)}; got {_show(columns)}")
+        raise RequestError(400, f"inputs: must be an object with the keys {', '.join(specs)}; got {show(columns)}")
     return columns
 
 
@@ -229,7 +238,7 @@ def _is_object(value):
     return isinstance(value, dict) and value.keys() != {"b64"}
 
 
-def _to_array(value, spec, where, limits):
+def to_array(value, spec, where, limits):
     """Converts nested lists to an array.
 
     Args:
@@ -239,14 +248,14 @@ def _to_array(value, spec, where, limits):
         limits: `Limits` of the tensor.
     """
     if spec.shape and not isinstance(value, list):
-        raise RequestError(400, f"{where}: must be a list, {spec}; got {_show(value)}")
+        raise RequestError(400, f"{where}: must be a list, {spec}; got {show(value)}")
     shape, leaves = _shape_of_first(value), [value]
     limits.check(where, spec, shape)
     for axis, size in enumerate(shape):
         for i, leaf in enumerate(leaves):
             if not isinstance(leaf, list) or len(leaf) != size:
                 raise RequestError(400, f"{where}{_row(shape[:axis], i)}: must be a list of {size}, as the first is; "
-                                        f"got {_show(leaf)}")
+                                        f"got {show(leaf)}")
         leaves = [item for leaf in leaves for item in leaf]
     kind, read = _reader(spec.dtype)
     array = np.empty(len(leaves), spec.dtype)
@@ -254,7 +263,7 @@ def _to_array(value, spec, where, limits):
         try:
             array[i] = read(leaf)
         except (TypeError, ValueError, OverflowError, binascii.Error):
-            raise RequestError(400, f"{where}{_row(shape, i)}: must be {kind}; got {_show(leaf)}") from None
+            raise RequestError(400, f"{where}{_row(shape, i)}: must be {kind}; got {show(leaf)}") from None
     return array.reshape(shape)
 
 
@@ -315,7 +324,7 @@ def _float(info):
     return read
 
 
-def _show(value):
+def show(value):
     """Returns a value as text for an error message: truncated JSON, in ASCII so that lone surrogates can be sent; or
     `a list of 5`."""
     if isinstance(value, (dict, list)) and len(value) > 3:
@@ -324,8 +333,8 @@ def _show(value):
     return text if len(text) <= 80 else text[:80] + "…"
 
 
-def _to_json_values(name, array):
-    """Returns an array in a form that `_dump` writes: numbers as an array, all else as nested lists."""
+def to_json_values(name, array):
+    """Returns an array in a form that `dump` writes: numbers as an array, all else as nested lists."""
     if array.dtype == STRING:
         if name.endswith("_bytes"):
             return _map(lambda value: {"b64": base64.b64encode(value).decode()}, array)
@@ -348,9 +357,10 @@ _NOT_FINITE = {"nan": orjson.Fragment(b"NaN"), "inf": orjson.Fragment(b"Infinity
 _PIECE = 20_000  # values that are written without a pause, 2 ms, in which no other thread runs
 
 
-def _dump(value):
+def dump(value):
+    """Returns a value as JSON, bytes: dicts and lists, of NumPy's arrays too."""
     if isinstance(value, dict):
-        value = {name: orjson.Fragment(_dump(item)) for name, item in value.items()}
+        value = {name: orjson.Fragment(dump(item)) for name, item in value.items()}
     elif isinstance(value, np.ndarray) and value.ndim > 1 and value.size > _PIECE:
-        return b"[%b]" % b",".join(map(_dump, value))
+        return b"[%b]" % b",".join(map(dump, value))
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -20,20 +20,21 @@ POOLING = {
     "none": lambda vectors: vectors,
     "cls": lambda vectors: vectors[:1],
     "mean": lambda vectors: vectors.mean(axis=0, keepdims=True),
+    "max": lambda vectors: vectors.max(axis=0, keepdims=True),
 }
 _TOKENS = 2**14  # number of tokens whose vectors are in memory at once: 200 MB at a width of 3,072
 
 
 def write_features(model: Path, input: Path, output: Path, features: str = "concat-last-4",
-                   pooling: Literal["none", "cls", "mean"] = "none", text_column: str = "text",
-                   text_pair_column: str | None = None, max_length: Length | None = None, batch_size: Count = 32,
-                   overwrite: bool = False, progress=None):
+                   pooling: Literal["none", "cls", "mean", "max"] = "none", normalize: bool = False,
+                   text_column: str = "text", text_pair_column: str | None = None, max_length: Length | None = None,
+                   batch_size: Count = 32, overwrite: bool = False, progress=None):
     """Writes the vectors of texts, in their order.
 
     `.npz` has `vectors`, float32 [texts, width]; without pooling `vectors` [tokens, width], of all texts end to end,
     `tokens`, str [tokens], and `text_ends`, int64 [texts], the number of tokens up to each text's end. The file is made
     in memory. `.parquet` has one row per text: `text`, `tokens`, and `vectors`, a list of float32, without pooling one
-    per token; it is written as the vectors are computed. [CLS] and [SEP] count as tokens, also in means.
+    per token; it is written as the vectors are computed. [CLS] and [SEP] count as tokens, also in pooling.
 
     Args:
         model: Pretrained encoder, a folder or a name; or a folder that finetune wrote.
@@ -41,7 +42,9 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
         output: .npz or .parquet file to write.
         features: embeddings, last, second-to-last, sum-last-4, concat-last-4, sum-all, or layer-N; layer-0 is the
             embeddings.
-        pooling: none: one vector per token; cls and mean: one per text, that of [CLS] or the mean.
+        pooling: none: one vector per token; cls, mean and max: one per text, that of [CLS], the mean, or the maximum in
+            each dimension.
+        normalize: Divide each vector by its L2 norm.
         text_column: Column of the text.
         text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
         max_length: Longest input in tokens; longer texts are cut. Default: 128, or the encoder's positions if there are
@@ -70,7 +73,8 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
     bert, tokenizer = load_pretrained(source), source.needed_tokenizer()
     extractor = BertFeatures(bert, features)
     packed = tokenizer.pack(texts, text_pairs, bert.config.input_length(max_length, 128))
-    chunks = _chunks(extractor, tokenizer, texts, packed, POOLING[pooling], batch_size, progress or (lambda *_: None))
+    pool = POOLING[pooling] if not normalize else lambda vectors: _normalized(POOLING[pooling](vectors))
+    chunks = _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress or (lambda *_: None))
     with writing(output):
         os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
     with atomic_file(output) as part:
@@ -102,6 +106,10 @@ def _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress):
         tokens = [[tokenizer.vocabulary[i] for i in ids] for ids, _ in batches.packed]
         yield texts[begin:end], tokens, np.concatenate(vectors)
         progress(end, len(packed))
+
+
+def _normalized(vectors):
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def _write_npz(path, chunks, pooling):

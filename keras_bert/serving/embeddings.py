@@ -1,0 +1,110 @@
+"""OpenAI's embeddings (https://platform.openai.com/docs/api-reference/embeddings): requests to arrays, arrays to
+responses, and errors."""
+
+import base64
+
+import numpy as np
+import orjson
+
+from keras_bert.serving.tensors import DEFAULT, STRING, RequestError, dump, parse, show, to_array, to_json_values
+
+PATH = "/v1/embeddings"
+KEYS = ("model", "input", "encoding_format", "dimensions")
+_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
+_UNIT = 5e-3  # the length of a normalized vector differs at most this much from 1, if it is a bfloat16
+
+
+class Request:
+    """A request. Keys that are not in `KEYS` are ignored, for example `user`.
+
+    Args:
+        body: JSON as bytes.
+        total: see `tensors.parse`.
+
+    Attributes:
+        model: name of the model.
+        texts: list of the texts, not checked.
+        is_base64: True if the client wants base64 of float32 values instead of numbers.
+        dimensions: number of dimensions to keep; None for all.
+
+    Raises:
+        RequestError: a value is wrong; the message begins with its key.
+    """
+
+    def __init__(self, body, total):
+        self.model, texts, encoding, self.dimensions = map(parse(body, total).get, KEYS)
+        if not isinstance(self.model, str):
+            raise RequestError(400, f"model: must be the name of a model; got {show(self.model)}")
+        if encoding not in (None, "float", "base64"):
+            raise RequestError(400, f"encoding_format: must be float or base64; got {show(encoding)}")
+        if self.dimensions is not None and (type(self.dimensions) is not int or self.dimensions < 1):
+            raise RequestError(400, f"dimensions: must be a whole number, at least 1; got {show(self.dimensions)}")
+        self.texts, self.is_base64 = [texts] if isinstance(texts, str) else texts, encoding == "base64"
+        if not isinstance(self.texts, list) or not self.texts:
+            raise RequestError(400, f"input: must be a string or a list of at least one string; got {show(texts)}")
+        if isinstance(self.texts[0], int | list):
+            raise RequestError(400, "input: must be texts; got token ids, but the model has a tokenizer of its own (in "
+                                    "LangChain, pass check_embedding_ctx_length=False)")
+
+    def inputs(self, signatures, limits):
+        """Returns the texts as the inputs of a model, a dict of the one name to string [texts].
+
+        Args:
+            signatures: dict of the model's signatures.
+            limits: `Limits` of the tensor.
+
+        Raises:
+            RequestError: the model computes no embeddings, or a text is wrong.
+        """
+        signature = signatures.get(DEFAULT)
+        specs = list(signature.inputs.items()) + [signature.outputs.get("embedding")] if signature else []
+        if len(specs) != 2 or specs[1] is None or not (
+                specs[0][1].dtype == STRING and specs[0][1].fits((1,)) and specs[1].dtype.kind == "f"):
+            raise RequestError(400, f"model: {self.model} computes no embeddings: its {DEFAULT} must take one string "
+                                    "[batch] and return embedding, as after export text-model --pooling=mean")
+        name, spec = specs[0]
+        return {name: to_array(self.texts, spec, "input", limits)}
+
+    def response(self, outputs, estimated_tokens):
+        """Returns the body of the response, JSON as bytes.
+
+        Args:
+            outputs: dict of the model's outputs: `embedding`, float [texts, dim], and perhaps `tokens`, int [texts].
+            estimated_tokens: the number of tokens if the model has no `tokens`; the response then says so.
+
+        Raises:
+            RequestError: there is not one embedding for each text, or they have fewer dimensions than requested.
+        """
+        vectors, tokens = np.asarray(outputs["embedding"], np.float32), outputs.get("tokens")
+        if vectors.ndim != 2 or len(vectors) != len(self.texts):
+            raise RequestError(400, f"model: {self.model} must return one vector for each text; got the shape "
+                                    f"{list(vectors.shape)}")
+        vectors = _shortened(vectors, self.dimensions)
+        if self.is_base64:
+            rows = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
+        else:
+            rows = [orjson.Fragment(dump(row)) for row in to_json_values("embedding", vectors)]
+        is_exact = tokens is not None and tokens.dtype.kind == "i"
+        count = int(tokens.sum()) if is_exact else estimated_tokens
+        usage = {"prompt_tokens": count, "total_tokens": count} | ({} if is_exact else {"estimated": True})
+        return orjson.dumps({
+            "object": "list", "model": self.model, "usage": usage,
+            "data": [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]})
+
+
+def _shortened(vectors, dimensions):
+    """Returns the first dimensions of vectors, scaled to length 1 if that is the length of the whole vectors."""
+    if dimensions in (None, vectors.shape[1]):
+        return vectors
+    if dimensions > vectors.shape[1]:
+        raise RequestError(400, f"dimensions: must be at most {vectors.shape[1]}, those of the model; got {dimensions}")
+    is_normalized = np.abs(np.linalg.norm(vectors, axis=1, keepdims=True) - 1) < _UNIT
+    vectors = vectors[:, :dimensions]
+    return np.where(is_normalized, vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), vectors)
+
+
+def error(status, message):
+    """Returns what OpenAI's clients find under `error` in a response."""
+    key = message.partition(": ")[0]
+    return {"message": message, "type": "server_error" if status >= 500 else "invalid_request_error",
+            "param": key if key in KEYS else None, "code": _CODES.get(status)}
