@@ -108,8 +108,9 @@ class TextBatches:
                 inputs["dropout_seed"] = np.tile(np.array(dropout_seed, np.int32), (len(indices), 1))
             return inputs, self._targets_of(indices)
 
+        indices, dropout_seed = plan[0] if plan else ([0], None)
         signature = tf.nest.map_structure(
-            lambda values: tf.TensorSpec([None] * values.ndim, values.dtype), batch([0], plan[0][1] if plan else None))
+            lambda values: tf.TensorSpec([None] * values.ndim, values.dtype), batch(indices[:1], dropout_seed))
         dataset = tf.data.Dataset.from_generator(lambda: itertools.starmap(batch, plan), output_signature=signature)
         return dataset.apply(tf.data.experimental.assert_cardinality(len(plan))).prefetch(2)
 
