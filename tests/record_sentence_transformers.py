@@ -49,15 +49,23 @@ def losses():
 
 
 def given_vectors(model):
-    """The scores of evaluators for random vectors with equal cosines, and several documents to find for a query."""
+    """The scores of evaluators for random vectors: of pairs of which two each have the same cosine, and of queries with
+    several documents to find."""
+    import torch
+
     rng = np.random.default_rng(1)
-    vectors, labels = rng.integers(-2, 3, (24, 2)) + 0.5, rng.integers(0, 2, 12)
+    vectors, labels = np.repeat(rng.normal(size=(12, 3)).round(3), 2, axis=0), rng.integers(0, 2, 12)
     hidden, corpus = rng.normal(size=(8, 3)).round(3), rng.normal(size=(30, 3)).round(3)
     relevant = rng.random((8, 30)) < 0.1
     relevant[range(8), range(8)] = True
     table = {f"{name}{i:02}": row for name, rows in (("v", vectors), ("q", hidden), ("d", corpus))
              for i, row in enumerate(rows)}
-    model.encode = lambda texts, **_: np.array([table[text] for text in texts], np.float32)
+
+    def encode(inputs, convert_to_tensor=False, **_):
+        vectors = np.array([table[text] for text in inputs], np.float32)
+        return torch.tensor(vectors) if convert_to_tensor else vectors
+
+    model.encode = encode
     queries, documents = ({name: name for name in table if name[0] == letter} for letter in "qd")
     return {
         "vectors": vectors.tolist(), "labels": labels.tolist(), "queries": hidden.tolist(),

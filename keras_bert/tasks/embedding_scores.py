@@ -79,7 +79,7 @@ def retrieval(queries, documents, relevant, excluded):
     for numbers in np.split(np.arange(len(queries)), range(_CHUNK, len(queries), _CHUNK)):
         cosines = np.where(excluded(numbers), -np.inf, queries[numbers] @ documents.T)
         wanted = relevant(numbers) & np.isfinite(cosines)
-        best = np.argpartition(-cosines, min(_RANKS, len(documents)) - 1)[:, :_RANKS]
+        best = np.sort(np.argpartition(-cosines, min(_RANKS, len(documents)) - 1)[:, :_RANKS])
         best = np.take_along_axis(best, np.argsort(-np.take_along_axis(cosines, best, 1), 1, kind="stable"), 1)
         hits, count = np.take_along_axis(wanted, best, 1), wanted.sum(1)
         ideal = np.cumsum(gains)[np.minimum(count, _RANKS) - 1]
