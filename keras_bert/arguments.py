@@ -105,10 +105,11 @@ _OTHER_NAMES = {
     "per_device_train_batch_size": "batch_size", "recompute": "gradient_checkpointing", "seq_length": "max_length",
     "serving_dir": "output", "size": "vocab_size", "strategy": "distribution_strategy", "text": "text_column",
     "text_pair": "text_pair_column", "to": "output", "train_file": "train", "validation_file": "valid",
-    "classification": "classify", "korquad": "span", "multi_label": "multilabel",
-    "multi_label_classification": "multilabel", "multiple_choice": "choice", "ner": "tag", "nli": "classify",
-    "pos": "tag", "qa": "span", "regression": "regress", "sentiment": "classify", "squad": "span", "sts": "regress",
-    "swag": "choice", "token_classification": "tag", "fine-tune": "finetune", "test": "evaluate", "train": "finetune",
+    "classification": "classify", "embedding": "embed", "embeddings": "embed", "korquad": "span",
+    "multi_label": "multilabel", "multi_label_classification": "multilabel", "multiple_choice": "choice", "ner": "tag",
+    "nli": "classify", "pos": "tag", "qa": "span", "regression": "regress", "sentiment": "classify",
+    "squad": "span", "sts": "regress", "swag": "choice", "token_classification": "tag", "fine-tune": "finetune",
+    "test": "evaluate", "train": "finetune",
     "bf16": ("bfloat16", "mixed_bfloat16"), "fp16": ("mixed_float16", "mixed_bfloat16", "bfloat16"),
 }
 

@@ -125,6 +125,23 @@ def write_questions(folder):
         for entry in paragraph["qas"]])
 
 
+def write_answers(folder):
+    """XQuAD, by article: each question with the sentence of its answer."""
+    articles = json.loads((REAL / "qa/xquad/xquad.en.json").read_text(encoding="utf-8"))["data"]
+
+    def rows(some):
+        for paragraph in (paragraph for article in some for paragraph in article["paragraphs"]):
+            for entry in paragraph["qas"]:
+                start = entry["answers"][0]["answer_start"]
+                before, after = paragraph["context"][:start], paragraph["context"][start:]
+                yield {"text": entry["question"], "text_pair": before.split(". ")[-1] + after.split(". ")[0]}
+
+    for split, some in (("train", articles[:1] + articles[4:]), ("valid", articles[1:3]), ("test", articles[3:4])):
+        write_lines(folder / f"{split}.jsonl", rows(some))
+    sentences = dict.fromkeys(row["text_pair"] for row in rows(articles[3:4]))
+    (folder / "sentences.txt").write_text("".join(f"{text}\n" for text in sentences), encoding="utf-8")
+
+
 def write_choices(folder):
     """CODAH."""
     def read(split):
@@ -155,6 +172,7 @@ OF_PAGES = {
     "docs/tasks/features.md": write_entities,
     "docs/tasks/span.md": write_questions,
     "docs/tasks/choice.md": write_choices,
+    "docs/tasks/embed.md": write_answers,
 }
 
 if __name__ == "__main__":

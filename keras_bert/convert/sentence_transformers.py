@@ -6,6 +6,7 @@ import os
 import re
 
 from keras_bert.convert import huggingface
+from keras_bert.convert.assets import read_settings, write_settings
 from keras_bert.convert.format import Format
 from keras_bert.convert.kinds import ENCODER
 from keras_bert.errors import InputError
@@ -58,6 +59,7 @@ def read(path, config=None):
         if type(length) is not int or length < 3:
             raise InputError(f"{file}: max_seq_length must be a number of tokens, at least 3; got {length!r:.100}")
         settings["max_length"] = length
+    settings |= read_settings(path)
     options = {"pooling": pooling, "normalize": "Normalize" in modules}
     return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options,
                                tokenizer=tokenizer, labels=None, settings=settings, losses=losses)
@@ -131,6 +133,7 @@ def write(weights, folder):
         for index, (name, path) in enumerate(zip(classes, paths))])
     length = (weights.settings or {}).get("max_length", weights.config.max_position_embeddings)
     write_json(os.path.join(folder, _TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
+    write_settings({name: value for name, value in (weights.settings or {}).items() if name == "columns"}, folder)
     settings = {"word_embedding_dimension": weights.config.hidden_size} | {
         flag: mode == weights.options["pooling"] for flag, mode in _FLAGS.items()}
     for path, values in zip(paths[1:], (settings, {})):

@@ -1,4 +1,4 @@
-"""Batches of texts of similar length, and batches with multiple texts per row."""
+"""Batches of texts of similar length, of several texts per example, and with multiple texts per row."""
 
 import itertools
 import math
@@ -108,8 +108,9 @@ class TextBatches:
                 inputs["dropout_seed"] = np.tile(np.array(dropout_seed, np.int32), (len(indices), 1))
             return inputs, self._targets_of(indices)
 
+        indices, dropout_seed = plan[0] if plan else ([0], None)
         signature = tf.nest.map_structure(
-            lambda values: tf.TensorSpec([None] * values.ndim, values.dtype), batch([0], plan[0][1] if plan else None))
+            lambda values: tf.TensorSpec([None] * values.ndim, values.dtype), batch(indices[:1], dropout_seed))
         dataset = tf.data.Dataset.from_generator(lambda: itertools.starmap(batch, plan), output_signature=signature)
         return dataset.apply(tf.data.experimental.assert_cardinality(len(plan))).prefetch(2)
 
@@ -135,8 +136,9 @@ class TokenBatches(TextBatches):
 
 
 class ChoiceBatches(TextBatches):
-    """Batches of texts with multiple choices: each entry of `packed` is a list of results of `BertTokenizer.pack`. The
-    inputs have the shape [batch, choices, seq]; an entry with fewer choices than another repeats its last one."""
+    """Batches of examples with several rows, those of choices or of texts to compare: each entry of `packed` is a list
+    of results of `BertTokenizer.pack`. The inputs have the shape [batch, choices, seq]; an entry with fewer choices
+    than another repeats its last one."""
 
     def inputs(self, indices):
         most = max(len(self.packed[i]) for i in indices)
@@ -146,6 +148,51 @@ class ChoiceBatches(TextBatches):
 
     def _length(self, row):
         return max(len(ids) for ids, _ in row)
+
+
+class LabelPairBatches(ChoiceBatches):
+    """Training batches of pairs that each epoch draws from labelled texts: every text with another one of its label,
+    if there is one, and with one of another label (as SetFit: Tunstall et al., 2022, https://arxiv.org/abs/2209.11055).
+
+    The inputs have the shape [batch, 2, seq]; the targets are float32 [batch], 1 for equal labels, otherwise 0.
+
+    Args:
+        packed: list with a list of one result of `BertTokenizer.pack` for each text.
+        targets: int [texts], the numbers of the labels, at least two different ones.
+    """
+
+    def inputs(self, indices):
+        """Returns the input dict of texts, or of pairs of texts for indices [batch, 2]."""
+        inputs = super().inputs(np.ravel(indices))
+        return {name: values.reshape(len(indices), -1, values.shape[2]) for name, values in inputs.items()}
+
+    def steps(self, batch_size):
+        return math.ceil(len(self._pairs(np.random.default_rng(0))) / batch_size)
+
+    def validation_dataset(self, batch_size):
+        """Returns a `tf.data.Dataset` of (inputs, targets) of pairs that are the same each time."""
+        return self._dataset([(pairs, None) for pairs in self._plan(batch_size, np.random.default_rng(0))])
+
+    def _plan(self, batch_size, rng):
+        pairs = self._pairs(rng)
+        return [pairs[indices] for indices in plan_batches(np.max(np.array(self.lengths)[pairs], 1), batch_size, rng)]
+
+    def _pairs(self, rng):
+        """Draws the pairs of an epoch: int [pairs, 2], always as many."""
+        order = np.argsort(self.targets, kind="stable")  # the texts of a label follow one another
+        labels, texts = self.targets[order], np.arange(len(order))
+        begin, end = (np.searchsorted(labels, labels, side) for side in ("left", "right"))
+        count = end - begin
+        # The next texts of the label, in a circle; and those before and after the texts of the label.
+        same = begin + (texts - begin + rng.integers(1, np.maximum(count, 2))) % count
+        other = rng.integers(0, len(texts) - count)
+        other += count * (other >= begin)
+        has_same = count > 1
+        return order[np.concatenate([np.stack([texts, same], 1)[has_same], np.stack([texts, other], 1)])]
+
+    def _targets_of(self, indices):
+        first, second = self.targets[indices].T
+        return np.float32(first == second)
 
 
 class PackedBatches(TextBatches):

@@ -112,7 +112,7 @@ def iterate_examples(path, text_column="text", text_pair_column=None, label_colu
         InputError: the file is invalid; the message names the file, the row and the column.
     """
     columns = choose_columns(path, text_column, text_pair_column, label_column, data_format, FORMATS)
-    yield from iterate_table(path, columns, data_format, _label)
+    yield from iterate_table(path, columns, data_format, label_of)
 
 
 def choose_columns(path, text_column, text_pair_column, label_column, data_format, formats):
@@ -193,7 +193,8 @@ def number(path, example):
     return value
 
 
-def _label(path, row, values, column):
+def label_of(path, row, values, column):
+    """Returns the label in a column of a row as str; raises an InputError if it is not a text or a finite number."""
     value = values[column]
     finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
     if isinstance(value, bool) or not finite or value == "":

@@ -32,12 +32,13 @@ class BertEmbedder(BertTask):
         normalize: If True, embeddings are divided by their L2 norm.
 
     Call arguments:
-        inputs: as for `BertLayer`.
+        inputs: as for `BertLayer`; or int32 [batch, texts, seq], with several texts per example, which one call of the
+            encoder embeds.
         training: If True, applies dropout.
         seed: int32 [2], see `BertLayer`.
 
     Returns:
-        embeddings [batch, hidden], float32.
+        embeddings [batch, hidden], or [batch, texts, hidden], float32.
 
     Raises:
         InputError: `pooling` is unknown, or the layout is `packed`.
@@ -53,10 +54,16 @@ class BertEmbedder(BertTask):
         self.build()
 
     def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
-        _, sequence = self.bert(inputs, training=training, seed=seed)
-        mask = ops.expand_dims(ops.cast(standardize_inputs(inputs)[1], "float32"), 2)
+        seed = self.bert.dropout_seed(inputs, training, seed)
+        has_groups = any(len(tensor.shape) == 3 for tensor in keras.tree.flatten(inputs))
+        tensors = standardize_inputs(inputs, ("batch", "texts", "seq") if has_groups else ("batch", "seq"))
+        *groups, length = ops.shape(tensors[0])
+        rows = [ops.reshape(tensor, (-1, length)) for tensor in tensors]
+        _, sequence = self.bert(rows, training=training, seed=seed)
+        mask = ops.expand_dims(ops.cast(rows[1], "float32"), 2)
         embeddings = POOLING[self.pooling](ops.cast(sequence, "float32"), mask)
-        return ops.normalize(embeddings, epsilon=1e-12) if self.normalize else embeddings
+        embeddings = ops.normalize(embeddings, epsilon=1e-12) if self.normalize else embeddings
+        return ops.reshape(embeddings, (-1, *groups[1:], self.bert.config.hidden_size))
 
     def get_config(self) -> dict:
         return super().get_config() | {"pooling": self.pooling, "normalize": self.normalize}

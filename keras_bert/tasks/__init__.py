@@ -7,12 +7,13 @@ from keras_bert.errors import InputError
 from keras_bert.tasks.base import Encoded, Task, run
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction
+from keras_bert.tasks.embed import Embed, EmbedExample
 from keras_bert.tasks.multilabel import LabelSet, MultiLabel
 from keras_bert.tasks.regress import Regress
 from keras_bert.tasks.squad import Answer, Span
 from keras_bert.tasks.tag import Entity, Tag
 
-TASKS = {task.name: task for task in (Intent, Classify, MultiLabel, Regress, Tag, Span, MultipleChoice)}
+TASKS = {task.name: task for task in (Intent, Classify, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed)}
 
 
 def restored(settings, path):
@@ -39,5 +40,5 @@ def restored(settings, path):
         raise InputError(f"{path}: the settings of the task {task}: {error}") from None
 
 
-__all__ = ["TASKS", "Answer", "Choice", "Classify", "Encoded", "Entity", "Intent", "LabelSet", "MultiLabel",
-           "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "restored", "run"]
+__all__ = ["TASKS", "Answer", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity", "Intent", "LabelSet",
+           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "restored", "run"]

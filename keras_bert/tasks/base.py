@@ -137,6 +137,10 @@ class Task:
         `main` names."""
         raise NotImplementedError
 
+    def main_score(self, examples):
+        """Returns the name of the score of these labelled examples that selects the best epoch; higher is better."""
+        return self.main
+
     def record(self, example, answer):
         """Returns an answer as a dict that JSON can represent."""
         raise NotImplementedError
@@ -159,7 +163,7 @@ class Task:
         Raises:
             InputError: the rows are not valid, or `data_format` is given with rows; it is only for files.
         """
-        names = columns if ("text", "label") in cls.tuples else {}  # other tasks have fixed columns
+        names = columns if any("text" in fields for fields in cls.tuples) else {}  # other tasks have fixed columns
         tuples = [[names.get(f"{field}_column") or field for field in fields] for fields in cls.tuples]
         opened = open_data(data, name, tuples)
         if data_format and isinstance(opened, Rows):

@@ -12,6 +12,13 @@ from keras_bert.tasks.base import require
 from keras_bert.tasks.classify import TextTask
 
 
+def correlations(values, targets):
+    """Computes the correlation coefficients of Pearson and Spearman: two floats, 0 if all values are equal."""
+    stats = require("scipy.stats")
+    return [float(np.nan_to_num(correlate(values, targets).statistic))
+            for correlate in (stats.pearsonr, stats.spearmanr)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Regress(TextTask):
     """Regression, as in STS-B (Devlin et al., 2018, section 4.1; GLUE: Wang et al., 2018).
@@ -56,12 +63,9 @@ class Regress(TextTask):
     def score(self, encoded, outputs):
         """Returns `pearson` and `spearman`, the correlations of predictions and targets, which are 0 if all predictions
         or all targets are equal, and `loss`, the mean squared error."""
-        stats = require("scipy.stats")
         answers = np.array(self.answers(encoded, outputs), np.float64)
-        pearson, spearman = (correlate(answers, encoded.targets).statistic
-                             for correlate in (stats.pearsonr, stats.spearmanr))
-        return {"pearson": float(np.nan_to_num(pearson)), "spearman": float(np.nan_to_num(spearman)),
-                "loss": float(np.mean((answers - encoded.targets) ** 2))}
+        pearson, spearman = correlations(answers, encoded.targets)
+        return {"pearson": pearson, "spearman": spearman, "loss": float(np.mean((answers - encoded.targets) ** 2))}
 
     def record(self, example, answer):
         return {name: getattr(example, name) for name in self.columns} | {"value": answer}

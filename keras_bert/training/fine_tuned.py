@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Self
 
+import numpy as np
+
 from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn
@@ -112,9 +114,6 @@ class FineTuned:
         settings = read_json(path)
         if os.path.exists(path := os.path.join(folder, "labels.json")):
             settings["labels"] = read_json(path)
-        if settings.get("task") == "embed":
-            raise InputError(f"{folder}: must be a model with labels or answers; this one computes embeddings: load it "
-                             "with BertEmbedder.from_pretrained")
         task, columns = restored(settings, f"{folder}/settings.json")
         return cls(model, BertTokenizer.from_folder(folder), task, columns)
 
@@ -155,7 +154,7 @@ class FineTuned:
         return Int8Comparison(self.task.main, scores[0], scores[1], len(encoded.examples), equal)
 
     def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1,
-                aggregation_strategy: AggregationStrategy | None = None) -> list:
+                aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
         """Returns the answers to inputs, in the order of the inputs.
 
         Args:
@@ -174,13 +173,14 @@ class FineTuned:
 
         Returns:
             a list of the task's answers: `Prediction`s of a classifier, `LabelSet`s of the task multilabel, floats of a
-            regression, lists of `Entity`s of a tagger, `Answer`s of the task span, `Choice`s of the task choice.
+            regression, lists of `Entity`s of a tagger, `Answer`s of the task span, `Choice`s of the task choice;
+            or the embeddings of the task embed, float32 [texts, hidden].
         """
         check(FineTuned.predict, locals())
         options = self.task.answer_options(top_k, aggregation_strategy)
         return self.answer(self.task.arguments(*texts), batch_size, **options)
 
-    def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list:
+    def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list | np.ndarray:
         """Returns the answers to examples that the task's `read` returned; see `predict`."""
         encoded = self.task.encode(examples, self.tokenizer)
         return self.task.answers(encoded, self.outputs(encoded, batch_size), **options)

@@ -51,22 +51,28 @@ _VALID_SHARE = 0.1
 # Arguments that only some tasks accept.
 _OF_SOME_TASKS = {"out_of_scope_label": ("intent", "classify"), "class_weights": ("intent", "classify"),
                   "label_columns": ("multilabel",), "label_delimiter": ("multilabel",), "doc_stride": ("span",),
-                  "features": ("tag",), "pack": ("intent", "classify", "multilabel", "regress")}
+                  "features": ("tag",), "pack": ("intent", "classify", "multilabel", "regress"),
+                  "loss": ("embed",), "pooling": ("embed",), "normalize": ("embed",)}
+# Arguments that are fields of some tasks.
+_OF_TASK = "label_columns", "doc_stride", "features", "loss", "pooling", "normalize"
 
 
 def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Path,
-             task: Literal["intent", "classify", "multilabel", "regress", "tag", "span", "choice"] = "intent",
+             task: Literal["intent", "classify", "multilabel", "regress", "tag", "span", "choice", "embed"] = "intent",
              valid_share: Share | None = None, data_format: str | None = None, text_column: str = "text",
              text_pair_column: str | None = None, label_column: str = "label",
              label_columns: list[str] | None = None, label_delimiter: Delimiter | None = None,
              out_of_scope_label: str | None = None, epochs: Count = 3, batch_size: Count = 32,
              learning_rate: Positive = 5e-5, warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
              dropout: Share | None = None, max_length: Length | None = None, doc_stride: Count | None = None,
-             features: str | None = None, early_stopping_patience: Count | None = None,
-             class_weights: Literal["balanced"] | None = None, freeze_blocks: Count | None = None,
-             lora_rank: Count | None = None, dtype: Literal["float32", "mixed_bfloat16"] = "float32",
-             pack: bool = False, devices: list[str] | None = None, seed: Seed = 0, save_steps: Count = 500,
-             log_dir: Path | None = None, deterministic: bool = False, overwrite: bool = False) -> FineTuned:
+             features: str | None = None,
+             loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
+             pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None,
+             early_stopping_patience: Count | None = None, class_weights: Literal["balanced"] | None = None,
+             freeze_blocks: Count | None = None, lora_rank: Count | None = None,
+             dtype: Literal["float32", "mixed_bfloat16"] = "float32", pack: bool = False,
+             devices: list[str] | None = None, seed: Seed = 0, save_steps: Count = 500, log_dir: Path | None = None,
+             deterministic: bool = False, overwrite: bool = False) -> FineTuned:
     """Fine-tunes a pretrained encoder for a task and writes the model to a folder (Devlin et al., 2018, section 4 and
     appendix A.3).
 
@@ -85,8 +91,9 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
 
     `train` and `valid` can also be data in memory: a pandas DataFrame, or a list of dicts from column names to values
     or of tuples. Tuples are (text, label) or (text, text_pair, label) for intent, classify, multilabel and regress,
-    (words, tags) for tag, (question, context, answers) for span, and (prompt, choices, label) for choice. The label of
-    multilabel is a list; `answers` is a dict of two lists, `text` and `answer_start`, as in Hugging Face's SQuAD.
+    (words, tags) for tag, (question, context, answers) for span, (prompt, choices, label) for choice, and (text,
+    text_pair) or (text, text_pair, label) for embed. The label of multilabel is a list; `answers` is a dict of two
+    lists, `text` and `answer_start`, as in Hugging Face's SQuAD.
 
     Args:
         train: Training file: .tsv or .csv with a header, .jsonl, .parquet; CoNLL's format for tag, SQuAD's .json for
@@ -98,7 +105,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         task: classify: a label for each text or pair of texts; intent: the same, with a threshold below which a text is
             out of scope, chosen on the validation file; multilabel: any number of labels, with a threshold for each,
             chosen on the validation file; regress: a number; tag: entities; span: answers in a context;
-            choice: the best of several endings.
+            choice: the best of several endings; embed: a vector, similar for similar texts.
         valid_share: Without valid: share of the different texts of the training file to hold out for validation, with
             all labels in proportion; for span, of the contexts with their questions. Default: 0.1.
         data_format: Format of a published data set: cola, sst2, mrpc, klue-nli, conll, swag and so on. Default: by the
@@ -123,6 +130,11 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         doc_stride: For span: tokens from the start of one window to the start of the next. Default: 128.
         features: For tag: train a BiLSTM on the features of the frozen encoder, concat-last-4 for example, see
             keras-bert features.
+        loss: For embed: multiple_negatives_ranking for pairs of an anchor and its positive, perhaps with a negative;
+            cosent, the default, or cosine_similarity for scored pairs and for labelled texts.
+        pooling: For embed: the vector of a text is the mean or the maximum of its tokens' vectors, or that of [CLS].
+            Default: as the pretrained model says, otherwise mean.
+        normalize: For embed: divide vectors by their length. Default: as the pretrained model says, otherwise not.
         early_stopping_patience: Stop after this many epochs without a better score.
         class_weights: balanced weights each class by the inverse of its frequency.
         freeze_blocks: Freeze the embeddings and this many encoder blocks.
@@ -159,7 +171,13 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         ("out_of_scope_label", out_of_scope_label, "left out without valid",
          valid is not None or out_of_scope_label is None),
         ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
-        ("devices", devices, "left out with pack", not (devices and pack)))
+        ("devices", devices, "left out with pack", not (devices and pack)),
+        ("devices", devices, "left out for the task embed, whose losses compare all texts of a batch",
+         not (devices and task == "embed")),
+        ("dropout", dropout, "left out for the task embed, whose head has no dropout",
+         dropout is None or task != "embed"),
+        ("batch_size", batch_size, "at least 2 for the task embed, whose losses compare the examples of a batch",
+         batch_size > 1 or task != "embed"))
     output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
     columns = {name: arguments[name] for name in ("data_format", *REMEMBERED) if arguments[name] is not None}
     data = {name: TASKS[task].open(arguments[name], name, **columns)
@@ -175,8 +193,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     started = time.monotonic()
     examples, *valid_examples = (_read(TASKS[task], path, columns) for path in data.values())
     source, base_model = open_source(model), origin(model)
-    settings = {name: arguments[name] for name in ("label_columns", "doc_stride", "features")
-                if arguments[name] is not None}
+    settings = source.options if task == "embed" and source.kind == "embedding" else {}
+    settings = settings | {name: arguments[name] for name in _OF_TASK if arguments[name] is not None}
     fitted = TASKS[task].from_examples(
         data["train"], examples, max_length=source.config.input_length(max_length, TASKS[task].length), **settings)
     if valid is None:
@@ -214,8 +232,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         return fitted.score(valid_encoded, run_model(network, valid_batches, batch_size, after_batch))
 
     progress = loop.train(
-        network, train_batches, validate, fitted.main, checkpoints, epochs=epochs, batch_size=batch_size, seed=seed,
-        save_steps=save_steps, patience=early_stopping_patience, log_dir=log_dir,
+        network, train_batches, validate, fitted.main_score(valid_examples), checkpoints, epochs=epochs,
+        batch_size=batch_size, seed=seed, save_steps=save_steps, patience=early_stopping_patience, log_dir=log_dir,
         class_weight=_balanced_weights(encoded.targets) if class_weights else None)
     network.optimizer, network.compiled = None, False  # not saved: the optimizer would take two thirds of the file
     remembered = {name: given[name] for name in REMEMBERED if name in given}

@@ -40,8 +40,9 @@ def write_report(folder, model, encoded, progress, given, description):
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
     has_command = IN_MEMORY not in (given["train"], given.get("valid"))
-    metrics = {"task": model.task.name, "main": model.task.main, "inputs": model.task.columns, **scores,
-               "best_epoch": progress.best_epoch, "history": progress.history, "valid_examples": len(encoded.examples),
+    metrics = {"task": model.task.name, "main": model.task.main_score(encoded.examples),
+               "inputs": model.task.columns, **scores, "best_epoch": progress.best_epoch, "history": progress.history,
+               "valid_examples": len(encoded.examples),
                "command": shlex.join(["keras-bert", "finetune", *as_flags(given)]) if has_command else None,
                "columns": {name: given[name] for name in COLUMNS if name in given}, **description,
                "versions": VERSIONS, "attention": attention(model, encoded)}
@@ -156,13 +157,18 @@ CARD_TEXTS = {
     "regress": ("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number."),
     "tag": ("token-classification", "entities in texts", "Marks the entities in a text."),
     "span": ("question-answering", "answers in texts", "Answers a question with a part of a text."),
+    "embed": ("sentence-similarity", "sentence embeddings", "Computes a vector of a text. The cosine of the vectors of "
+              "two texts is their similarity."),
     "choice": ("multiple-choice", "the best of several endings", "Chooses the best of several endings of a text."),
 }
 SCORES = {
-    "accuracy": "accuracy", "mean_average_precision": "mean average precision",
+    "ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_1": "recall@1", "recall_at_5": "recall@5",
+    "recall_at_10": "recall@10", "average_precision": "average precision", "accuracy": "accuracy",
+    "accuracy_threshold": "threshold of the accuracy", "mean_average_precision": "mean average precision",
     "micro_f1_at_half": "micro F1 (threshold 0.5)", "macro_f1_at_half": "macro F1 (threshold 0.5)",
     "micro_f1": "micro F1", "macro_f1": "macro F1", "matthews": "Matthews correlation", "f1": "F1",
-    "exact_match": "exact match", "HasAns_exact": "exact match where there is an answer",
+    "f1_threshold": "threshold of the F1", "exact_match": "exact match",
+    "HasAns_exact": "exact match where there is an answer",
     "HasAns_f1": "F1 where there is an answer", "NoAns_f1": "F1 where there is none",
     "korquad_f1": "KorQuAD F1", "korquad_exact_match": "KorQuAD exact match", "precision": "precision",
     "recall": "recall", "entity_macro_f1": "macro F1 of entities", "character_macro_f1": "macro F1 of characters",

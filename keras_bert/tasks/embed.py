@@ -1,0 +1,259 @@
+"""Sentence embeddings: a vector for each text, so that similar texts have a high cosine similarity."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_bert.data import ChoiceBatches, LabelPairBatches, iterate_examples, label_of, number
+from keras_bert.data.tables import check_columns, read_table, text_of
+from keras_bert.errors import InputError, MissingColumn
+from keras_bert.models import BertEmbedder
+from keras_bert.tasks import embedding_scores
+from keras_bert.tasks.base import Encoded, Task, require
+from keras_bert.tasks.embedding_losses import LOSSES
+
+PAIRS, TRIPLETS, SCORED, LABELLED = "pairs", "triplets", "scored pairs", "labelled texts"
+# The losses of each kind of data; the first one is the default.
+LOSSES_OF = {PAIRS: ("multiple_negatives_ranking",), TRIPLETS: ("multiple_negatives_ranking",),
+             SCORED: ("cosent", "cosine_similarity"), LABELLED: ("cosent", "cosine_similarity")}
+# The highest scores of published data sets; the lowest are 0.
+_HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbedExample:
+    """A text, or two or three to compare: an anchor and its positive, perhaps with a negative; two texts whose
+    similarity is `label`, a float; or a single text, whose `label` is a str or None. `row` is the number of the line or
+    record in the file, from 1, the header included."""
+
+    texts: tuple[str, ...]
+    label: float | str | None
+    row: int | None
+
+    @property
+    def text(self):
+        return self.texts[0]
+
+
+def data_kind(examples):
+    """Returns what labelled examples, all of one kind, are: `PAIRS`, `TRIPLETS`, `SCORED` or `LABELLED`."""
+    first = examples[0]
+    if first.label is None:
+        return PAIRS if len(first.texts) == 2 else TRIPLETS
+    return SCORED if len(first.texts) == 2 else LABELLED
+
+
+@dataclasses.dataclass(frozen=True)
+class Embed(Task):
+    """Sentence embeddings (Sentence-BERT: Reimers and Gurevych, 2019, https://arxiv.org/abs/1908.10084).
+
+    Args:
+        loss_name: a name in `LOSSES`, for training.
+        pooling, normalize: see `BertEmbedder`, for training; a model has its own.
+    """
+
+    loss_name: str | None = None
+    pooling: str = "mean"
+    normalize: bool = False
+
+    name = "embed"
+    tuples = ("text", "text_pair"), ("text", "text_pair", "label")
+    dropout, unused = 0.0, ("pooler",)
+
+    @classmethod
+    def iterate(cls, path, text_column="text", text_pair_column=None, label_column="label", data_format=None):
+        """Reads a table, see `read_table`. Its columns say what the examples are: `text` with `text_pair`, with
+        `text_pair` and `negative`, with `text_pair` and `label`, or with `label`.
+
+        Args:
+            path: path of the file, or `Rows`.
+            text_column, text_pair_column, label_column, data_format: see `iterate_examples`. If `label_column` is None,
+                only the column `text` is read.
+
+        Yields:
+            `EmbedExample`s, all of one kind.
+
+        Raises:
+            InputError: the columns are others, or a value is; the message names the file, the row and the column.
+        """
+        if data_format:
+            for example in iterate_examples(path, label_column=label_column, data_format=data_format):
+                texts = (example.text,) if None in (label_column, example.text_pair) else (
+                    example.text, example.text_pair)
+                yield _example(path, texts, example, _HIGHEST.get(data_format, 1.0))
+            return
+        names, rows = read_table(path)
+        columns, label = [text_column], None
+        if label_column is not None:
+            columns, label = _columns(path, names, text_column, text_pair_column, label_column)
+        check_columns(path, names, (*columns, label))
+        for row, values in rows:
+            texts = tuple(text_of(path, row, values, column) for column in columns)
+            value = label and label_of(path, row, values, label)
+            yield _example(path, texts, EmbedExample(texts, value, row))
+
+    @classmethod
+    def from_examples(cls, path, examples, loss=None, **settings):
+        kind = data_kind(examples)
+        if (loss or LOSSES_OF[kind][0]) not in LOSSES_OF[kind]:
+            raise InputError(f"loss must be {' or '.join(LOSSES_OF[kind])} for {kind}, as {path} has; got {loss!r}")
+        outside = [example for example in examples if loss == "cosine_similarity" and kind == SCORED
+                   and not -1 <= example.label <= 1]
+        if outside:
+            raise InputError(f"{path}: row {outside[0].row}: 'label' must be from -1 to 1, as cosines are, for "
+                             f"loss=cosine_similarity; got {outside[0].label}; divide the labels by the highest one, "
+                             "or pass loss=cosent, to which only their order matters")
+        if kind == LABELLED and len({example.label for example in examples}) == 1:
+            raise InputError(f"{path}: labelled texts must have at least two labels; every text has the label "
+                             f"{examples[0].label!r}")
+        return cls(loss_name=loss or LOSSES_OF[kind][0], **settings)
+
+    def check(self, path, examples, out_of_scope=None):
+        kind, labels = data_kind(examples), [example.label for example in examples]
+        if kind == SCORED:
+            require("scipy.stats")  # fails here, before any work is done
+            if len(set(labels)) == 1:
+                raise InputError(f"{path}: scores need pairs with different labels; every label is {labels[0]}")
+        elif kind == LABELLED and not 1 < len(set(labels)) < len(labels):
+            raise InputError(f"{path}: scores need two labels, and a label with two texts")
+        elif kind != LABELLED and len({text for example in examples for text in example.texts[1:]}) == 1:
+            raise InputError(f"{path}: scores need at least two different texts to find; got 1")
+
+    def head(self, bert, dropout):
+        return BertEmbedder(bert, self.pooling, self.normalize)
+
+    def loss(self):
+        return {"loss": LOSSES[self.loss_name]}
+
+    def example(self, text):
+        return EmbedExample((text,), None, None)
+
+    def describe_input(self):
+        return "single texts"
+
+    def texts(self, example):
+        return (list(example.texts),)
+
+    def group(self, example):
+        """Returns the texts of an example; of an anchor with a positive, the anchor alone, which may have other
+        positives too."""
+        return example.texts if example.label is not None else example.texts[:1]
+
+    def label(self, example):
+        return example.label
+
+    def classes(self, example):
+        return [example.label] if isinstance(example.label, str) else []
+
+    def encode(self, examples, tokenizer):
+        texts = list(dict.fromkeys(text for example in examples for text in example.texts))
+        packed = dict(zip(texts, tokenizer.pack(texts, None, self.max_length)))
+        rows = [[packed[text] for text in example.texts] for example in examples]
+        if not examples or examples[0].label is None and len(examples[0].texts) == 1:
+            return Encoded(examples, rows, None, ChoiceBatches)
+        kind, batches = data_kind(examples), ChoiceBatches
+        if kind == SCORED:
+            targets = np.array([example.label for example in examples], np.float32)
+        elif kind == LABELLED:
+            batches = LabelPairBatches
+            targets = np.unique([example.label for example in examples], return_inverse=True)[1]
+        else:
+            numbers = {text: number for number, text in enumerate(texts)}
+            targets = np.array([[numbers[text] for text in example.texts] for example in examples])
+        return Encoded(examples, rows, targets, batches)
+
+    def answers(self, encoded, outputs):
+        """Returns the embedding of the first text of each example: float32 [examples, hidden]."""
+        return np.array([output[0] for output in outputs], np.float32)
+
+    def main_score(self, examples):
+        if data_kind(examples) != SCORED:
+            return "ndcg_at_10"
+        return "average_precision" if _is_binary(examples) else "spearman"
+
+    def score(self, encoded, outputs):
+        """Returns the scores of `embedding_scores`: of scored pairs those of `similarity`, or if each label is 0 or 1,
+        of `pair_classification`; otherwise of `retrieval`, of positives among all positives and negatives, or of the
+        texts of the same label among all others."""
+        vectors, targets = embedding_scores.unit_vectors(np.array(outputs, np.float32)), encoded.targets
+        kind = data_kind(encoded.examples)
+        if kind == LABELLED:
+            return _retrieval_of_labels(vectors[:, 0], targets)
+        if kind != SCORED:
+            return _retrieval_of_positives(vectors, targets)
+        cosines = (vectors[:, 0] * vectors[:, 1]).sum(1)
+        if _is_binary(encoded.examples):
+            return embedding_scores.pair_classification(cosines, targets == 1)
+        return embedding_scores.similarity(cosines, targets)
+
+    def record(self, example, answer):
+        return {"text": example.text, "embedding": answer.tolist()}
+
+    def cells(self, example, answer):
+        return [" ".join(f"{value:.6g}" for value in answer), example.text]
+
+    def export_options(self):
+        return {"max_length": self.max_length}
+
+    def settings(self):
+        return {"task": self.name, "max_length": self.max_length}  # the others are those of the training
+
+
+def _columns(path, names, text_column, text_pair_column, label_column):
+    """Returns the list of the columns of texts, and the column of labels or None."""
+    pair = text_pair_column or ("text_pair" if "text_pair" in names else None)
+    negative = "negative" if "negative" in names else None
+    label = label_column if label_column != "label" or "label" in names else None
+    if not (pair or label) or negative and (label or not pair):
+        raise MissingColumn(f"{path}: the columns must be text and text_pair, and perhaps negative or label; or text "
+                            f"and label; they are {', '.join(names)}; pass text_pair_column=… or label_column=…")
+    return [name for name in (text_column, pair, negative) if name], label
+
+
+def _example(path, texts, labelled, highest=1.0):
+    """Returns an `EmbedExample` with the row and the label of another example. The scores of pairs are divided by the
+    highest one."""
+    label = labelled.label
+    if label is not None and len(texts) == 2:
+        label = number(path, labelled) / highest
+    return EmbedExample(texts, label, labelled.row)
+
+
+def _is_binary(examples):
+    return {example.label for example in examples} == {0.0, 1.0}
+
+
+def _retrieval_of_labels(vectors, targets):
+    """Returns the scores of finding the texts of the same label among all other texts.
+
+    Args:
+        vectors: float [texts, hidden].
+        targets: int [texts], the numbers of the labels.
+    """
+    numbers = np.arange(len(vectors))
+    queries = numbers[np.bincount(targets)[targets] > 1]
+    return embedding_scores.retrieval(vectors[queries], vectors, lambda some: targets[queries[some], None] == targets,
+                                      lambda some: queries[some, None] == numbers)
+
+
+def _retrieval_of_positives(vectors, targets):
+    """Returns the scores of finding the positives of each anchor among all different positives and negatives.
+
+    Args:
+        vectors: float [examples, texts, hidden].
+        targets: int [examples, texts], the numbers of the texts.
+    """
+    of_text = np.zeros((targets.max() + 1, vectors.shape[2]), np.float32)
+    of_text[targets] = vectors
+    queries, query = np.unique(targets[:, 0], return_inverse=True)
+    documents = np.unique(targets[:, 1:])
+    positive = np.searchsorted(documents, targets[:, 1])
+
+    def relevant(some):
+        found = np.zeros((len(some), len(documents)), bool)
+        is_some = (query >= some[0]) & (query <= some[-1])
+        found[query[is_some] - some[0], positive[is_some]] = True
+        return found
+
+    return embedding_scores.retrieval(of_text[queries], of_text[documents], relevant,
+                                      lambda some: (queries[some, None] == documents) & ~relevant(some))

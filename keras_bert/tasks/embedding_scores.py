@@ -1,0 +1,102 @@
+"""The scores of sentence embeddings, as the evaluators of sentence-transformers define them. Similarity is the cosine.
+"""
+
+import numpy as np
+
+from keras_bert.tasks.embedding_losses import SCALE
+from keras_bert.tasks.multilabel import average_precision
+from keras_bert.tasks.regress import correlations
+
+_CHUNK = 256  # queries whose similarities to all documents are in memory at once
+_RANKS = 10
+_RECALLS = 1, 5, 10
+
+
+def unit_vectors(vectors):
+    """Divides vectors [..., hidden] by their L2 norms."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def similarity(cosines, scores):
+    """Computes the scores of semantic textual similarity (EmbeddingSimilarityEvaluator).
+
+    Args:
+        cosines: float [pairs].
+        scores: float [pairs], at least two different ones.
+
+    Returns:
+        a dict of floats: `spearman` and `pearson`, the correlations, and `loss`, that of CoSENT over all pairs.
+    """
+    pearson, spearman = correlations(cosines, scores)
+    return {"spearman": spearman, "pearson": pearson, "loss": _cosent(cosines, scores)}
+
+
+def pair_classification(cosines, right):
+    """Computes the scores of telling pairs of equal texts from others by their cosine (BinaryClassificationEvaluator).
+
+    Args:
+        cosines: float [pairs].
+        right: bool [pairs], of both values.
+
+    Returns:
+        a dict of floats: `average_precision`; `f1`, `precision` and `recall` of the threshold with the best F1,
+        `f1_threshold`; `accuracy` of the threshold with the best accuracy, `accuracy_threshold`; `loss`, that of CoSENT
+        over all pairs.
+    """
+    order = np.argsort(-cosines, kind="stable")
+    ranked = cosines[order].astype(np.float64)
+    ends = np.flatnonzero(np.diff(ranked, append=-np.inf))  # no threshold can separate equal cosines
+    thresholds = (ranked[ends] + ranked[np.minimum(ends + 1, len(ranked) - 1)]) / 2
+    hits, accepted, total = np.cumsum(right[order])[ends], ends + 1, right.sum()
+    f1 = 2 * hits / (accepted + total)
+    # The highest threshold accepts no pair.
+    correct = np.append(0, 2 * hits - accepted) + len(right) - total
+    best, most = int(f1.argmax()), int(correct.argmax())
+    return {"average_precision": average_precision(cosines, right), "f1": float(f1[best]),
+            "precision": float(hits[best] / accepted[best]), "recall": float(hits[best] / total),
+            "f1_threshold": float(thresholds[best]), "accuracy": float(correct[most] / len(right)),
+            "accuracy_threshold": float(np.append(np.nextafter(ranked[0], 2), thresholds)[most]),
+            "loss": _cosent(cosines, right)}
+
+
+def retrieval(queries, documents, relevant, excluded):
+    """Computes the scores of ranking documents by their similarity to queries (InformationRetrievalEvaluator).
+
+    Args:
+        queries: float [queries, hidden], unit vectors.
+        documents: float [documents, hidden], unit vectors.
+        relevant: function of an array of consecutive numbers of queries that returns bool [these queries, documents],
+            True for the documents to find, at least one per query.
+        excluded: the same for documents that are not ranked.
+
+    Returns:
+        a dict of floats, means over the queries: `ndcg_at_10`; `mrr_at_10`; `recall_at_1`, `recall_at_5` and
+        `recall_at_10`; `loss`, the cross entropy of a relevant document among those that are not relevant, a mean over
+        the relevant documents.
+    """
+    rows, losses = [], []
+    gains = 1 / np.log2(np.arange(_RANKS) + 2)
+    for numbers in np.split(np.arange(len(queries)), range(_CHUNK, len(queries), _CHUNK)):
+        cosines = np.where(excluded(numbers), -np.inf, queries[numbers] @ documents.T)
+        wanted = relevant(numbers) & np.isfinite(cosines)
+        best = np.sort(np.argpartition(-cosines, min(_RANKS, len(documents)) - 1)[:, :_RANKS])
+        best = np.take_along_axis(best, np.argsort(-np.take_along_axis(cosines, best, 1), 1, kind="stable"), 1)
+        hits, count = np.take_along_axis(wanted, best, 1), wanted.sum(1)
+        ideal = np.cumsum(gains)[np.minimum(count, _RANKS) - 1]
+        ranks = np.where(hits.any(1), hits.argmax(1) + 1, np.inf)
+        rows.append(np.stack([hits @ gains[:hits.shape[1]] / ideal, 1 / ranks,
+                              *(hits[:, :k].sum(1) / count for k in _RECALLS)], 1))
+        logits = SCALE * cosines.astype(np.float64)
+        others = np.logaddexp.reduce(np.where(wanted, -np.inf, logits), 1)
+        losses.append(np.logaddexp(np.repeat(others, count), logits[wanted]) - logits[wanted])
+    names = "ndcg_at_10", "mrr_at_10", *(f"recall_at_{k}" for k in _RECALLS)
+    return dict(zip(names, map(float, np.concatenate(rows).mean(0)))) | {"loss": float(np.concatenate(losses).mean())}
+
+
+def _cosent(cosines, scores):
+    """Computes the loss `cosent` of all pairs, without comparing each pair with each other one."""
+    order = np.argsort(scores, kind="stable")
+    logits = SCALE * cosines[order].astype(np.float64)
+    begins = np.flatnonzero(np.diff(scores[order].astype(np.float64), prepend=-np.inf))  # of each score
+    lower, own = np.logaddexp.accumulate(logits)[begins[1:] - 1], np.logaddexp.reduceat(-logits, begins)[1:]
+    return float(np.logaddexp.reduce([0.0, *(lower + own)]))
