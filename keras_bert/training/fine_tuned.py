@@ -143,15 +143,16 @@ class FineTuned:
     def compare_int8(self, data: Data, **columns) -> Int8Comparison:
         """Compares the model in float32 and in int8 on labelled data; see `encode` for the arguments."""
         encoded = self.encode(data, **columns)
+        metric = self.task.main_score(encoded.examples)
         scores: list[float] = []
         answers: list[list] = []
         for tuned in (self, self.to_int8()):
             outputs = tuned.outputs(encoded)
-            scores.append(self.task.score(encoded, outputs)[self.task.main])
+            scores.append(self.task.score(encoded, outputs)[metric])
             answers.append([_without_scores(answer) for answer in self.task.answers(encoded, outputs)])
         has_numbers = not answers[0] or answers[0][0] is None
         equal = None if has_numbers else sum(map(operator.eq, *answers)) / len(answers[0])
-        return Int8Comparison(self.task.main, scores[0], scores[1], len(encoded.examples), equal)
+        return Int8Comparison(metric, scores[0], scores[1], len(encoded.examples), equal)
 
     def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1,
                 aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
@@ -284,7 +285,7 @@ class FineTuned:
 
 def _without_scores(answer):
     """Returns an answer of a task, with None in place of its numbers that are not positions."""
-    if isinstance(answer, float):
+    if isinstance(answer, float | np.ndarray):
         return None
     if dataclasses.is_dataclass(answer):
         answer = list(vars(answer).values())
