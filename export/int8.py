@@ -41,12 +41,7 @@ def quantized(model):
             _fold_constants(layer)
     for layer in replica._flatten_layers():
         if isinstance(layer, Dense):
-            kernel = layer.kernel.numpy()
-            largest = np.maximum(np.abs(kernel).max(axis=0), 1e-30)
-            layer.quantize("int8")  # makes the variables
-            layer.kernel.assign(np.round(kernel / largest * _WEIGHT_LIMIT))
-            layer.kernel_scale.assign(largest / _WEIGHT_LIMIT * _LIMIT)
-            layer.quantized_call = _call_of(layer)
+            quantize_dense(layer)
         elif isinstance(layer, keras.layers.Embedding) and layer.name == "word_embeddings":
             layer.quantize("int8")
     return replica
@@ -67,6 +62,16 @@ def is_slow_here():
     float32."""
     path = pathlib.Path("/proc/cpuinfo")
     return not _FAST & set(re.findall(r"\w+", path.read_text())) if path.exists() else True
+
+
+def quantize_dense(layer):
+    """Quantizes a dense layer in place, see `quantized`."""
+    kernel = layer.kernel.numpy()
+    largest = np.maximum(np.abs(kernel).max(axis=0), 1e-30)
+    layer.quantize("int8")  # makes the variables
+    layer.kernel.assign(np.round(kernel / largest * _WEIGHT_LIMIT))
+    layer.kernel_scale.assign(largest / _WEIGHT_LIMIT * _LIMIT)
+    layer.quantized_call = _call_of(layer)
 
 
 def _fold_constants(block):

@@ -1,0 +1,67 @@
+"""Compares dense layers in float32, bfloat16 and int8, by the shape of the kernel and the number of tokens.
+
+    python benchmarks/int8_products.py [--sizes=L6-H384,base --rows=16,128,1024 --turns=15]
+
+The layers are those of an encoder's block: without the activation, with the bias, and in int8 with the scales of the
+tokens, as in an export (`keras_bert.export.int8`). If int8 is not faster here, an export in int8 will not be either.
+Takes two minutes.
+"""
+
+import argparse
+import functools
+import os
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as keras_bert does, if it is imported before TensorFlow
+
+import tensorflow as tf  # noqa: E402
+from peer_models import config_of  # noqa: E402
+from ruler import describe, finish, print_table, take_turns  # noqa: E402
+
+from keras_bert.export.int8 import quantize_dense  # noqa: E402
+from keras_bert.layers.base import Dense  # noqa: E402
+
+
+def make(inputs, outputs, dtype):
+    """Returns a dense layer as a function of float32 [rows, inputs]."""
+    layer = Dense(outputs, dtype="float32" if dtype == "int8" else dtype)
+    layer.build((None, inputs))
+    if dtype == "int8":
+        quantize_dense(layer)
+    return tf.function(layer, input_signature=[tf.TensorSpec([None, inputs], layer.compute_dtype)], autograph=False)
+
+
+def measure(inputs, outputs, counts, turns):
+    """Prints the table of one kernel; returns its rows."""
+    rows = []
+    for count in counts:
+        steps = {}
+        for dtype in ("float32", "bfloat16", "int8"):
+            layer = make(inputs, outputs, dtype)
+            x = tf.cast(tf.random.normal([count, inputs]), layer.input_signature[0].dtype)
+            steps[dtype] = functools.partial(layer, x)
+        seconds = take_turns(steps, turns)
+        rows += [{"library": f"{count} tokens, {dtype}", "milliseconds": 1000 * value,
+                  "gflops": 2e-9 * count * inputs * outputs / value, "ratio": value / seconds["float32"]}
+                 for dtype, value in seconds.items()]
+    print_table(f"kernel {inputs} x {outputs}", rows)
+    return [{"kernel": [inputs, outputs]} | row for row in rows]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sizes", default="L6-H384,base")
+    parser.add_argument("--rows", default="16,128,1024")
+    parser.add_argument("--turns", type=int, default=15)
+    given = parser.parse_args()
+    versions, rows = describe("tensorflow", "keras"), []
+    for size in given.sizes.split(","):
+        hidden, wide = config_of(size).hidden_size, config_of(size).intermediate_size
+        for inputs, outputs in (hidden, hidden), (hidden, wide), (wide, hidden):
+            rows += measure(inputs, outputs, list(map(int, given.rows.split(","))), given.turns)
+    finish("int8_products", versions, given, rows)
+
+
+if __name__ == "__main__":
+    main()
