@@ -2,7 +2,6 @@
 
 import pathlib
 import re
-import zlib
 
 import keras
 import numpy as np
@@ -10,13 +9,15 @@ import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.layers.attention import EncoderBlock
-from keras_bert.layers.base import Dense
+from keras_bert.layers.base import Dense, check_not_quantized
 
-OPERATION = "_QuantizedMatMul"  # private to TensorFlow; see mkl_qmatmul_op.cc there
+from . import writing
+
+OPERATION = "_QuantizedMatMul"  # private to TensorFlow; the class QuantizedFusedMatMulOp in mkl_matmul_op_fused.cc
 _FAST = {"avx512_vnni", "avx_vnni", "amx_int8"}  # instructions for products of int8, as in /proc/cpuinfo
 _LIMIT = 127  # the largest integer
 # Weights have one bit less. Processors without VNNI multiply them by unsigned integers and add two products in 16 bits;
-# with -127 to 127 the sums would be cut there, and answers would depend on the processor.
+# with -127 to 127 the sums would be cut there, silently.
 _WEIGHT_LIMIT = 63
 
 
@@ -25,36 +26,44 @@ def quantized(model):
 
     Each column of a kernel and each row of the word embeddings has a scale, which is determined now. Each token has one
     in each layer, which is determined when the model runs (dynamic quantization, as in PyTorch and ONNX Runtime), so
-    nothing is calibrated, and an answer does not depend on other texts. In the copy, the variable `kernel_scale` holds
-    what the integer 127 would stand for in each column. All other layers stay in float32.
+    nothing is calibrated. In the copy, the variable `kernel_scale` holds what the integer 127 would stand for in each
+    column. All other layers stay in float32.
 
     Args:
-        model: a `BertLayer` or a head. The copy has the layout `unpadded` and runs only in a `tf.function`.
+        model: a `BertLayer` or a head.
+
+    Returns:
+        a model in the layout `unpadded`, which runs in `predict`, in `predict_on_batch` and in a `tf.function`. It
+        cannot be trained, saved or copied, and its weights must not change after the first call.
 
     Raises:
-        InputError: this TensorFlow does not have the operation.
+        InputError: this TensorFlow does not have the operation, or the model is already quantized.
     """
     check_operation()
+    check_not_quantized(model, "convert")
     replica = model.rebuild(dtype="float32", lora_rank=None, layout="unpadded")
-    for layer in replica._flatten_layers():
-        if isinstance(layer, EncoderBlock) and layer.config.hidden_act == "gelu":
-            _fold_constants(layer)
+    layers = replica._flatten_layers()
+    for block in (layer for layer in layers if isinstance(layer, EncoderBlock)):
+        if block.config.hidden_act == "gelu":
+            _fold_constants(block)
     for layer in replica._flatten_layers():
         if isinstance(layer, Dense):
             quantize_dense(layer)
         elif isinstance(layer, keras.layers.Embedding) and layer.name == "word_embeddings":
             layer.quantize("int8")
+    _use_one_norm(writing.encoder_of(replica))
+    replica.get_config = _refuse_to_copy
     return replica
 
 
 def check_operation():
     """Raises an InputError if this TensorFlow does not have the operation."""
     try:
-        with tf.Graph().as_default():
-            _multiply(tf.zeros([1, 1], tf.int8), tf.zeros([1, 1], tf.int8), tf.ones([1]), 0.0)
+        tf.function(_multiply, autograph=False)(tf.zeros([1, 1], tf.int8), tf.zeros([1, 1], tf.int8), tf.ones([1]))
     except (ValueError, tf.errors.OpError) as error:
+        reason = str(error).strip().partition("\n")[0]
         raise InputError(f"the dtype int8 needs TensorFlow for x86-64 processors, with oneDNN; this one has no "
-                         f"operation {OPERATION} as expected: {error!s:.200}") from None
+                         f"operation {OPERATION} as expected: {reason:.200}") from None
 
 
 def is_slow_here():
@@ -82,20 +91,34 @@ def _fold_constants(block):
     block.activate = lambda x: x * (1 + tf.math.erf(x))
 
 
+def _use_one_norm(encoder):
+    """Makes an encoder use the same form of the layer norm for any number of tokens. The forms round differently, and
+    a value that is rounded to another integer changes more than the last digits of an answer."""
+    arrange = encoder._arrange
+
+    def arrange_with_one_norm(*arguments):
+        layout = arrange(*arguments)
+        layout.few_tokens = 0
+        return layout
+
+    encoder._arrange = arrange_with_one_norm
+
+
+def _refuse_to_copy():
+    raise InputError("a model in int8 cannot be saved or copied; save the model that it was made from")
+
+
 def _call_of(layer):
     """Returns the function that calls a quantized dense layer."""
-    # TensorFlow keeps oneDNN's primitives, which contain the scales, under the address of the scales, where another
-    # model may have had its own, and under the range of the inputs. The lower end of the range has no effect on the
-    # product if it is nearer to 0 than the upper end, so it identifies the scales.
-    identity = -_LIMIT * zlib.crc32(layer.kernel_scale.numpy().tobytes()) / 2**32
-
     def call(inputs, training=False):
+        if tf.executing_eagerly():
+            raise InputError("a model in int8 runs in predict, in predict_on_batch or in a tf.function")
         x = tf.reshape(inputs, [-1, inputs.shape[-1]])
+        x = tf.raw_ops.PreventGradient(input=x, message="a model in int8 cannot be trained")
         highest, lowest = tf.reduce_max(x, axis=1, keepdims=True), tf.reduce_min(x, axis=1, keepdims=True)
         limits = tf.maximum(tf.maximum(highest, -lowest), 1e-30)  # faster than those of absolute values
         integers = tf.cast(tf.round(x * (_LIMIT / limits)), tf.int8)
-        products = _multiply(integers, tf.convert_to_tensor(layer.kernel), tf.convert_to_tensor(layer.kernel_scale),
-                             identity)
+        products = _multiply(integers, tf.convert_to_tensor(layer.kernel), tf.convert_to_tensor(layer.kernel_scale))
         outputs = tf.nn.bias_add(products * (limits / _LIMIT), tf.convert_to_tensor(layer.bias))
         outputs = tf.reshape(outputs, tf.concat([tf.shape(inputs)[:-1], [layer.units]], 0))
         return outputs if layer.activation is None else layer.activation(outputs)
@@ -103,22 +126,22 @@ def _call_of(layer):
     return call
 
 
-def _multiply(x, kernel, limits, lowest):
+def _multiply(x, kernel, limits):
     """Computes x @ (kernel * limits / 127) in a graph; the integers of x stand for themselves.
 
     Args:
         x: int8 [rows, inputs].
         kernel: int8 [inputs, outputs].
         limits: float32 [outputs], what 127 stands for in each column of the kernel.
-        lowest: a float from -127 to 127, see `_call_of`.
 
     Returns:
         float32 [rows, outputs].
     """
+    largest = tf.constant(float(_LIMIT))
     inputs = {"x": tf.bitcast(x, tf.qint8), "kernel": tf.bitcast(kernel, tf.qint8), "bias": tf.zeros_like(limits),
-              "lowest": tf.constant(lowest), "highest": tf.constant(float(_LIMIT)), "limits": limits}
+              "lowest": -largest, "largest": largest, "limits": limits}
     node = tf.compat.v1.NodeDef(
-        name="product", op=OPERATION, input=["x", "kernel", "bias", "lowest", "highest", "limits", "limits"])
+        name="product", op=OPERATION, input=["x", "kernel", "bias", "lowest", "largest", "limits", "limits"])
     float32, qint8 = tf.float32.as_datatype_enum, tf.qint8.as_datatype_enum
     for name, dtype in {"T1": qint8, "T2": qint8, "Tbias": float32, "Tout": float32, "U": float32}.items():
         node.attr[name].type = dtype

@@ -157,8 +157,8 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
             the texts of a `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are split into multiple inputs.
             Default: 128, or the encoder's positions if there are fewer.
-        dtype: dtype of the encoder: float32; bfloat16, which takes half the size; or int8 (experimental), which takes a
-            quarter, for processors with VNNI or AMX: see `keras_bert.export.quantized`.
+        dtype: dtype of the encoder: float32; bfloat16, whose weights take half the size; or int8 (experimental), whose
+            weights take a quarter, for processors with VNNI or AMX: see `keras_bert.export.quantized`.
         jit_compile: If True (for GPUs), XLA compiles the model, but not the tokenization. Inputs are padded to a few
             lengths (16, 32, 64, … up to `max_length`), and the number of rows to a power of two, as each shape is
             compiled separately. If False, padding is skipped, which is faster on CPUs.

@@ -1,10 +1,12 @@
 """Models in int8 against exact products of integers, Keras's int8 layers, and the same model in float32."""
 
+import dataclasses
 import os
 import platform
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,10 +40,19 @@ for rows, inputs, outputs in (1, 16, 16), (7, 768, 768), (300, 3072, 64), (0, 16
     x = rng.integers(-127, 128, (rows, inputs), np.int8)
     kernel = rng.integers(-int8._WEIGHT_LIMIT, int8._WEIGHT_LIMIT + 1, (inputs, outputs), np.int8)
     limits = rng.uniform(0.5, 2, outputs).astype(np.float32)
-    product = tf.function(int8._multiply)(tf.constant(x), tf.constant(kernel), tf.constant(limits), -5.0)
-    exact = x.astype(np.int64) @ kernel.astype(np.int64) * (limits.astype(np.float64) / 127)
-    np.testing.assert_allclose(product, exact, rtol=1e-5, atol=1e-3)
+    variable = tf.Variable(limits)
+    multiply = tf.function(lambda x, kernel: int8._multiply(x, kernel, tf.convert_to_tensor(variable)))
+    for scales in limits, 3 * limits[::-1]:  # TensorFlow's caches must not keep the scales of an address
+        variable.assign(scales)
+        exact = x.astype(np.int64) @ kernel.astype(np.int64) * (scales.astype(np.float64) / 127)
+        np.testing.assert_allclose(multiply(tf.constant(x), tf.constant(kernel)), exact, rtol=1e-5, atol=1e-3)
 """
+
+
+@pytest.fixture(autouse=True)
+def _few_objects():
+    with few_objects():
+        yield
 
 
 def classifier(seed=0):
@@ -59,9 +70,12 @@ def test_products_are_exact_on_every_processor(instructions):
     subprocess.run([sys.executable, "-c", MULTIPLY], check=True, env=os.environ | {"ONEDNN_MAX_CPU_ISA": instructions})
 
 
-def test_a_model_computes_what_keras_computes_in_int8():
-    model, inputs = classifier(), random_inputs(3, 9)
-    reference = model.rebuild(layout="unpadded")
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_a_model_computes_what_keras_computes_in_int8(activation):
+    bert = BertLayer(dataclasses.replace(TINY, hidden_act=activation))
+    bert.enable_lora(2)
+    model, inputs = randomize(BertClassifier(randomize(bert), 3)), random_inputs(3, 9)
+    reference = model.rebuild(layout="unpadded", lora_rank=None)
     for layer in reference._flatten_layers():
         if isinstance(layer, Dense):
             kernel = layer.kernel.numpy()
@@ -99,6 +113,15 @@ def test_an_export_answers_as_predict_does(trained, run, tmp_path):
         np.testing.assert_allclose(sorted(row, reverse=True), prediction.scores, atol=1e-5)
     np.testing.assert_allclose([prediction.score for prediction in tuned.predict(TEXTS)],
                                answers["score"].numpy(), atol=0.02)
+    explained = [tf.saved_model.load(str(path)).signatures["explain"](text=tf.constant(TEXTS), layers=tf.constant([1]))
+                 for path in (tmp_path / "out", export_float(tuned, tmp_path / "float"))]
+    np.testing.assert_array_equal(*(parts["tokens"] for parts in explained))
+    np.testing.assert_allclose(*(parts["attention"] for parts in explained), atol=0.02)
+
+
+def export_float(tuned, path):
+    tuned.export(path)
+    return path
 
 
 @pytest.mark.slow
@@ -119,7 +142,7 @@ def test_every_head(make, options, texts, tmp_path):
         answers.append({name: values.numpy() for name, values in loaded(*map(tf.constant, texts)).items()})
     for name, values in answers[0].items():
         if values.dtype == np.float32 and values.shape == answers[1][name].shape:
-            np.testing.assert_allclose(values, answers[1][name], atol=0.1)
+            np.testing.assert_allclose(values, answers[1][name], atol=0.03)
     assert answers[0].keys() == answers[1].keys()
 
 
@@ -132,8 +155,36 @@ def test_the_weights_take_a_quarter(tmp_path):
 
 
 @pytest.mark.slow
+def test_answers_hardly_depend_on_the_batch(minilm):
+    """Rounding can move a value to the next integer, more often if the norm had one form for few tokens and another
+    for many: a third of these texts then differed by more than 0.01."""
+    texts = [f"wake me up at {i} tomorrow please" for i in range(40)]
+    bert, inputs = int8.quantized(BertLayer.from_pretrained("minilm")), BertTokenizer.from_folder(minilm)(texts)
+    pool = tf.function(bert.pool)
+    together = pool(inputs).numpy()
+    alone = np.concatenate([
+        pool({name: values[i:i + 1] for name, values in inputs.items()}) for i in range(len(texts))])
+    assert (np.abs(together - alone).max(axis=1) > 0.01).mean() < 0.1
+
+
+@pytest.mark.parametrize("action,error,message", [
+    (lambda model, inputs, path: model.save(path / "model.keras"), InputError, "cannot be saved or copied"),
+    (lambda model, inputs, path: model.rebuild(layout="padded"), InputError, "cannot be saved or copied"),
+    (lambda model, inputs, path: model(inputs), InputError, "runs in predict, in predict_on_batch or in a tf.function"),
+    (lambda model, inputs, path: int8.quantized(model), InputError, "model must not be quantized"),
+    (lambda model, inputs, path: train(model, inputs), LookupError, "a model in int8 cannot be trained")])
+def test_what_a_model_in_int8_cannot_do(action, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        action(int8.quantized(classifier()), random_inputs(2, 5), tmp_path)
+
+
+def train(model, inputs):
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(inputs, np.array([0, 1]), verbose=0)
+
+
+@pytest.mark.slow
 def test_models_of_equal_shapes_in_one_process(tmp_path):
-    """TensorFlow keeps the scales by their address, at which the next model may have its own."""
     paths = [export(classifier(seed), tmp_path / str(seed), labels=["a", "b", "c"]) for seed in range(3)]
     texts = {"text": np.array(["play some music"], object)}
     answers = []
@@ -205,5 +256,5 @@ def test_a_tensorflow_without_the_operation(tmp_path, monkeypatch):
 def test_an_encoder_is_not_exported_in_int8(bert, tokenizer, tmp_path):
     from keras_bert.export import export_encoder
 
-    with few_objects(), pytest.raises(InputError, match="dtype must be one of float32, bfloat16; got 'int8'"):
+    with pytest.raises(InputError, match="dtype must be one of float32, bfloat16; got 'int8'"):
         export_encoder(bert, tmp_path / "out", tokenizer, dtype="int8")

@@ -30,8 +30,8 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
         name: With versioned: the name of the model in requests. Default: that of the folder.
         max_length: Maximum length in tokens; longer texts are truncated. Default: as in training; for a plain encoder
             128, or the encoder's positions if there are fewer.
-        dtype: bfloat16 takes half the space. int8 (experimental) takes a quarter and is faster on x86-64 processors
-            with VNNI or AMX; it runs on no others than x86-64.
+        dtype: bfloat16 takes half the space. With int8 (experimental), the weights take a quarter, and x86-64
+            processors with VNNI or AMX are faster; it runs on no others than x86-64.
         jit_compile: Compile the model with XLA, for GPUs: texts are padded to a few lengths.
         data: With int8: labelled file of the model's task, to compare the scores of float32 and int8 before the export.
         max_loss: With data: largest loss of the score in points; nothing is exported if int8 loses more.
@@ -94,7 +94,7 @@ def _check_int8(model, data, max_loss):
     if data is not None:
         check_model_folder(model)
         comparison = FineTuned.load(model).compare_int8(data)
-        if comparison.loss > max_loss:
+        if not comparison.loss <= max_loss:  # also if it is not a number
             raise InputError(f"int8 must lose at most --max_loss={max_loss:g} points; it loses {comparison.loss:.2f}: "
                              f"{comparison}; export in float32 or bfloat16, or allow more")
         print(comparison)

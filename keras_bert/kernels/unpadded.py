@@ -9,9 +9,6 @@ from keras_bert.kernels.layout import Layout, attention_bias
 
 # Minimum length of the rows for attention, which short texts share. Only a batch with fewer tokens has a shorter row.
 _SHORTEST_ROW = 64
-# Below this number of tokens, several plain operations take less time than oneDNN's layer normalization, which has a
-# fixed cost of 0.1 ms.
-_FEW_TOKENS = 256
 
 
 class UnpaddedLayout(Layout):
@@ -27,7 +24,13 @@ class UnpaddedLayout(Layout):
         directionality, dtype: see `attention_bias`.
         training: If True, uses custom gradients, which are faster. They are off otherwise because a SavedModel that
             contains custom gradients prints a warning when it is loaded.
+
+    Attributes:
+        few_tokens: below this number of tokens, `normalize` uses several plain operations; these take less time than
+            oneDNN's layer normalization, which has a fixed cost of 0.1 ms.
     """
+
+    few_tokens = 256
 
     def __init__(self, mask, heads, directionality, dtype, training):
         if kernels.BACKEND != "tensorflow" or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
@@ -106,7 +109,7 @@ class UnpaddedLayout(Layout):
             scale = tf.math.rsqrt(tf.reduce_mean(tf.square(centered), axis=1, keepdims=True) + norm.epsilon)
             return tf.cast(centered * scale, x.dtype) * gamma + beta
 
-        return fused() if self._training else tf.cond(tokens < _FEW_TOKENS, plain, fused)
+        return fused() if self._training or not self.few_tokens else tf.cond(tokens < self.few_tokens, plain, fused)
 
     def attend_pooled(self, query, key, value, drop):
         """Attends from the one query of each text to the tokens of the text; the probabilities are [tokens, N]."""

@@ -10,13 +10,10 @@ import os
 import re
 
 import numpy as np
+import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.serving.tensors import DEFAULT, STRING, RequestError, Signature, Spec
-from keras_bert.startup import without_keras
-
-with without_keras():
-    import tensorflow as tf
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
 _PADDING = {"i": -1, "O": b"", "f": 0}  # by the kind of the dtype, see export/text_model.py

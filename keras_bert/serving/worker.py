@@ -15,7 +15,7 @@ from keras_bert.serving import logs
 logs.configure()
 startup.quiet_tensorflow()
 with startup.without_keras():
-    import tensorflow  # noqa: F401  here, because the modules below import it in another way
+    import tensorflow  # noqa: F401  before the modules below, which import it with Keras
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
