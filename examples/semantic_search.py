@@ -58,7 +58,10 @@ def timed(function, *arguments):
 
 
 def main(texts, vectors, questions, encoder, cosine):
-    texts, vectors = pathlib.Path(texts).read_text(encoding="utf-8").splitlines(), np.load(vectors)["vectors"]
+    try:
+        texts, vectors = pathlib.Path(texts).read_text(encoding="utf-8").splitlines(), np.load(vectors)["vectors"]
+    except OSError as error:
+        raise keras_bert.InputError(f"{error.filename}: cannot be read: {error.strerror}") from None
     if len(texts) != len(vectors) or len(texts) < NEAREST:
         raise keras_bert.InputError(f"there must be at least {NEAREST} texts, with a vector for each; got {len(texts)} "
                                     f"texts and {len(vectors)} vectors")

@@ -176,8 +176,11 @@ OF_PAGES = {
 }
 
 if __name__ == "__main__":
-    target = pathlib.Path(sys.argv[1])
+    target, pages = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    for page in pages:
+        if not (ROOT / page).is_file():
+            sys.exit(f"{page}: must be a page of this checkout, such as docs/tasks/embed.md")
     if target.exists():
         sys.exit(f"{target}: exists already; name a new folder")
     target.mkdir()
-    write_files(target, *sys.argv[2:])
+    write_files(target, *pages)

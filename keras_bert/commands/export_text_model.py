@@ -5,16 +5,17 @@ import sys
 from typing import Literal
 
 from keras_bert.arguments import Count, PositiveOrZero, check_rules
-from keras_bert.errors import InputError
-from keras_bert.files import check_free, check_model_folder, check_readable, read_json
+from keras_bert.errors import InputError, MissingColumn
+from keras_bert.files import check_free, check_readable, read_json
 
+_MAX_LOSS = 0.5
 EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 
 
 def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None,
         versioned: bool = False, name: str | None = None, max_length: Count | None = None,
         dtype: Literal["float32", "bfloat16", "int8"] = "float32", jit_compile: bool = False, data: str | None = None,
-        max_loss: PositiveOrZero = 0.5, overwrite: bool = False):
+        max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False):
     """Export a model as a SavedModel that takes strings and returns answers or embeddings.
 
     Args:
@@ -39,8 +40,9 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
     """
     if name is not None and not versioned:
         raise InputError(f"--name needs --versioned; got --name={name} without it")
+    check_rules(("data", data, "left out unless the dtype is int8", data is None or dtype == "int8"),
+                ("max_loss", max_loss, "left out without data", data is not None or max_loss == _MAX_LOSS))
     if data is not None:
-        check_rules(("data", data, "left out unless the dtype is int8", dtype == "int8"))
         check_readable(data)
     from keras_bert.export import export_text_model, export_version
 
@@ -92,8 +94,12 @@ def _check_int8(model, data, max_loss):
         print("warning: int8 may be slower than float32 on this processor, which has neither VNNI nor AMX",
               file=sys.stderr)
     if data is not None:
-        check_model_folder(model)
-        comparison = FineTuned.load(model).compare_int8(data)
+        if not os.path.exists(os.path.join(model, "settings.json")):
+            raise InputError(f"--data must be left out unless finetune wrote the model; {model} is a pretrained encoder")
+        try:
+            comparison = FineTuned.load(model).compare_int8(data)
+        except MissingColumn as error:
+            raise InputError(f"{str(error).partition('; pass ')[0]}; name the columns as in the training file") from None
         if not comparison.loss <= max_loss:  # also if it is not a number
             raise InputError(f"int8 must lose at most --max_loss={max_loss:g} points; it loses {comparison.loss:.2f}: "
                              f"{comparison}; export in float32 or bfloat16, or allow more")

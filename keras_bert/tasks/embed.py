@@ -97,6 +97,10 @@ class Embed(Task):
         kind = data_kind(examples)
         if (loss or LOSSES_OF[kind][0]) not in LOSSES_OF[kind]:
             raise InputError(f"loss must be {' or '.join(LOSSES_OF[kind])} for {kind}, as {path} has; got {loss!r}")
+        if kind == SCORED and loss != "cosine_similarity" and len({example.label for example in examples}) == 1:
+            raise InputError(f"{path}: loss=cosent needs pairs with different labels; every label is "
+                             f"{examples[0].label:g}; leave the labels out to train on pairs, or pass "
+                             "loss=cosine_similarity")
         outside = [example for example in examples if loss == "cosine_similarity" and kind == SCORED
                    and not -1 <= example.label <= 1]
         if outside:
@@ -206,7 +210,7 @@ def _columns(path, names, text_column, text_pair_column, label_column):
     label = label_column if label_column != "label" or "label" in names else None
     if not (pair or label) or negative and (label or not pair):
         raise MissingColumn(f"{path}: the columns must be text and text_pair, and perhaps negative or label; or text "
-                            f"and label; they are {', '.join(names)}; pass text_pair_column=… or label_column=…")
+                            f"and label; they are {', '.join(names)}; pass text_column=…, text_pair_column=… or label_column=…")
     return [name for name in (text_column, pair, negative) if name], label
 
 
