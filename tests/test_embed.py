@@ -190,7 +190,7 @@ def test_pairs_of_labelled_texts():
 
 @pytest.mark.parametrize("rows,message", [
     ([{"text": "a"}], "train: the columns must be text and text_pair, and perhaps negative or label; or text and "
-                      "label; they are text; pass text_pair_column=… or label_column=…"),
+                      "label; they are text; pass text_column=…, text_pair_column=… or label_column=…"),
     ([{"text": "a", "negative": "b"}], "the columns must be text and text_pair, and"),
     ([{"text": "a", "text_pair": "b", "negative": "c", "label": 1}], "the columns must be text and text_pair, and"),
     ([{"text": "a", "text_pair": "b", "label": "yes"}], "train: row 1: 'label' must be a number; got 'yes'"),

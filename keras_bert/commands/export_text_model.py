@@ -95,11 +95,12 @@ def _check_int8(model, data, max_loss):
               file=sys.stderr)
     if data is not None:
         if not os.path.exists(os.path.join(model, "settings.json")):
-            raise InputError(f"--data must be left out unless finetune wrote the model; {model} is a pretrained encoder")
+            raise InputError(f"--data must be left out unless finetune wrote the model; got the pretrained {model}")
         try:
             comparison = FineTuned.load(model).compare_int8(data)
         except MissingColumn as error:
-            raise InputError(f"{str(error).partition('; pass ')[0]}; name the columns as in the training file") from None
+            problem = str(error).partition("; pass ")[0]
+            raise InputError(f"{problem}; name the columns as in the training file") from None
         if not comparison.loss <= max_loss:  # also if it is not a number
             raise InputError(f"int8 must lose at most --max_loss={max_loss:g} points; it loses {comparison.loss:.2f}: "
                              f"{comparison}; export in float32 or bfloat16, or allow more")

@@ -210,7 +210,8 @@ def _columns(path, names, text_column, text_pair_column, label_column):
     label = label_column if label_column != "label" or "label" in names else None
     if not (pair or label) or negative and (label or not pair):
         raise MissingColumn(f"{path}: the columns must be text and text_pair, and perhaps negative or label; or text "
-                            f"and label; they are {', '.join(names)}; pass text_column=…, text_pair_column=… or label_column=…")
+                            f"and label; they are {', '.join(names)}; pass text_column=…, text_pair_column=… or "
+                            "label_column=…")
     return [name for name in (text_column, pair, negative) if name], label
 
 
