@@ -59,7 +59,8 @@ def quantized(model):
 def check_operation():
     """Raises an InputError if this TensorFlow does not have the operation."""
     try:
-        tf.function(_multiply, autograph=False)(tf.zeros([1, 1], tf.int8), tf.zeros([1, 1], tf.int8), tf.ones([1]))
+        values = tf.zeros([1, 1], tf.int8), tf.zeros([1, 1], tf.int8), tf.ones([1])
+        tf.function(_multiply, autograph=False).get_concrete_function(*values)(*values)  # a graph in every mode
     except (ValueError, tf.errors.OpError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"the dtype int8 needs TensorFlow for x86-64 processors, with oneDNN; this one has no "
