@@ -19,8 +19,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from peer_models import PACKAGES  # noqa: E402
-from ruler import OURS, compare, describe, finish, forward_cost, installed, print_table, ratios  # noqa: E402
-from texts import BATCH, CORPORA, in_batches  # noqa: E402
+from ruler import OURS, describe, finish, installed  # noqa: E402
+from texts import BATCH, CORPORA, compare_orders, in_batches  # noqa: E402
 
 from keras_bert.convert import convert, load_pretrained, open_source  # noqa: E402
 from keras_bert.export import export_text_model  # noqa: E402
@@ -65,19 +65,8 @@ def measure(corpus, peers, turns):
     wanted = embedders[OURS](texts[:BATCH])
     for name, embed in embedders.items():
         np.testing.assert_allclose(embed(texts[:BATCH]), wanted, rtol=0, atol=_TOLERANCE, err_msg=name)
-    orders = {"arrival": texts, "sorted": sorted(texts, key=len)}
-    seconds, limit = compare({(name, order): functools.partial(in_batches(embed), orders[order])
-                              for name, embed in embedders.items() for order in orders}, turns, "float32")
-    ratio = {order: ratios({name: seconds[name, order] for name in embedders}) for order in orders}
-    rows = [{"library": name} | {
-        f"{order}_{key}": value for order in orders for key, value in (
-            ("texts_per_second", len(texts) / seconds[name, order]),
-            ("tokens_per_second", sum(lengths) / seconds[name, order]), ("ratio", ratio[order][name]))}
-        for name in embedders]
-    limit *= sum(lengths) / sum(forward_cost(source.config, length) for length in lengths)
-    print_table(f"{corpus}: {len(texts)} texts of {sum(lengths) / len(texts):.0f} tokens; at the rate of a matrix "
-                f"product {limit:,.0f} tokens/s", rows)
-    return rows
+    answers = {name: in_batches(embed) for name, embed in embedders.items()}
+    return compare_orders(corpus, answers, texts, lengths, source.config, turns, "float32")
 
 
 def main():

@@ -16,9 +16,8 @@ import tempfile
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from real_texts import find  # noqa: E402
 from ruler import describe, finish  # noqa: E402
-from task_scores import RUNS  # noqa: E402
+from task_scores import RUNS, files_of  # noqa: E402
 
 from keras_bert.training import FineTuned, finetune  # noqa: E402
 
@@ -30,8 +29,7 @@ def measure(name, model, seed):
     run = RUNS[name]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        files = [find(path) for path in run.files]
-        train, valid = run.split(folder, *files) if run.split else files
+        train, valid = files_of(run, folder)
         print(f"training on {train}", flush=True)
         finetune(train, valid, model=model, output=folder / "model", task=run.task, data_format=run.data_format,
                  epochs=run.epochs, batch_size=run.batch_size, learning_rate=run.learning_rate, seed=seed)

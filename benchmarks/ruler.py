@@ -17,6 +17,8 @@ import re
 import statistics
 import time
 
+from keras_bert.errors import InputError
+
 OURS = "keras_bert"
 _UNCOUNTED = 2
 _SETTLING = 0.05  # seconds; the previous library's threads keep spinning for part of this time
@@ -56,8 +58,8 @@ def describe(*packages):
 
 
 def installed(makers, *arguments):
-    """Calls each maker with the arguments and returns a dict of the results. Skips a library that is not installed, and
-    prints its name.
+    """Calls each maker with the arguments and returns a dict of the results. Skips what is not installed, or cannot run
+    on this machine, and prints its name.
 
     Args:
         makers: dict of names to functions.
@@ -66,7 +68,7 @@ def installed(makers, *arguments):
     for name, make in makers.items():
         try:
             made[name] = make(*arguments)
-        except ImportError as error:
+        except (ImportError, InputError) as error:
             print(f"without {name}: {error}")
     return made
 

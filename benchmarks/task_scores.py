@@ -199,9 +199,9 @@ flags.DEFINE_enum("dtype", "float32", ["float32", "mixed_bfloat16"], "What is co
 flags.DEFINE_string("run", None, "Internal: the library to run in this process.")
 
 
-def files_of(run, folder):
+def files_of(run, folder, download=False):
     """Returns the paths of the training and the validation file. Files that must be made are written to `folder`."""
-    paths = map(fetch if FLAGS.download else find, run.files)
+    paths = map(fetch if download else find, run.files)
     return run.split(folder, *paths) if run.split else tuple(paths)
 
 
@@ -212,7 +212,7 @@ def score_of(run, library, seed):
     finetune = importlib.import_module(MODULES[library]).finetune
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        train, valid = files_of(run, folder)
+        train, valid = files_of(run, folder, FLAGS.download)
         for path in (train, valid):
             announce(path, len(list(TASKS[run.task].read(path, data_format=run.data_format))), "examples")
         started = time.monotonic()
@@ -261,7 +261,7 @@ def main(_):
                                             "seconds": seconds}) + "\n")
         return
     with tempfile.TemporaryDirectory() as folder:
-        files_of(run, pathlib.Path(folder))  # a missing file ends the program here, not during a run
+        files_of(run, pathlib.Path(folder), FLAGS.download)  # a missing file ends the program here, not during a run
     for seed in FLAGS.seeds or run.seeds:
         for library in MODULES:
             if not matching(wanted | {"library": library, "seed": int(seed)}):

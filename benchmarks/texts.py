@@ -25,7 +25,7 @@ import tensorflow as tf  # noqa: E402
 from peer_models import PACKAGES, config_of, policy_of, write_encoder  # noqa: E402
 from peers import ENCODERS, make_encoders  # noqa: E402
 from real_texts import BUNDLED, announce, find  # noqa: E402
-from ruler import OURS, compare, describe, finish, forward_cost, print_table, ratios  # noqa: E402
+from ruler import OURS, compare, describe, finish, forward_cost, installed, print_table, ratios  # noqa: E402
 
 from keras_bert.convert import load_pretrained  # noqa: E402
 from keras_bert.data.tables import read_table  # noqa: E402
@@ -135,8 +135,19 @@ def measure(corpus, size, dtype, peers, turns):
     with tempfile.TemporaryDirectory() as work:
         write_encoder(config, f"{work}/encoder", tokenizer)
         answers = ours(f"{work}/encoder", tokenizer, max_length, dtype)
-        answers |= {f"{OURS}-int8": exported(f"{work}/encoder", tokenizer, max_length, "int8")}
+        answers |= installed({f"{OURS}-int8": exported}, f"{work}/encoder", tokenizer, max_length, "int8")
         answers |= theirs(peers, f"{work}/encoder", config, max_length, dtype)
+    return compare_orders(f"{corpus}, {dtype}", answers, texts, lengths, config, turns, dtype)
+
+
+def compare_orders(title, answers, texts, lengths, config, turns, dtype):
+    """Prints the table of some libraries, with texts in order of arrival and sorted by length; returns its rows.
+
+    Args:
+        answers: dict of names to functions of all texts.
+        lengths: number of tokens of each text.
+        config, turns, dtype: the encoder's `BertConfig`; see `compare`.
+    """
     orders = {"arrival": texts, "sorted": sorted(texts, key=len)}
     seconds, limit = compare({(name, order): functools.partial(answer, orders[order])
                               for name, answer in answers.items() for order in orders}, turns, dtype)
@@ -147,7 +158,7 @@ def measure(corpus, size, dtype, peers, turns):
             ("tokens_per_second", sum(lengths) / seconds[name, order]), ("ratio", ratio[order][name]))}
         for name in answers]
     limit *= sum(lengths) / sum(forward_cost(config, length) for length in lengths)
-    print_table(f"{corpus}, {dtype}: {len(texts)} texts of {sum(lengths) / len(texts):.0f} tokens; at the rate of a "
+    print_table(f"{title}: {len(texts)} texts of {sum(lengths) / len(texts):.0f} tokens; at the rate of a "
                 f"matrix product {limit:,.0f} tokens/s", rows)
     return rows
 

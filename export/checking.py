@@ -1,6 +1,10 @@
 """The functions that both contracts' checks share."""
 
+import contextlib
 import dataclasses
+import os
+import shutil
+import tempfile
 
 import tensorflow as tf
 
@@ -45,6 +49,18 @@ def static_shapes(call, inputs, **arguments):
     `inputs` is a structure of `tf.TypeSpec`s."""
     outputs = tf.function(lambda inputs: call(inputs, **arguments)).get_concrete_function(inputs).structured_outputs
     return tf.nest.map_structure(lambda spec: spec.shape, outputs)
+
+
+@contextlib.contextmanager
+def saved_again(path):
+    """Context manager that loads a copy of a SavedModel, saves it again, and removes the copy; returns the path of what
+    was saved."""
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = os.path.join(folder, "first"), os.path.join(folder, "second")
+        shutil.copytree(path, first)
+        tf.saved_model.save(tf.saved_model.load(first), second)
+        shutil.rmtree(first)
+        yield second
 
 
 def one_line(error):

@@ -2,13 +2,11 @@
 
 import importlib.util
 import os
-import shutil
-import tempfile
 
 import numpy as np
 import tensorflow as tf
 
-from .checking import NotApplicable, expect, static_shapes
+from .checking import NotApplicable, expect, saved_again, static_shapes
 
 _TEXTS = ["play some music", "", "turn off the light please, it is late", "Zürich, 서울"]
 _TOLERANCE = {tf.float32: 1e-5, tf.bfloat16: 0.02}  # of rows in batches of another size, relative to the largest value
@@ -65,12 +63,8 @@ def _keras_layer(loaded, path):
 
 def _saved_again(loaded, path):
     """a copy that is loaded and saved again works without the original"""
-    with tempfile.TemporaryDirectory() as folder:
-        first, second = os.path.join(folder, "first"), os.path.join(folder, "second")
-        shutil.copytree(path, first)
-        tf.saved_model.save(tf.saved_model.load(first), second)
-        shutil.rmtree(first)
-        _expect_same(loaded, tf.saved_model.load(second)(tf.constant(_TEXTS)), "of the copy")
+    with saved_again(path) as copy:
+        _expect_same(loaded, tf.saved_model.load(copy)(tf.constant(_TEXTS)), "of the copy")
 
 
 def _expect_same(loaded, others, whose, dtype=tf.float32):

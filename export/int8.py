@@ -43,10 +43,10 @@ def quantized(model):
     check_not_quantized(model, "convert")
     replica = model.rebuild(dtype="float32", lora_rank=None, layout="unpadded")
     layers = replica._flatten_layers()
-    for block in (layer for layer in layers if isinstance(layer, EncoderBlock)):
-        if block.config.hidden_act == "gelu":
-            _fold_constants(block)
-    for layer in replica._flatten_layers():
+    for layer in layers:
+        if isinstance(layer, EncoderBlock) and layer.config.hidden_act == "gelu":
+            _fold_constants(layer)
+    for layer in layers:
         if isinstance(layer, Dense):
             quantize_dense(layer)
         elif isinstance(layer, keras.layers.Embedding) and layer.name == "word_embeddings":

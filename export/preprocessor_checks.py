@@ -2,17 +2,14 @@
 
 import contextlib
 import itertools
-import os
 import pathlib
-import shutil
-import tempfile
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bert.text import BertTokenizer
 
-from .checking import NotApplicable, expect, static_shapes
+from .checking import NotApplicable, expect, saved_again, static_shapes
 
 _KEYS = ["input_mask", "input_type_ids", "input_word_ids"]
 _TEXT = "abc d ef"
@@ -139,12 +136,8 @@ def _static_shapes(loaded, _):
 def _saved_again(loaded, path):
     """a copy that is loaded and saved again works without the original"""
     texts = tf.constant([_TEXT, "DEF"])
-    with tempfile.TemporaryDirectory() as folder:
-        first, second = os.path.join(folder, "first"), os.path.join(folder, "second")
-        shutil.copytree(path, first)
-        tf.saved_model.save(tf.saved_model.load(first), second)
-        shutil.rmtree(first)
-        word_ids = tf.saved_model.load(second)(texts)["input_word_ids"]
+    with saved_again(path) as copy:
+        word_ids = tf.saved_model.load(copy)(texts)["input_word_ids"]
     expect(np.array_equal(word_ids, loaded(texts)["input_word_ids"]), "the copy gives other ids")
 
 

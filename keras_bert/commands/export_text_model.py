@@ -6,7 +6,7 @@ from typing import Literal
 
 from keras_bert.arguments import Count, PositiveOrZero, check_rules
 from keras_bert.errors import InputError, MissingColumn
-from keras_bert.files import check_free, check_readable, read_json
+from keras_bert.files import check_free, check_readable
 
 _MAX_LOSS = 0.5
 EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
@@ -44,18 +44,30 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
                 ("max_loss", max_loss, "left out without data", data is not None or max_loss == _MAX_LOSS))
     if data is not None:
         check_readable(data)
-    from keras_bert.export import export_text_model, export_version
+    from keras_bert.export import export_text_model, export_version, int8
+    from keras_bert.training import FineTuned
 
     if not versioned:
         check_free(output, overwrite, (model,))
-    options = {"dtype": dtype, "jit_compile": jit_compile} | _given(max_length=max_length)
-    loaded, tokenizer, task_options = _load(model, _given(pooling=pooling, normalize=normalize))
-    if dtype == "int8":
-        _check_int8(model, data, max_loss)
-    if versioned:
-        print(export_version(loaded, tokenizer, output, name, **task_options | options))
+    embedding = _given(pooling=pooling, normalize=normalize)
+    if not embedding and os.path.exists(os.path.join(model, "settings.json")):
+        tuned = FineTuned.load(model)
+        loaded, tokenizer, options = tuned.model, tuned.tokenizer, tuned.task.export_options()
+        if data is not None:
+            _compare(tuned, data, max_loss)
+    elif data is not None:
+        raise InputError("--data must be left out unless finetune wrote the model, and with --pooling or --normalize; "
+                         f"got --model={model}")
     else:
-        export_text_model(loaded, tokenizer, output, overwrite=overwrite, **task_options | options)
+        loaded, tokenizer, options = _load_pretrained(model, embedding)
+    if dtype == "int8" and int8.is_slow_here():
+        print("warning: int8 may be slower than float32 on this processor, which has neither VNNI nor AMX",
+              file=sys.stderr)
+    options |= {"dtype": dtype, "jit_compile": jit_compile} | _given(max_length=max_length)
+    if versioned:
+        print(export_version(loaded, tokenizer, output, name, **options))
+    else:
+        export_text_model(loaded, tokenizer, output, overwrite=overwrite, **options)
         print(output)
 
 
@@ -63,45 +75,28 @@ def _given(**values):
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _load(path, embedding):
-    """Returns the model, its tokenizer, and the options of the export that its task determines.
-
-    Args:
-        embedding: dict of the given arguments of `BertEmbedder`.
-    """
+def _load_pretrained(path, embedding):
+    """Returns a pretrained encoder, or the embedder if there are arguments of `BertEmbedder` in the dict `embedding`;
+    its tokenizer; and the options of its export."""
     from keras_bert.convert import load_pretrained, open_source
     from keras_bert.models import BertEmbedder
-    from keras_bert.training import FineTuned
 
-    settings = read_json(file) if os.path.exists(file := os.path.join(path, "settings.json")) else {}
-    if embedding or settings.get("task") == "embed":
-        source = open_source(path)
-        length = _given(max_length=(source.settings or {}).get("max_length"))
-        return load_pretrained(source, BertEmbedder, **embedding), source.needed_tokenizer(), length
-    if settings:
-        tuned = FineTuned.load(path)
-        return tuned.model, tuned.tokenizer, tuned.task.export_options()
     source = open_source(path)
-    return load_pretrained(source), source.needed_tokenizer(), {}
+    tokenizer = source.needed_tokenizer()
+    if not embedding:
+        return load_pretrained(source), tokenizer, {}
+    length = _given(max_length=(source.settings or {}).get("max_length"))
+    return load_pretrained(source, BertEmbedder, **embedding), tokenizer, length
 
 
-def _check_int8(model, data, max_loss):
-    """Warns if int8 is not expected to be faster here, and compares it with float32 on labelled data."""
-    from keras_bert.export import int8
-    from keras_bert.training import FineTuned
-
-    if int8.is_slow_here():
-        print("warning: int8 may be slower than float32 on this processor, which has neither VNNI nor AMX",
-              file=sys.stderr)
-    if data is not None:
-        if not os.path.exists(os.path.join(model, "settings.json")):
-            raise InputError(f"--data must be left out unless finetune wrote the model; got the pretrained {model}")
-        try:
-            comparison = FineTuned.load(model).compare_int8(data)
-        except MissingColumn as error:
-            problem = str(error).partition("; pass ")[0]
-            raise InputError(f"{problem}; name the columns as in the training file") from None
-        if not comparison.loss <= max_loss:  # also if it is not a number
-            raise InputError(f"int8 must lose at most --max_loss={max_loss:g} points; it loses {comparison.loss:.2f}: "
-                             f"{comparison}; export in float32 or bfloat16, or allow more")
-        print(comparison)
+def _compare(tuned, data, max_loss):
+    """Prints the scores of a model in float32 and int8; raises an InputError if int8 loses more than `max_loss`."""
+    try:
+        comparison = tuned.compare_int8(data)
+    except MissingColumn as error:
+        problem = str(error).partition("; pass ")[0]
+        raise InputError(f"{problem}; name the columns as in the training file") from None
+    if not comparison.loss <= max_loss:  # also if it is not a number
+        raise InputError(f"int8 must lose at most --max_loss={max_loss:g} points; it loses {comparison.loss:.2f}: "
+                         f"{comparison}; export in float32 or bfloat16, or allow more")
+    print(comparison)

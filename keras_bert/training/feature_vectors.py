@@ -14,6 +14,7 @@ from keras_bert.errors import InputError
 from keras_bert.files import atomic_file, check_free, reading, writing
 from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures
 from keras_bert.tasks import run
+from keras_bert.tasks.embedding_scores import unit_vectors
 
 # Functions of a text's vectors [tokens, width] that return the vectors to write.
 POOLING = {
@@ -73,7 +74,7 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
     bert, tokenizer = load_pretrained(source), source.needed_tokenizer()
     extractor = BertFeatures(bert, features)
     packed = tokenizer.pack(texts, text_pairs, bert.config.input_length(max_length, 128))
-    pool = POOLING[pooling] if not normalize else lambda vectors: _normalized(POOLING[pooling](vectors))
+    pool = POOLING[pooling] if not normalize else lambda vectors: unit_vectors(POOLING[pooling](vectors))
     chunks = _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress or (lambda *_: None))
     with writing(output):
         os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
@@ -106,10 +107,6 @@ def _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress):
         tokens = [[tokenizer.vocabulary[i] for i in ids] for ids, _ in batches.packed]
         yield texts[begin:end], tokens, np.concatenate(vectors)
         progress(end, len(packed))
-
-
-def _normalized(vectors):
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def _write_npz(path, chunks, pooling):
