@@ -29,7 +29,7 @@ OPENVINO = ["openvino"]
 # An index of vectors (examples/semantic_search.py).
 SEARCH = ["faiss-cpu"]
 # The scores of tasks.
-TASKS = ["scipy", "seqeval"]
+TASKS = ["scipy", "seqeval", "scikit-learn"]
 # To run examples/intent_classification.ipynb.
 NOTEBOOK = ["ipykernel", "nbclient", "nbformat"]
 # The site of the documentation.

@@ -1,4 +1,5 @@
-"""Compares scores and time of fine-tuning with the heads of PyTorch transformers, for every task, on the CPU.
+"""Compares scores and time of fine-tuning with the heads of PyTorch transformers, for every task, on the CPU; for the
+task embed, with sentence-transformers.
 
     python benchmarks/task_scores.py --task=demo-176 --model=minilm --results=FILE.jsonl
     python benchmarks/task_scores.py --task=wnut17 --model=minilm --results=FILE.jsonl --download
@@ -7,8 +8,9 @@
 stable address (`real_texts.py`), or `KERAS_BERT_DATA` names a folder with it; otherwise, samples of some data sets are
 read, which are too small for a useful score. If a data set has no split, fixed rules make one. Each run is a separate
 process. For each seed, the two libraries take turns, on the same batches in the same order with the same settings, and
-the same code scores both after the last epoch. The time is that of the whole call, which for this package includes
-checkpoints, pictures and the model card. Runs that are already in `--results` are skipped.
+the same code scores both after the last epoch. The difference is the mean over the seeds, with its 95% interval
+(Student's t). The time is that of the whole call, which for this package includes checkpoints, pictures and the model
+card. Runs that are already in `--results` are skipped.
 """
 
 import collections.abc
@@ -33,6 +35,7 @@ os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # inh
 from absl import app, flags
 from real_texts import DATA, DOWNLOADS, ROOT, announce, fetch, find
 from ruler import describe
+from scipy import stats
 
 MODULES = {"keras_bert": "keras_bert.training", "transformers": "task_scores_torch"}  # each has a `finetune`
 
@@ -180,6 +183,8 @@ RUNS = {
     "codah": Run("choice", _pair("multiple_choice/codah/fold0_{}.tsv"), 2, 16, data_format="codah"),
     "xquad": Run("span", ("qa/xquad/xquad.en.json",), 4, 16, split=split_xquad),
     "korsts": Run("regress", _pair("ko/kornlu/KorSTS/sts-{}.tsv"), 3, data_format="korsts"),
+    "korsts-embed": Run("embed", _pair("ko/kornlu/KorSTS/sts-{}.tsv"), 1, learning_rate=5e-5, data_format="korsts",
+                        seeds=tuple("01234")),
     "question_pair": Run("classify", _pair("ko/question_pair/{}.tsv"), 3, data_format="qqp"),
     "nsmc": Run("classify", _pair("ko/nsmc/ratings_{}.txt", valid="test"), 1, data_format="nsmc",
                 split=sample_training_rows),
@@ -244,7 +249,12 @@ def summarize(wanted):
         error = statistics.stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None
         by_seed = "  ".join(f"{score:.4f}" for score in scores)
         print(f"{library:14} {by_seed:32} {mean:8.4f} {'-' if error is None else f'{error:.4f}':>10} {seconds:9.0f}")
-        summary[library] = {"mean": mean, "standard_error": error, "seconds": seconds, "runs": len(runs)}
+        summary[library] = {"mean": mean, "standard_error": error, "seconds": seconds, "scores": scores}
+    ours, theirs = (summary[library]["scores"] for library in MODULES)
+    if len(ours) > 1:
+        interval = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+        summary["difference"] = [statistics.mean(ours) - statistics.mean(theirs), *map(float, interval)]
+        print("difference {:+.4f}, 95% interval from {:+.4f} to {:+.4f}".format(*summary["difference"]))
     print(json.dumps(summary))
 
 

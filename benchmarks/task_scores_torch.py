@@ -1,4 +1,5 @@
-"""`finetune` with the heads of PyTorch transformers, for `task_scores.py`.
+"""`finetune` with the heads of PyTorch transformers, and with sentence-transformers for the task embed, for
+`task_scores.py`.
 
 Rows, targets, batches and scores come from `keras_bert`; the model and the training do not.
 """
@@ -56,14 +57,41 @@ class Model:
         self.model = model
 
     def __call__(self, inputs):
-        outputs = self.model(
-            input_ids=torch.tensor(inputs["input_word_ids"]), attention_mask=torch.tensor(inputs["input_mask"]),
-            token_type_ids=torch.tensor(inputs["segment_ids"]))
+        outputs = self.model(**_named(inputs))
         return outputs["logits"] if "logits" in outputs else dict(outputs)
 
     @torch.inference_mode()
     def predict_on_batch(self, inputs):
         return keras.tree.map_structure(torch.Tensor.numpy, self(inputs))
+
+
+class Embedder(Model):
+    """A SentenceTransformer with the call interface of `BertEmbedder`."""
+
+    def __call__(self, inputs):
+        texts = inputs["input_word_ids"].shape[1]
+        outputs = self.model({name: tensor.flatten(0, 1) for name, tensor in _named(inputs).items()})
+        return outputs["sentence_embedding"].unflatten(0, (-1, texts))
+
+
+def _named(inputs):
+    names = {"input_ids": "input_word_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    return {name: torch.tensor(inputs[key]) for name, key in names.items()}
+
+
+def make_model(task, learned, folder):
+    """Returns the torch module, and functions of inputs that return its outputs, and of these and the targets that
+    return the loss."""
+    if task == "embed":
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.losses import CoSENTLoss
+
+        model, loss = SentenceTransformer(str(folder), device="cpu"), CoSENTLoss(lambda embeddings: {
+            "sentence_embedding": embeddings})
+        return model, Embedder(model), lambda embeddings, scores: loss(embeddings.unbind(1), scores)
+    head, loss, width = HEADS[task]
+    model = head.from_pretrained(folder, num_labels=width or len(learned.labels), classifier_dropout=learned.dropout)
+    return model, Model(model), loss
 
 
 def finetune(train, valid, *, model, output, task, data_format, epochs, batch_size, learning_rate, dtype, seed):
@@ -74,13 +102,13 @@ def finetune(train, valid, *, model, output, task, data_format, epochs, batch_si
     tokenizer = BertTokenizer.from_folder(folder)
     examples = kind.read(train, data_format=data_format)
     learned = kind.from_examples(train, examples, max_length=kind.length)
-    encoded, valid_encoded = (learned.encode(some, tokenizer) for some in (examples, kind.read(valid,
-                                                                                               data_format=data_format)))
-    batches, valid_batches = encoded.batched(tokenizer), valid_encoded.batched(tokenizer)
-    head, loss_of, width = HEADS[task]
-    model = head.from_pretrained(folder, num_labels=width or len(learned.labels), classifier_dropout=kind.dropout)
+    valid_examples = kind.read(valid, data_format=data_format)
+    encoded, valid_encoded = (learned.encode(some, tokenizer) for some in (examples, valid_examples))
+    batches, valid_batches, main = (encoded.batched(tokenizer), valid_encoded.batched(tokenizer),
+                                    learned.main_score(valid_examples))
+    model, forward, loss_of = make_model(task, learned, folder)
     optimizer, schedule = make_optimizer(model, learning_rate, batches.steps(batch_size) * epochs)
-    forward, history = Model(model), []
+    history = []
     for epoch in range(epochs):
         model.train()
         for inputs, targets in batches.training_dataset(batch_size, seed, epoch).as_numpy_iterator():
@@ -92,11 +120,11 @@ def finetune(train, valid, *, model, output, task, data_format, epochs, batch_si
             schedule.step()
             optimizer.zero_grad()
         model.eval()
-        history.append(learned.score(valid_encoded, run_model(forward, valid_batches, batch_size))[kind.main])
-        print(f"epoch {epoch + 1}: {kind.main} {history[-1]:.4f}")
+        history.append(learned.score(valid_encoded, run_model(forward, valid_batches, batch_size))[main])
+        print(f"epoch {epoch + 1}: {main} {history[-1]:.4f}")
     os.makedirs(output)
     with open(os.path.join(output, "metrics.json"), "w") as file:
-        json.dump({"main": kind.main, "history": {f"val_{kind.main}": history}}, file)
+        json.dump({"main": main, "history": {f"val_{main}": history}}, file)
 
 
 def make_optimizer(model, learning_rate, steps):

@@ -29,6 +29,8 @@ What `serving_default` takes and returns (B batch, W words, E entities, N choice
                                               answer; score, the probability among the 20 best spans: float32 [B]
     BertMultipleChoice  prompt, choices [B,N] choice: int32 [B]; probabilities: float32 [B, N]
 
+A BertEmbeddingClassifier is like a BertClassifier, and a BertFeatureTagger like a BertTokenClassifier.
+
 Models for single texts have no text_pair. Starts and ends count characters (code points); ends are exclusive.
 
 `encode` returns the same, except: a `BertTokenClassifier` returns probabilities, float32 [batch, seq, labels]; a
@@ -70,6 +72,7 @@ _HEADS = {
     BertLayer: heads.Encoder,
     models.BertClassifier: heads.Classifier,
     models.BertEmbedder: heads.Embedder,
+    models.BertEmbeddingClassifier: heads.Classifier,
     models.BertFeatureTagger: heads.Tagger,
     models.BertMultipleChoice: heads.Chooser,
     models.BertRegressor: heads.Regressor,

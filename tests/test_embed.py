@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bert.convert import convert, open_source
-from keras_bert.data import LabelPairBatches
+from keras_bert.data import LabelPairBatches, SameLabelBatches
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder
@@ -186,6 +186,20 @@ def test_pairs_of_labelled_texts():
     assert drawn == {(i, j) for i, j in itertools.permutations(range(8), 2)}
 
 
+def test_pairs_of_one_label_for_the_ranking_loss():
+    task, encoded = encode(DATA_OF["labelled"][0], loss="multiple_negatives_ranking")
+    batches = encoded.batched(BertTokenizer(TINY_VOCABULARY))
+    assert isinstance(batches, SameLabelBatches) and batches.steps(4) == 2
+    for epoch in range(5):
+        inputs, targets = map(list, zip(*batches.training_dataset(6, 0, epoch).as_numpy_iterator()))
+        assert inputs[0]["input_word_ids"].shape[:2] == (6, 2)
+        assert sorted(map(tuple, targets[0].tolist())) == [(0, 0)] * 3 + [(1, 1)] * 3
+        first, second = inputs[0]["input_word_ids"].swapaxes(0, 1)
+        assert (first != second).any(1).all() and len(np.unique(first, axis=0)) == 6
+    with pytest.raises(InputError, match="multiple_negatives_ranking needs a label with at least two texts"):
+        encode([{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], loss="multiple_negatives_ranking")
+
+
 # Data
 
 @pytest.mark.parametrize("rows,message", [
@@ -207,7 +221,6 @@ def test_data_that_cannot_be_trained_on_is_named(rows, message):
 @pytest.mark.parametrize("kind,loss,message", [
     ("pairs", "cosent", "loss must be multiple_negatives_ranking for pairs, as train has; got 'cosent'"),
     ("scored", "multiple_negatives_ranking", "loss must be cosent or cosine_similarity for scored pairs, as"),
-    ("labelled", "multiple_negatives_ranking", "loss must be cosent or cosine_similarity for labelled texts, as"),
 ])
 def test_losses_are_for_kinds_of_data(kind, loss, message):
     with pytest.raises(InputError, match=message):
@@ -343,8 +356,13 @@ def test_commands(encoder, tmp_path, run):
     assert status == 0 and [line.split("\t")[1] for line in lines] == [row["text"] for row in rows]
     np.testing.assert_allclose([[float(part) for part in line.split("\t")[0].split()] for line in lines], vectors,
                                rtol=1e-4, atol=1e-6)
-    records = [json.loads(line) for line in run("predict", model, "--output_format=jsonl", "stop", "now\tit")[1]]
-    assert [record["text"] for record in records] == ["stop", "now\tit"] and len(records[0]["embedding"]) == 16
+    assert run("export", "text-model", model, f"--output={tmp_path / 'export'}")[0] == 0
+    found = []
+    for path in (model, f"--model={tmp_path / 'export'}"):
+        records = [json.loads(line) for line in run("predict", path, "--output_format=jsonl", "stop", "now\tit")[1]]
+        assert [record["text"] for record in records] == ["stop", "now\tit"] and len(records[0]["embedding"]) == 16
+        found.append([record["embedding"] for record in records])
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-5)
     status, lines, _ = run("evaluate", model, f"--data={tmp_path / 'train.jsonl'}")
     assert status == 0 and [line.rpartition(" ")[0].strip() for line in lines] == [
         "nDCG@10", "MRR@10", "recall@1", "recall@5", "recall@10", "loss"]
@@ -356,8 +374,8 @@ def test_commands(encoder, tmp_path, run):
 
 
 @pytest.mark.parametrize("options,message", [
-    ({"dropout": 0.1}, "dropout must be left out for the task embed, whose head has no dropout; got 0.1"),
-    ({"batch_size": 1}, "batch_size must be at least 2 for the task embed, whose losses compare the examples of a"),
+    ({"dropout": 0.1}, "dropout must be left out for the task embed and with few_shot, whose heads have no dropout;"),
+    ({"batch_size": 1}, "batch_size must be at least 2 for the task embed and with few_shot, whose losses "),
     ({"devices": ["CPU:0"]}, "devices must be left out for the task embed, whose losses compare all texts of a batch"),
     ({"pack": True}, "pack must be left out unless task is intent or classify"),
     ({"task": "classify", "loss": "cosent"}, "loss must be left out unless task is embed; got 'cosent'"),

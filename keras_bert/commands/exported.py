@@ -14,7 +14,7 @@ from keras_bert.tasks import TASKS, Answer, Choice, Entity, Prediction
 _BATCH = 32  # texts
 # For each task, an output that no other task's model has.
 _OUTPUTS = {"classify": "label", "multilabel": "holds", "regress": "value", "tag": "entity_label", "span": "answer",
-            "choice": "choice"}
+            "choice": "choice", "embed": "embedding"}
 
 
 class Exported:
@@ -25,7 +25,7 @@ class Exported:
         threads: number of TensorFlow's threads; 0 for TensorFlow's default.
 
     Raises:
-        InputError: the folder is not such a SavedModel, or the model returns embeddings.
+        InputError: the folder is not such a SavedModel, or the model is an encoder without a head.
     """
 
     def __init__(self, path, threads=0):
@@ -91,6 +91,8 @@ class Exported:
                 return Answer(row["answer"], row["start"], row["end"], row["score"])
             case "choice":
                 return Choice(row["choice"], row["probabilities"])
+            case "embed":
+                return np.array(row["embedding"])
 
 
 def _to_lists(array):

@@ -9,7 +9,7 @@ from keras_bert.convert.assets import read_labels, read_settings, read_tokenizer
 from keras_bert.convert.format import Format, Table, has_file
 from keras_bert.convert.kinds import NAMES
 from keras_bert.convert.weights import Source, Weights
-from keras_bert.models import BertFeatureTagger, load_model
+from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, BertFeatureTagger, load_model
 
 TABLE = Table({name: name for name in NAMES})
 _MODEL, _SETTINGS = "model.keras", "settings.json"
@@ -20,6 +20,9 @@ def read(path, config=None):
     model, labels, losses = load_model(path), read_labels(path), ()
     if isinstance(model, BertFeatureTagger):
         model, labels, losses = model.bert, None, ("no format stores the LSTMs of a tagger on a frozen encoder",)
+    elif isinstance(model, BertEmbeddingClassifier):
+        embedder = BertEmbedder(model.bert, model.pooling, normalize=True)
+        model, labels, losses = embedder, None, ("no format stores a classifier on embeddings",)
     weights = Weights.of(model)
     return Source(path, FORMAT.name, weights.config, weights.kind, TABLE, weights.shapes,
                   lambda name: weights.read[name](), {}, weights.options, read_tokenizer(path), labels,

@@ -6,8 +6,8 @@ Names are imported on first use, because the workers that make examples do not n
 from keras_bert.lazy import importer
 
 _MODULES = {name: f"keras_bert.data.{home}" for home, names in {
-    "batches": ("UNLABELLED", "ChoiceBatches", "LabelPairBatches", "PackedBatches", "TextBatches", "TokenBatches",
-                "plan_batches", "sorted_batches", "token_batches"),
+    "batches": ("UNLABELLED", "ChoiceBatches", "LabelPairBatches", "PackedBatches", "SameLabelBatches", "TextBatches",
+                "TokenBatches", "plan_batches", "sorted_batches", "token_batches"),
     "examples": ("Example", "iterate_examples", "label_of", "number", "read_examples"),
 }.items() for name in names}
 __all__ = sorted(_MODULES)

@@ -195,6 +195,19 @@ class LabelPairBatches(ChoiceBatches):
         return np.float32(first == second)
 
 
+class SameLabelBatches(LabelPairBatches):
+    """Like `LabelPairBatches`, but only with the pairs of one label, for losses that compare each pair with the others
+    of its batch. The targets are int [batch, 2], the label of the pair twice."""
+
+    def _pairs(self, rng):
+        first, second = super()._pairs(rng).T
+        is_same = self.targets[first] == self.targets[second]
+        return np.stack([first, second], 1)[is_same]
+
+    def _targets_of(self, indices):
+        return self.targets[indices]
+
+
 class PackedBatches(TextBatches):
     """Random batches of texts with one target each, packed with multiple texts per row (see `layers.PackedLayout`).
 

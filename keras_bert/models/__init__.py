@@ -1,7 +1,7 @@
 """The heads: Keras models on top of a given `BertLayer`."""
 
 from keras_bert.models.base import load_model
-from keras_bert.models.embedder import BertEmbedder
+from keras_bert.models.embedder import BertEmbedder, BertEmbeddingClassifier
 from keras_bert.models.feature_tagger import BertFeatures, BertFeatureTagger
 from keras_bert.models.heads import (
     BertClassifier,
@@ -12,5 +12,6 @@ from keras_bert.models.heads import (
     BertTokenClassifier,
 )
 
-__all__ = ["BertClassifier", "BertEmbedder", "BertFeatureTagger", "BertFeatures", "BertMultipleChoice",
-           "BertPretrainer", "BertRegressor", "BertSpanLabeler", "BertTokenClassifier", "load_model"]
+__all__ = ["BertClassifier", "BertEmbedder", "BertEmbeddingClassifier", "BertFeatureTagger", "BertFeatures",
+           "BertMultipleChoice", "BertPretrainer", "BertRegressor", "BertSpanLabeler", "BertTokenClassifier",
+           "load_model"]

@@ -1,4 +1,4 @@
-"""`BertEmbedder`: one vector per text."""
+"""`BertEmbedder`: one vector per text; `BertEmbeddingClassifier`: one label per text, from its vector."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ from keras import ops
 from keras_bert.arguments import check_value
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer, standardize_inputs
-from keras_bert.models.base import BertTask
+from keras_bert.models.base import BertTask, DropoutTask
 
 Pooling = Literal["mean", "cls", "max"]
 # Functions of the tokens' vectors [batch, seq, hidden] and the mask [batch, seq, 1], both float32, that return
@@ -45,9 +45,7 @@ class BertEmbedder(BertTask):
     """
 
     def __init__(self, bert: BertLayer, pooling: Pooling, normalize: bool = False, **kwargs) -> None:
-        check_value("pooling", pooling, Pooling)
-        if bert.layout == "packed":
-            raise InputError("the layout of an embedder must be padded or unpadded; got packed")
+        _check(bert, pooling)
         super().__init__(bert, **kwargs)
         self.pooling = pooling
         self.normalize = normalize
@@ -59,11 +57,60 @@ class BertEmbedder(BertTask):
         tensors = standardize_inputs(inputs, ("batch", "texts", "seq") if has_groups else ("batch", "seq"))
         *groups, length = ops.shape(tensors[0])
         rows = [ops.reshape(tensor, (-1, length)) for tensor in tensors]
-        _, sequence = self.bert(rows, training=training, seed=seed)
-        mask = ops.expand_dims(ops.cast(rows[1], "float32"), 2)
-        embeddings = POOLING[self.pooling](ops.cast(sequence, "float32"), mask)
-        embeddings = ops.normalize(embeddings, epsilon=1e-12) if self.normalize else embeddings
+        embeddings = _embed(self.bert, rows, self.pooling, self.normalize, training=training, seed=seed)
         return ops.reshape(embeddings, (-1, *groups[1:], self.bert.config.hidden_size))
 
     def get_config(self) -> dict:
         return super().get_config() | {"pooling": self.pooling, "normalize": self.normalize}
+
+
+@keras.saving.register_keras_serializable("keras_bert")
+class BertEmbeddingClassifier(DropoutTask):
+    """A dense layer on the embedding of a text, divided by its L2 norm: the model of SetFit (Tunstall et al., 2022,
+    section 3, https://arxiv.org/abs/2209.11055), which `finetune` trains with `few_shot`.
+
+    Args:
+        bert: a `BertLayer`, whose layout is not `packed`.
+        num_classes: number of labels.
+        pooling: see `BertEmbedder`.
+        dropout: dropout rate of the embedding.
+
+    Call arguments:
+        inputs: as for `BertLayer`.
+        training: If True, applies dropout.
+        seed: int32 [2], see `BertLayer`.
+
+    Returns:
+        logits [batch, num_classes], float32.
+
+    Raises:
+        InputError: `pooling` is unknown, or the layout is `packed`.
+    """
+
+    def __init__(self, bert: BertLayer, num_classes: int, pooling: Pooling = "mean", dropout: float = 0.0,
+                 **kwargs) -> None:
+        _check(bert, pooling)
+        super().__init__(bert, dropout, num_classes, **kwargs)
+        self.pooling = pooling
+        self.classifier = self.make_dense("classifier", num_classes)
+        self.build()
+
+    def encoder_output(self, inputs: Any, **options) -> Any:
+        return _embed(self.bert, standardize_inputs(inputs), self.pooling, True, **options)
+
+    def get_config(self) -> dict:
+        return super().get_config() | {"pooling": self.pooling}
+
+
+def _check(bert, pooling):
+    check_value("pooling", pooling, Pooling)
+    if bert.layout == "packed":
+        raise InputError("the layout of an embedder must be padded or unpadded; got packed")
+
+
+def _embed(bert, inputs, pooling, normalize, **options):
+    """Returns the embeddings [batch, hidden] of word ids, mask and segment ids [batch, seq]."""
+    _, sequence = bert(inputs, **options)
+    mask = ops.expand_dims(ops.cast(inputs[1], "float32"), 2)
+    embeddings = POOLING[pooling](ops.cast(sequence, "float32"), mask)
+    return ops.normalize(embeddings, epsilon=1e-12) if normalize else embeddings

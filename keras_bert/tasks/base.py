@@ -276,10 +276,10 @@ def log_softmax(logits):
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
 
-def require(module):
-    """Imports and returns a module that the extra `tasks` installs."""
+def require(module, user="scores need"):
+    """Imports and returns a module that the extra `tasks` installs; `user` begins the message if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError:
-        name = module.partition(".")[0]
-        raise InputError(f"scores need {name}: pip install {name}") from None
+        name = module.partition(".")[0].replace("sklearn", "scikit-learn")
+        raise InputError(f"{user} {name}: pip install {name}") from None

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_bert.data import ChoiceBatches, LabelPairBatches, iterate_examples, label_of, number
+from keras_bert.data import ChoiceBatches, LabelPairBatches, SameLabelBatches, iterate_examples, label_of, number
 from keras_bert.data.tables import check_columns, read_table, text_of
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.models import BertEmbedder
@@ -15,7 +15,8 @@ from keras_bert.tasks.embedding_losses import LOSSES
 PAIRS, TRIPLETS, SCORED, LABELLED = "pairs", "triplets", "scored pairs", "labelled texts"
 # The losses of each kind of data; the first one is the default.
 LOSSES_OF = {PAIRS: ("multiple_negatives_ranking",), TRIPLETS: ("multiple_negatives_ranking",),
-             SCORED: ("cosent", "cosine_similarity"), LABELLED: ("cosent", "cosine_similarity")}
+             SCORED: ("cosent", "cosine_similarity"),
+             LABELLED: ("cosent", "cosine_similarity", "multiple_negatives_ranking")}
 # The highest scores of published data sets; the lowest are 0.
 _HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
 
@@ -159,8 +160,11 @@ class Embed(Task):
         if kind == SCORED:
             targets = np.array([example.label for example in examples], np.float32)
         elif kind == LABELLED:
-            batches = LabelPairBatches
-            targets = np.unique([example.label for example in examples], return_inverse=True)[1]
+            batches = SameLabelBatches if self.loss_name == "multiple_negatives_ranking" else LabelPairBatches
+            labels, targets = np.unique([example.label for example in examples], return_inverse=True)
+            if batches is SameLabelBatches and len(labels) == len(targets):
+                raise InputError("the loss multiple_negatives_ranking needs a label with at least two texts for "
+                                 "training; every label has one")
         else:
             numbers = {text: number for number, text in enumerate(texts)}
             targets = np.array([[numbers[text] for text in example.texts] for example in examples])

@@ -15,8 +15,8 @@ def multiple_negatives_ranking(numbers, embeddings):
     A text that equals the anchor or its positive, and the positive of an equal anchor, is not a negative.
 
     Args:
-        numbers: [batch, texts], numbers that are equal for equal texts: the anchor, its positive, and perhaps negatives
-            of its own.
+        numbers: [batch, texts], numbers that are equal for equal texts, or for texts of the same label: the anchor, its
+            positive, and perhaps negatives of its own.
         embeddings: float32 [batch, texts, hidden].
 
     Returns:

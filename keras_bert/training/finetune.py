@@ -35,6 +35,7 @@ from keras_bert.layers import first_parts
 from keras_bert.presets import origin
 from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
+from keras_bert.training import few_shot as few_shots
 from keras_bert.training import loop
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.data_report import data_report, report_lines
@@ -52,7 +53,10 @@ _VALID_SHARE = 0.1
 _OF_SOME_TASKS = {"out_of_scope_label": ("intent", "classify"), "class_weights": ("intent", "classify"),
                   "label_columns": ("multilabel",), "label_delimiter": ("multilabel",), "doc_stride": ("span",),
                   "features": ("tag",), "pack": ("intent", "classify", "multilabel", "regress"),
+                  "few_shot": ("intent", "classify"),
                   "loss": ("embed",), "pooling": ("embed",), "normalize": ("embed",)}
+_NOT_WITH_FEW_SHOT = {"pack": "which trains on pairs of texts", "devices": "whose loss compares all texts of a batch",
+                      "class_weights": "which draws equally many pairs of each text"}
 # Arguments that are fields of some tasks.
 _OF_TASK = "label_columns", "doc_stride", "features", "loss", "pooling", "normalize"
 
@@ -65,7 +69,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              out_of_scope_label: str | None = None, epochs: Count = 3, batch_size: Count = 32,
              learning_rate: Positive = 5e-5, warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
              dropout: Share | None = None, max_length: Length | None = None, doc_stride: Count | None = None,
-             features: str | None = None,
+             features: str | None = None, few_shot: bool = False,
              loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
              pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None,
              early_stopping_patience: Count | None = None, class_weights: Literal["balanced"] | None = None,
@@ -130,6 +134,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         doc_stride: For span: tokens from the start of one window to the start of the next. Default: 128.
         features: For tag: train a BiLSTM on the features of the frozen encoder, concat-last-4 for example, see
             keras-bert features.
+        few_shot: For intent and classify, with a few texts per label: train the encoder on pairs of texts of the same
+            label, then classify its embeddings by a logistic regression (SetFit).
         loss: For embed: multiple_negatives_ranking for pairs of an anchor and its positive, perhaps with a negative;
             cosent, the default, or cosine_similarity for scored pairs and for labelled texts.
         pooling: For embed: the vector of a text is the mean or the maximum of its tokens' vectors, or that of [CLS].
@@ -172,12 +178,14 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
          valid is not None or out_of_scope_label is None),
         ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
         ("devices", devices, "left out with pack", not (devices and pack)),
+        *((name, arguments[name], f"left out with few_shot, {reason}", not (few_shot and arguments[name]))
+          for name, reason in _NOT_WITH_FEW_SHOT.items()),
         ("devices", devices, "left out for the task embed, whose losses compare all texts of a batch",
          not (devices and task == "embed")),
-        ("dropout", dropout, "left out for the task embed, whose head has no dropout",
-         dropout is None or task != "embed"),
-        ("batch_size", batch_size, "at least 2 for the task embed, whose losses compare the examples of a batch",
-         batch_size > 1 or task != "embed"))
+        ("dropout", dropout, "left out for the task embed and with few_shot, whose heads have no dropout",
+         dropout is None or not (few_shot or task == "embed")),
+        ("batch_size", batch_size, "at least 2 for the task embed and with few_shot, whose losses compare the examples "
+         "of a batch", batch_size > 1 or not (few_shot or task == "embed")))
     output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
     columns = {name: arguments[name] for name in ("data_format", *REMEMBERED) if arguments[name] is not None}
     data = {name: TASKS[task].open(arguments[name], name, **columns)
@@ -202,19 +210,25 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         examples, valid_examples = hold_out(fitted, data["train"], examples, valid_share, seed)
     else:
         valid_examples, = valid_examples
+    if few_shot:
+        few_shots.check(data["train"], examples)
     checked = data.get("valid", f"{data['train']} (held-out texts: {len(valid_examples):,})")
     fitted.check(checked, valid_examples, out_of_scope_label)
     tokenizer = source.needed_tokenizer()
     encoded, valid_encoded = fitted.encode(examples, tokenizer), fitted.encode(valid_examples, tokenizer)
+    trained, to_train, to_score = fitted, encoded, valid_encoded
+    if few_shot:
+        trained = few_shots.embedding_task(fitted.max_length, source.options.get("pooling", "mean"))
+        to_train, to_score = few_shots.for_training(encoded), few_shots.for_scoring(valid_encoded)
 
     def batched(encoded, whole=False):
         if pack:
             return PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, fitted.max_length)
         return encoded.batched(tokenizer, 16 if loop.prefers_few_shapes() else 1, whole)
 
-    train_batches, valid_batches = batched(encoded, whole=bool(devices)), batched(valid_encoded)
+    train_batches, valid_batches = batched(to_train, whole=bool(devices)), batched(to_score)
     with _strategy_scope(devices, batch_size, train_batches, valid_batches):
-        network = _make_model(source, tokenizer, fitted, train_batches.steps(batch_size), arguments)
+        network = _make_model(source, tokenizer, trained, train_batches.steps(batch_size), arguments)
     pretrained = [variable for variable in network.bert.variables if not variable.name.startswith("lora")]
     run = {"arguments": {name: value for name, value in arguments.items() if name not in _NOT_PART_OF_RUN},
            "sha256": {name: _digest(path) for name, path in data.items()}
@@ -228,14 +242,24 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     for line in report_lines(report):
         print(f"data: {line}", file=sys.stderr)
 
+    def fit():
+        return few_shots.regression(few_shots.embed(network, train_batches, batch_size), encoded.targets)
+
     def validate(after_batch):
-        return fitted.score(valid_encoded, run_model(network, valid_batches, batch_size, after_batch))
+        if few_shot:
+            kernel, bias = fit()
+            outputs = few_shots.embed(network, valid_batches, batch_size, after_batch) @ kernel + bias
+        else:
+            outputs = run_model(network, valid_batches, batch_size, after_batch)
+        return fitted.score(valid_encoded, outputs)
 
     progress = loop.train(
         network, train_batches, validate, fitted.main_score(valid_examples), checkpoints, epochs=epochs,
         batch_size=batch_size, seed=seed, save_steps=save_steps, patience=early_stopping_patience, log_dir=log_dir,
         class_weight=_balanced_weights(encoded.targets) if class_weights else None)
     network.optimizer, network.compiled = None, False  # not saved: the optimizer would take two thirds of the file
+    if few_shot:
+        network = few_shots.classifier(network, *fit())
     remembered = {name: given[name] for name in REMEMBERED if name in given}
     fine_tuned = FineTuned(network, tokenizer, fitted, remembered)
     with atomic_folder(output, overwrite) as new:

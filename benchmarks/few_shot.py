@@ -1,0 +1,140 @@
+"""Compares classification with a few texts per label: `finetune` with and without `few_shot`, and SetFit, on the CPU.
+
+    python -m venv setfit && setfit/bin/python -m pip install setfit "transformers<5" torch
+    python benchmarks/few_shot.py --results=FILE.jsonl --setfit=setfit/bin/python [--task=banking77 --shots=8
+        --seeds=0,1,2 --methods=plain,few_shot,setfit --download]
+
+Each seed draws `--shots` texts of each label from the training file; the whole validation file is scored, after the
+last epoch. The tasks and their data are those of `task_scores.py`. SetFit has its own settings, with
+`num_iterations=20` (https://github.com/huggingface/setfit): each text in 20 pairs with one of its label and in 20 with
+one of another. Each run is a process of its own; the seconds are those of training and of the answers to the validation
+file, without the imports. Runs that are already in `--results` are skipped.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # inherited by the runs
+
+METHODS = ("plain", "few_shot", "setfit")
+PLAIN = {"epochs": 30, "batch_size": 16, "learning_rate": 2e-4}
+FEW_SHOT = {"few_shot": True}  # with the defaults: 3 epochs, batches of 32, learning rate 5e-5
+
+
+def draw(examples, shots, seed):
+    """Returns (text, label) of `shots` different texts of each label, or of all if there are fewer."""
+    texts, rng = collections.defaultdict(set), random.Random(seed)
+    for example in examples:
+        texts[example.label].add(example.text)
+    return [(text, label) for label in sorted(texts)
+            for text in rng.sample(sorted(texts[label]), min(shots, len(texts[label])))]
+
+
+def finetuned(given, options):
+    """Fine-tunes MiniLM; returns the accuracy after the last epoch and the seconds."""
+    from keras_bert.training import finetune
+
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        finetune(given["train"], given["valid"], model="minilm", output=f"{folder}/model", seed=given["seed"],
+                 **options)
+        seconds = time.monotonic() - started
+        metrics = json.loads(pathlib.Path(folder, "model/metrics.json").read_text())
+        return metrics["history"]["val_accuracy"][-1], seconds
+
+
+def setfit(given):
+    """Trains a SetFit model; returns the accuracy and the seconds. Needs only setfit."""
+    import datasets
+    from setfit import SetFitModel, Trainer, TrainingArguments
+
+    texts, labels = zip(*given["train"])
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        model = SetFitModel.from_pretrained(given["model"], device="cpu")
+        arguments = TrainingArguments(output_dir=folder, num_iterations=20, seed=given["seed"], save_strategy="no",
+                                      report_to="none")
+        Trainer(model, arguments, datasets.Dataset.from_dict({"text": texts, "label": labels})).train()
+        answers = model.predict([text for text, _ in given["valid"]])
+        seconds = time.monotonic() - started
+    right = sum(answer == label for answer, (_, label) in zip(answers, given["valid"], strict=True))
+    return right / len(given["valid"]), seconds
+
+
+def work(method):
+    """Reads what to do from standard input, and writes the result as the last line of standard output."""
+    given = json.load(sys.stdin)
+    accuracy, seconds = setfit(given) if method == "setfit" else finetuned(
+        given, FEW_SHOT if method == "few_shot" else PLAIN)
+    print(json.dumps({"accuracy": accuracy, "seconds": seconds}))
+
+
+def measure(given, method, shared, seed, train, valid, folder):
+    """Runs a method in its own process; returns a row of the result."""
+    known = [json.loads(line) for line in open(given.results)] if os.path.exists(given.results) else []
+    row = shared | {"method": method, "seed": seed}
+    if found := [each for each in known if row.items() <= each.items()]:
+        return found[0]
+    python = given.setfit if method == "setfit" else sys.executable
+    run = subprocess.run(
+        [python, __file__, f"--work={method}", f"--results={given.results}"], stdout=subprocess.PIPE, text=True,
+        check=True, input=json.dumps({"train": train, "valid": valid, "seed": seed, "model": folder}))
+    row |= json.loads(run.stdout.splitlines()[-1])
+    with open(given.results, "a") as file:
+        file.write(json.dumps(row) + "\n")
+    print(f"{method}, seed {seed}: {row['accuracy']:.4f}, {row['seconds']:.0f} s", flush=True)
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--results", required=True, help="JSON Lines file, one run a line")
+    parser.add_argument("--setfit", help="Python with setfit")
+    parser.add_argument("--task", default="clinc-hwu-176")
+    parser.add_argument("--shots", type=int, default=8)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--download", action="store_true")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.work:
+        work(given.work)
+        return
+    from ruler import describe, finish
+    from task_scores import RUNS, files_of
+
+    from keras_bert.convert import convert
+    from keras_bert.tasks import TASKS
+
+    versions, rows, run = describe("tensorflow", "keras"), [], RUNS[given.task]
+    methods = [name for name in given.methods.split(",") if name != "setfit" or given.setfit]
+    with tempfile.TemporaryDirectory() as folder:
+        train, valid = (TASKS[run.task].read(path) for path in files_of(run, pathlib.Path(folder), given.download))
+        convert("minilm", f"{folder}/minilm", "sentence_transformers")
+        valid = [(example.text, example.label) for example in valid]
+        for seed in map(int, given.seeds.split(",")):
+            few = draw(train, given.shots, seed)
+            shared = {"task": given.task, "shots": given.shots, "texts": len(few)}
+            rows += [measure(given, method, shared, seed, few, valid, f"{folder}/minilm") for method in methods]
+    print(f"\n{given.task}, {given.shots} texts per label, {len(valid):,} validation texts")
+    print(f"{'method':10} {'accuracy, by seed':32} {'mean':>8} {'std. error':>10} {'median s':>9}")
+    for method in methods:
+        scores = [row["accuracy"] for row in rows if row["method"] == method]
+        error = statistics.stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else float("nan")
+        seconds = statistics.median(row["seconds"] for row in rows if row["method"] == method)
+        print(f"{method:10} {'  '.join(f'{score:.4f}' for score in scores):32} {statistics.mean(scores):8.4f} "
+              f"{error:10.4f} {seconds:9.0f}")
+    finish("few_shot", versions, given, rows)
+
+
+if __name__ == "__main__":
+    main()

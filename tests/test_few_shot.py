@@ -1,0 +1,154 @@
+"""Classification with a few texts per label: the regression, compared with scikit-learn's probabilities; folders."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.linear_model import LogisticRegression
+
+from keras_bert.convert import convert, open_source
+from keras_bert.errors import InputError
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
+from keras_bert.training import FineTuned, checkpoints, finetune
+
+from conftest import TINY, random_inputs, randomize, write_huggingface
+
+TEXTS = ["play music", "play a song", "the lamp", "the light", "book a table", "book a flight"]
+MORE = ["play now", "stop it now", "book a table for two", "the light on please", "what time is it"]
+LABELS = {2: "abbbab", 3: "aabbcc"}
+OPTIONS = {"model": None, "epochs": 2, "batch_size": 4, "learning_rate": 0.01, "few_shot": True}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return write_huggingface(tmp_path_factory.mktemp("encoder") / "encoder", randomize(BertLayer(TINY)))
+
+
+def train(encoder, output, classes=3, **options):
+    rows = list(zip(TEXTS, LABELS[classes]))
+    return finetune(rows, rows, **OPTIONS | {"model": encoder, "output": output} | options)
+
+
+# Model
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("layout", ["padded", "unpadded"])
+def test_it_classifies_normalized_embeddings(bert, layout, pooling):
+    inputs = random_inputs(5, 9)
+    inputs["input_mask"][1:3, 5:] = 0
+    encoder = bert.rebuild(layout=layout)
+    model = randomize(BertEmbeddingClassifier(encoder, 4, pooling))
+    embeddings = BertEmbedder(encoder, pooling, normalize=True).predict_on_batch(inputs)
+    kernel, bias = (np.array(variable) for variable in model.classifier.variables)
+    np.testing.assert_allclose(model.predict_on_batch(inputs), embeddings @ kernel + bias, rtol=0, atol=1e-5)
+    again = BertEmbeddingClassifier.from_config(model.get_config())
+    assert again.pooling == pooling and again.num_classes == 4
+
+
+def test_bad_models(bert):
+    with pytest.raises(InputError, match="pooling must be one of mean, cls, max; got 'sum'"):
+        BertEmbeddingClassifier(bert, 2, "sum")
+    with pytest.raises(InputError, match="the layout of an embedder must be padded or unpadded; got packed"):
+        BertEmbeddingClassifier(bert.rebuild(layout="packed"), 2)
+
+
+# Training
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("classes", LABELS)
+def test_answers_are_those_of_a_regression_on_the_embeddings(encoder, tmp_path, classes):
+    tuned = train(encoder, tmp_path / "out", classes)
+    embedder = BertEmbedder(tuned.model.bert, "mean", normalize=True)
+    embed = tuned.tokenizer
+    learned = LogisticRegression(C=10.0).fit(embedder.predict_on_batch(embed(TEXTS)), list(LABELS[classes]))
+    wanted = learned.predict_proba(embedder.predict_on_batch(embed(MORE)))
+    answers = tuned.predict(MORE, top_k=classes)
+    assert [answer.label for answer in answers] == list(learned.classes_[wanted.argmax(1)])
+    got = [[dict(zip(answer.labels, answer.scores))[label] for label in learned.classes_] for answer in answers]
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4)
+    before = BertLayer.from_pretrained(encoder)
+    changed = [old.path for old, new in zip(before.weights, tuned.model.bert.weights, strict=True)
+               if (np.array(old) != np.array(new)).any()]
+    assert changed and not any("pooler" in path for path in changed)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_the_folder_and_the_export(encoder, tmp_path):
+    tuned = train(encoder, tmp_path / "out", epochs=1)
+    again = FineTuned.load(tmp_path / "out")
+    wanted = tuned.predict(MORE)
+    assert again.predict(MORE) == wanted and again.task == tuned.task and again.task.labels == ["a", "b", "c"]
+    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+    rows = list(zip(TEXTS, LABELS[3]))
+    assert again.evaluate(rows)["accuracy"] == metrics["accuracy"] == metrics["history"]["val_accuracy"][0]
+    again.save(tmp_path / "copy")
+    assert FineTuned.load(tmp_path / "copy").predict(MORE) == wanted
+    again.export(tmp_path / "answers")
+    answers = tf.saved_model.load(tmp_path / "answers")(MORE)
+    assert [label.decode() for label in answers["label"].numpy()] == [answer.label for answer in wanted]
+    np.testing.assert_allclose(answers["score"], [answer.score for answer in wanted], rtol=0, atol=1e-5)
+    # Other formats get the embeddings, and the loss of the rest must be accepted.
+    with pytest.raises(InputError, match="no format stores a classifier on embeddings"):
+        convert(tmp_path / "out", tmp_path / "st", "sentence_transformers")
+    convert(tmp_path / "out", tmp_path / "st", "sentence_transformers", allow_inexact=True)
+    assert open_source(tmp_path / "st").options == {"pooling": "mean", "normalize": True}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_an_interrupted_run_ends_as_one_that_was_not(encoder, tmp_path, monkeypatch):
+    calls, save_file = itertools.count(1), checkpoints.save_file
+
+    def interrupted(*arguments):
+        save_file(*arguments)
+        if next(calls) == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoints, "save_file", interrupted)
+        train(encoder, tmp_path / "out", save_steps=1)
+    again, whole = (train(encoder, tmp_path / name, save_steps=1) for name in ("out", "whole"))
+    for one, other in zip(again.model.get_weights(), whole.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_lora_bfloat16_and_the_pooling_of_the_model(encoder, tmp_path):
+    embedder = BertEmbedder.from_pretrained(encoder, pooling="cls", normalize=True)
+    FineTuned(embedder, open_source(encoder).tokenizer, finetune.__globals__["TASKS"]["embed"](16)).save(
+        tmp_path / "embedder")
+    tuned = train(tmp_path / "embedder", tmp_path / "out", lora_rank=2, dtype="mixed_bfloat16", epochs=1)
+    assert tuned.model.pooling == "cls" and tuned.model.bert.lora_rank is None
+    assert tuned.model.bert.compute_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("options,message", [
+    ({"task": "multilabel"}, "few_shot must be left out unless task is intent or classify; got True"),
+    ({"pack": True}, "pack must be left out with few_shot, which trains on pairs of texts; got True"),
+    ({"class_weights": "balanced"}, "class_weights must be left out with few_shot, which draws equally many pairs"),
+    ({"devices": ["CPU:0"]}, "devices must be left out with few_shot, whose loss compares all texts of a batch"),
+    ({"dropout": 0.1}, "dropout must be left out for the task embed and with few_shot, whose heads have no dropout"),
+    ({"batch_size": 1}, "batch_size must be at least 2 for the task embed and with few_shot"),
+])
+def test_bad_options(encoder, tmp_path, options, message):
+    with pytest.raises(InputError) as error:
+        train(encoder, tmp_path / "out", **options)
+    assert str(error.value).startswith(message)
+
+
+def test_pairs_of_texts_are_refused(encoder, tmp_path):
+    rows = [("play", "music", "a"), ("stop", "it", "b")] * 2
+    with pytest.raises(InputError, match="train: few_shot needs one text per row; got two"):
+        finetune(rows, rows, **OPTIONS | {"model": encoder, "output": tmp_path / "out"})
+
+
+def test_scikit_learn_may_be_missing(encoder, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "sklearn.linear_model", None)
+    with pytest.raises(InputError, match="^few_shot needs scikit-learn: pip install scikit-learn$"):
+        train(encoder, tmp_path / "out")
