@@ -28,7 +28,7 @@ ONNX = ["tf2onnx>=1.17", "onnxruntime"]
 OPENVINO = ["openvino"]
 # An index of vectors (examples/semantic_search.py).
 SEARCH = ["faiss-cpu"]
-# The scores of tasks.
+# The scores of tasks, and finetune with few_shot.
 TASKS = ["scipy", "seqeval", "scikit-learn"]
 # To run examples/intent_classification.ipynb.
 NOTEBOOK = ["ipykernel", "nbclient", "nbformat"]

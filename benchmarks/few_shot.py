@@ -17,7 +17,6 @@ import json
 import os
 import pathlib
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -75,23 +74,24 @@ def work(method):
     given = json.load(sys.stdin)
     accuracy, seconds = setfit(given) if method == "setfit" else finetuned(
         given, FEW_SHOT if method == "few_shot" else PLAIN)
-    print(json.dumps({"accuracy": accuracy, "seconds": seconds}))
+    print(json.dumps({"score": accuracy, "seconds": seconds}))
 
 
-def measure(given, method, shared, seed, train, valid, folder):
-    """Runs a method in its own process; returns a row of the result."""
-    known = [json.loads(line) for line in open(given.results)] if os.path.exists(given.results) else []
-    row = shared | {"method": method, "seed": seed}
-    if found := [each for each in known if row.items() <= each.items()]:
-        return found[0]
-    python = given.setfit if method == "setfit" else sys.executable
+def measure(given, wanted, **data):
+    """Runs the method that the dict `wanted` names in its own process; returns a row of the result."""
+    from task_scores import matching
+
+    if known := matching(given.results, wanted):
+        return known[0]
+    method = wanted["method"]
     run = subprocess.run(
-        [python, __file__, f"--work={method}", f"--results={given.results}"], stdout=subprocess.PIPE, text=True,
-        check=True, input=json.dumps({"train": train, "valid": valid, "seed": seed, "model": folder}))
-    row |= json.loads(run.stdout.splitlines()[-1])
+        [given.setfit if method == "setfit" else sys.executable, __file__, f"--work={method}",
+         f"--results={given.results}"], stdout=subprocess.PIPE, text=True, check=True,
+        input=json.dumps(data | {"seed": wanted["seed"]}))
+    row = wanted | json.loads(run.stdout.splitlines()[-1])
     with open(given.results, "a") as file:
         file.write(json.dumps(row) + "\n")
-    print(f"{method}, seed {seed}: {row['accuracy']:.4f}, {row['seconds']:.0f} s", flush=True)
+    print(f"{method}, seed {row['seed']}: {row['score']:.4f}, {row['seconds']:.0f} s", flush=True)
     return row
 
 
@@ -110,30 +110,28 @@ def main():
         work(given.work)
         return
     from ruler import describe, finish
-    from task_scores import RUNS, files_of
+    from task_scores import RUNS, files_of, print_scores
 
     from keras_bert.convert import convert
     from keras_bert.tasks import TASKS
 
-    versions, rows, run = describe("tensorflow", "keras"), [], RUNS[given.task]
-    methods = [name for name in given.methods.split(",") if name != "setfit" or given.setfit]
+    versions, run, methods = describe("tensorflow", "keras"), RUNS[given.task], given.methods.split(",")
+    if not given.setfit and "setfit" in methods:
+        print("without setfit: --setfit names no Python that has it")
+        methods.remove("setfit")
+    rows = {method: [] for method in methods}
     with tempfile.TemporaryDirectory() as folder:
         train, valid = (TASKS[run.task].read(path) for path in files_of(run, pathlib.Path(folder), given.download))
         convert("minilm", f"{folder}/minilm", "sentence_transformers")
         valid = [(example.text, example.label) for example in valid]
         for seed in map(int, given.seeds.split(",")):
             few = draw(train, given.shots, seed)
-            shared = {"task": given.task, "shots": given.shots, "texts": len(few)}
-            rows += [measure(given, method, shared, seed, few, valid, f"{folder}/minilm") for method in methods]
-    print(f"\n{given.task}, {given.shots} texts per label, {len(valid):,} validation texts")
-    print(f"{'method':10} {'accuracy, by seed':32} {'mean':>8} {'std. error':>10} {'median s':>9}")
-    for method in methods:
-        scores = [row["accuracy"] for row in rows if row["method"] == method]
-        error = statistics.stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else float("nan")
-        seconds = statistics.median(row["seconds"] for row in rows if row["method"] == method)
-        print(f"{method:10} {'  '.join(f'{score:.4f}' for score in scores):32} {statistics.mean(scores):8.4f} "
-              f"{error:10.4f} {seconds:9.0f}")
-    finish("few_shot", versions, given, rows)
+            for method in methods:
+                wanted = {"task": given.task, "shots": given.shots, "texts": len(few), "method": method, "seed": seed}
+                rows[method].append(measure(given, wanted, train=few, valid=valid, model=f"{folder}/minilm"))
+    print(f"\n{given.shots} texts per label, {len(valid):,} validation texts")
+    print_scores(given.task, "accuracy", rows)
+    finish("few_shot", versions, given, [row for some in rows.values() for row in some])
 
 
 if __name__ == "__main__":

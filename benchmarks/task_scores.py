@@ -1,5 +1,5 @@
 """Compares scores and time of fine-tuning with the heads of PyTorch transformers, for every task, on the CPU; for the
-task embed, with sentence-transformers.
+task embed, with sentence-transformers (pip install sentence-transformers).
 
     python benchmarks/task_scores.py --task=demo-176 --model=minilm --results=FILE.jsonl
     python benchmarks/task_scores.py --task=wnut17 --model=minilm --results=FILE.jsonl --download
@@ -229,31 +229,48 @@ def score_of(run, library, seed):
     return metrics["main"], metrics["history"][f"val_{metrics['main']}"][-1], seconds
 
 
-def matching(wanted):
-    """Returns the runs in `--results` that match `wanted`, as a list of dicts."""
-    if not os.path.exists(FLAGS.results):
+def matching(results, wanted):
+    """Returns the runs in a JSON Lines file, which may be missing, that match the dict `wanted`, as a list of dicts."""
+    if not os.path.exists(results):
         return []
-    with open(FLAGS.results) as file:
+    with open(results) as file:
         return [run for run in map(json.loads, file) if wanted.items() <= run.items()]
 
 
-def summarize(wanted):
-    describe("tensorflow", "keras", "torch", "transformers")
-    metric, = {run["metric"] for run in matching(wanted)}
-    print(f"{FLAGS.task:14} {metric + ', by seed':32} {'mean':>8} {'std. error':>10} {'median s':>9}")
-    summary = wanted | {"metric": metric}
-    for library in MODULES:
-        runs = sorted(matching(wanted | {"library": library}), key=lambda run: run["seed"])
-        scores = [run["score"] for run in runs]
-        mean, seconds = statistics.mean(scores), statistics.median(run["seconds"] for run in runs)
+def print_scores(title, metric, runs):
+    """Prints a table of scores and seconds.
+
+    Args:
+        title: str.
+        metric: name of the score.
+        runs: dict of names to lists of runs, dicts with `score` and `seconds`.
+
+    Returns:
+        a dict of the names to dicts of the numbers in the table.
+    """
+    print(f"{title:14} {metric + ', by seed':32} {'mean':>8} {'std. error':>10} {'median s':>9}")
+    table = {}
+    for name, some in runs.items():
+        scores = [run["score"] for run in some]
+        mean, seconds = statistics.mean(scores), statistics.median(run["seconds"] for run in some)
         error = statistics.stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None
         by_seed = "  ".join(f"{score:.4f}" for score in scores)
-        print(f"{library:14} {by_seed:32} {mean:8.4f} {'-' if error is None else f'{error:.4f}':>10} {seconds:9.0f}")
-        summary[library] = {"mean": mean, "standard_error": error, "seconds": seconds, "scores": scores}
-    ours, theirs = (summary[library]["scores"] for library in MODULES)
-    if len(ours) > 1:
-        interval = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
-        summary["difference"] = [statistics.mean(ours) - statistics.mean(theirs), *map(float, interval)]
+        print(f"{name:14} {by_seed:32} {mean:8.4f} {'-' if error is None else f'{error:.4f}':>10} {seconds:9.0f}")
+        table[name] = {"mean": mean, "standard_error": error, "seconds": seconds, "runs": len(scores)}
+    return table
+
+
+def summarize(wanted):
+    describe("tensorflow", "keras", "torch", "transformers", "sentence-transformers")
+    runs = {library: sorted(matching(FLAGS.results, wanted | {"library": library}), key=lambda run: run["seed"])
+            for library in MODULES}
+    metric, = {run["metric"] for some in runs.values() for run in some}
+    summary = wanted | {"metric": metric} | print_scores(FLAGS.task, metric, runs)
+    ours, theirs = ({run["seed"]: run["score"] for run in some} for some in runs.values())
+    pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+    if len(pairs) > 1:
+        mean = statistics.mean(one - other for one, other in pairs)
+        summary["difference"] = [mean, *map(float, stats.ttest_rel(*zip(*pairs)).confidence_interval(0.95))]
         print("difference {:+.4f}, 95% interval from {:+.4f} to {:+.4f}".format(*summary["difference"]))
     print(json.dumps(summary))
 
@@ -274,7 +291,7 @@ def main(_):
         files_of(run, pathlib.Path(folder), FLAGS.download)  # a missing file ends the program here, not during a run
     for seed in FLAGS.seeds or run.seeds:
         for library in MODULES:
-            if not matching(wanted | {"library": library, "seed": int(seed)}):
+            if not matching(FLAGS.results, wanted | {"library": library, "seed": int(seed)}):
                 subprocess.run([sys.executable, *sys.argv, f"--run={library}", f"--seeds={seed}"], check=True)
     summarize(wanted)
 

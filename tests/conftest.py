@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import itertools
 import json
 import os
 import pathlib
@@ -134,6 +135,23 @@ def eagerly():
         yield
     finally:
         tf.config.run_functions_eagerly(False)
+
+
+@contextlib.contextmanager
+def interrupted_after(saves):
+    """Ends the training in the block by a KeyboardInterrupt, when it has written this many files of checkpoints."""
+    from keras_bert.training import checkpoints
+
+    calls, save_file = itertools.count(1), checkpoints.save_file
+
+    def interrupted(*arguments):
+        save_file(*arguments)
+        if next(calls) == saves:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoints, "save_file", interrupted)
+        yield
 
 
 @contextlib.contextmanager

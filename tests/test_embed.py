@@ -18,9 +18,18 @@ from keras_bert.tasks import Embed, embedding_scores
 from keras_bert.tasks.embedding_losses import LOSSES
 from keras_bert.tasks.embedding_scores import unit_vectors
 from keras_bert.text import BertTokenizer
-from keras_bert.training import FineTuned, checkpoints, finetune
+from keras_bert.training import FineTuned, finetune
 
-from conftest import DATA, TINY, TINY_VOCABULARY, needs_data, random_inputs, randomize, write_huggingface
+from conftest import (
+    DATA,
+    TINY,
+    TINY_VOCABULARY,
+    interrupted_after,
+    needs_data,
+    random_inputs,
+    randomize,
+    write_huggingface,
+)
 
 RECORDED = json.loads(record_sentence_transformers.FILE.read_text())
 PAIRS = [("play music", "play a song"), ("turn on the light", "the lamp on please"), ("stop", "stop it now"),
@@ -313,16 +322,8 @@ def test_a_finished_folder_becomes_one_of_sentence_transformers(encoder, tmp_pat
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("kind", ["triplets", "labelled"])
-def test_an_interrupted_run_ends_as_one_that_was_not(encoder, tmp_path, monkeypatch, kind):
-    calls, save_file = itertools.count(1), checkpoints.save_file
-
-    def interrupted(*arguments):
-        save_file(*arguments)
-        if next(calls) == 7:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(checkpoints, "save_file", interrupted)
+def test_an_interrupted_run_ends_as_one_that_was_not(encoder, tmp_path, kind):
+    with interrupted_after(saves=7):
         train(encoder, tmp_path / "out", kind, save_steps=1)
     again, whole = (train(encoder, tmp_path / name, kind, save_steps=1) for name in ("out", "whole"))
     for one, other in zip(again.model.get_weights(), whole.model.get_weights(), strict=True):

@@ -1,7 +1,7 @@
 """Classification with a few texts per label: the regression, compared with scikit-learn's probabilities; folders."""
 
-import itertools
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -12,14 +12,15 @@ from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
-from keras_bert.training import FineTuned, checkpoints, finetune
+from keras_bert.tasks import Embed
+from keras_bert.training import FineTuned, finetune
 
-from conftest import TINY, random_inputs, randomize, write_huggingface
+from conftest import TINY, interrupted_after, random_inputs, randomize, write_huggingface
 
 TEXTS = ["play music", "play a song", "the lamp", "the light", "book a table", "book a flight"]
 MORE = ["play now", "stop it now", "book a table for two", "the light on please", "what time is it"]
 LABELS = {2: "abbbab", 3: "aabbcc"}
-OPTIONS = {"model": None, "epochs": 2, "batch_size": 4, "learning_rate": 0.01, "few_shot": True}
+OPTIONS = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "few_shot": True}
 
 
 @pytest.fixture(scope="module")
@@ -101,16 +102,8 @@ def test_the_folder_and_the_export(encoder, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_an_interrupted_run_ends_as_one_that_was_not(encoder, tmp_path, monkeypatch):
-    calls, save_file = itertools.count(1), checkpoints.save_file
-
-    def interrupted(*arguments):
-        save_file(*arguments)
-        if next(calls) == 5:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(checkpoints, "save_file", interrupted)
+def test_an_interrupted_run_ends_as_one_that_was_not(encoder, tmp_path):
+    with interrupted_after(saves=5):
         train(encoder, tmp_path / "out", save_steps=1)
     again, whole = (train(encoder, tmp_path / name, save_steps=1) for name in ("out", "whole"))
     for one, other in zip(again.model.get_weights(), whole.model.get_weights(), strict=True):
@@ -121,7 +114,7 @@ def test_an_interrupted_run_ends_as_one_that_was_not(encoder, tmp_path, monkeypa
 @pytest.mark.usefixtures("eager")
 def test_lora_bfloat16_and_the_pooling_of_the_model(encoder, tmp_path):
     embedder = BertEmbedder.from_pretrained(encoder, pooling="cls", normalize=True)
-    FineTuned(embedder, open_source(encoder).tokenizer, finetune.__globals__["TASKS"]["embed"](16)).save(
+    FineTuned(embedder, open_source(encoder).tokenizer, Embed(16)).save(
         tmp_path / "embedder")
     tuned = train(tmp_path / "embedder", tmp_path / "out", lora_rank=2, dtype="mixed_bfloat16", epochs=1)
     assert tuned.model.pooling == "cls" and tuned.model.bert.lora_rank is None
@@ -149,6 +142,6 @@ def test_pairs_of_texts_are_refused(encoder, tmp_path):
 
 
 def test_scikit_learn_may_be_missing(encoder, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "sklearn.linear_model", None)
+    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
     with pytest.raises(InputError, match="^few_shot needs scikit-learn: pip install scikit-learn$"):
         train(encoder, tmp_path / "out")

@@ -137,7 +137,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         few_shot: For intent and classify, with a few texts per label: train the encoder on pairs of texts of the same
             label, then classify its embeddings by a logistic regression (SetFit).
         loss: For embed: multiple_negatives_ranking for pairs of an anchor and its positive, perhaps with a negative;
-            cosent, the default, or cosine_similarity for scored pairs and for labelled texts.
+            cosent, the default, or cosine_similarity for scored pairs; one of the three for labelled texts, by default
+            cosent.
         pooling: For embed: the vector of a text is the mean or the maximum of its tokens' vectors, or that of [CLS].
             Default: as the pretrained model says, otherwise mean.
         normalize: For embed: divide vectors by their length. Default: as the pretrained model says, otherwise not.
