@@ -1,5 +1,6 @@
 """Classification with a few texts per label: the regression, compared with scikit-learn's probabilities; folders."""
 
+import dataclasses
 import json
 import sys
 
@@ -12,8 +13,9 @@ from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
-from keras_bert.tasks import Embed
+from keras_bert.tasks import TASKS, Embed
 from keras_bert.training import FineTuned, finetune
+from keras_bert.training.few_shot import advice
 
 from conftest import TINY, interrupted_after, random_inputs, randomize, write_huggingface
 
@@ -31,6 +33,12 @@ def encoder(tmp_path_factory):
 def train(encoder, output, classes=3, **options):
     rows = list(zip(TEXTS, LABELS[classes]))
     return finetune(rows, rows, **OPTIONS | {"model": encoder, "output": output} | options)
+
+
+def save_embedder(encoder, folder):
+    embedder = BertEmbedder.from_pretrained(encoder, pooling="cls", normalize=True)
+    FineTuned(embedder, open_source(encoder).tokenizer, Embed(16)).save(folder / "embedder")
+    return folder / "embedder"
 
 
 # Model
@@ -113,10 +121,7 @@ def test_an_interrupted_run_ends_as_one_that_was_not(encoder, tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_lora_bfloat16_and_the_pooling_of_the_model(encoder, tmp_path):
-    embedder = BertEmbedder.from_pretrained(encoder, pooling="cls", normalize=True)
-    FineTuned(embedder, open_source(encoder).tokenizer, Embed(16)).save(
-        tmp_path / "embedder")
-    tuned = train(tmp_path / "embedder", tmp_path / "out", lora_rank=2, dtype="mixed_bfloat16", epochs=1)
+    tuned = train(save_embedder(encoder, tmp_path), tmp_path / "out", lora_rank=2, dtype="mixed_bfloat16", epochs=1)
     assert tuned.model.pooling == "cls" and tuned.model.bert.lora_rank is None
     assert tuned.model.bert.compute_dtype == "bfloat16"
 
@@ -145,3 +150,26 @@ def test_scikit_learn_may_be_missing(encoder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
     with pytest.raises(InputError, match="^few_shot needs scikit-learn: pip install scikit-learn$"):
         train(encoder, tmp_path / "out")
+
+
+# Recommendation
+
+@pytest.mark.parametrize("task,counts,advised", [
+    ("intent", (2, 16, 99), "16 texts per label"), ("classify", (2, 3), "2.5 texts per label"),
+    ("intent", (16, 17), None), ("intent", (1, 1, 9), None), ("multilabel", (8, 8), None)])
+def test_few_texts_per_label(task, counts, advised):
+    labels = {str(label): count for label, count in enumerate(counts)}
+    fitted = TASKS[task](max_length=8, labels=list(labels), pairs=False)
+    lines = advice(fitted, labels)
+    assert [line.partition(" at")[0] for line in lines] == ([advised] if advised else [])
+    assert not advice(dataclasses.replace(fitted, pairs=True), labels)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_it_is_recommended_for_encoders_of_embeddings(encoder, tmp_path, capsys):
+    for number, (model, few_shot, advised) in enumerate([
+            (encoder, False, False), (embedder := save_embedder(encoder, tmp_path), False, True),
+            (embedder, True, False)]):
+        train(model, tmp_path / str(number), epochs=1, few_shot=few_shot)
+        assert ("data: 2 texts per label at the median" in capsys.readouterr().err) == advised

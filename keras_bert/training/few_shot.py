@@ -6,6 +6,7 @@ its batch, and needs far fewer steps.
 """
 
 import dataclasses
+import statistics
 
 import numpy as np
 
@@ -18,6 +19,22 @@ from keras_bert.tasks.base import require
 # Of the regression: the inverse of the weight decay, more than scikit-learn's 1, with which the probabilities of many
 # classes are all low; and the most steps of its optimizer, which needs fewer.
 _C, _STEPS = 10.0, 1000
+# Up to this many texts per label, `benchmarks/few_shot.py` finds `few_shot` more accurate than plain fine-tuning.
+_FEW = 16
+
+
+def advice(task, labels):
+    """Returns the lines of the report on the data that recommend `few_shot`: one for a classifier of single texts with
+    few texts per label, otherwise none.
+
+    Args:
+        task: the `Task`.
+        labels: dict of the labels to their numbers of texts.
+    """
+    if task.name not in ("intent", "classify") or task.pairs or not 2 <= statistics.median(labels.values()) <= _FEW:
+        return []
+    return [f"{statistics.median(labels.values()):g} texts per label at the median: with so few, few_shot is "
+            "usually more accurate"]
 
 
 def check(path, examples):

@@ -240,7 +240,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         return FineTuned.load(output)
     check_free(output, overwrite)
     report = data_report(fitted, tokenizer, examples, valid_examples, valid_share)
-    for line in report_lines(report):
+    advice = few_shots.advice(fitted, report["labels"]) if source.kind == "embedding" and not few_shot else ()
+    for line in (*report_lines(report), *advice):
         print(f"data: {line}", file=sys.stderr)
 
     def fit():
