@@ -155,8 +155,9 @@ class BertConfig:
         for name, expected in _REFUSED_VALUES.items():
             _check(values.get(name, expected) == expected, f"{name} must be {expected}", values.get(name))
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
-            _check(name in values, "a BERT config must have the keys vocab_size, hidden_size, num_hidden_layers, "
-                   "num_attention_heads and intermediate_size; missing", name)
+            if name not in values:
+                raise InputError("a BERT config must have the keys vocab_size, hidden_size, num_hidden_layers, "
+                                 f"num_attention_heads and intermediate_size; {name} is missing")
         fields = {field.name for field in dataclasses.fields(cls)}
         config = cls(**{name: value for name, value in values.items() if name in fields and value is not None})
         for name, derived in (("head_size", config.head_size), ("attention_head_size", config.head_size),

@@ -15,7 +15,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
 from keras_bert.tasks import TASKS, Embed
 from keras_bert.training import FineTuned, finetune
-from keras_bert.training.few_shot import advice
+from keras_bert.training.few_shot import recommendation, remarks
 
 from conftest import TINY, interrupted_after, random_inputs, randomize, write_huggingface
 
@@ -32,7 +32,7 @@ def encoder(tmp_path_factory):
 
 def train(encoder, output, classes=3, **options):
     rows = list(zip(TEXTS, LABELS[classes]))
-    return finetune(rows, rows, **OPTIONS | {"model": encoder, "output": output} | options)
+    return finetune(rows, **OPTIONS | {"valid": rows, "model": encoder, "output": output} | options)
 
 
 def save_embedder(encoder, folder):
@@ -48,9 +48,11 @@ def save_embedder(encoder, folder):
 def test_it_classifies_normalized_embeddings(bert, layout, pooling):
     inputs = random_inputs(5, 9)
     inputs["input_mask"][1:3, 5:] = 0
+    inputs["input_mask"][4] = 0
     encoder = bert.rebuild(layout=layout)
     model = randomize(BertEmbeddingClassifier(encoder, 4, pooling))
     embeddings = BertEmbedder(encoder, pooling, normalize=True).predict_on_batch(inputs)
+    assert np.isfinite(embeddings).all()
     kernel, bias = (np.array(variable) for variable in model.classifier.variables)
     np.testing.assert_allclose(model.predict_on_batch(inputs), embeddings @ kernel + bias, rtol=0, atol=1e-5)
     again = BertEmbeddingClassifier.from_config(model.get_config())
@@ -87,8 +89,43 @@ def test_answers_are_those_of_a_regression_on_the_embeddings(encoder, tmp_path, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
+def test_the_scores_of_each_epoch_are_those_of_the_model(encoder, tmp_path):
+    valid = list(zip(MORE, "abcab"))  # the labels of some are wrong
+    train(encoder, tmp_path / "out", valid=valid)
+    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+    best = metrics["best_epoch"] - 1
+    assert 0 < metrics["accuracy"] < 1 and metrics["accuracy"] == metrics["history"]["val_accuracy"][best]
+    assert metrics["loss"] == pytest.approx(metrics["history"]["val_loss"][best], abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_class_weights_are_those_of_the_regression(encoder, tmp_path):
+    rows = [(f"play music {'now ' * number}", "a") for number in range(20)] + [("the lamp", "b"), ("the light", "b")]
+    rates = []
+    for weights in (None, "balanced"):
+        tuned = finetune(rows, rows, **OPTIONS | {"epochs": 1}, model=encoder, output=tmp_path / str(weights),
+                         class_weights=weights)
+        embedder = BertEmbedder(tuned.model.bert, "mean", normalize=True)
+        learned = LogisticRegression(C=10.0, class_weight=weights).fit(
+            embedder.predict_on_batch(tuned.tokenizer([text for text, _ in rows])), [label for _, label in rows])
+        wanted = learned.predict_proba(embedder.predict_on_batch(tuned.tokenizer(["the lamp"])))[0, 1]
+        scores = tuned.predict(["the lamp"], top_k=2)[0]
+        rates.append(dict(zip(scores.labels, scores.scores))["b"])
+        assert rates[-1] == pytest.approx(wanted, abs=1e-3)
+    assert rates[0] < rates[1]
+
+
+@pytest.mark.usefixtures("eager")
+def test_outputs_that_are_not_finite(encoder, tmp_path):
+    with pytest.raises(InputError, match="must be finite"):
+        train(encoder, tmp_path / "out", epochs=1, batch_size=8, learning_rate=1e38, warmup_ratio=0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_the_folder_and_the_export(encoder, tmp_path):
-    tuned = train(encoder, tmp_path / "out", epochs=1)
+    tuned = train(encoder, tmp_path / "out", epochs=1, max_length=8)
     again = FineTuned.load(tmp_path / "out")
     wanted = tuned.predict(MORE)
     assert again.predict(MORE) == wanted and again.task == tuned.task and again.task.labels == ["a", "b", "c"]
@@ -102,10 +139,12 @@ def test_the_folder_and_the_export(encoder, tmp_path):
     assert [label.decode() for label in answers["label"].numpy()] == [answer.label for answer in wanted]
     np.testing.assert_allclose(answers["score"], [answer.score for answer in wanted], rtol=0, atol=1e-5)
     # Other formats get the embeddings, and the loss of the rest must be accepted.
-    with pytest.raises(InputError, match="no format stores a classifier on embeddings"):
+    with pytest.raises(InputError, match="convert reads the encoder of a classifier on embeddings, not the"):
         convert(tmp_path / "out", tmp_path / "st", "sentence_transformers")
     convert(tmp_path / "out", tmp_path / "st", "sentence_transformers", allow_inexact=True)
-    assert open_source(tmp_path / "st").options == {"pooling": "mean", "normalize": True}
+    source = open_source(tmp_path / "st")
+    assert source.options == {"pooling": "mean", "normalize": True}
+    assert source.settings["max_length"] == tuned.task.max_length == 8
 
 
 @pytest.mark.slow
@@ -129,7 +168,6 @@ def test_lora_bfloat16_and_the_pooling_of_the_model(encoder, tmp_path):
 @pytest.mark.parametrize("options,message", [
     ({"task": "multilabel"}, "few_shot must be left out unless task is intent or classify; got True"),
     ({"pack": True}, "pack must be left out with few_shot, which trains on pairs of texts; got True"),
-    ({"class_weights": "balanced"}, "class_weights must be left out with few_shot, which draws equally many pairs"),
     ({"devices": ["CPU:0"]}, "devices must be left out with few_shot, whose loss compares all texts of a batch"),
     ({"dropout": 0.1}, "dropout must be left out for the task embed and with few_shot, whose heads have no dropout"),
     ({"batch_size": 1}, "batch_size must be at least 2 for the task embed and with few_shot"),
@@ -146,13 +184,23 @@ def test_pairs_of_texts_are_refused(encoder, tmp_path):
         finetune(rows, rows, **OPTIONS | {"model": encoder, "output": tmp_path / "out"})
 
 
+@pytest.mark.parametrize("labels,options,message", [
+    ("abcdef", {}, "train: few_shot needs two labels with at least two texts each; got 0"),
+    ("aabcde", {}, "train: few_shot needs two labels with at least two texts each; got 1"),
+    ("aabbab", {"valid": None, "valid_share": 0.7}, "train without the held-out texts: few_shot needs two labels")])
+def test_labels_need_two_texts(encoder, tmp_path, labels, options, message):
+    rows = list(zip(TEXTS, labels))
+    with pytest.raises(InputError, match=message):
+        finetune(rows, **OPTIONS | {"valid": rows, "model": encoder, "output": tmp_path / "out"} | options)
+
+
 def test_scikit_learn_may_be_missing(encoder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(InputError, match="^few_shot needs scikit-learn: pip install scikit-learn$"):
+    with pytest.raises(InputError, match="^few_shot needs scikit-learn, which the extra `tasks` installs: pip"):
         train(encoder, tmp_path / "out")
 
 
-# Recommendation
+# Report on the data
 
 @pytest.mark.parametrize("task,counts,advised", [
     ("intent", (2, 16, 99), "16 texts per label"), ("classify", (2, 3), "2.5 texts per label"),
@@ -160,9 +208,16 @@ def test_scikit_learn_may_be_missing(encoder, tmp_path, monkeypatch):
 def test_few_texts_per_label(task, counts, advised):
     labels = {str(label): count for label, count in enumerate(counts)}
     fitted = TASKS[task](max_length=8, labels=list(labels), pairs=False)
-    lines = advice(fitted, labels)
+    lines = recommendation(fitted, labels)
     assert [line.partition(" at")[0] for line in lines] == ([advised] if advised else [])
-    assert not advice(dataclasses.replace(fitted, pairs=True), labels)
+    assert not recommendation(dataclasses.replace(fitted, pairs=True), labels)
+
+
+def test_what_few_shot_cannot_learn():
+    assert remarks({"a": 2, "b": 2}, 4, 3) == []
+    assert remarks({"a": 2, "b": 2, "c": 1}, 4, 2) == [
+        "1 label with one text, such as c: the encoder learns from the others only",
+        "8 steps are few for the encoder: try epochs=3"]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 import platform
 import subprocess
 import sys
@@ -211,6 +212,11 @@ def test_scores_are_compared_before_an_export(trained, intents, run, tmp_path, m
     assert status == 0 and lines[0].startswith("accuracy ") and "on 4 examples; " in lines[0]
     tuned = FineTuned.load(trained)
     assert f"accuracy {tuned.evaluate(intents[1])['accuracy']:.4f} in float32" in lines[0]
+    strange = tmp_path / "strange.tsv"
+    strange.write_text(pathlib.Path(intents[1]).read_text() + "book a table\tstrange\n")
+    status, with_strange, _ = run(*command[:-1], f"--data={strange}", f"--output={tmp_path / 'strange'}",
+                                  "--out_of_scope_label=strange", "--max_loss=100")
+    assert status == 0 and with_strange[0].partition(" on ")[0] == lines[0].partition(" on ")[0]
     right = tmp_path / "right.tsv"  # according to the model in float32
     right.write_text("text\tlabel\n" + "".join(
         f"{text}\t{tuned.predict([text])[0].label}\n" for text in ("play some music", "turn off the light")))
@@ -235,6 +241,7 @@ def opposite(tuned):
     (["--dtype=int8", "--jit_compile"], "--jit_compile must be left out with the dtype int8"),
     (["--data=valid.tsv"], "--data must be left out unless the dtype is int8; got 'valid.tsv'"),
     (["--dtype=int8", "--data=missing.tsv"], "missing.tsv"),
+    (["--dtype=int8", "--out_of_scope_label=a"], "--out_of_scope_label must be left out without data; got 'a'"),
     (["--dtype=int8", "--max_loss=-1"], "--max_loss must be at least 0; got -1")])
 def test_what_it_refuses(trained, run, tmp_path, flags, message):
     status, _, messages = run("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'out'}", *flags)

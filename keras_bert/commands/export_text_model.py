@@ -15,7 +15,7 @@ EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None,
         versioned: bool = False, name: str | None = None, max_length: Count | None = None,
         dtype: Literal["float32", "bfloat16", "int8"] = "float32", jit_compile: bool = False, data: str | None = None,
-        max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False):
+        out_of_scope_label: str | None = None, max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False):
     """Export a model as a SavedModel that takes strings and returns answers or embeddings.
 
     Args:
@@ -35,12 +35,15 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
             processors with VNNI or AMX are faster; it runs on no others than x86-64.
         jit_compile: Compile the model with XLA, for GPUs: texts are padded to a few lengths.
         data: With int8: labelled file of the model's task, to compare the scores of float32 and int8 before the export.
+        out_of_scope_label: With data: label of the texts that are out of scope, which the score leaves out.
         max_loss: With data: largest loss of the score in points; nothing is exported if int8 loses more.
         overwrite: Replace the output.
     """
     if name is not None and not versioned:
         raise InputError(f"--name needs --versioned; got --name={name} without it")
     check_rules(("data", data, "left out unless the dtype is int8", data is None or dtype == "int8"),
+                ("out_of_scope_label", out_of_scope_label, "left out without data",
+                 data is not None or out_of_scope_label is None),
                 ("max_loss", max_loss, "left out without data", data is not None or max_loss == _MAX_LOSS))
     if data is not None:
         check_readable(data)
@@ -54,10 +57,10 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
         tuned = FineTuned.load(model)
         loaded, tokenizer, options = tuned.model, tuned.tokenizer, tuned.task.export_options()
         if data is not None:
-            _compare(tuned, data, max_loss)
+            _compare(tuned, data, max_loss, _given(out_of_scope_label=out_of_scope_label))
     elif data is not None:
-        raise InputError("--data must be left out unless finetune wrote the model, and with --pooling or --normalize; "
-                         f"got --model={model}")
+        raise InputError("--data needs a folder that finetune wrote as --model, without --pooling and --normalize; got "
+                         f"--model={model}")
     else:
         loaded, tokenizer, options = _load_pretrained(model, embedding)
     if dtype == "int8" and int8.is_slow_here():
@@ -89,10 +92,11 @@ def _load_pretrained(path, embedding):
     return load_pretrained(source, BertEmbedder, **embedding), tokenizer, length
 
 
-def _compare(tuned, data, max_loss):
-    """Prints the scores of a model in float32 and int8; raises an InputError if int8 loses more than `max_loss`."""
+def _compare(tuned, data, max_loss, columns):
+    """Prints the scores of a model in float32 and int8; raises an InputError if int8 loses more than `max_loss`. The
+    dict `columns` is that of `FineTuned.compare_int8`."""
     try:
-        comparison = tuned.compare_int8(data)
+        comparison = tuned.compare_int8(data, **columns)
     except MissingColumn as error:
         problem = str(error).partition("; pass ")[0]
         raise InputError(f"{problem}; name the columns as in the training file") from None

@@ -129,8 +129,9 @@ class Format:
         config, options = weights.config, weights.options
         reasons = []
         if weights.kind not in self.kinds:
-            left_out = ": pooling and max_length are left out" if weights.kind == "embedding" else ""
-            reasons.append(f"it stores {', '.join(self.kinds)}, not {weights.kind}{left_out}")
+            reasons.append(f"it stores {', '.join(self.kinds)}, not {weights.kind}")
+            if weights.kind == "embedding":
+                reasons[-1] += ": the encoder is written, without its pooling and max_length"
         reasons += _differences("", vars(config), _allowed(self.fixed, config))
         if weights.tokenizer is not None:
             reasons += self.rules(weights.tokenizer)

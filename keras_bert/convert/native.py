@@ -17,16 +17,18 @@ _MODEL, _SETTINGS = "model.keras", "settings.json"
 
 def read(path, config=None):
     """Returns the `Source` of a folder. `config` is ignored, because `model.keras` contains the config."""
-    model, labels, losses = load_model(path), read_labels(path), ()
+    model, labels, settings, losses = load_model(path), read_labels(path), read_settings(path, _SETTINGS), ()
     if isinstance(model, BertFeatureTagger):
         model, labels, losses = model.bert, None, ("no format stores the LSTMs of a tagger on a frozen encoder",)
     elif isinstance(model, BertEmbeddingClassifier):
         embedder = BertEmbedder(model.bert, model.pooling, normalize=True)
-        model, labels, losses = embedder, None, ("no format stores a classifier on embeddings",)
+        model, labels, losses = embedder, None, (
+            "convert reads the encoder of a classifier on embeddings, not the logistic regression",)
+        settings = {name: settings[name] for name in ("max_length", "columns") if name in settings} | {"task": "embed"}
     weights = Weights.of(model)
     return Source(path, FORMAT.name, weights.config, weights.kind, TABLE, weights.shapes,
-                  lambda name: weights.read[name](), {}, weights.options, read_tokenizer(path), labels,
-                  read_settings(path, _SETTINGS), losses=losses)
+                  lambda name: weights.read[name](), {}, weights.options, read_tokenizer(path), labels, settings,
+                  losses=losses)
 
 
 def write(weights, folder):

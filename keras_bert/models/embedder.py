@@ -16,7 +16,7 @@ Pooling = Literal["mean", "cls", "max"]
 POOLING = {
     "mean": lambda vectors, mask: ops.sum(vectors * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0),
     "cls": lambda vectors, mask: vectors[:, 0],
-    "max": lambda vectors, mask: ops.max(ops.where(mask == 0, float("-inf"), vectors), axis=1),
+    "max": lambda vectors, mask: ops.max(ops.where(mask == 0, -1e9, vectors), axis=1),
 }
 
 

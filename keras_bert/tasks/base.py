@@ -282,4 +282,4 @@ def require(module, user="scores need"):
         return importlib.import_module(module)
     except ImportError:
         name = module.partition(".")[0].replace("sklearn", "scikit-learn")
-        raise InputError(f"{user} {name}: pip install {name}") from None
+        raise InputError(f"{user} {name}, which the extra `tasks` installs: pip install {name}") from None

@@ -5,7 +5,9 @@ SetFit's loss is `cosine_similarity` of single pairs. `multiple_negatives_rankin
 its batch, and needs far fewer steps.
 """
 
+import collections
 import dataclasses
+import math
 import statistics
 
 import numpy as np
@@ -21,9 +23,21 @@ from keras_bert.tasks.base import require
 _C, _STEPS = 10.0, 1000
 # Up to this many texts per label, `benchmarks/few_shot.py` finds `few_shot` more accurate than plain fine-tuning.
 _FEW = 16
+_MIN_TRAINING = 10  # steps; with 1 step per epoch, ten epochs are better than three
 
 
-def advice(task, labels):
+def check(path, examples):
+    """Raises an InputError if scikit-learn is missing, or the examples of a classifier have pairs of texts, or fewer
+    than two labels have two texts. `path` names the examples."""
+    _linear_model()
+    if examples[0].text_pair is not None:
+        raise InputError(f"{path}: few_shot needs one text per row; got two")
+    counts = collections.Counter(example.label for example in examples).values()
+    if (several := sum(count > 1 for count in counts)) < 2:
+        raise InputError(f"{path}: few_shot needs two labels with at least two texts each; got {several}")
+
+
+def recommendation(task, labels):
     """Returns the lines of the report on the data that recommend `few_shot`: one for a classifier of single texts with
     few texts per label, otherwise none.
 
@@ -37,14 +51,21 @@ def advice(task, labels):
             "usually more accurate"]
 
 
-def check(path, examples):
-    """Raises an InputError if scikit-learn is missing, or the examples of a classifier have pairs of texts or no two
-    texts of one label. `path` is the file of the examples."""
-    _linear_model()
-    if examples[0].text_pair is not None:
-        raise InputError(f"{path}: few_shot needs one text per row; got two")
-    if len({example.label for example in examples}) == len(examples):
-        raise InputError(f"{path}: few_shot needs a label with at least two texts; every label has one")
+def remarks(labels, steps, epochs):
+    """Returns the lines of the report on the data that say what `few_shot` cannot learn from these texts.
+
+    Args:
+        labels: dict of the labels to their numbers of texts.
+        steps: steps per epoch.
+        epochs: number of epochs.
+    """
+    lines = []
+    if single := [label for label, count in labels.items() if count == 1]:
+        lines.append(f"{len(single):,} label{'s' * (len(single) != 1)} with one text, such as {single[0]}: the encoder "
+                     "learns from the others only")
+    if steps * epochs < _MIN_TRAINING:
+        lines.append(f"{steps * epochs} steps are few for the encoder: try epochs={math.ceil(_MIN_TRAINING / steps)}")
+    return lines
 
 
 def embedding_task(max_length, pooling="mean"):
@@ -67,17 +88,19 @@ def embed(embedder, batches, batch_size, after_batch=None):
     return np.array(run(embedder, batches, batch_size, after_batch), np.float32)[:, 0]
 
 
-def regression(embeddings, targets):
+def regression(embeddings, targets, class_weights=None):
     """Fits a logistic regression.
 
     Args:
         embeddings: float32 [texts, hidden].
         targets: int [texts], the classes.
+        class_weights: see `finetune`.
 
     Returns:
         the kernel, float [hidden, classes], and the bias, float [classes].
     """
-    fitted = _linear_model().LogisticRegression(C=_C, max_iter=_STEPS).fit(embeddings, targets)
+    fitted = _linear_model().LogisticRegression(C=_C, max_iter=_STEPS, class_weight=class_weights).fit(
+        embeddings, targets)
     kernel, bias = fitted.coef_.T, fitted.intercept_
     if kernel.shape[1] == 1:  # of two classes, the logit of the first one is 0
         kernel, bias = np.pad(kernel, [(0, 0), (1, 0)]), np.pad(bias, (1, 0))

@@ -55,8 +55,7 @@ _OF_SOME_TASKS = {"out_of_scope_label": ("intent", "classify"), "class_weights":
                   "features": ("tag",), "pack": ("intent", "classify", "multilabel", "regress"),
                   "few_shot": ("intent", "classify"),
                   "loss": ("embed",), "pooling": ("embed",), "normalize": ("embed",)}
-_NOT_WITH_FEW_SHOT = {"pack": "which trains on pairs of texts", "devices": "whose loss compares all texts of a batch",
-                      "class_weights": "which draws equally many pairs of each text"}
+_NOT_WITH_FEW_SHOT = {"pack": "which trains on pairs of texts", "devices": "whose loss compares all texts of a batch"}
 # Arguments that are fields of some tasks.
 _OF_TASK = "label_columns", "doc_stride", "features", "loss", "pooling", "normalize"
 
@@ -143,7 +142,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             Default: as the pretrained model says, otherwise mean.
         normalize: For embed: divide vectors by their length. Default: as the pretrained model says, otherwise not.
         early_stopping_patience: Stop after this many epochs without a better score.
-        class_weights: balanced weights each class by the inverse of its frequency.
+        class_weights: balanced weights each class by the inverse of its frequency; with few_shot, in the logistic
+            regression.
         freeze_blocks: Freeze the embeddings and this many encoder blocks.
         lora_rank: Train low-rank additions of this rank (LoRA) instead of the encoder; the model written is a plain
             one.
@@ -212,7 +212,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     else:
         valid_examples, = valid_examples
     if few_shot:
-        few_shots.check(data["train"], examples)
+        few_shots.check(f"{data['train']}{' without the held-out texts' if valid is None else ''}", examples)
     checked = data.get("valid", f"{data['train']} (held-out texts: {len(valid_examples):,})")
     fitted.check(checked, valid_examples, out_of_scope_label)
     tokenizer = source.needed_tokenizer()
@@ -240,16 +240,21 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         return FineTuned.load(output)
     check_free(output, overwrite)
     report = data_report(fitted, tokenizer, examples, valid_examples, valid_share)
-    advice = few_shots.advice(fitted, report["labels"]) if source.kind == "embedding" and not few_shot else ()
-    for line in (*report_lines(report), *advice):
+    lines = [*report_lines(report)]
+    if few_shot:
+        lines += few_shots.remarks(report["labels"], train_batches.steps(batch_size), epochs)
+    elif source.kind == "embedding":
+        lines += few_shots.recommendation(fitted, report["labels"])
+    for line in lines:
         print(f"data: {line}", file=sys.stderr)
 
-    def fit():
-        return few_shots.regression(few_shots.embed(network, train_batches, batch_size), encoded.targets)
+    def fit(after_batch=None):
+        embeddings = few_shots.embed(network, train_batches, batch_size, after_batch)
+        return few_shots.regression(embeddings, encoded.targets, class_weights)
 
     def validate(after_batch):
         if few_shot:
-            kernel, bias = fit()
+            kernel, bias = fit(after_batch)
             outputs = few_shots.embed(network, valid_batches, batch_size, after_batch) @ kernel + bias
         else:
             outputs = run_model(network, valid_batches, batch_size, after_batch)
@@ -258,7 +263,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     progress = loop.train(
         network, train_batches, validate, fitted.main_score(valid_examples), checkpoints, epochs=epochs,
         batch_size=batch_size, seed=seed, save_steps=save_steps, patience=early_stopping_patience, log_dir=log_dir,
-        class_weight=_balanced_weights(encoded.targets) if class_weights else None)
+        class_weight=_balanced_weights(encoded.targets) if class_weights and not few_shot else None)
     network.optimizer, network.compiled = None, False  # not saved: the optimizer would take two thirds of the file
     if few_shot:
         network = few_shots.classifier(network, *fit())

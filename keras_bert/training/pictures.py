@@ -65,7 +65,8 @@ def _learning_curves(figure, metrics):
         axes = figure.add_axes([left, 0, 4.5, 3], xlabel="epoch",
                                title=f"{title}: {score:.4f} on validation at epoch {best}")
         axes.axvline(best, color=NEUTRAL, linestyle=":", label=f"epoch {best}, kept")
-        if name in history:  # scores of whole files have no training curve
+        # Scores of whole files have no training curve; with few_shot, the training loss is that of pairs of texts.
+        if name in history and not metrics.get("arguments", {}).get("few_shot"):
             axes.plot(epochs, history[name], color=TRAINING, marker="o", markersize=4, label="training")
         axes.plot(epochs, history[f"val_{name}"], color=VALIDATION, marker="s", markersize=4, label="validation")
         axes.set_xticks(epochs[::-(-len(epochs) // 10)])

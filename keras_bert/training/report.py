@@ -39,6 +39,9 @@ def write_report(folder, model, encoded, progress, given, description):
     """
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
+    if model.task.name == "intent" and scores["out_of_scope"] is None:
+        print("no threshold was chosen, because every validation text is in scope and has the right answer: answers "
+              "have no in_scope; evaluate --choose_threshold on other texts chooses one", file=sys.stderr)
     has_command = IN_MEMORY not in (given["train"], given.get("valid"))
     metrics = {"task": model.task.name, "main": model.task.main_score(encoded.examples),
                "inputs": model.task.columns, **scores, "best_epoch": progress.best_epoch, "history": progress.history,
