@@ -81,7 +81,7 @@ def measure(size, names, turns):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="base")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--peers", default=",".join(LIBRARIES))

@@ -90,7 +90,7 @@ def start(checkout, given):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("other", help="folder of the other checkout")
     parser.add_argument("--size", default="L6-H384")
     parser.add_argument("--dtype", default="float32")

@@ -70,7 +70,7 @@ def measure(corpus, peers, turns):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpora", default="intents,mixed")
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--turns", type=int, default=3)

@@ -24,9 +24,11 @@ import time
 
 os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # inherited by the runs
 
-METHODS = ("plain", "few_shot", "setfit")
-PLAIN = {"epochs": 30, "batch_size": 16, "learning_rate": 2e-4}
-FEW_SHOT = {"few_shot": True}  # with the defaults: 3 epochs, batches of 32, learning rate 5e-5
+METHODS = {  # the options of `finetune`, or of setfit's TrainingArguments
+    "plain": {"epochs": 30, "batch_size": 16, "learning_rate": 2e-4},
+    "few_shot": {"few_shot": True},  # with the defaults: 3 epochs, batches of 32, learning rate 5e-5
+    "setfit": {"num_iterations": 20},
+}
 
 
 def draw(examples, shots, seed):
@@ -38,14 +40,14 @@ def draw(examples, shots, seed):
             for text in rng.sample(sorted(texts[label]), min(shots, len(texts[label])))]
 
 
-def finetuned(given, options):
+def finetuned(given):
     """Fine-tunes MiniLM; returns the accuracy after the last epoch and the seconds."""
     from keras_bert.training import finetune
 
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         finetune(given["train"], given["valid"], model="minilm", output=f"{folder}/model", seed=given["seed"],
-                 **options)
+                 **given["options"])
         seconds = time.monotonic() - started
         metrics = json.loads(pathlib.Path(folder, "model/metrics.json").read_text())
         return metrics["history"]["val_accuracy"][-1], seconds
@@ -60,8 +62,8 @@ def setfit(given):
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         model = SetFitModel.from_pretrained(given["model"], device="cpu")
-        arguments = TrainingArguments(output_dir=folder, num_iterations=20, seed=given["seed"], save_strategy="no",
-                                      report_to="none")
+        arguments = TrainingArguments(output_dir=folder, seed=given["seed"], save_strategy="no", report_to="none",
+                                      **given["options"])
         Trainer(model, arguments, datasets.Dataset.from_dict({"text": texts, "label": labels})).train()
         answers = model.predict([text for text, _ in given["valid"]])
         seconds = time.monotonic() - started
@@ -72,8 +74,7 @@ def setfit(given):
 def work(method):
     """Reads what to do from standard input, and writes the result as the last line of standard output."""
     given = json.load(sys.stdin)
-    accuracy, seconds = setfit(given) if method == "setfit" else finetuned(
-        given, FEW_SHOT if method == "few_shot" else PLAIN)
+    accuracy, seconds = setfit(given) if method == "setfit" else finetuned(given)
     print(json.dumps({"score": accuracy, "seconds": seconds}))
 
 
@@ -87,7 +88,7 @@ def measure(given, wanted, **data):
     run = subprocess.run(
         [given.setfit if method == "setfit" else sys.executable, __file__, f"--work={method}",
          f"--results={given.results}"], stdout=subprocess.PIPE, text=True, check=True,
-        input=json.dumps(data | {"seed": wanted["seed"]}))
+        input=json.dumps(data | {name: wanted[name] for name in ("seed", "options")}))
     row = wanted | json.loads(run.stdout.splitlines()[-1])
     with open(given.results, "a") as file:
         file.write(json.dumps(row) + "\n")
@@ -96,10 +97,10 @@ def measure(given, wanted, **data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", required=True, help="JSON Lines file, one run a line")
     parser.add_argument("--setfit", help="Python with setfit")
-    parser.add_argument("--task", default="clinc-hwu-176")
+    parser.add_argument("--task", default="clinc-hwu-176", choices=("clinc-hwu-176", "banking77", "sst2-16"))
     parser.add_argument("--shots", type=int, default=8)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--methods", default=",".join(METHODS))
@@ -109,6 +110,7 @@ def main():
     if given.work:
         work(given.work)
         return
+    from real_texts import DATA, DOWNLOADS
     from ruler import describe, finish
     from task_scores import RUNS, files_of, print_scores
 
@@ -127,7 +129,8 @@ def main():
         for seed in map(int, given.seeds.split(",")):
             few = draw(train, given.shots, seed)
             for method in methods:
-                wanted = {"task": given.task, "shots": given.shots, "texts": len(few), "method": method, "seed": seed}
+                wanted = {"task": given.task, "data": str(DOWNLOADS if given.download else DATA), "shots": given.shots,
+                          "texts": len(few), "method": method, "options": METHODS[method], "seed": seed}
                 rows[method].append(measure(given, wanted, train=few, valid=valid, model=f"{folder}/minilm"))
     print(f"\n{given.shots} texts per label, {len(valid):,} validation texts")
     print_scores(given.task, "accuracy", rows)

@@ -24,7 +24,7 @@ from texts import ENGLISH, tokenizer_of  # noqa: E402
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="base")
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--shapes", default="1x128,8x128,32x128")

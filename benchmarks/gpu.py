@@ -241,7 +241,7 @@ def write_folders(sizes, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--sizes", default="base,large")
     parser.add_argument("--lengths", default="128,512")

@@ -55,7 +55,7 @@ def measure(inputs, outputs, counts, turns):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="L6-H384,base")
     parser.add_argument("--rows", default="16,128,1024")
     parser.add_argument("--turns", type=int, default=15)

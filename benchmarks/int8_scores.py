@@ -39,7 +39,7 @@ def measure(name, model, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--seed", type=int, default=0)

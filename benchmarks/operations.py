@@ -68,7 +68,7 @@ def training_calls(names, config, dtype, inputs, targets):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="base")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--shape", default="32x128", help="BATCHxTOKENS, or mixed")

@@ -164,7 +164,7 @@ def compare_orders(title, answers, texts, lengths, config, turns, dtype):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="base")
     parser.add_argument("--dtypes", default="float32")
     parser.add_argument("--corpora", default=",".join(CORPORA))

@@ -130,7 +130,7 @@ def measure(title, config, dtype, names, batches, turns):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="base")
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--batches", type=int, default=64)
