@@ -25,6 +25,7 @@ from keras_bert.models import (
     BertTokenClassifier,
 )
 from keras_bert.serving.saved_model import SavedModel
+from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
@@ -226,6 +227,20 @@ def test_scores_are_compared_before_an_export(trained, intents, run, tmp_path, m
     assert messages[-1].endswith(
         "int8 must lose at most --max_loss=0.5 points; it loses 100.00: accuracy 1.0000 in float32, 0.0000 in int8 on "
         "2 examples; 0.00% of the answers are equal; export in float32 or bfloat16, or allow more")
+
+
+@pytest.mark.slow
+def test_losses_of_scores_in_percent(monkeypatch):
+    model, other = (randomize(BertSpanLabeler(BertLayer(dataclasses.replace(TINY, max_position_embeddings=80))), seed)
+                    for seed in (0, 5))
+    tuned = FineTuned(model, BertTokenizer(TINY_VOCABULARY), TASKS["span"](80))
+    question, context = "play what", "some music and the light"
+    answer, = tuned.predict([question], [context])
+    right = [(question, context, {"text": [answer.text], "answer_start": [answer.start]})]
+    assert tuned.compare_int8(right).float32 == pytest.approx(100)
+    monkeypatch.setattr(FineTuned, "to_int8", lambda tuned: FineTuned(other, tuned.tokenizer, tuned.task))
+    found = tuned.compare_int8(right)
+    assert found.int8 < 100 and found.loss == pytest.approx(100 - found.int8)
 
 
 def opposite(tuned):

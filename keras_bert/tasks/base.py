@@ -50,6 +50,7 @@ class Task:
     Class attributes:
         name: name of the task.
         main: name of the score that selects the best epoch; higher is better.
+        percent: if True, the scores are in percent, as SQuAD's; otherwise at most 1.
         columns: names of the texts that make up an input.
         tuples: for labelled data in memory, the columns of the values of a tuple, the label's included; one entry for
             each allowed length.
@@ -66,6 +67,7 @@ class Task:
 
     name: ClassVar[str]
     main: ClassVar[str]
+    percent: ClassVar[bool] = False
     columns: ClassVar[tuple] = ("text",)
     tuples: ClassVar[tuple] = ()
     length: ClassVar[int] = 128

@@ -358,6 +358,7 @@ class Span(Task):
     null_threshold: float | None = None
 
     name, main, columns, length, supports_top_k, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
+    percent = True
     windows = True
     tuples = (("question", "context", "answers"),)
 

@@ -30,6 +30,7 @@ class Int8Comparison:
         float32, int8: this score in both dtypes.
         examples: number of examples.
         equal: fraction of the examples with the same answer in both, scores aside; None if answers are numbers.
+        percent: if True, the score is in percent, as SQuAD's.
     """
 
     metric: str
@@ -37,11 +38,12 @@ class Int8Comparison:
     int8: float
     examples: int
     equal: float | None
+    percent: bool = False
 
     @property
     def loss(self) -> float:
-        """The loss in points, hundredths of a score; negative if int8 is better."""
-        return 100 * (self.float32 - self.int8)
+        """The loss in percentage points; negative if int8 is better."""
+        return (1 if self.percent else 100) * (self.float32 - self.int8)
 
     def __str__(self) -> str:
         equal = "" if self.equal is None else f"; {self.equal:.2%} of the answers are equal"
@@ -152,7 +154,7 @@ class FineTuned:
             answers.append([_without_scores(answer) for answer in self.task.answers(encoded, outputs)])
         has_numbers = not answers[0] or answers[0][0] is None
         equal = None if has_numbers else sum(map(operator.eq, *answers)) / len(answers[0])
-        return Int8Comparison(metric, scores[0], scores[1], len(encoded.examples), equal)
+        return Int8Comparison(metric, scores[0], scores[1], len(encoded.examples), equal, self.task.percent)
 
     def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1,
                 aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
