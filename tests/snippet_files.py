@@ -176,6 +176,8 @@ OF_PAGES = {
 }
 
 if __name__ == "__main__":
+    if not sys.argv[1:] or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     target, pages = pathlib.Path(sys.argv[1]), sys.argv[2:]
     for page in pages:
         if not (ROOT / page).is_file():
