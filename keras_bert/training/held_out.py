@@ -59,5 +59,5 @@ def hold_out(task, path, examples, share, seed):
     if not parts[1]:
         texts = "contexts" if task.name == "span" else "texts of each label"
         raise InputError(f"{path}: has too few different {texts} ({len(groups)} in all) to hold out {share:.0%} for "
-                         f"validation; pass a larger valid_share=… or another file as valid=…")
+                         "validation; pass another file as valid=…, or a larger valid_share=…")
     return parts
