@@ -3,8 +3,7 @@
     python benchmarks/int8_scores.py [--tasks=clinc-hwu-176,sst2,wnut17,xquad,korsts --model=minilm --seed=0]
 
 Fine-tunes each model with the settings of `task_scores.py`, which also says where the data come from. A loss is in
-percentage points. `korsts` is Korean, which MiniLM does not know: its score is low. Takes half an hour
-on two cores.
+percentage points. `korsts` is Korean, which MiniLM does not know: its score is low. Takes half an hour on two cores.
 """
 
 import argparse

@@ -197,7 +197,8 @@ def test_questions_of_a_context_stay_together():
     assert [example.id for example in valid] != [
         example.id for example in hold_out(TASKS["span"](max_length=99), "train", examples, 0.1, 1)[1]]
     with pytest.raises(InputError, match=r"^train: has too few different contexts \(1 in all\) to hold out "
-                                         "10% for validation; pass another file as valid=…, or a larger valid_share=…"):
+                                         "10% for validation; pass another file as valid=…, "
+                                         "or a larger valid_share=…$"):
         hold_out(TASKS["span"](max_length=99), "train", examples[:5], 0.1, 0)
 
 

@@ -36,7 +36,7 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
         jit_compile: Compile the model with XLA, for GPUs: texts are padded to a few lengths.
         data: With int8: labelled file of the model's task, to compare the scores of float32 and int8 before the export.
         out_of_scope_label: With data: label of the texts that are out of scope, which the score leaves out.
-        max_loss: With data: largest loss of the score in points; nothing is exported if int8 loses more.
+        max_loss: With data: largest loss of the score in percentage points; nothing is exported if int8 loses more.
         overwrite: Replace the output.
     """
     if name is not None and not versioned:
@@ -57,7 +57,7 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
         tuned = FineTuned.load(model)
         loaded, tokenizer, options = tuned.model, tuned.tokenizer, tuned.task.export_options()
         if data is not None:
-            _compare(tuned, data, max_loss, _given(out_of_scope_label=out_of_scope_label))
+            _compare(tuned, data, out_of_scope_label, max_loss)
     elif data is not None:
         raise InputError("--data needs a folder that finetune wrote as --model, without --pooling and --normalize; got "
                          f"--model={model}")
@@ -92,11 +92,10 @@ def _load_pretrained(path, embedding):
     return load_pretrained(source, BertEmbedder, **embedding), tokenizer, length
 
 
-def _compare(tuned, data, max_loss, columns):
-    """Prints the scores of a model in float32 and int8; raises an InputError if int8 loses more than `max_loss`. The
-    dict `columns` is that of `FineTuned.compare_int8`."""
+def _compare(tuned, data, out_of_scope_label, max_loss):
+    """Prints the scores of a model in float32 and int8; raises an InputError if int8 loses more than `max_loss`."""
     try:
-        comparison = tuned.compare_int8(data, **columns)
+        comparison = tuned.compare_int8(data, out_of_scope_label=out_of_scope_label)
     except MissingColumn as error:
         problem = str(error).partition("; pass ")[0]
         raise InputError(f"{problem}; name the columns as in the training file") from None

@@ -21,9 +21,10 @@ from keras_bert.tasks.base import require
 # Of the regression: the inverse of the weight decay, more than scikit-learn's 1, with which the probabilities of many
 # classes are all low; and the most steps of its optimizer, which needs fewer.
 _C, _STEPS = 10.0, 1000
-# Up to this many texts per label, `benchmarks/few_shot.py` finds `few_shot` more accurate than plain fine-tuning.
+# Texts per label for which `few_shot` is recommended. It was more accurate than plain fine-tuning with 8 of each of 176
+# intents (`benchmarks/few_shot.py`), and with 30 of each of 22 (docs/tasks/intent.md).
 _FEW = 16
-_MIN_TRAINING = 10  # steps; with 1 step per epoch, ten epochs are better than three
+_MIN_STEPS = 10  # with 1 step per epoch, ten epochs were better than three
 
 
 def check(path, examples):
@@ -45,10 +46,11 @@ def recommendation(task, labels):
         task: the `Task`.
         labels: dict of the labels to their numbers of texts.
     """
-    if task.name not in ("intent", "classify") or task.pairs or not 2 <= statistics.median(labels.values()) <= _FEW:
+    if task.name not in ("intent", "classify") or task.pairs:
         return []
-    return [f"{statistics.median(labels.values()):g} texts per label at the median: with so few, few_shot is "
-            "usually more accurate"]
+    median = statistics.median(labels.values())
+    line = f"{median:g} texts per label at the median: with so few, few_shot is usually more accurate"
+    return [line] if 2 <= median <= _FEW else []
 
 
 def remarks(labels, steps, epochs):
@@ -63,8 +65,8 @@ def remarks(labels, steps, epochs):
     if single := [label for label, count in labels.items() if count == 1]:
         lines.append(f"{len(single):,} label{'s' * (len(single) != 1)} with one text, such as {single[0]}: the encoder "
                      "learns from the others only")
-    if steps * epochs < _MIN_TRAINING:
-        lines.append(f"{steps * epochs} steps are few for the encoder: try epochs={math.ceil(_MIN_TRAINING / steps)}")
+    if steps * epochs < _MIN_STEPS:
+        lines.append(f"{steps * epochs} steps are few for the encoder: try epochs={math.ceil(_MIN_STEPS / steps)}")
     return lines
 
 
