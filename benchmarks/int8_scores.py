@@ -1,4 +1,4 @@
-"""Compares the scores and answers of fine-tuned models in float32 and in int8.
+"""Compares the scores and answers of fine-tuned models in float32 with those in int8 and in bfloat16.
 
     python benchmarks/int8_scores.py [--tasks=clinc-hwu-176,sst2,wnut17,xquad,korsts --model=minilm --seed=0]
 
@@ -18,7 +18,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from ruler import describe, finish  # noqa: E402
 from task_scores import RUNS, files_of  # noqa: E402
 
+from keras_bert.tasks import run as outputs_of  # noqa: E402
 from keras_bert.training import FineTuned, finetune  # noqa: E402
+from keras_bert.training.fine_tuned import equal_answers  # noqa: E402
 
 TASKS = ("clinc-hwu-176", "sst2", "wnut17", "xquad", "korsts")
 
@@ -32,9 +34,21 @@ def measure(name, model, seed):
         print(f"training on {train}", flush=True)
         finetune(train, valid, model=model, output=folder / "model", task=run.task, data_format=run.data_format,
                  epochs=run.epochs, batch_size=run.batch_size, learning_rate=run.learning_rate, seed=seed)
-        found = FineTuned.load(folder / "model").compare_int8(valid, data_format=run.data_format)
-    print(f"{name}: {found}; {found.loss:.2f} points lost", flush=True)
-    return {"task": name} | dataclasses.asdict(found) | {"points_lost": found.loss}
+        tuned = FineTuned.load(folder / "model")
+        found = tuned.compare_int8(valid, data_format=run.data_format)
+        score, equal = compare_bfloat16(tuned, tuned.encode(valid, data_format=run.data_format), found.metric)
+    print(f"{name}: {found}; {found.loss:.2f} points lost; {score:.4f} in bfloat16, "
+          f"{'-' if equal is None else f'{equal:.2%}'} of the answers are equal", flush=True)
+    return {"task": name} | dataclasses.asdict(found) | {
+        "points_lost": found.loss, "bfloat16": score, "equal_bfloat16": equal}
+
+
+def compare_bfloat16(tuned, encoded, metric):
+    """Returns a model's score in bfloat16, and the fraction of answers that are the same as in float32."""
+    outputs = [outputs_of(model, encoded.batched(tuned.tokenizer))
+               for model in (tuned.model, tuned.model.rebuild(dtype="bfloat16"))]
+    equal = equal_answers(*(tuned.task.answers(encoded, some) for some in outputs))
+    return tuned.task.score(encoded, outputs[1])[metric], equal
 
 
 def main():

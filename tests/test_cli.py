@@ -270,6 +270,23 @@ def test_a_threshold_is_for_intents(run, trained, tmp_path):
         1, [f"keras-bert: --choose_threshold is for the tasks intent and multilabel; {folder} is of the task classify"])
 
 
+@pytest.mark.usefixtures("eager")
+def test_a_threshold_that_nothing_decides_is_kept(run, trained, tmp_path):
+    from keras_bert.training import FineTuned
+
+    data = tmp_path / "right.tsv"
+    answer, = FineTuned.load(trained).predict(["play music"])
+    data.write_text(f"text\tlabel\nplay music\t{answer.label}\n")
+    settings = (trained / "settings.json").read_text()
+    status, lines, messages = run("evaluate", f"--model={trained}", f"--data={data}", "--choose_threshold")
+    assert status == 0 and messages[0].startswith("the threshold is unchanged, because every text is in scope")
+    assert (trained / "settings.json").read_text() == settings
+    wrong = "light" if answer.label == "music" else "music"
+    data.write_text(f"text\tlabel\nplay music\t{wrong}\n")
+    assert run("evaluate", f"--model={trained}", f"--data={data}", "--choose_threshold")[2] == []
+    assert (trained / "settings.json").read_text() != settings
+
+
 @pytest.mark.parametrize("given,message", [
     (("play music",), "text must be a list of texts; got 'play music'"),
     (([1],), "text[0] must be a str; got 1"), ((["a", b"b"],), "text[1] must be a str; got b'b'"),

@@ -375,7 +375,8 @@ def test_commands(encoder, tmp_path, run):
 
 
 @pytest.mark.parametrize("options,message", [
-    ({"dropout": 0.1}, "dropout must be left out for the task embed and with few_shot, whose heads have no dropout;"),
+    ({"dropout": 0.1}, "dropout must be left out for the tasks span and embed and with few_shot, whose"),
+    ({"task": "span", "dropout": 0.1}, "dropout must be left out for the tasks span and embed and with few_shot,"),
     ({"batch_size": 1}, "batch_size must be at least 2 for the task embed and with few_shot, whose losses "),
     ({"devices": ["CPU:0"]}, "devices must be left out for the task embed, whose losses compare all texts of a batch"),
     ({"pack": True}, "pack must be left out unless task is intent or classify"),

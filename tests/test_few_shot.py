@@ -171,7 +171,7 @@ def test_lora_bfloat16_and_the_pooling_of_the_model(encoder, tmp_path):
     ({"task": "multilabel"}, "few_shot must be left out unless task is intent or classify; got True"),
     ({"pack": True}, "pack must be left out with few_shot, which trains on pairs of texts; got True"),
     ({"devices": ["CPU:0"]}, "devices must be left out with few_shot, whose loss compares all texts of a batch"),
-    ({"dropout": 0.1}, "dropout must be left out for the task embed and with few_shot, whose heads have no dropout"),
+    ({"dropout": 0.1}, "dropout must be left out for the tasks span and embed and with few_shot, whose"),
     ({"batch_size": 1}, "batch_size must be at least 2 for the task embed and with few_shot"),
 ])
 def test_bad_options(encoder, tmp_path, options, message):

@@ -1,6 +1,7 @@
 """`keras-bert evaluate`."""
 
 import json
+import sys
 from typing import Literal
 
 from keras_bert.arguments import Delimiter
@@ -28,7 +29,7 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
         out_of_scope_label: Label of the texts that are out of scope.
         choose_threshold: Choose the score below which a text is out of scope, or for multilabel the threshold of each
             label, on these texts, which should be validation data, and save it in the model's folder. A label
-            that none of these texts has keeps its threshold.
+            that none of these texts has keeps its threshold, as does an intent model that is right about all of them.
         output_format: Tables, or one JSON object.
     """
     check_model_folder(model)
@@ -45,6 +46,9 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
     scores, calibrated = tuned.score(encoded, choose_threshold)
     if choose_threshold:
         calibrated.save_settings(model)
+        if calibrated.task is tuned.task:
+            print("the threshold is unchanged, because every text is in scope and has the right answer; choose it on "
+                  "texts of which some are out of scope", file=sys.stderr)
     print(json.dumps(scores, indent=2, ensure_ascii=False) if output_format == "json" else _tables(scores))
 
 

@@ -147,14 +147,13 @@ class FineTuned:
         encoded = self.encode(data, **columns)
         metric = self.task.main_score(encoded.examples)
         scores: list[float] = []
-        answers: list[list] = []
+        answers: list[Sequence] = []
         for tuned in (self, self.to_int8()):
             outputs = tuned.outputs(encoded)
             scores.append(self.task.score(encoded, outputs)[metric])
-            answers.append([_without_scores(answer) for answer in self.task.answers(encoded, outputs)])
-        has_numbers = not answers[0] or answers[0][0] is None
-        equal = None if has_numbers else sum(map(operator.eq, *answers)) / len(answers[0])
-        return Int8Comparison(metric, scores[0], scores[1], len(encoded.examples), equal, self.task.percent)
+            answers.append(self.task.answers(encoded, outputs))
+        return Int8Comparison(metric, scores[0], scores[1], len(encoded.examples), equal_answers(*answers),
+                              self.task.percent)
 
     def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1,
                 aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
@@ -210,8 +209,9 @@ class FineTuned:
 
     def calibrate(self, data: Data, **columns) -> Self:
         """Returns a copy with the thresholds that are best on labelled data: for the task intent, the one that
-        separates texts in scope and out of scope; for the task multilabel, one for each label. `save_settings` writes
-        them. Arguments as for `evaluate`."""
+        separates texts in scope and out of scope; for the task multilabel, one for each label. Thresholds that the data
+        do not decide stay: of an intent model that is right about texts that are all in scope, and of a label that no
+        text has. `save_settings` writes them. Arguments as for `evaluate`."""
         if not self.task.has_threshold:
             raise InputError("only the tasks intent and multilabel have a threshold; this model is of the task "
                              f"{self.task.name}")
@@ -283,6 +283,12 @@ class FineTuned:
         outputs = self.outputs(encoded)
         task = self.task.calibrated(encoded, outputs) if choose_threshold else self.task
         return task.score(encoded, outputs), dataclasses.replace(self, task=task)
+
+
+def equal_answers(one: Sequence, other: Sequence) -> float | None:
+    """Returns the fraction of answers that are the same in two lists, scores aside; None if answers are numbers."""
+    one, other = ([_without_scores(answer) for answer in answers] for answers in (one, other))
+    return None if not one or one[0] is None else sum(map(operator.eq, one, other)) / len(one)
 
 
 def _without_scores(answer):

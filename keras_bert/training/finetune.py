@@ -183,8 +183,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
           for name, reason in _NOT_WITH_FEW_SHOT.items()),
         ("devices", devices, "left out for the task embed, whose losses compare all texts of a batch",
          not (devices and task == "embed")),
-        ("dropout", dropout, "left out for the task embed and with few_shot, whose heads have no dropout",
-         dropout is None or not (few_shot or task == "embed")),
+        ("dropout", dropout, "left out for the tasks span and embed and with few_shot, whose heads have no dropout",
+         dropout is None or not (few_shot or task in ("span", "embed"))),
         ("batch_size", batch_size, "at least 2 for the task embed and with few_shot, whose losses compare the examples "
          "of a batch", batch_size > 1 or not (few_shot or task == "embed")))
     output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
