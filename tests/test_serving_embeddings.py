@@ -157,6 +157,8 @@ def test_the_official_client(server):
         assert (created.model, created.usage.prompt_tokens, created.usage.total_tokens) == ("words", 11, 11)
         short = client.embeddings.create(model="words", input="four", dimensions=2, encoding_format="float")
         np.testing.assert_allclose(short.data[0].embedding, [0.5**0.5] * 2, rtol=1e-6)
+        assert {(model.id, model.object) for model in client.models.list()} == {
+            ("words", "model"), ("plain", "model"), ("echo", "model")}
         with pytest.raises(openai.NotFoundError) as info:
             client.embeddings.create(model="no", input="a")
         assert (info.value.code, info.value.type) == ("model_not_found", "invalid_request_error")

@@ -104,7 +104,9 @@ def test_the_page_needs_no_token_and_loads_nothing_from_elsewhere(server, token)
         policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
         assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
         assert {policy[f"{what}-src"] for what in ("script", "style", "connect")} == {"'self'"}
-    assert server.ask("/v1/models", headers=token)[:2] == (200, {"models": ["echo"]})
+    status, answer, _ = server.ask("/v1/models", headers=token)
+    assert status == 200 and answer["models"] == [model["id"] for model in answer["data"]] == ["echo"]
+    assert time.time() - 3600 < answer["data"][0]["created"] <= time.time()
     headers = server.ask(PREDICT, {"instances": ["sleep 0.05"]}, headers=token)[2]
     queue, compute = re.fullmatch(r"queue;dur=([\d.]+), compute;dur=([\d.]+)", headers["server-timing"]).groups()
     assert float(queue) >= 0 and float(compute) > 45

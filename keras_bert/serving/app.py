@@ -140,9 +140,12 @@ protected.include_router(model_router, prefix="/v1/models/{name}/versions/{versi
                          dependencies=[Depends(check_version)])
 
 
-@protected.get("/v1/models", summary="The names of the models, as KServe lists them.", response_model=schema.ModelNames)
+@protected.get("/v1/models", summary="The models, as KServe (`models`) and OpenAI (`data`) list them.",
+               response_model=schema.Models)
 async def models(server: Server):
-    return {"models": list(server.models)}
+    return {"models": list(server.models), "object": "list", "data": [
+        {"id": model.name, "object": "model", "created": model.created, "owned_by": "keras-bert"}
+        for model in server.models.values()]}
 
 
 @protected.post(embeddings.PATH, summary="Embed texts, as OpenAI's interface does.", responses=schema.OPENAI_ERRORS,

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import hmac
 import os
+import time
 
 from tensorflow_serving.apis import get_model_status_pb2
 
@@ -87,6 +88,7 @@ class Model:
 
     Attributes:
         current: the `LoadedVersion` that is served, or None.
+        created: when this object was made, in Unix seconds.
         is_empty: True if there is no version in the folder.
         states: dict of numbers to (state, message). The state is a name of `ModelVersionStatus`; the message is that of
             an error, or "".
@@ -94,6 +96,7 @@ class Model:
 
     def __init__(self, name, path, settings):
         self.name, self.path, self.current, self.is_empty, self.states = name, path, None, False, {}
+        self.created = int(time.time())
         self._settings, self._failed, self._unloading = settings, {}, set()
 
     @contextlib.contextmanager

@@ -62,8 +62,19 @@ class ModelMetadata(BaseModel):
     metadata: dict[str, Any]
 
 
-class ModelNames(BaseModel):
+class Model(BaseModel):
+    """A model; `created` is when the server began to serve it, in Unix seconds."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class Models(BaseModel):
     models: list[str]
+    object: Literal["list"]
+    data: list[Model]
 
 
 class Error(BaseModel):
