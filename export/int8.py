@@ -16,9 +16,6 @@ from . import writing
 OPERATION = "_QuantizedMatMul"  # private to TensorFlow; the class QuantizedFusedMatMulOp in mkl_matmul_op_fused.cc
 _FAST = {"avx512_vnni", "avx_vnni", "amx_int8"}  # instructions for products of int8, as in /proc/cpuinfo
 _LIMIT = 127  # the largest integer
-# Weights have one bit less. Processors without VNNI multiply them by unsigned integers and add two products in 16 bits;
-# with -127 to 127 the sums would be cut there, silently.
-_WEIGHT_LIMIT = 63
 
 
 def quantized(model):
@@ -75,12 +72,18 @@ def is_slow_here():
 
 
 def quantize_dense(layer):
-    """Quantizes a dense layer in place, see `quantized`."""
+    """Quantizes a dense layer in place, see `quantized`.
+
+    Processors without VNNI multiply the rows 2 i and 2 i + 1 of the kernel by integers from 1 to 255, and add the two
+    products in 16 bits. A larger sum would be cut, silently; so the two weights together are at most 127 before they
+    are rounded, and 128 after.
+    """
     kernel = layer.kernel.numpy()
-    largest = np.maximum(np.abs(kernel).max(axis=0), 1e-30)
+    pairs = np.add.reduceat(np.abs(kernel), range(0, len(kernel), 2))
+    largest = np.maximum(pairs.max(axis=0), 1e-30)
     layer.quantize("int8")  # makes the variables
-    layer.kernel.assign(np.round(kernel / largest * _WEIGHT_LIMIT))
-    layer.kernel_scale.assign(largest / _WEIGHT_LIMIT * _LIMIT)
+    layer.kernel.assign(np.round(kernel / largest * _LIMIT))
+    layer.kernel_scale.assign(largest)
     layer.quantized_call = _call_of(layer)
 
 

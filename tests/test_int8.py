@@ -33,14 +33,16 @@ from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs, randomiz
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the operation is only in builds for x86-64")
 TEXTS = ["play some music", "", "turn the lamp off please " * 40, "각각의 집 é!"]
-# Multiplies integers of the whole range, in a process of its own.
+# Multiplies, in a process of its own, the largest integers that kernels have: neighbours of 128 together.
 MULTIPLY = """
 import numpy as np, tensorflow as tf
 from keras_bert.export import int8
 rng = np.random.default_rng(0)
-for rows, inputs, outputs in (1, 16, 16), (7, 768, 768), (300, 3072, 64), (0, 16, 16):
-    x = rng.integers(-127, 128, (rows, inputs), np.int8)
-    kernel = rng.integers(-int8._WEIGHT_LIMIT, int8._WEIGHT_LIMIT + 1, (inputs, outputs), np.int8)
+for rows, inputs, outputs in (1, 16, 16), (7, 768, 768), (300, 3072, 64), (17, 7, 6), (0, 16, 16):
+    x = rng.choice([127, -127, 1], (rows, inputs)).astype(np.int8)
+    first = rng.integers(1, 128, (-(-inputs // 2), outputs))
+    kernel = np.stack([first, 128 - first], 1).reshape(-1, outputs)[:inputs]
+    kernel = (kernel * rng.choice([-1, 1, 1], kernel.shape)).astype(np.int8)
     limits = rng.uniform(0.5, 2, outputs).astype(np.float32)
     variable = tf.Variable(limits)
     multiply = tf.function(lambda x, kernel: int8._multiply(x, kernel, tf.convert_to_tensor(variable)))
@@ -81,14 +83,27 @@ def test_a_model_computes_what_keras_computes_in_int8(activation):
     for layer in reference._flatten_layers():
         if isinstance(layer, Dense):
             kernel = layer.kernel.numpy()
-            largest = np.abs(kernel).max(axis=0)
+            largest = (np.abs(kernel[::2]) + np.abs(kernel[1::2])).max(axis=0)
             layer.quantize("int8")
-            layer.kernel.assign(np.round(kernel * 63 / largest))
-            layer.kernel_scale.assign(63 / largest)
+            layer.kernel.assign(np.round(kernel * 127 / largest))
+            layer.kernel_scale.assign(127 / largest)
     reference.bert.embeddings.word_embeddings.quantize("int8")
     answers = int8.quantized(model).predict_on_batch(inputs)
     np.testing.assert_allclose(answers, reference.predict_on_batch(inputs), atol=1e-5)
     assert 0 < np.abs(answers - model.predict_on_batch(inputs)).max() < 0.05
+
+
+@pytest.mark.parametrize("inputs", [7, 768])
+def test_kernels_are_as_fine_as_16_bit_sums_of_two_products_allow(inputs):
+    layer = Dense(5)
+    layer.build((None, inputs))
+    kernel = np.random.default_rng(inputs).normal(size=(inputs, 5)).astype("float32")
+    layer.kernel.assign(kernel)
+    int8.quantize_dense(layer)
+    integers, steps = layer.kernel.numpy().astype(int), layer.kernel_scale.numpy() / 127
+    sums = np.abs(np.pad(integers, ((0, inputs % 2), (0, 0)))).reshape(-1, 2, 5).sum(axis=1)
+    assert (sums.max(axis=0) >= 126).all() and 255 * sums.max() < 2**15
+    assert (np.abs(integers * steps - kernel) <= 0.5001 * steps).all()
 
 
 def test_columns_and_rows_of_zeros():
