@@ -1,9 +1,10 @@
 """Compares the scores and answers of fine-tuned models in float32 with those in int8 and in bfloat16.
 
-    python benchmarks/int8_scores.py [--tasks=clinc-hwu-176,sst2,wnut17,xquad,korsts --model=minilm --seed=0]
+    python benchmarks/int8_scores.py [--tasks=clinc-hwu-176,sst2,wnut17,xquad,korsts-embed --model=minilm --seed=0]
 
 Fine-tunes each model with the settings of `task_scores.py`, which also says where the data come from. A loss is in
-percentage points. `korsts` is Korean, which MiniLM does not know: its score is low. Takes half an hour on two cores.
+percentage points. `korsts-embed` is Korean, which MiniLM does not know: its score is low. Takes half an hour on two
+cores.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from keras_bert.tasks import run as outputs_of  # noqa: E402
 from keras_bert.training import FineTuned, finetune  # noqa: E402
 from keras_bert.training.fine_tuned import equal_answers  # noqa: E402
 
-TASKS = ("clinc-hwu-176", "sst2", "wnut17", "xquad", "korsts")
+TASKS = ("clinc-hwu-176", "sst2", "wnut17", "xquad", "korsts-embed")
 
 
 def measure(name, model, seed):

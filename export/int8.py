@@ -74,13 +74,13 @@ def is_slow_here():
 def quantize_dense(layer):
     """Quantizes a dense layer in place, see `quantized`.
 
-    Processors without VNNI multiply the rows 2 i and 2 i + 1 of the kernel by integers from 1 to 255, and add the two
-    products in 16 bits. A larger sum would be cut, silently; so the two weights together are at most 127 before they
-    are rounded, and 128 after.
+    Processors without VNNI multiply two neighbours in a column by integers from 1 to 255, and add the products in 16
+    bits. A larger sum would be cut, silently; so two neighbours together are at most 127 before they are rounded, and
+    128 after. Which rows are added depends on the number of rows; here it is any two.
     """
     kernel = layer.kernel.numpy()
-    pairs = np.add.reduceat(np.abs(kernel), range(0, len(kernel), 2))
-    largest = np.maximum(pairs.max(axis=0), 1e-30)
+    sizes = np.abs(kernel)
+    largest = np.maximum((sizes + np.pad(sizes[1:], ((0, 1), (0, 0)))).max(axis=0), 1e-30)
     layer.quantize("int8")  # makes the variables
     layer.kernel.assign(np.round(kernel / largest * _LIMIT))
     layer.kernel_scale.assign(largest)

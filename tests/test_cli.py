@@ -279,7 +279,7 @@ def test_a_threshold_that_nothing_decides_is_kept(run, trained, tmp_path):
     data.write_text(f"text\tlabel\nplay music\t{answer.label}\n")
     settings = (trained / "settings.json").read_text()
     status, lines, messages = run("evaluate", f"--model={trained}", f"--data={data}", "--choose_threshold")
-    assert status == 0 and messages[0].startswith("the threshold is unchanged, because every text is in scope")
+    assert status == 0 and messages[0].startswith("no threshold was chosen, because every text is in scope")
     assert (trained / "settings.json").read_text() == settings
     wrong = "light" if answer.label == "music" else "music"
     data.write_text(f"text\tlabel\nplay music\t{wrong}\n")

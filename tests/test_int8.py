@@ -33,15 +33,16 @@ from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs, randomiz
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the operation is only in builds for x86-64")
 TEXTS = ["play some music", "", "turn the lamp off please " * 40, "각각의 집 é!"]
-# Multiplies, in a process of its own, the largest integers that kernels have: neighbours of 128 together.
+# Multiplies, in a process of its own, the largest integers that kernels have: neighbours of 128 together. oneDNN has
+# blocks of an odd number of rows for some numbers of inputs from 257 to 758.
 MULTIPLY = """
 import numpy as np, tensorflow as tf
 from keras_bert.export import int8
 rng = np.random.default_rng(0)
-for rows, inputs, outputs in (1, 16, 16), (7, 768, 768), (300, 3072, 64), (17, 7, 6), (0, 16, 16):
+for rows, inputs, outputs in (1, 16, 16), (7, 768, 768), (300, 3072, 64), (9, 257, 16), (3, 510, 6), (0, 16, 16):
     x = rng.choice([127, -127, 1], (rows, inputs)).astype(np.int8)
-    first = rng.integers(1, 128, (-(-inputs // 2), outputs))
-    kernel = np.stack([first, 128 - first], 1).reshape(-1, outputs)[:inputs]
+    first = rng.integers(1, 128, outputs)
+    kernel = np.resize([first, 128 - first], (inputs, outputs))
     kernel = (kernel * rng.choice([-1, 1, 1], kernel.shape)).astype(np.int8)
     limits = rng.uniform(0.5, 2, outputs).astype(np.float32)
     variable = tf.Variable(limits)
@@ -69,7 +70,7 @@ def export(model, path, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("instructions", ["AVX2", "AVX512_CORE", "DEFAULT"])
+@pytest.mark.parametrize("instructions", ["SSE41", "AVX2", "AVX512_CORE", "DEFAULT"])
 def test_products_are_exact_on_every_processor(instructions):
     subprocess.run([sys.executable, "-c", MULTIPLY], check=True, env=os.environ | {"ONEDNN_MAX_CPU_ISA": instructions})
 
@@ -83,7 +84,7 @@ def test_a_model_computes_what_keras_computes_in_int8(activation):
     for layer in reference._flatten_layers():
         if isinstance(layer, Dense):
             kernel = layer.kernel.numpy()
-            largest = (np.abs(kernel[::2]) + np.abs(kernel[1::2])).max(axis=0)
+            largest = (np.abs(kernel[1:]) + np.abs(kernel[:-1])).max(axis=0)
             layer.quantize("int8")
             layer.kernel.assign(np.round(kernel * 127 / largest))
             layer.kernel_scale.assign(127 / largest)
@@ -93,7 +94,7 @@ def test_a_model_computes_what_keras_computes_in_int8(activation):
     assert 0 < np.abs(answers - model.predict_on_batch(inputs)).max() < 0.05
 
 
-@pytest.mark.parametrize("inputs", [7, 768])
+@pytest.mark.parametrize("inputs", [1, 7, 768])
 def test_kernels_are_as_fine_as_16_bit_sums_of_two_products_allow(inputs):
     layer = Dense(5)
     layer.build((None, inputs))
@@ -101,8 +102,8 @@ def test_kernels_are_as_fine_as_16_bit_sums_of_two_products_allow(inputs):
     layer.kernel.assign(kernel)
     int8.quantize_dense(layer)
     integers, steps = layer.kernel.numpy().astype(int), layer.kernel_scale.numpy() / 127
-    sums = np.abs(np.pad(integers, ((0, inputs % 2), (0, 0)))).reshape(-1, 2, 5).sum(axis=1)
-    assert (sums.max(axis=0) >= 126).all() and 255 * sums.max() < 2**15
+    sums = [np.abs(integers[row:row + 2]).sum(axis=0) for row in range(inputs)]
+    assert (np.max(sums, axis=0) >= 126).all() and 255 * np.max(sums) < 2**15
     assert (np.abs(integers * steps - kernel) <= 0.5001 * steps).all()
 
 

@@ -29,7 +29,8 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
         out_of_scope_label: Label of the texts that are out of scope.
         choose_threshold: Choose the score below which a text is out of scope, or for multilabel the threshold of each
             label, on these texts, which should be validation data, and save it in the model's folder. A label
-            that none of these texts has keeps its threshold, as does an intent model that is right about all of them.
+            that none of these texts has keeps its threshold. So does an intent model if all texts are in scope and
+            have the right answer.
         output_format: Tables, or one JSON object.
     """
     check_model_folder(model)
@@ -47,8 +48,8 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
     if choose_threshold:
         calibrated.save_settings(model)
         if calibrated.task is tuned.task:
-            print("the threshold is unchanged, because every text is in scope and has the right answer; choose it on "
-                  "texts of which some are out of scope", file=sys.stderr)
+            print("no threshold was chosen, because every text is in scope and has the right answer; choose it on "
+                  "texts some of which are out of scope", file=sys.stderr)
     print(json.dumps(scores, indent=2, ensure_ascii=False) if output_format == "json" else _tables(scores))
 
 

@@ -63,7 +63,7 @@ class ModelMetadata(BaseModel):
 
 
 class Model(BaseModel):
-    """A model; `created` is when the server began to serve it, in Unix seconds."""
+    """A model; `created` is when the process that answers was started, in Unix seconds."""
 
     id: str
     object: Literal["model"]

@@ -286,7 +286,8 @@ class FineTuned:
 
 
 def equal_answers(one: Sequence, other: Sequence) -> float | None:
-    """Returns the fraction of answers that are the same in two lists, scores aside; None if answers are numbers."""
+    """Returns the fraction of answers that are the same in two lists, scores aside; None if answers are numbers
+    or there are none."""
     one, other = ([_without_scores(answer) for answer in answers] for answers in (one, other))
     return None if not one or one[0] is None else sum(map(operator.eq, one, other)) / len(one)
 

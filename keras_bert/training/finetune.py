@@ -127,7 +127,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         learning_rate: Peak learning rate.
         warmup_ratio: Share of the steps in which the learning rate rises.
         weight_decay: Decoupled weight decay; biases and layer norms do not decay.
-        dropout: Dropout rate of the head's input. Default: 0.2 for classes, 0.1 for other tasks.
+        dropout: Dropout rate of the head's input, if it has one. Default: 0.2 for classes, 0.1 for other tasks.
         max_length: Longest input in tokens, [CLS] and [SEP] included; longer texts are cut, for span and tag into
             windows. Default: 384 for span, 128 for other tasks, or the encoder's positions if there are fewer.
         doc_stride: For span: tokens from the start of one window to the start of the next. Default: 128.
