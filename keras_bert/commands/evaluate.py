@@ -48,8 +48,8 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
     if choose_threshold:
         calibrated.save_settings(model)
         if calibrated.task is tuned.task:
-            print("no threshold was chosen, because every text is in scope and has the right answer; choose it on "
-                  "texts some of which are out of scope", file=sys.stderr)
+            print("no threshold was chosen, because every text is in scope and has the right answer, and the model's "
+                  "settings are unchanged; choose it on texts some of which are out of scope", file=sys.stderr)
     print(json.dumps(scores, indent=2, ensure_ascii=False) if output_format == "json" else _tables(scores))
 
 

@@ -154,7 +154,7 @@ def quantized_dtype(owner):
 def check_not_quantized(model, action):
     """Raises an InputError if a layer is quantized: its kernel holds integers, whose scales are elsewhere."""
     if any(layer.quantization_mode for layer in model._flatten_layers()):
-        raise InputError(f"model must not be quantized; {action} it before you call model.quantize")
+        raise InputError(f"model must not be quantized; {action} it before you call quantize or to_int8")
 
 
 def combine_policies(default, policies):
