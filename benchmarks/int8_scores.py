@@ -19,7 +19,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from ruler import describe, finish  # noqa: E402
 from task_scores import RUNS, files_of  # noqa: E402
 
-from keras_bert.tasks import run as outputs_of  # noqa: E402
 from keras_bert.training import FineTuned, finetune  # noqa: E402
 from keras_bert.training.fine_tuned import equal_answers  # noqa: E402
 
@@ -46,8 +45,8 @@ def measure(name, model, seed):
 
 def compare_bfloat16(tuned, encoded, metric):
     """Returns a model's score in bfloat16, and the fraction of answers that are the same as in float32."""
-    outputs = [outputs_of(model, encoded.batched(tuned.tokenizer))
-               for model in (tuned.model, tuned.model.rebuild(dtype="bfloat16"))]
+    half = dataclasses.replace(tuned, model=tuned.model.rebuild(dtype="bfloat16"))
+    outputs = [one.outputs(encoded) for one in (tuned, half)]
     equal = equal_answers(*(tuned.task.answers(encoded, some) for some in outputs))
     return tuned.task.score(encoded, outputs[1])[metric], equal
 

@@ -46,10 +46,11 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
                            out_of_scope_label=out_of_scope_label)
     scores, calibrated = tuned.score(encoded, choose_threshold)
     if choose_threshold:
-        calibrated.save_settings(model)
         if calibrated.task is tuned.task:
             print("no threshold was chosen, because every text is in scope and has the right answer, and the model's "
                   "settings are unchanged; choose it on texts some of which are out of scope", file=sys.stderr)
+        else:
+            calibrated.save_settings(model)
     print(json.dumps(scores, indent=2, ensure_ascii=False) if output_format == "json" else _tables(scores))
 
 
