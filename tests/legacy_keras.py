@@ -1,5 +1,5 @@
 """Run by test_hub.py in a process with TF_USE_LEGACY_KERAS=1: the notebook's lines on an exported encoder, word for
-word, then training and saving; with a third argument, reloading. Arguments: PATH FOLDER [SUFFIX]."""
+word, then training and saving; with more arguments, reloading. Arguments: PATH FOLDER [SUFFIX ...]."""
 
 import sys
 
@@ -7,14 +7,15 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_hub as hub
 
-PATH, FOLDER, *AGAIN = sys.argv[1:]
+PATH, FOLDER, *SUFFIXES = sys.argv[1:]
 rng = np.random.default_rng(0)
 data = [rng.integers(1, 50, (16, 9)), np.ones((16, 9)), np.zeros((16, 9))]
 data = [array.astype("int32") for array in data]
 
-if AGAIN:
-    model = tf.keras.models.load_model(f"{FOLDER}/model.{AGAIN[0]}", custom_objects={"KerasLayer": hub.KerasLayer})
+for suffix in SUFFIXES:
+    model = tf.keras.models.load_model(f"{FOLDER}/model.{suffix}", custom_objects={"KerasLayer": hub.KerasLayer})
     np.testing.assert_array_equal(model.predict(data, verbose=0), np.load(f"{FOLDER}/answers.npy"))
+if SUFFIXES:
     sys.exit()
 
 bert_layer = hub.KerasLayer(PATH, trainable=True)

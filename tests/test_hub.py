@@ -44,8 +44,7 @@ def test_the_notebook_with_legacy_keras(path, tmp_path):
         assert process.returncode == 0, process.stderr[-2000:]
 
     run()
-    for form in ("keras", "h5", "tf"):
-        run(form)
+    run("keras", "h5", "tf")
 
 
 @pytest.mark.slow

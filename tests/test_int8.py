@@ -143,25 +143,16 @@ def export_float(tuned, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make,options,texts", [
-    (lambda bert: bert, {"pairs": True}, [TEXTS, TEXTS]),
-    (BertRegressor, {}, [TEXTS]),
-    (lambda bert: BertClassifier(bert, 2), {"labels": ["a", "b"], "thresholds": [0.5, 0.5]}, [TEXTS]),
-    (lambda bert: BertTokenClassifier(bert, 3), {"labels": ["O", "B-x", "I-x"]}, [TEXTS]),
-    (BertSpanLabeler, {"max_query_length": 8}, [TEXTS, TEXTS]),
-    (BertMultipleChoice, {}, [TEXTS, [TEXTS] * 4])], ids=["embed", "regress", "multilabel", "tag", "span", "choice"])
-def test_every_head(make, options, texts, tmp_path):
-    model = randomize(make(randomize(BertLayer(TINY))))
-    answers = []
-    for dtype in "float32", "int8":
-        path = tmp_path / dtype
-        export_text_model(model, BertTokenizer(TINY_VOCABULARY), path, dtype=dtype, **options)
-        loaded = tf.saved_model.load(str(path))
-        answers.append({name: values.numpy() for name, values in loaded(*map(tf.constant, texts)).items()})
-    for name, values in answers[0].items():
-        if values.dtype == np.float32 and values.shape == answers[1][name].shape:
-            np.testing.assert_allclose(values, answers[1][name], atol=0.03)
-    assert answers[0].keys() == answers[1].keys()
+@pytest.mark.parametrize("make", [BertRegressor, lambda bert: BertTokenClassifier(bert, 3), BertSpanLabeler,
+                                  BertMultipleChoice], ids=["regress", "tag", "span", "choice"])
+def test_every_head(make):
+    """Exports differ by the model that they run alone."""
+    model, inputs = randomize(make(randomize(BertLayer(TINY)))), random_inputs(4, 9)
+    if isinstance(model, BertMultipleChoice):
+        inputs = {name: values.reshape(2, 2, 9) for name, values in inputs.items()}
+    for got, wanted in zip(*(keras.tree.flatten(each.predict_on_batch(inputs)) for each in (
+            int8.quantized(model), model)), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=0.05)
 
 
 @pytest.mark.slow
@@ -203,16 +194,16 @@ def train(model, inputs):
 
 @pytest.mark.slow
 def test_models_of_equal_shapes_in_one_process(tmp_path):
-    paths = [export(classifier(seed), tmp_path / str(seed), labels=["a", "b", "c"]) for seed in range(3)]
+    paths = [export(classifier(seed), tmp_path / str(seed), labels=["a", "b", "c"]) for seed in range(2)]
     texts = {"text": np.array(["play some music"], object)}
     answers = []
-    for path in paths * 4:
+    for path in paths * 3:
         model = SavedModel(str(path), threads=1)
         answers.append(model.run("serving_default", [texts])[0]["probabilities"])
         model.close()
-    for seed in range(3):
+    for seed in range(2):
         wanted = probabilities(classifier(seed))
-        for answer in answers[seed::3]:
+        for answer in answers[seed::2]:
             np.testing.assert_allclose(answer, wanted, atol=1e-5)
 
 

@@ -320,7 +320,7 @@ def test_chunks_end_where_rows_or_bytes_are_enough(tmp_path):
 def test_kills_and_the_number_of_processes_change_no_byte(trained, inputs, tmp_path):
     rng = random.Random(0)
     for number in range(6):
-        texts = [rng.choices(["play", "the", "music", "lamp", "off"], k=rng.randint(1, 9)) for _ in range(2500)]
+        texts = [rng.choices(["play", "the", "music", "lamp", "off"], k=rng.randint(1, 9)) for _ in range(1200)]
         texts = [" ".join(words) for words in texts]
         write(inputs / f"part-{number}.{'jsonl.gz' if number % 2 else 'jsonl'}", texts)
         if number == 3:
@@ -332,7 +332,7 @@ def test_kills_and_the_number_of_processes_change_no_byte(trained, inputs, tmp_p
                 f"--output={output}", f"--processes={processes}"]
 
     done = subprocess.run(arguments(tmp_path / "one", 1), capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout == f"{tmp_path / 'one'}: 15000 answers\n"
+    assert done.returncode == 1 and done.stdout == f"{tmp_path / 'one'}: 7200 answers\n"
     expected, killed = digests(tmp_path / "one"), tmp_path / "killed"
     assert len(expected) == 7
     for finished in (1, 3):

@@ -15,7 +15,7 @@ from test_pretrain import CONFIG, write_examples
 
 from keras_bert.models import BertPretrainer
 
-STEPS = 300
+STEPS = 120
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def work(tmp_path_factory):
 def command(folder, name, *more):
     return [sys.executable, "-m", "keras_bert.cli", "pretrain", f"--train={folder}/train", f"--valid={folder}/valid",
             f"--config={folder}/config.json", f"--output={folder}/{name}", f"--steps={STEPS}", "--batch_size=8",
-            "--learning_rate=0.01", "--save_steps=7", "--eval_steps=90", *more]
+            "--learning_rate=0.01", "--save_steps=7", "--eval_steps=50", *more]
 
 
 def start(folder, name, *more, **environment):

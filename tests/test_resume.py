@@ -50,7 +50,7 @@ elif place == "report":
     report.model_card = killer(report.model_card, 0)
 cli.main(sys.argv[3:])
 """
-EPOCHS, TEXTS = 6, 120
+EPOCHS, TEXTS = 3, 120
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_killed_at_random(work, number):
     for line in process.stderr:  # the start takes seconds: the moments of interest come after it
         if line.startswith("epoch"):
             break
-    time.sleep(random.Random(number).uniform(0, 2.5))
+    time.sleep(random.Random(number).uniform(0, 1.2))
     process.kill()
     process.communicate()
     if process.returncode == 0:

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import io
 import json
+import shutil
 import subprocess
 import sys
 
@@ -102,6 +103,21 @@ def model(encoder, data, tmp_path_factory):
     return finetune
 
 
+@pytest.fixture(scope="module")
+def exported(model, tmp_path_factory):
+    """A function of a task that returns its SavedModel."""
+    from keras_bert import cli
+
+    @functools.cache
+    def export(task):
+        path = tmp_path_factory.mktemp(task) / "saved"
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert cli.run(["export", "text-model", f"--model={model(task)}", f"--output={path}"]) == 0
+        return path
+
+    return export
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("task", FILES)
 def test_a_task_is_learned_and_scored(model, data, run, task):
@@ -138,7 +154,6 @@ def test_lines_are_answered(model, data, run, tmp_path, task, line, answer):
                                      f"--input={tmp_path / 'lines.txt'}")[1]):
         assert again == {name: pytest.approx(value, abs=1e-6) if name in ("score", "value", "probabilities") else value
                          for name, value in record.items()}
-    assert len(run("predict", model, line)[1]) == 1
     status, output, messages = run("predict", model, f"--input={data[task]}")
     rows = {"classify": 2, "multilabel": 4, "regress": 3, "tag": 2, "span": 4, "choice": 3}
     assert status == 0 and len(output) == rows[task]
@@ -165,11 +180,8 @@ def test_answers_of_a_file(model, data):
 
 
 @pytest.mark.slow
-def test_exported_models_answer_as_predict_does(model, run, tmp_path):
-    asked = {}
-    for task in FILES:
-        assert run("export", "text-model", f"--model={model(task)}", f"--output={tmp_path / task}")[0] == 0
-        asked[str(tmp_path / task)] = QUESTIONS[task]
+def test_exported_models_answer_as_predict_does(model, exported):
+    asked = {str(exported(task)): QUESTIONS[task] for task in FILES}
     process = subprocess.run([sys.executable, "-c", ASK], input=json.dumps(asked), capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     told = dict(zip(FILES, map(json.loads, process.stdout.splitlines())))
@@ -241,15 +253,14 @@ def test_several_answers_where_there_are_several(model, run):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [
     pytest.param(task, marks=[pytest.mark.long] * (task not in ("tag", "span"))) for task in FILES])
-def test_a_saved_model_is_asked_as_its_folder_is(model, data, run, tmp_path, task):
-    folder = model(task)
-    assert run("export", "text-model", f"--model={folder}", f"--output={tmp_path / 'saved'}")[0] == 0
+def test_a_saved_model_is_asked_as_its_folder_is(model, exported, data, run, task):
+    folder, saved = model(task), exported(task)
     strange = ["\t".join([text, *(others if isinstance(others, list) else [others])]) for text, others in zip(
         QUESTIONS[task][0], QUESTIONS[task][-1])] if len(QUESTIONS[task]) > 1 else QUESTIONS[task][0]
     strange = [line for line in strange if line.count("\t") in {"choice": (3,), "tag": range(9)}.get(task, (1,))]
     top_k = ["--top_k=2"] if task in ("classify", "multilabel") else []
-    for arguments in ([f"--input={data[task]}"], ["--output_format=jsonl", *top_k, *strange], [*top_k, *strange]):
-        exported, tuned = (run("predict", f"--model={path}", *arguments) for path in (tmp_path / "saved", folder))
+    for arguments in ([f"--input={data[task]}"], ["--output_format=jsonl", *top_k, *strange]):
+        exported, tuned = (run("predict", f"--model={path}", *arguments) for path in (saved, folder))
         assert exported[0] == tuned[0] == 0 and len(exported[1]) == len(tuned[1]) > 1
         for our, their in zip(exported[1], tuned[1]):
             if "--output_format=jsonl" in arguments:
@@ -257,7 +268,7 @@ def test_a_saved_model_is_asked_as_its_folder_is(model, data, run, tmp_path, tas
                 assert list(our) == list(their) and _rounded(our) == _rounded(their)
             else:
                 assert our == their
-    assert run("predict", f"--model={tmp_path / 'saved'}", f"--input={data['choice']}")[0] == (task != "choice")
+    assert run("predict", f"--model={saved}", f"--input={data['choice']}")[0] == (task != "choice")
 
 
 def _rounded(value):
@@ -270,7 +281,7 @@ def _rounded(value):
 
 
 @pytest.mark.slow
-def test_saved_models_that_predict_refuses(model, encoder, run, tmp_path):
+def test_saved_models_that_predict_refuses(exported, encoder, run, tmp_path):
     assert run("export", "text-model", f"--model={encoder}", f"--output={tmp_path / 'embed'}")[0] == 0
     status, _, messages = run("predict", f"--model={tmp_path / 'embed'}", "a")
     assert (status, messages) == (1, [f"keras-bert: {tmp_path / 'embed'}: must be a SavedModel of export text-model "
@@ -279,7 +290,7 @@ def test_saved_models_that_predict_refuses(model, encoder, run, tmp_path):
     assert run("predict", f"--model={tmp_path / 'none'}", "a")[2] == [
         f"keras-bert: {tmp_path / 'none'}: must be a SavedModel of export text-model with a task; this one has no "
         "signature serving_default"]
-    assert run("export", "text-model", f"--model={model('span')}", f"--output={tmp_path / 'span'}")[0] == 0
+    shutil.copytree(exported("span"), tmp_path / "span")
     status, _, messages = run("predict", f"--model={tmp_path / 'span'}", "--top_k=2", "a\tb")
     assert status == 1 and "a SavedModel gives one answer to a question" in messages[0]
     (tmp_path / "span" / "variables" / "variables.data-00000-of-00001").write_bytes(b"")

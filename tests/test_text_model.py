@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_bert.export
 from keras_bert.convert import sentence_transformers
 from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
@@ -109,7 +110,7 @@ def test_an_embedder_is_a_text_embedding_of_tf_hub(embedder, tokenizer, tmp_path
     layer = hub.KerasLayer(str(tmp_path / "out"))
     np.testing.assert_allclose(layer(tf.constant(TEXTS)), wanted, atol=atol)
     assert layer.trainable_weights == []
-    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    loaded = layer.resolved_object
     outputs = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
     assert outputs.keys() == {"embedding", "tokens"}
     np.testing.assert_array_equal(outputs["embedding"], loaded(TEXTS))
@@ -127,32 +128,32 @@ def test_an_embedder_takes_no_pairs(embedder, tokenizer, tmp_path):
 
 
 @pytest.mark.slow
-def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path):
+def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path, monkeypatch):
     """What they leave out is the model's; a plain encoder has no pooling, and is not normalized."""
-    text = "play some music please " * 10  # longer than the 20 tokens of the folder
     (tmp_path / "weights").mkdir()
     weights = Weights.of(embedder, BertTokenizer(TINY_VOCABULARY), settings={"task": "embed", "max_length": 20})
     sentence_transformers.write(weights, tmp_path / "weights")
     assert run("convert", f"--model={tmp_path}/weights", f"--output={tmp_path}/ours", "--format=keras_bert")[0] == 0
+    exported = []
+    monkeypatch.setattr(keras_bert.export, "export_text_model", lambda model, tokenizer, path, **options:
+                        exported.append((model, options.get("max_length"))))
 
     def export(model, *flags):
-        status, output, messages = run("export", "text-model", f"--model={model}", f"--output={tmp_path}/out",
-                                       "--overwrite", *flags)
+        status, output, messages = run("export", "text-model", f"--model={model}", f"--output={tmp_path}/out", *flags)
         assert (status, output) == (0, [f"{tmp_path}/out"]), messages
-        return tf.saved_model.load(f"{tmp_path}/out")([text])
+        return exported.pop()
 
-    def wanted(pooling, normalize, length):
-        model = BertEmbedder(embedder.bert, pooling, normalize)
-        return model(BertTokenizer(TINY_VOCABULARY)([text], max_length=length))
-
-    for model, flags, expected in [
+    for folder, flags, expected in [
             (tmp_path / "ours", [], ("mean", True, 20)),
             (tmp_path / "ours", ["--pooling=max", "--max_length=9"], ("max", True, 9)),
             (tmp_path / "weights", ["--normalize"], ("mean", True, 20)),
             (tmp_path / "weights", ["--nonormalize"], ("mean", False, 20)),
-            (pretrained, ["--pooling=cls"], ("cls", False, 128))]:
-        np.testing.assert_allclose(export(model, *flags), wanted(*expected), atol=2e-6, err_msg=f"{model} {flags}")
-    assert export(tmp_path / "weights").keys() == {"pooled_output", "mean_output"}
+            (pretrained, ["--pooling=cls"], ("cls", False, None))]:
+        model, max_length = export(folder, *flags)
+        assert (model.pooling, model.normalize, max_length) == expected
+        for got, wanted in zip(model.bert.get_weights(), embedder.bert.get_weights(), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+    assert isinstance(export(tmp_path / "weights")[0], BertLayer)
     status, _, messages = run("export", "text-model", "--normalize", f"--model={pretrained}", f"--output={tmp_path}/a")
     assert status == 1 and len(messages) == 1 and "pass --pooling, mean, cls or max" in messages[0]
 

@@ -87,12 +87,20 @@ def test_masks_with_holes(bert, seed):
     assert_same_outputs(bert, inputs)
 
 
-@pytest.mark.parametrize("decorate", [
-    pytest.param(lambda function: function, id="eager"), pytest.param(tf.function, id="graph", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("training", "checkpointing"), [(False, False), (True, False), (True, True)])
-def test_gradients(bert, training, checkpointing, decorate):
+def test_gradients(bert, training, checkpointing):
+    check_gradients(bert.config, training, checkpointing, decorate=lambda function: function)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("training", "checkpointing"), [(False, False), (True, False), (True, True)])
+def test_gradients_in_a_graph(training, checkpointing):
+    check_gradients(TINY, training, checkpointing, decorate=tf.function)
+
+
+def check_gradients(config, training, checkpointing, decorate):
     """The gradients of training are our own; without dropout they are those of any call."""
-    config = dataclasses.replace(bert.config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     bert = randomize(BertLayer(config, gradient_checkpointing=checkpointing))
     inputs = with_lengths([3, 40, 1, 33, 9], 40)  # two rows of 64 places
     weights = np.random.default_rng(0).normal(size=(5, 40, TINY.hidden_size)).astype(np.float32)
