@@ -1,8 +1,6 @@
-"""The signature `explain` of raw-text SavedModels, in another process, against the encoders they were made from."""
+"""The signature `explain` of raw-text SavedModels, against the encoders they were made from."""
 
-import pickle
-import subprocess
-import sys
+import functools
 
 import keras
 import numpy as np
@@ -33,19 +31,6 @@ EXPORTS = {
     "tag": (lambda bert: BertTokenClassifier(bert, len(LABELS)), {"labels": LABELS}, [0], {"text": TEXTS}),
     "span": (BertSpanLabeler, {"max_query_length": MAX_QUERY}, [], {"question": OTHERS, "context": TEXTS}),
 }
-ASK = """
-import pickle, sys, tensorflow as tf
-folder, calls = pickle.load(sys.stdin.buffer)
-answers = {}
-for task, (layers, texts) in calls.items():
-    explain = tf.saved_model.load(f"{folder}/{task}").signatures["explain"]
-    for name, part in ((task, slice(None)), (f"no {task}", slice(0))):
-        arguments = {key: tf.constant(value[part], tf.string) for key, value in texts.items()}
-        outputs = explain(layers=tf.constant(layers, tf.int32), **arguments)
-        answers[name] = {key: output.numpy() for key, output in outputs.items()}
-pickle.dump(answers, sys.stdout.buffer)
-assert "keras_bert" not in sys.modules
-"""
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +42,23 @@ def bert():
 
 
 @pytest.fixture(scope="module")
-def answers(request, bert, tmp_path_factory):
-    """What the exports of the tasks that are tested answer."""
-    folder, calls = tmp_path_factory.mktemp("exports"), {}
-    for task in {item.callspec.params["task"] for item in request.session.items if item.module is request.module}:
-        make, options, *calls[task] = EXPORTS[task]
+def answers(bert, tmp_path_factory):
+    """A function of a task that returns what its export answers to all texts and to none."""
+    folder = tmp_path_factory.mktemp("exports")
+
+    @functools.cache
+    def answer(task):
+        make, options, layers, texts = EXPORTS[task]
         export_text_model(make(bert), TOKENIZER, folder / task, max_length=LENGTH, **options)
-    done = subprocess.run([sys.executable, "-c", ASK], input=pickle.dumps((str(folder), calls)), capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
-    return pickle.loads(done.stdout)
+        explain = tf.saved_model.load(str(folder / task)).signatures["explain"]
+        found = []
+        for part in slice(None), slice(0):
+            arguments = {key: tf.constant(value[part], tf.string) for key, value in texts.items()}
+            outputs = explain(layers=tf.constant(layers, tf.int32), **arguments)
+            found.append({key: output.numpy() for key, output in outputs.items()})
+        return found
+
+    return answer
 
 
 def places(texts):
@@ -92,7 +85,7 @@ def first_inputs(task, texts):
 @pytest.mark.parametrize("task", EXPORTS)
 def test_pieces_and_attention_are_the_encoders(bert, answers, task):
     *_, layers, arguments = EXPORTS[task]
-    texts, found = list(arguments.values()), answers[task]
+    texts, (found, _) = list(arguments.values()), answers(task)
     inputs = first_inputs(task, texts)
     ids, mask, segments = inputs.values()
     np.testing.assert_array_equal(found["segment"], segments)
@@ -113,6 +106,6 @@ def test_pieces_and_attention_are_the_encoders(bert, answers, task):
 
 @pytest.mark.parametrize("task", EXPORTS)
 def test_no_texts(answers, task):
-    assert {name: (array.dtype, len(array), array.ndim) for name, array in answers[f"no {task}"].items()} == {
+    assert {name: (array.dtype, len(array), array.ndim) for name, array in answers(task)[1].items()} == {
         "tokens": (object, 0, 2), "starts": (np.int32, 0, 2), "ends": (np.int32, 0, 2), "segment": (np.int32, 0, 2),
         "attention": (np.float32, 0, 5)}
