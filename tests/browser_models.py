@@ -18,7 +18,8 @@ from keras_bert.text import BertTokenizer
 
 from conftest import TINY, TINY_VOCABULARY, randomize
 
-LABELS = [f"intent {i}" for i in range(11)]
+INTENTS = [f"의도 {i}" for i in range(11)]
+TOPICS = [f"topic {i}" for i in range(11)]
 LAYERS, HEADS = 3, 4
 PAIR = [tf.TensorSpec([None], tf.string, name) for name in ("text", "text_pair")]
 
@@ -50,8 +51,8 @@ def write_models(folder):
     config = dataclasses.replace(TINY, num_hidden_layers=1)
     tokenizer, bert = BertTokenizer(TINY_VOCABULARY), randomize(BertLayer(config))
     for name, model, options in (
-            ("intents", BertClassifier(bert, len(LABELS)), {"labels": LABELS, "threshold": 0.99}),
-            ("topics", BertClassifier(bert, len(LABELS)), {"labels": LABELS, "thresholds": [0.5] * len(LABELS)}),
+            ("intents", BertClassifier(bert, len(INTENTS)), {"labels": INTENTS, "threshold": 0.99}),
+            ("topics", BertClassifier(bert, len(TOPICS)), {"labels": TOPICS, "thresholds": [0.5] * len(TOPICS)}),
             ("likeness", BertRegressor(bert), {"pairs": True}),
             ("names", BertTokenClassifier(bert, 5), {"labels": ["O", "B-place", "I-place", "B-person", "I-person"]}),
             ("reader", BertSpanLabeler(bert), {"max_query_length": 6, "max_answer_length": 5}),

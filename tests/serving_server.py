@@ -1,4 +1,4 @@
-"""What the tests of the server share: models, and `keras-bert serve` as a process on loopback."""
+"""What the tests of the server share: a model, and `keras-bert serve` as a process on loopback."""
 
 import contextlib
 import http.client
@@ -13,16 +13,8 @@ import time
 import pytest
 import tensorflow as tf
 
-from conftest import unpack_golden
-
 if sys.platform != "linux":
     pytest.skip("`keras-bert serve` needs Linux", allow_module_level=True)
-
-
-def unpack_models(folder):
-    """Unpacks a tagger and a span labeler that version 0.1 exported; returns a dict of names to paths."""
-    return {name: folder / unpack_golden(f"0.1/text_models/{task}", folder)["inputs"]["path"]
-            for name, task in (("tagger", "tag"), ("span", "span"))}
 
 
 class Echo(tf.Module):
@@ -36,9 +28,12 @@ class Echo(tf.Module):
     def __call__(self, text):
         tf.debugging.assert_equal(tf.reduce_any(tf.equal(text, "fail")), False, "a text says fail")
         seconds = tf.strings.to_number(tf.strings.regex_replace(text, r"(?s)^(?:sleep ([0-9.]+))?.*$", r"0\1"))
-        end = tf.timestamp() + tf.cast(tf.reduce_max(tf.concat([seconds, [0.0]], 0)), tf.float64)
-        turns = tf.while_loop(lambda turn: tf.timestamp() < end, lambda turn: [turn + 1], [tf.constant(0)])[0]
-        with tf.control_dependencies([turns]):
+        kind = {"output_types": [tf.int64], "output_shapes": [()]}
+        sleep = tf.raw_ops.SleepDataset(  # TensorFlow's only way to wait without computing
+            input_dataset=tf.data.experimental.to_variant(tf.data.Dataset.range(1)),
+            sleep_microseconds=tf.cast(1e6 * tf.reduce_max(tf.concat([seconds, [0.0]], 0)), tf.int64), **kind)
+        once = tf.raw_ops.TakeDataset(input_dataset=sleep, count=1, **kind)  # else it sleeps before its end, too
+        with tf.control_dependencies(tf.raw_ops.DatasetToSingleElement(dataset=once, **kind)):
             rows = tf.ones_like(text, tf.int32)
             return {"echo": tf.identity(text), "version": rows * self.version, "batch": rows * tf.size(text)}
 
@@ -62,7 +57,10 @@ class Server:
         named = [f"--model={name}={path}" for name, path in models.items()]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", "--grpc_port=0", *named, *flags],
-            stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"})
+            stderr=subprocess.PIPE, text=True, env=os.environ | {
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+                # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
+                "MALLOC_ARENA_MAX": str(len(models))})
         self.lines, self.host = [], next((flag[7:] for flag in flags if flag.startswith("--host=")), "127.0.0.1")
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()

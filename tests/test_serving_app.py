@@ -1,14 +1,22 @@
-"""The FastAPI application: its OpenAPI document against a running server, its access rules, and its log."""
+"""The FastAPI application: its OpenAPI document against a running server, its access rules, and its log; OpenAI's
+interface for embeddings, against what the official client needs; and the clients of examples/clients."""
 
+import base64
 import contextlib
 import io
 import json
 import logging
+import os
+import pathlib
+import shutil
 import socket
+import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from serving_server import connections, serving, write_echo
 
 from keras_bert.errors import InputError
@@ -16,14 +24,50 @@ from keras_bert.serving import logs, settings, supervisor
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install jsonschema")
 MODEL, VERSION = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
-TOKEN = {"Authorization": "Bearer secret"}
+EMBEDDINGS, TOKEN = "/v1/embeddings", {"Authorization": "Bearer a secret"}
+TEXTS = ["a", "four", "각각"]
+# What the Python client sends for `client.embeddings.create(model="words", input=TEXTS)`, openai 3.57.0.
+SENT = {"input": TEXTS, "model": "words", "encoding_format": "base64"}
+CLIENTS = pathlib.Path(__file__).parents[1] / "examples/clients"
+SENTENCES = ["play 🎵 'some' \"music\"\\", "각각의 집\né", ""]
+
+
+class Lengths(tf.Module):
+    """Returns the number of bytes and of characters of a text, and 2; divided by their norm, if it counts tokens too.
+    "nan" has an embedding that is not finite."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self._counts = counts
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def __call__(self, text):
+        counts = [tf.strings.length(text), tf.strings.length(text, unit="UTF8_CHAR"), 2 * tf.ones_like(text, tf.int32)]
+        vectors = tf.cast(tf.stack(counts, axis=1), tf.float32)
+        vectors = tf.where(tf.equal(text, "nan")[:, None], float("nan"), vectors)
+        if not self._counts:
+            return {"embedding": vectors}
+        return {"embedding": tf.linalg.l2_normalize(vectors, axis=1), "tokens": counts[0]}
+
+
+def vectors_of(texts):
+    return np.array([[len(text.encode()), len(text), 2] for text in texts], np.float32)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    (folder / "token").write_text("secret")
-    with serving({"echo": write_echo(folder / "echo")}, "--max_body_mb=0.1", f"--token_file={folder}/token") as server:
+    (folder / "token").write_text("a secret")
+    for name, counts in (("words", True), ("plain", False)):
+        model = Lengths(counts)
+        tf.saved_model.save(model, str(folder / name), model.__call__.get_concrete_function())
+    models = {"words": folder / "words", "plain": folder / "plain", "echo": write_echo(folder / "echo")}
+    with serving(models, "--max_body_mb=0.1", "--max_instances=5", "--max_characters=50",
+                 f"--token_file={folder}/token") as server:
         yield server
 
 
@@ -114,7 +158,7 @@ def test_unauthorised_bodies_are_not_read(server):
 
 
 @pytest.mark.slow
-def test_every_line_of_the_log_is_json(tmp_path):
+def test_every_line_of_the_log_is_json_and_what_does_not_end_is_not_waited_for(tmp_path):
     """Also those of uvicorn: about a request that is not HTTP, an upgrade, and a request that outlives the server."""
     with serving({"echo": write_echo(tmp_path / "echo")}, "--grace_s=0.5") as server:
         upgrade = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n"
@@ -123,9 +167,10 @@ def test_every_line_of_the_log_is_json(tmp_path):
                 sock.sendall(data)
                 assert sock.recv(100)
         (connection,) = connections(server, 1)
-        connection.request("POST", "/v1/models/echo:predict", '{"instances": ["sleep 3", "secret"]}')
-        time.sleep(0.3)
-        assert server.stop() == 0
+        connection.request("POST", "/v1/models/echo:predict", '{"instances": ["sleep 200", "secret"]}')
+        time.sleep(0.4)
+        start = time.monotonic()
+        assert server.stop() == 0 and time.monotonic() - start < 20  # by itself it waits for 25
         server.reader.join(10)
     assert [line.startswith("keras-bert: ") for line in server.lines][:3] == [True, True, False]
     events = server.events()
@@ -177,20 +222,6 @@ def test_folders_beyond_int64_are_not_versions(tmp_path):
     assert settings.find_versions(tmp_path).keys() == {7, 2**63 - 1}
 
 
-def test_names_of_other_sites_are_not_answered_without_a_token(tmp_path):
-    """DNS rebinding: a page of evil.example that finds this server at its own name."""
-    echo, allowed = write_echo(tmp_path / "echo"), ("--allowed_host=Models.example", "--allowed_host=proxy.example:80")
-    with serving({"echo": echo}, *allowed) as server:
-        for host, status in (("evil.example", 421), ("evil.example:80", 421), ("localhost.evil.example", 421),
-                             ("", 200), ("localhost", 200), ("LOCALHOST:8501", 200), ("localhost:", 200),
-                             ("127.0.0.1:1", 200), ("[::1]:8501", 200), ("10.0.0.5", 200), ("models.example.", 200),
-                             ("proxy.example", 200), ("proxy.example:81", 200), ("x.models.example", 421)):
-            for path in ("/", "/v1/models", "/healthz", "/metrics"):
-                assert server.ask(path, headers={"Host": host})[0] == status, host
-        error = server.ask("/", headers={"Host": "evil.example:80"})[1]["error"]
-        assert "start it with --allowed_host=evil.example, or" in error
-
-
 def test_with_a_token_all_names_are_answered(server):
     assert server.ask("/v1/models", headers=TOKEN | {"Host": "evil.example"})[0] == 200
 
@@ -214,3 +245,151 @@ def test_a_log_that_cannot_be_written_does_not_block_the_workers(monkeypatch):
     lines = iter(['{"time": "now"}\n'] * 3)
     supervisor._copy_log(lines)
     assert list(lines) == []
+
+
+def embed(server, body, **more):
+    return server.ask(EMBEDDINGS, body, **{"headers": TOKEN} | more)
+
+
+def test_what_the_python_client_sends_and_reads(server):
+    status, answer, headers = embed(server, SENT)
+    assert status == 200 and "compute;dur=" in headers["server-timing"]
+    assert answer.keys() == {"object", "data", "model", "usage"}
+    assert (answer["object"], answer["model"]) == ("list", "words")
+    assert [(row["object"], row["index"]) for row in answer["data"]] == [("embedding", row) for row in range(3)]
+    found = [np.frombuffer(base64.b64decode(row["embedding"]), "float32") for row in answer["data"]]  # as the client
+    np.testing.assert_allclose(found, unit(vectors_of(TEXTS)), rtol=1e-6)
+    assert answer["usage"] == {"prompt_tokens": 11, "total_tokens": 11}
+
+
+def test_numbers_are_the_default_and_one_text_is_a_list_of_one(server):
+    for more in ({}, {"encoding_format": "float"}, {"encoding_format": None, "user": "somebody"}):
+        status, answer, _ = embed(server, {"model": "plain", "input": "four"} | more)
+        assert status == 200 and [row["embedding"] for row in answer["data"]] == [[4.0, 4.0, 2.0]]
+
+
+def test_tokens_that_a_model_does_not_count_are_estimated_and_it_says_so(server):
+    assert embed(server, {"model": "plain", "input": ["four", "a" * 40]})[1]["usage"] == {
+        "prompt_tokens": 15, "total_tokens": 15, "estimated": True}
+
+
+def test_fewer_dimensions_keep_the_length_of_1(server):
+    for model, whole, wanted in (("plain", vectors_of(TEXTS), lambda vectors: vectors),
+                                 ("words", unit(vectors_of(TEXTS)), unit)):
+        for count in (1, 2, 3):
+            _, answer, _ = embed(server, {"model": model, "input": TEXTS, "dimensions": count})
+            np.testing.assert_allclose(
+                [row["embedding"] for row in answer["data"]], wanted(whole[:, :count]), rtol=1e-6)
+
+
+def test_values_that_are_not_finite_are_those_of_predict(server):
+    assert np.isnan(embed(server, {"model": "plain", "input": "nan"})[1]["data"][0]["embedding"]).all()
+
+
+def test_embeddings_are_as_the_openapi_document_says(server, document):
+    operation = document["paths"][EMBEDDINGS]["post"]
+    validate(document, operation["requestBody"]["content"]["application/json"]["schema"], SENT)
+    for body in (SENT, {"model": "plain", "input": "a"}, {"model": "no", "input": "a"}, {}):
+        status, answer, _ = embed(server, body)
+        schema = operation["responses"][str(status)]["content"]["application/json"]["schema"]
+        validate(document, schema, answer)
+
+
+@pytest.mark.parametrize("body,status,param,code,message", [
+    ({"model": "words"}, 400, "input", None, "input: must be a string or a list of at least one string; got null"),
+    ({"model": "words", "input": []}, 400, "input", None, "input: must be a string or a list of at least one string"),
+    ({"model": "words", "input": [15339, 1917]}, 400, "input", None, "got token ids, but the model has a tokenizer of"),
+    ({"model": "words", "input": [[15339], [1917]]}, 400, "input", None, "check_embedding_ctx_length=False"),
+    ({"model": "words", "input": ["a", None]}, 400, "input", None, "input: row 2: must be a string of valid Unicode"),
+    ({"model": "words", "input": ["a", ["a"]]}, 400, "input", None, "input: row 2: must be a string of valid Unicode"),
+    ({"model": "words", "input": ["a"] * 6}, 413, None, None, "a request may have at most 5 instances; got 6"),
+    ({"model": "words", "input": ["a", "a" * 51]}, 413, None, None, "row 2: a text may have at most 50 characters"),
+    ({"input": "a"}, 400, "model", None, "model: must be the name of a model; got null"),
+    ({"model": "no", "input": "a"}, 404, None, "model_not_found", "no model of this name; there are words, plain, ec"),
+    ({"model": "echo", "input": "a"}, 400, "model", None, "model: echo computes no embeddings: its serving_def"),
+    ({"model": "words", "input": "a", "encoding_format": "hex"}, 400, "encoding_format", None, "float or base64; got"),
+    ({"model": "words", "input": "a", "dimensions": 0}, 400, "dimensions", None, "a whole number, at least 1; got 0"),
+    ({"model": "words", "input": "a", "dimensions": True}, 400, "dimensions", None, "a whole number, at least 1; got "),
+    ({"model": "words", "input": "a", "dimensions": 4}, 400, "dimensions", None, "must be at most 3, those of the mod"),
+    (b"{", 400, None, None, "the body must be JSON in UTF-8"),
+])
+def test_errors_have_openais_form_and_one_line(server, body, status, param, code, message):
+    got, answer, _ = embed(server, body)
+    assert got == status and answer.keys() == {"error"}
+    error = answer["error"]
+    assert error == {"message": error["message"], "type": "invalid_request_error", "param": param, "code": code}
+    assert message in error["message"] and "\n" not in error["message"]
+
+
+def test_errors_before_the_endpoint_have_openais_form_too(server):
+    for status, code, more in ((401, "invalid_api_key", {"headers": {}}), (405, None, {"method": "GET"}),
+                               (413, None, {"headers": TOKEN | {"Content-Length": str(2**30)}})):
+        got, answer, _ = embed(server, SENT, **more)
+        assert (got, answer["error"]["code"]) == (status, code) and answer["error"]["message"]
+
+
+def test_the_log_and_the_metrics_of_embeddings(server):
+    def found():
+        return [event for event in server.events() if (event.get("path"), event.get("instances")) == (EMBEDDINGS, 5)]
+
+    embed(server, {"model": "words", "input": ["a"] * 5})  # no other test sends five texts
+    server.wait(found)
+    event = found()[-1]
+    assert (event["model"], event["version"], event["status"], event["method"]) == ("words", 1, 200, "POST")
+    assert event["compute_ms"] > 0 and "input" not in json.dumps(event)
+    metrics = server.ask("/metrics", headers=TOKEN)[1]
+    assert 'keras_bert_requests_total{code="200",method="embeddings",model="words"}' in metrics
+
+
+@pytest.mark.slow
+def test_the_official_client(server):
+    openai = pytest.importorskip("openai", reason="needs openai: pip install openai")
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="a secret", max_retries=0) as client:
+        created = client.embeddings.create(model="words", input=TEXTS)
+        np.testing.assert_allclose([row.embedding for row in created.data], unit(vectors_of(TEXTS)), rtol=1e-6)
+        assert (created.model, created.usage.prompt_tokens, created.usage.total_tokens) == ("words", 11, 11)
+        short = client.embeddings.create(model="words", input="four", dimensions=2, encoding_format="float")
+        np.testing.assert_allclose(short.data[0].embedding, [0.5**0.5] * 2, rtol=1e-6)
+        assert {(model.id, model.object) for model in client.models.list()} == {
+            ("words", "model"), ("plain", "model"), ("echo", "model")}
+        with pytest.raises(openai.NotFoundError) as info:
+            client.embeddings.create(model="no", input="a")
+        assert (info.value.code, info.value.type) == ("model_not_found", "invalid_request_error")
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="wrong", max_retries=0) as client:
+        with pytest.raises(openai.AuthenticationError, match="the token in the header Authorization is wrong"):
+            client.embeddings.create(model="words", input="a")
+
+
+def run_client(*command, token="a secret", **options):
+    return subprocess.run(map(str, command), capture_output=True, text=True, env=os.environ | {"TOKEN": token},
+                          timeout=300, **options)
+
+
+@pytest.mark.parametrize("script,port,refused", [
+    ("rest.py", "port", "401: {\"error\":"),
+    pytest.param("rpc.py", "grpc_port", "UNAUTHENTICATED: the token in the metadata", marks=pytest.mark.slow)])
+def test_a_python_client(server, script, port, refused):
+    address = f"{'http://' if port == 'port' else ''}127.0.0.1:{getattr(server, port)}"
+    answered = run_client(sys.executable, CLIENTS / script, address, "echo", *SENTENCES)
+    assert answered.returncode == 0, answered.stderr
+    assert [json.loads(line)["echo"] for line in answered.stdout.splitlines()] == SENTENCES
+    answered = run_client(sys.executable, CLIENTS / script, address, "echo", '{"text": "a"}')
+    assert json.loads(answered.stdout)["echo"] == "a"
+    answered = run_client(sys.executable, CLIENTS / script, address, "echo", "a", token="another")
+    assert (answered.returncode, answered.stdout) == (1, "") and refused in answered.stderr.splitlines()[-1]
+
+
+def test_a_python_client_without_a_server():
+    answered = run_client(sys.executable, CLIENTS / "rest.py", "http://127.0.0.1:9", "echo", "a")
+    assert (answered.returncode, answered.stderr) == (1, "http://127.0.0.1:9: [Errno 111] Connection refused\n")
+    assert run_client(sys.executable, CLIENTS / "rest.py").stderr.startswith("usage: ")
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+@pytest.mark.slow
+def test_the_shell_client(server):
+    command = [CLIENTS / "rest.sh", f"http://127.0.0.1:{server.port}", "echo"]
+    answered = run_client(*command, input=json.dumps({"instances": SENTENCES}))
+    assert [row["echo"] for row in json.loads(answered.stdout)["predictions"]] == SENTENCES
+    answered = run_client(*command, input="{}", token="")
+    assert answered.returncode == 22 and "Authorization" in json.loads(answered.stdout)["error"]

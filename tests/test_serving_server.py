@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from serving_server import connections, serving, unpack_models, write_echo
+from serving_server import connections, serving, write_echo
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -19,80 +19,78 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from conftest import unpack_golden
+
 TEXTS = ["play some music", "", "turn the lamp off please " * 20, "각각의 집 é!", "\0 \ufffd \u200b", "what time is it"]
-INPUTS = {"tagger": {"text": TEXTS}, "span": {"question": TEXTS[::-1], "context": TEXTS}}
-IDS = {"input_word_ids": [[2, 5, 6, 3], [2, 9, 3, 0]], "input_mask": [[1, 1, 1, 1], [1, 1, 1, 0]],
-       "input_type_ids": [[0] * 4, [0] * 4]}
+MODELS = {"tagger": "tag", "span": "span"}  # that version 0.1 exported, by the names of their records
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return unpack_models(folder) | {"echo": write_echo(folder / "echo")}
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("models")
 
 
 @pytest.fixture(scope="module")
-def server(paths):
-    with serving(paths, "--row_wise=echo:serving_default") as server:
+def records(folder):
+    """The inputs and the answers that were recorded when the models were exported."""
+    return {name: unpack_golden(f"0.1/text_models/{task}", folder) for name, task in MODELS.items()}
+
+
+@pytest.fixture(scope="module")
+def server(folder, records):
+    models = {name: folder / record["inputs"]["path"] for name, record in records.items()}
+    with serving(models | {"echo": write_echo(folder / "echo")}, "--row_wise=echo:serving_default",
+                 "--allowed_host=Models.example", "--allowed_host=proxy.example:80") as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def wanted(paths):
-    """What the SavedModels themselves answer, as nested lists."""
-    answers = {}
-    for name, inputs in INPUTS.items():
-        loaded = tf.saved_model.load(str(paths[name]))
-        texts = {key: tf.constant(value) for key, value in inputs.items()}
-        ids = {key: tf.constant(value) for key, value in IDS.items()}
-        answers[name] = {signature: {key: value.numpy() for key, value in loaded.signatures[signature](**given).items()}
-                         for signature, given in (("serving_default", texts), ("encode", ids))}
-    return answers
 
 
 def assert_same(arrays, wanted):
     """Numbers within rounding, the rest exactly."""
     assert arrays.keys() == wanted.keys()
     for name, want in wanted.items():
-        got = np.asarray(arrays[name])
-        if want.dtype == object:
-            got, want = np.char.decode(got.astype("S"), "utf-8") if got.dtype == object else got, [
-                [item.decode() for item in np.atleast_1d(row)] for row in want]
-            got = got.reshape(np.shape(want))
-        assert got.shape == np.shape(want)
+        got, want = np.asarray(arrays[name]), np.asarray(want)
+        assert got.shape == want.shape
         if got.dtype.kind == "f":
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=2e-6)
         else:
-            assert got.tolist() == np.asarray(want).tolist()
+            assert (np.char.decode(got.astype("S"), "utf-8") if got.dtype == object else got).tolist() == want.tolist()
 
 
-@pytest.mark.parametrize("name", INPUTS)
-def test_rest_gives_the_numbers_of_the_saved_model(server, wanted, name):
-    inputs = INPUTS[name]
-    assert_same(server.predict(name, inputs=inputs), wanted[name]["serving_default"])
+@pytest.mark.parametrize("name", MODELS)
+def test_rest_gives_the_numbers_of_the_saved_model(server, records, name):
+    inputs, ids, answers = records[name]["inputs"]["texts"], records[name]["inputs"]["ids"], records[name]["answers"]
+    assert_same(server.predict(name, inputs=inputs), answers["serving_default"])
     rows = server.predict(name, instances=[dict(zip(inputs, row)) for row in zip(*inputs.values())])
-    assert_same({key: [row[key] for row in rows] for key in rows[0]}, wanted[name]["serving_default"])
-    outputs = server.predict(name, signature_name="encode", inputs=IDS)
-    expected = wanted[name]["encode"]
+    assert_same({key: [row[key] for row in rows] for key in rows[0]}, answers["serving_default"])
+    outputs = server.predict(name, signature_name="encode", inputs=ids)
+    expected = answers["encode"]
     assert_same(outputs if len(expected) > 1 else dict.fromkeys(expected, outputs), expected)
     assert server.ask(f"/v1/models/{name}/versions/1:predict", {"inputs": inputs})[0] == 200
 
 
-@pytest.mark.parametrize("name", INPUTS)
-def test_grpc_gives_the_numbers_of_the_saved_model(server, wanted, name):
+def test_rest_and_grpc_give_odd_texts_back(server):
+    assert [row["echo"] for row in server.predict("echo", instances=TEXTS)] == TEXTS
     stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}"))
-    for signature, given in (("serving_default", INPUTS[name]), ("encode", IDS)):
+    request = predict_pb2.PredictRequest(model_spec={"name": "echo"}, inputs={"text": tf.make_tensor_proto(TEXTS)})
+    assert [text.decode() for text in tf.make_ndarray(stub.Predict(request).outputs["echo"])] == TEXTS
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_grpc_gives_the_numbers_of_the_saved_model(server, records, name):
+    inputs, answers = records[name]["inputs"], records[name]["answers"]
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}"))
+    for signature, given in (("serving_default", inputs["texts"]), ("encode", inputs["ids"])):
         request = predict_pb2.PredictRequest(model_spec={"name": name, "signature_name": signature}, inputs={
             key: tf.make_tensor_proto(value, None if signature == "serving_default" else tf.int32)
             for key, value in given.items()})
         response = stub.Predict(request)
         assert (response.model_spec.version.value, response.model_spec.signature_name) == (1, signature)
-        assert_same({key: tf.make_ndarray(tensor) for key, tensor in response.outputs.items()}, wanted[name][signature])
+        assert_same({key: tf.make_ndarray(tensor) for key, tensor in response.outputs.items()}, answers[signature])
     request.output_filter.append("probabilities" if name != "span" else "start_logits")
     assert list(stub.Predict(request).outputs) == list(request.output_filter)
 
 
-def test_status_and_metadata_are_as_tensorflow_serving_writes_them(server, paths):
+def test_status_and_metadata_are_as_tensorflow_serving_writes_them(server):
     status = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
     for path in ("/v1/models/span", "/v1/models/span/versions/1"):
         assert server.ask(path)[:2] == (200, {"model_version_status": [status]})
@@ -137,7 +135,7 @@ def test_grpc_faults_have_the_standard_codes(server, spec, inputs, code, message
     assert (error.value.code().name, message in error.value.details()) == (code, True), error.value.details()
 
 
-def test_grpc_repeats_the_last_value_of_a_compact_tensor(server):
+def test_grpc_repeats_the_last_value_of_a_compact_tensor(server, records):
     stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}"))
     for values, wanted in (([b"a", b"b"], [b"a", b"b", b"b", b"b"]), ([], 4 * [b""])):
         compact = tf.make_tensor_proto(np.array(values, object), tf.string)
@@ -145,7 +143,7 @@ def test_grpc_repeats_the_last_value_of_a_compact_tensor(server):
         response = stub.Predict(predict_pb2.PredictRequest(model_spec={"name": "echo"}, inputs={"text": compact}))
         assert tf.make_ndarray(response.outputs["echo"]).tolist() == wanted
     request = predict_pb2.PredictRequest(model_spec={"name": "tagger", "signature_name": "encode"}, inputs={
-        name: tf.make_tensor_proto(1, tf.int32, [3, 5]) for name in IDS})
+        name: tf.make_tensor_proto(1, tf.int32, [3, 5]) for name in records["tagger"]["inputs"]["ids"]})
     assert all(len(tensor.int_val) == 1 for tensor in request.inputs.values())
     response = stub.Predict(request)
     assert [dim.size for dim in response.outputs["probabilities"].tensor_shape.dim][:2] == [3, 5]
@@ -248,6 +246,18 @@ def test_exports_of_old_versions_give_a_warning(server):
     for name in ("tagger", "span"):
         assert warnings()[name] == ("its requests run one by one, because version 0.1 or 0.2 exported it: export it "
                                     f"again, or start the server with --row_wise={name}:serving_default")
+
+
+def test_names_of_other_sites_are_not_answered_without_a_token(server):
+    """DNS rebinding: a page of evil.example that finds this server at its own name."""
+    for host, status in (("evil.example", 421), ("evil.example:80", 421), ("localhost.evil.example", 421),
+                         ("", 200), ("localhost", 200), ("LOCALHOST:8501", 200), ("localhost:", 200),
+                         ("127.0.0.1:1", 200), ("[::1]:8501", 200), ("10.0.0.5", 200), ("models.example.", 200),
+                         ("proxy.example", 200), ("proxy.example:81", 200), ("x.models.example", 421)):
+        for path in ("/", "/v1/models", "/healthz", "/metrics"):
+            assert server.ask(path, headers={"Host": host})[0] == status, host
+    error = server.ask("/", headers={"Host": "evil.example:80"})[1]["error"]
+    assert "start it with --allowed_host=evil.example, or" in error
 
 
 def test_without_a_token_the_openapi_document_declares_none(server):
