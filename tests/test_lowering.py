@@ -1,4 +1,4 @@
-"""What XLA gets to compile for GPUs and TPUs: JAX lowers for them without one. tests/test_jax.py runs this."""
+"""What XLA gets to compile for GPUs and TPUs: JAX lowers for them without one."""
 
 import collections
 import re

@@ -8,8 +8,6 @@ import functools
 import itertools
 import math
 import os
-import subprocess
-import sys
 import tempfile
 
 import keras
@@ -410,11 +408,3 @@ def test_cell(operation, layout, dtype):
     error = refused(operation.__name__, layout, dtype)
     with pytest.raises(ValueError, match=error) if error else contextlib.nullcontext():
         operation(layout, dtype)
-
-
-@pytest.mark.peers
-@pytest.mark.skipif(ON_JAX, reason="runs this file on JAX")
-def test_on_jax():
-    run = subprocess.run([sys.executable, "-m", "pytest", "-q", __file__], env=os.environ | {"KERAS_BACKEND": "jax"},
-                         capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout[-3000:]

@@ -1,7 +1,6 @@
 """AdamW and LAMB: their steps beside NumPy's, on two devices, in saved models; on the backend of KERAS_BACKEND."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -226,6 +225,7 @@ print(json.dumps(results))
 
 
 @pytest.mark.slow
+@pytest.mark.backend("tensorflow")
 def test_two_devices_clip_like_one():
     run = subprocess.run([sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True,
                          cwd=pathlib.Path(__file__).parent)
@@ -235,10 +235,3 @@ def test_two_devices_clip_like_one():
         assert norm == pytest.approx(1.0, abs=1e-5) and wanted_norm == pytest.approx(1.0, abs=1e-5)
         for value, other in zip(weights, wanted, strict=True):
             np.testing.assert_allclose(value, other, rtol=0, atol=1e-6)
-
-
-@pytest.mark.peers
-def test_on_jax():
-    run = subprocess.run([sys.executable, "-m", "pytest", "-q", __file__, "-k", "not devices and not jax"],
-                         env=os.environ | {"KERAS_BACKEND": "jax"}, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout[-3000:]

@@ -1,7 +1,6 @@
 """`RunInference` with a SavedModel, and `predict --beam`: any number of workers gives the answers of `predict`."""
 
 import gzip
-import importlib.util
 import json
 
 import numpy as np
@@ -11,22 +10,23 @@ import tensorflow as tf
 from keras_bert.errors import InputError
 from keras_bert.models import BertClassifier
 from keras_bert.tasks import TASKS
+from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
 from conftest import TINY_VOCABULARY
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("apache_beam") is None,
-                                reason='needs Apache Beam: pip install apache-beam')
+pytestmark = pytest.mark.peers
 ONE = "--runner=DirectRunner,--direct_num_workers=1"
-FOUR = "--runner=DirectRunner,--direct_num_workers=4,--direct_running_mode=multi_processing"
+TWO = "--runner=DirectRunner,--direct_num_workers=2,--direct_running_mode=multi_processing"
 WORDS = TINY_VOCABULARY[5:40]
-TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 1 + i % 9)) for i in range(700)]
+TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 1 + i % 9)) for i in range(210)]
 
 
-@pytest.fixture
-def export(bert, tokenizer, tmp_path):
-    FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["a", "b"])).export(tmp_path / "export")
-    return tmp_path / "export"
+@pytest.fixture(scope="module")
+def export(source, tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "export"
+    FineTuned(BertClassifier(source, 2), BertTokenizer(TINY_VOCABULARY), TASKS["classify"](16, ["a", "b"])).export(path)
+    return path
 
 
 @pytest.fixture
@@ -83,13 +83,12 @@ def test_no_element_gets_the_answer_of_another(tmp_path, row_wise):
         [b"alice's", b"secret", b"words"], [b"bob", b"asks", b"this"]]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("beam_args", [ONE, pytest.param(FOUR, marks=pytest.mark.long)])
+@pytest.mark.parametrize("beam_args", [ONE, TWO])
 def test_a_pipeline_answers_as_the_processes_of_one_machine(run, export, inputs, tmp_path, beam_args):
     command = ("predict", f"--model={export}", f"--input={inputs}/*")
     run(*command, f"--output={tmp_path / 'processes'}", "--processes=1")
     status, lines, messages = run(*command, f"--output={tmp_path / 'beam'}", "--beam", f"--beam_args={beam_args}")
-    assert (status, lines) == (1, [f"{tmp_path / 'beam'}: 700 answers"]) and "left out: 3; see" in messages[-1]
+    assert (status, lines) == (1, [f"{tmp_path / 'beam'}: 210 answers"]) and "left out: 3; see" in messages[-1]
     answers = read(tmp_path / "beam", "answers-*.jsonl")
     expected = [{"file": str(inputs / path.name)} | json.loads(line) for path in
                 sorted((tmp_path / "processes").glob("*.jsonl")) for line in path.read_text().splitlines()]

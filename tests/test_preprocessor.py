@@ -69,15 +69,26 @@ def test_ours_of_another_kind_passes(tmp_path):
     assert [result.seen for result in results if result.line in (6, 7)] == ["waterfall", "cased"]
 
 
-@pytest.mark.peers
-@pytest.mark.parametrize("lower_case", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_the_gardens_passes(tmp_path, lower_case):
+def export_the_gardens(folder, lower_case):
     from official.nlp.tools import export_tfhub_lib as exporter
 
-    (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN))
-    exporter.export_preprocessing(str(tmp_path / "garden"), vocab_file=str(tmp_path / "vocab.txt"),
+    (folder / "vocab.txt").write_text("\n".join(GOLDEN))
+    exporter.export_preprocessing(str(folder / "garden"), vocab_file=str(folder / "vocab.txt"),
                                   default_seq_length=128, do_lower_case=lower_case, tokenize_with_offsets=True)
-    assert statuses(tmp_path / "garden") == [(line, PASSED) for line, _ in CHECKS]
+    return folder / "garden"
+
+
+@pytest.mark.peers
+def test_the_gardens_passes(tmp_path):
+    assert statuses(export_the_gardens(tmp_path, True)) == [(line, PASSED) for line, _ in CHECKS]
+
+
+@pytest.mark.peers
+def test_the_gardens_tells_its_case(tmp_path):
+    """The one line in which it differs from an uncased one."""
+    path = export_the_gardens(tmp_path, False)
+    result = run_check(7, dict(CHECKS)[7], tf.saved_model.load(str(path)), path)
+    assert (result.status, result.seen) == (PASSED, "cased")
 
 
 def _with_another(part, function):

@@ -91,19 +91,19 @@ def googles(request):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 37])
-def test_each_character_becomes_what_the_reference_makes_of_it(googles, every):
+def test_each_character_becomes_what_the_reference_makes_of_it(googles):
+    """All that are assigned, and one in 37 of the others."""
     rules, reference = googles
-    for character in characters()[::every]:
+    unassigned = [c for c in characters() if unicodedata.category(c) == "Cn"]
+    for character in sorted({*characters()} - {*unassigned}) + unassigned[::37]:
         text = f"B{character}e"
         assert rules.normalize(text).split() == reference(text), ascii(text)
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("count", [pytest.param(300_000, marks=pytest.mark.long), 5_000])
-def test_hard_texts_become_the_words_of_the_reference(googles, count):
+def test_hard_texts_become_the_words_of_the_reference(googles):
     rules, reference = googles
-    for text in hard_texts(count, seed=1):
+    for text in hard_texts(50_000, seed=1):
         assert rules.normalize(text).split() == reference(text), ascii(text)
 
 
