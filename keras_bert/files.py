@@ -44,7 +44,7 @@ def check_free(path, overwrite=False, inputs=()):
     if folder == parent:
         with writing(path), _locked(parent):
             _clean_up(os.path.abspath(path))
-    _check_not_occupied(path, overwrite)
+            _check_not_occupied(path, overwrite)
     for given in filter(None, inputs):
         if _contains(path, given):
             raise InputError(f"{os.fspath(path)}: must not be or contain {given}, which overwrite=True would remove")

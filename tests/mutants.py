@@ -1,12 +1,13 @@
 """Which small changes of the package does no test notice?
 
-    python tests/mutants.py draw                   draws five mutants of each package into tests/mutants.tsv
+    python tests/mutants.py draw                   draws five mutants of each of eight packages into tests/mutants.tsv
     python tests/mutants.py reach -m peers -n 2    runs pytest, and adds to that file which test files reach each mutant
     python tests/mutants.py run [NUMBER ...]       runs the tests of each mutant
 
-A mutant has one comparison turned round, one number increased, or the last part of a sum, a product, `and` or `or`
-dropped. Each runs in a copy of the checkout, two at a time, against the test files that reach it, until a test fails or
-120 s are over. The Python that runs this file runs the tests: .venv-peers/bin/python has what all of them need.
+A mutant has one comparison changed (< to <=, == to !=), one number increased, or the last part of a sum, a product,
+`and` or `or` dropped. Each runs in a copy of the checkout, two at a time, against the test files that reach it, for
+120 s at most; it is killed if a test fails in that time. The tests must pass without mutants. The Python that runs this
+file runs them: .venv-peers/bin/python has what all of them need.
 """
 
 import ast
@@ -28,8 +29,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 TABLE = ROOT / "tests/mutants.tsv"
 PACKAGES = [*(f"keras_bert/{name}" for name in ("layers", "tasks", "data", "text", "convert", "training")), "export",
             "keras_bert/serving"]
-TURNED = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",
-          ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}
+CHANGED = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",
+           ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}
 SECONDS = 120
 # `probe.seen[number]` is None, and notes the test file that runs, in this process or in one that started it.
 PROBE = """
@@ -61,7 +62,7 @@ def mutations(path):
     def changes(node):
         """(first byte, byte after the last, new text)"""
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return end(node.left), start(node.comparators[0]), f" {TURNED[type(node.ops[0])]} "
+            return end(node.left), start(node.comparators[0]), f" {CHANGED[type(node.ops[0])]} "
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return start(node), end(node), str(node.value + 1)
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
@@ -106,7 +107,7 @@ def write(rows):
 @contextlib.contextmanager
 def changed_checkout(rows, replacement):
     """A copy of the checkout in which `replacement(number, row)` stands for the expressions of rows by number."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         copy = pathlib.Path(folder) / "checkout"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv*", "build", "dist", "__pycache__"))
         for number, (path, byte, before, *_) in sorted(rows.items(), key=lambda item: -int(item[1][1])):
@@ -127,6 +128,7 @@ def run_pytest(copy, *arguments, seconds=None):
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def reach(*arguments):
@@ -147,8 +149,8 @@ def try_mutant(number, row, tests):
     """Runs its tests; returns True if one fails."""
     started = time.monotonic()
     with changed_checkout({number: row}, lambda number, row: row[3]) as copy:
-        status = run_pytest(copy, "-x", "-m", "not long", *tests, seconds=SECONDS) if tests else 0
-    outcome = {0: "survived", 1: "killed", None: "out of time"}.get(status, f"exit status {status}")
+        status = run_pytest(copy, "-x", "-m", "not long", *tests, seconds=SECONDS) if tests else "no test reaches it"
+    outcome = {0: "survived", 1: "killed", None: "out of time"}.get(status, status)
     seconds = time.monotonic() - started
     print(f"{number:2} {outcome:11} {seconds:4.0f} s  {row[0]}: {row[2]!r} -> {row[3]!r}", flush=True)
     return status == 1

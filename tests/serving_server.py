@@ -32,7 +32,7 @@ class Echo(tf.Module):
         sleep = tf.raw_ops.SleepDataset(  # TensorFlow's only way to wait without computing
             input_dataset=tf.data.experimental.to_variant(tf.data.Dataset.range(1)),
             sleep_microseconds=tf.cast(1e6 * tf.reduce_max(tf.concat([seconds, [0.0]], 0)), tf.int64), **kind)
-        once = tf.raw_ops.TakeDataset(input_dataset=sleep, count=1, **kind)  # else it sleeps before its end, too
+        once = tf.raw_ops.TakeDataset(input_dataset=sleep, count=1, **kind)  # without it, it sleeps again at its end
         with tf.control_dependencies(tf.raw_ops.DatasetToSingleElement(dataset=once, **kind)):
             rows = tf.ones_like(text, tf.int32)
             return {"echo": tf.identity(text), "version": rows * self.version, "batch": rows * tf.size(text)}
@@ -57,10 +57,9 @@ class Server:
         named = [f"--model={name}={path}" for name, path in models.items()]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", "--grpc_port=0", *named, *flags],
-            stderr=subprocess.PIPE, text=True, env=os.environ | {
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-                # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
-                "MALLOC_ARENA_MAX": str(len(models))})
+            stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+            # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
+            | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}))
         self.lines, self.host = [], next((flag[7:] for flag in flags if flag.startswith("--host=")), "127.0.0.1")
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()

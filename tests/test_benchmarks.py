@@ -37,7 +37,8 @@ def test_forward_ends_in_a_line_of_json():
 def test_embeddings_end_in_a_line_of_json():
     code = ("import sys, texts; read, *rest = texts.CORPORA['intents']\n"
             "texts.CORPORA['intents'] = lambda: read()[:64], *rest\n"
-            "sys.argv[1:] = ['--corpora=intents', '--peers=', '--turns=1']; import embeddings; embeddings.main()")
+            "sys.argv[1:] = ['--corpora=intents', '--peers=', '--turns=1']\n"
+            "import runpy; runpy.run_path('embeddings.py', run_name='__main__')")
     result = json.loads(run_in_benchmarks(code).splitlines()[-1])
     row, = result["rows"]
     assert (result["benchmark"], row["corpus"], row["library"]) == ("embeddings", "intents", "keras_bert")

@@ -148,7 +148,10 @@ def test_saved_and_exported_by_its_methods(tmp_path, pretrained, intents):
     texts = ["play my song", "light off", ""]
     (tmp_path / "copy").mkdir()  # an empty folder is no obstacle
     model.save(tmp_path / "copy")
-    model.export(tmp_path / "answers")
+    (tmp_path / "answers").mkdir()
+    (tmp_path / "answers/old").touch()
+    model.export(tmp_path / "answers", overwrite=True)
+    assert not (tmp_path / "answers/old").exists()
     exported = tf.saved_model.load(tmp_path / "answers")(texts)
     for wanted, given, label, score in zip(model.predict(texts), FineTuned.load(tmp_path / "copy").predict(texts),
                                            exported["label"].numpy(), exported["score"].numpy(), strict=True):

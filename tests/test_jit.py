@@ -16,7 +16,7 @@ from keras_bert.export import export_text_model
 from keras_bert.export.encoder import EncoderModule
 from keras_bert.hub import HubLayer
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
+from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler, BertTokenClassifier
 from keras_bert.text import BertTokenizer
 
 from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
@@ -111,6 +111,7 @@ def test_lowered_for_gpu_nothing_goes_through_the_host(exports, source):
 TEXTS = ["play some music", "", "turn the lamp off please " * 6, "turn the lamp off please " * 40, "각각의 집 é!", " "]
 MODELS = {
     "classify": (lambda bert: BertClassifier(bert, 3), {"labels": ["a", "b", "c"]}, [TEXTS]),
+    "tag": (lambda bert: BertTokenClassifier(bert, 3), {"labels": ["O", "B-x", "I-x"]}, [TEXTS]),
     "span": (BertSpanLabeler, {"max_query_length": 8, "doc_stride": 16}, [TEXTS[::-1], TEXTS]),
     "choice": (BertMultipleChoice, {}, [TEXTS, [TEXTS[:3]] * len(TEXTS)]),
 }

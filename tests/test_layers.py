@@ -18,6 +18,11 @@ from keras_bert.models import BertClassifier
 from conftest import TINY, random_inputs, randomize
 
 
+def lengths(least, most):
+    """All lengths between two, on JAX three of them, because it compiles each shape."""
+    return st.sampled_from([least, least + 3, most]) if kernels.BACKEND == "jax" else st.integers(least, most)
+
+
 def numpy(tensor):
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))
 
@@ -54,10 +59,8 @@ def test_a_row_of_padding_alone_is_finite(dtype):
 
 
 @hypothesis.settings(max_examples=30, deadline=None)
-@hypothesis.given(length=st.sampled_from([1, 4, 12]), padded_length=st.sampled_from([12, 13, 40]),
-                  seed=st.integers(0, 2**31))
+@hypothesis.given(length=lengths(1, 12), padded_length=lengths(12, 40), seed=st.integers(0, 2**31))
 def test_padding_never_changes_a_real_token(shared_bert, length, padded_length, seed):
-    """Of few lengths, because JAX compiles each shape."""
     real = random_inputs(2, length, seed=seed)
     padded = random_inputs(2, padded_length, seed=seed + 1)  # any content behind the mask
     for key in padded:

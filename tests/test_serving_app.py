@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 
+import jsonschema
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -22,7 +23,6 @@ from serving_server import connections, serving, write_echo
 from keras_bert.errors import InputError
 from keras_bert.serving import logs, settings, supervisor
 
-jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install jsonschema")
 MODEL, VERSION = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 EMBEDDINGS, TOKEN = "/v1/embeddings", {"Authorization": "Bearer a secret"}
 TEXTS = ["a", "four", "각각"]

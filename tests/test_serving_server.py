@@ -22,7 +22,7 @@ from tensorflow_serving.apis import (
 from conftest import unpack_golden
 
 TEXTS = ["play some music", "", "turn the lamp off please " * 20, "각각의 집 é!", "\0 \ufffd \u200b", "what time is it"]
-MODELS = {"tagger": "tag", "span": "span"}  # that version 0.1 exported, by the names of their records
+MODELS = {"tagger": "tag", "span": "span"}  # names here, and those of the records of what version 0.1 exported
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def assert_same(arrays, wanted):
         got, want = np.asarray(arrays[name]), np.asarray(want)
         assert got.shape == want.shape
         if got.dtype.kind == "f":
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=2e-6)
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
         else:
             assert (np.char.decode(got.astype("S"), "utf-8") if got.dtype == object else got).tolist() == want.tolist()
 

@@ -14,7 +14,7 @@ Any other block is an error, unless an HTML comment on the line above the fence 
 
 In outputs, decimals, percentages, seconds and the numbers of epochs match any number, `…` matches any text within a
 line, and a line of `…` any lines; spaces count as one. By default `minilm`, like all other names of presets, is a tiny
-encoder, epochs and sizes are cut (`SMALLER`), and answers of minilm are not compared. The long test runs MiniLM and
+encoder, there are few steps (`SMALLER`), and answers of minilm are not compared. The long test runs MiniLM and
 compares them too.
 
     python tests/test_snippets.py            counts the blocks of each page

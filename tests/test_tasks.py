@@ -260,9 +260,9 @@ def test_a_saved_model_is_asked_as_its_folder_is(model, exported, data, run, tas
     strange = [line for line in strange if line.count("\t") in {"choice": (3,), "tag": range(9)}.get(task, (1,))]
     top_k = ["--top_k=2"] if task in ("classify", "multilabel") else []
     for arguments in ([f"--input={data[task]}"], ["--output_format=jsonl", *top_k, *strange]):
-        exported, tuned = (run("predict", f"--model={path}", *arguments) for path in (saved, folder))
-        assert exported[0] == tuned[0] == 0 and len(exported[1]) == len(tuned[1]) > 1
-        for our, their in zip(exported[1], tuned[1]):
+        answered, tuned = (run("predict", f"--model={path}", *arguments) for path in (saved, folder))
+        assert answered[0] == tuned[0] == 0 and len(answered[1]) == len(tuned[1]) > 1
+        for our, their in zip(answered[1], tuned[1]):
             if "--output_format=jsonl" in arguments:
                 our, their = json.loads(our), json.loads(their)
                 assert list(our) == list(their) and _rounded(our) == _rounded(their)

@@ -136,7 +136,7 @@ def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path, 
     assert run("convert", f"--model={tmp_path}/weights", f"--output={tmp_path}/ours", "--format=keras_bert")[0] == 0
     exported = []
     monkeypatch.setattr(keras_bert.export, "export_text_model", lambda model, tokenizer, path, **options:
-                        exported.append((model, options.get("max_length"))))
+                        exported.append((model, options.get("max_length"), options["overwrite"])))
 
     def export(model, *flags):
         status, output, messages = run("export", "text-model", f"--model={model}", f"--output={tmp_path}/out", *flags)
@@ -145,12 +145,12 @@ def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path, 
 
     for folder, flags, expected in [
             (tmp_path / "ours", [], ("mean", True, 20)),
-            (tmp_path / "ours", ["--pooling=max", "--max_length=9"], ("max", True, 9)),
+            (tmp_path / "ours", ["--pooling=max", "--max_length=9", "--overwrite"], ("max", True, 9)),
             (tmp_path / "weights", ["--normalize"], ("mean", True, 20)),
             (tmp_path / "weights", ["--nonormalize"], ("mean", False, 20)),
             (pretrained, ["--pooling=cls"], ("cls", False, None))]:
-        model, max_length = export(folder, *flags)
-        assert (model.pooling, model.normalize, max_length) == expected
+        model, max_length, overwrite = export(folder, *flags)
+        assert (model.pooling, model.normalize, max_length, overwrite) == (*expected, "--overwrite" in flags)
         for got, wanted in zip(model.bert.get_weights(), embedder.bert.get_weights(), strict=True):
             np.testing.assert_array_equal(got, wanted)
     assert isinstance(export(tmp_path / "weights")[0], BertLayer)
