@@ -39,9 +39,8 @@ BEAM = ["apache-beam>=2.77"]
 PARQUET = ["pyarrow"]
 # What `make test` and `make test-slow` need: tools, and every extra that runs without another framework. Selenium
 # drives Chromium, for the tests of the server's page.
-TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "mypy", "pandas", "jsonschema", "selenium", *TEXT, *HUB, *REPORT,
-        *TASKS,
-        *PARQUET, *SERVE, *NOTEBOOK, *DOCS]
+TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "mypy", "pandas", "jsonschema", "selenium",
+        *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE, *NOTEBOOK, *DOCS]
 
 setup(
     name="keras-bert-hub",
