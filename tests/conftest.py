@@ -128,11 +128,18 @@ def intents(tmp_path):
 
 @contextlib.contextmanager
 def eagerly():
-    """Within the block, Keras trains and predicts without a graph, and pictures are empty files: tracing and drawing
-    take longer than a few steps."""
-    import keras
+    """Within the block, TensorFlow's functions run as Python, except while a SavedModel is written, and pictures are
+    empty files: tracing and drawing take longer than a few steps."""
+    import tensorflow as tf
 
     from keras_bert.training import pictures
+
+    def save(*arguments, save=tf.saved_model.save, **options):
+        tf.config.run_functions_eagerly(False)
+        try:
+            save(*arguments, **options)
+        finally:
+            tf.config.run_functions_eagerly(True)
 
     def touch(metrics, folder, table):
         paths = [os.path.join(folder, f"{name}.png") for name, key, _ in table if metrics.get(key)]
@@ -141,10 +148,13 @@ def eagerly():
         return paths
 
     with pytest.MonkeyPatch.context() as patch:
-        if keras.backend.backend() == "tensorflow":
-            patch.setattr(keras.Model, "run_eagerly", property(lambda model: True, lambda model, value: None))
+        patch.setattr(tf.saved_model, "save", save)
         patch.setattr(pictures, "draw", touch)
-        yield
+        tf.config.run_functions_eagerly(True)
+        try:
+            yield
+        finally:
+            tf.config.run_functions_eagerly(False)
 
 
 @contextlib.contextmanager
