@@ -282,7 +282,7 @@ def train(encoder, output, kind, **options):
 @pytest.mark.parametrize("kind", DATA_OF)
 def test_training_and_its_folder(encoder, tmp_path, eager, kind):
     rows, main = DATA_OF[kind]
-    tuned = train(encoder, tmp_path / "out", kind, epochs=6, pooling="cls", normalize=True)
+    tuned = train(encoder, tmp_path / "out", kind, epochs=12, pooling="cls", normalize=True)
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     assert metrics["main"] == main and metrics["inputs"] == ["text"]
     assert metrics["history"]["loss"][-1] < 0.9 * metrics["history"]["loss"][0]
@@ -333,7 +333,7 @@ def test_an_interrupted_run_ends_as_one_that_was_not(encoder, tmp_path, kind):
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_lora_and_bfloat16(encoder, tmp_path):
-    tuned = train(encoder, tmp_path / "lora", "pairs", lora_rank=2, epochs=4)
+    tuned = train(encoder, tmp_path / "lora", "pairs", lora_rank=2, epochs=8)
     history = json.loads((tmp_path / "lora/metrics.json").read_text())["history"]
     assert history["loss"][-1] < history["loss"][0] and tuned.model.bert.lora_rank is None
     before = BertLayer.from_pretrained(encoder)
