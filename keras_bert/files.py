@@ -15,10 +15,12 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
 import tempfile
+from typing import Any
 
 from keras_bert.errors import InputError
 
@@ -211,9 +213,25 @@ def atomic_file(path):
         _sync_folder(os.path.dirname(target))
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Returns a value as JSON, in which a number that is not finite is null: JSON has no NaN."""
+    try:
+        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), indent=indent, ensure_ascii=False)
+
+
+def _finite(value):
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_json(path, value):
-    """Writes a human-readable JSON file atomically. A list of numbers takes one line."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    """Writes a human-readable JSON file atomically, see `json_text`. A list of numbers takes one line."""
+    text = json_text(value, indent=2)
     with atomic_file(path) as new, open(new, "w", encoding="utf-8") as file:
         file.write(re.sub(r"\[[-+.,\d\seE]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n")
 

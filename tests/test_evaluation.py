@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
+from keras_bert.tasks import multilabel
 from keras_bert.tasks.classify import choose_threshold, score, score_threshold
+from keras_bert.tasks.embedding_scores import pair_classification
 
 
 def answers(seed, texts, classes, unused=0):
@@ -22,7 +24,8 @@ def answers(seed, texts, classes, unused=0):
     return probabilities.astype("float32"), targets
 
 
-@pytest.mark.parametrize("texts,classes,unused", [(200, 5, 0), (50, 30, 0), (200, 6, 2), (90, 2, 0), (1, 2, 0)])
+@pytest.mark.parametrize("texts,classes,unused", [(200, 5, 0), (50, 30, 0), (200, 6, 2), (90, 2, 0), (1, 2, 0),
+                                                  (1_000_000, 2, 0)])
 def test_equal_to_scikit_learn(texts, classes, unused):
     probabilities, targets = answers(0, texts, classes, unused)
     labels = [f"label {i}" for i in range(classes)]
@@ -74,3 +77,19 @@ def test_the_threshold_has_the_best_f1_of_all(texts):
         return 2 * result["precision"] * result["recall"] / max(result["precision"] + result["recall"], 1e-9)
 
     assert f1(choose_threshold(scores, reject)) == pytest.approx(max(f1(t) for t in [*scores, 1.1]), abs=1e-6)
+
+
+@pytest.mark.parametrize("choose", [
+    choose_threshold, multilabel.choose_threshold,
+    lambda scores, right: pair_classification(scores, right)["f1_threshold"],
+    lambda scores, right: pair_classification(scores, right)["accuracy_threshold"]])
+def test_no_threshold_depends_on_the_last_bits_of_scores(choose):
+    """Compared in float32, as NumPy compares its float32 with a float of Python."""
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        scores = rng.random(rng.integers(2, 12)).astype("float32")
+        right = rng.random(len(scores)) < 0.5
+        right[:2] = True, False
+        threshold = choose(scores, right)
+        for towards in np.float32([-1, 2]):
+            assert ((np.nextafter(scores, towards) >= threshold) == (scores >= threshold)).all()

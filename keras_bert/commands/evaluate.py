@@ -1,12 +1,11 @@
 """`keras-bert evaluate`."""
 
-import json
 import sys
 from typing import Literal
 
 from keras_bert.arguments import Delimiter
 from keras_bert.errors import InputError
-from keras_bert.files import check_model_folder, check_readable
+from keras_bert.files import check_model_folder, check_readable, json_text
 
 EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 
@@ -51,7 +50,7 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
                   "settings are unchanged; choose it on texts some of which are out of scope", file=sys.stderr)
         else:
             calibrated.save_settings(model)
-    print(json.dumps(scores, indent=2, ensure_ascii=False) if output_format == "json" else _tables(scores))
+    print(json_text(scores, indent=2) if output_format == "json" else _tables(scores))
 
 
 def _tables(scores):

@@ -14,7 +14,7 @@ EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 
 def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None,
         versioned: bool = False, name: str | None = None, max_length: Count | None = None,
-        dtype: Literal["float32", "bfloat16", "int8"] = "float32", jit_compile: bool = False, data: str | None = None,
+        dtype: Literal["float32", "bfloat16", "int8"] | None = None, jit_compile: bool = False, data: str | None = None,
         out_of_scope_label: str | None = None, max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False):
     """Export a model as a SavedModel that takes strings and returns answers or embeddings.
 
@@ -32,7 +32,8 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
         max_length: Maximum length in tokens; longer texts are truncated. Default: as in training; for a plain encoder
             128, or the encoder's positions if there are fewer.
         dtype: bfloat16 takes half the space. With int8 (experimental), the weights take a quarter, and x86-64
-            processors with VNNI or AMX are faster; it runs on no others than x86-64.
+            processors with VNNI or AMX are faster; it runs on no others than x86-64. Default: as the model computes,
+            bfloat16 if it was trained in mixed_bfloat16, otherwise float32.
         jit_compile: Compile the model with XLA, for GPUs: texts are padded to a few lengths.
         data: With int8: labelled file of the model's task, to compare the scores of float32 and int8 before the export.
         out_of_scope_label: With data: label of the texts that are out of scope, which the score leaves out.

@@ -1,10 +1,10 @@
 """`keras-bert fill-mask`."""
 
-import json
 from typing import Literal
 
 from keras_bert.arguments import Count
 from keras_bert.errors import InputError
+from keras_bert.files import json_text
 
 EXAMPLE = 'keras-bert fill-mask --model=my_pretrained "The capital of France is [MASK]."'
 
@@ -35,7 +35,7 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
     for masked, masks in zip(text, fill_mask(pretrainer, source.needed_tokenizer(), text, top_k)):
         if output_format == "jsonl":
             found = [[{"token": token, "score": score} for token, score in guesses] for guesses in masks]
-            print(json.dumps({"text": masked, "masks": found}, ensure_ascii=False))
+            print(json_text({"text": masked, "masks": found}))
             continue
         for guesses in masks:
             for token, score in guesses:

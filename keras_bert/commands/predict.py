@@ -1,7 +1,6 @@
 """`keras-bert predict`."""
 
 import itertools
-import json
 import os
 import sys
 from typing import Literal
@@ -10,7 +9,7 @@ from keras_bert.arguments import AggregationStrategy, Count
 from keras_bert.commands import glue, predict_files
 from keras_bert.data.tables import suffix_of
 from keras_bert.errors import InputError
-from keras_bert.files import check_model_folder, check_readable, decode
+from keras_bert.files import check_model_folder, check_readable, decode, json_text
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
@@ -79,7 +78,7 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
         for example, answer in zip(examples, loaded.answer(examples, **options)):
             match output_format:
                 case "jsonl":
-                    print(json.dumps(task.record(example, answer), ensure_ascii=False))
+                    print(json_text(task.record(example, answer)))
                 case "glue":
                     if not (number := next(numbers)):
                         print(glue.HEADER)

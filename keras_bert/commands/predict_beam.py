@@ -1,6 +1,5 @@
 """`predict --beam`: answers the rows of many files in an Apache Beam pipeline, on this machine or a cluster."""
 
-import json
 import os
 import types
 
@@ -14,7 +13,7 @@ from keras_bert.commands.predict_files import read_examples
 from keras_bert.data.beam import new_pipeline, run_pipeline
 from keras_bert.data.chunks import check_suffix, read_chunks
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_folder
+from keras_bert.files import atomic_folder, json_text
 from keras_bert.serving.beam import SavedModelHandler
 from keras_bert.text.vocabulary_training import find_texts
 
@@ -72,7 +71,7 @@ class _Rows(beam.DoFn):
         Metrics.counter(__name__, "answers").inc(len(examples))
         Metrics.counter(__name__, "invalid").inc(len(invalid))
         for record in invalid:
-            yield beam.pvalue.TaggedOutput("invalid", json.dumps(record, ensure_ascii=False))
+            yield beam.pvalue.TaggedOutput("invalid", json_text(record))
 
 
 class _Answers(SavedModelHandler):
@@ -88,7 +87,7 @@ class _Answers(SavedModelHandler):
     def run_inference(self, batch, model, inference_args=None):
         answers = model.answer([example for _, _, example in batch], **self._options)
         for (path, row, example), answer in zip(batch, answers):
-            yield json.dumps({"file": path, "row": row} | model.task.record(example, answer), ensure_ascii=False)
+            yield json_text({"file": path, "row": row} | model.task.record(example, answer))
 
     def get_num_bytes(self, batch):
         return sum(map(self._size, batch))

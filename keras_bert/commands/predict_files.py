@@ -4,7 +4,6 @@ import contextlib
 import functools
 import gzip
 import itertools
-import json
 import os
 import sys
 
@@ -14,7 +13,16 @@ from keras_bert.data.chunks import check_suffix, read_chunks
 from keras_bert.data.tables import Rows, byte_lines
 from keras_bert.data.workers import map_in_order
 from keras_bert.errors import InputError, MissingColumn
-from keras_bert.files import atomic_file, folder_digest, is_empty, only_writer, read_json, remove_workspaces, write_json
+from keras_bert.files import (
+    atomic_file,
+    folder_digest,
+    is_empty,
+    json_text,
+    only_writer,
+    read_json,
+    remove_workspaces,
+    write_json,
+)
 from keras_bert.terminal import ProgressLine, stoppable
 from keras_bert.text.vocabulary_training import find_texts
 
@@ -256,7 +264,7 @@ def _describe(path, number, error):
 
 def _json_lines(records, name):
     """Returns the bytes of a JSON Lines file, compressed if its name ends in .gz."""
-    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    lines = "".join(json_text(record) + "\n" for record in records).encode()
     return gzip.compress(lines, mtime=0) if name.endswith(".gz") else lines
 
 

@@ -162,7 +162,7 @@ def write_response(outputs, rows=None):
 
     Returns:
         JSON as bytes. A float is the shortest decimal that reads back as the same float32 or float64; NaN and
-        infinities are the tokens NaN, Infinity and -Infinity, as in TensorFlow Serving. In strings, bytes that are not
+        infinities, which JSON does not have, are null (TensorFlow Serving writes NaN). In strings, bytes that are not
         UTF-8 become U+FFFD, but outputs whose name ends in `_bytes` are base64.
 
     Raises:
@@ -341,8 +341,6 @@ def to_json_values(name, array):
         return _map(lambda value: value.decode(errors="replace"), array)
     if array.dtype.kind not in "biuf":
         raise RequestError(400, f"JSON has no {array.dtype.name}, which {name} is: use gRPC")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        return _map(lambda value: value if np.isfinite(value) else _NOT_FINITE[str(value)], array)
     return np.ascontiguousarray(array) if array.ndim else array[()]
 
 
@@ -352,8 +350,6 @@ def _map(function, array):
     return values.tolist()
 
 
-_NOT_FINITE = {"nan": orjson.Fragment(b"NaN"), "inf": orjson.Fragment(b"Infinity"),
-               "-inf": orjson.Fragment(b"-Infinity")}
 _PIECE = 20_000  # values that are written without a pause, 2 ms, in which no other thread runs
 
 

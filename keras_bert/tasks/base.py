@@ -13,6 +13,9 @@ from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError
 
 
+_ABOVE_ALL = 1e-3  # the distance of a threshold that no score reaches from the highest one, twice
+
+
 @dataclasses.dataclass(frozen=True)
 class Encoded:
     """The encoded inputs of a task.
@@ -213,9 +216,9 @@ class Task:
         """Returns the texts of an example, one for each of `columns`."""
         return self.text(example), *(getattr(example, column) for column in self.columns[1:])
 
-    def group(self, example):
-        """Returns the texts that must not be in both the training and the validation data."""
-        return self.texts(example)
+    def groups(self, example):
+        """Returns a list of tuples of texts, none of which must be in both the training and the validation data."""
+        return [self.texts(example)]
 
     def label(self, example):
         """Returns what the file says is right for an example."""
@@ -276,6 +279,15 @@ def log_softmax(logits):
     logits = np.asarray(logits, np.float64)
     logits = logits - logits.max(axis=-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def threshold_between(lower: float, higher: float) -> float:
+    """Returns the float32 in the middle of two scores, above the lower one; `higher` may be infinite. The scores of a
+    text differ in their last bits between batches, so no score itself is a good threshold; and a number with more bits
+    than a float32 may be rounded to a score when it is compared."""
+    lower, higher = np.float32(lower), np.float32(lower + _ABOVE_ALL if np.isinf(higher) else higher)
+    middle = lower + (higher - lower) / np.float32(2)
+    return float(middle if middle > lower else higher)
 
 
 def require(module, user="scores need"):

@@ -8,7 +8,7 @@ import numpy as np
 from keras_bert.data import Example, iterate_examples
 from keras_bert.errors import InputError
 from keras_bert.models import BertClassifier
-from keras_bert.tasks.base import Encoded, Task, log_softmax
+from keras_bert.tasks.base import Encoded, Task, log_softmax, threshold_between
 
 # Guo et al., 2017, section 4.
 _CALIBRATION_BINS = 15
@@ -44,7 +44,8 @@ def score(labels, probabilities, targets):
     wrong = matrix - np.diag(right)
     pairs = sorted(zip(*np.nonzero(wrong)), key=lambda pair: -wrong[pair])
     count = len(targets)
-    spread = (count ** 2 - (answered ** 2).sum()) * (count ** 2 - (texts ** 2).sum())
+    # In float64: the product of the two, for a million texts, is beyond int64.
+    spread = float(count ** 2 - answered @ answered) * float(count ** 2 - texts @ texts)
     return {
         "accuracy": float(right.sum() / count),
         "macro_f1": float(f1[texts + answered > 0].mean()),
@@ -68,15 +69,15 @@ def choose_threshold(scores, reject):
         reject: bool [texts], True for texts that should be rejected.
 
     Returns:
-        a float; among equally good thresholds, the one that rejects the fewest texts.
+        a float between two scores; among equally good thresholds, the one that rejects the fewest texts.
     """
     order = np.argsort(scores, kind="stable")
     # F1 of rejecting the first n texts of the order. No threshold can separate equal scores.
     f1 = 2 * np.cumsum(reject[order]) / (np.arange(1, len(scores) + 1) + reject.sum())
-    sorted_scores = scores[order]
-    f1[:-1][sorted_scores[1:] == sorted_scores[:-1]] = -1
+    ranked = np.append(scores[order], np.inf)
+    f1[ranked[1:] == ranked[:-1]] = -1
     last = int(f1.argmax())
-    return float(sorted_scores[last + 1]) if last + 1 < len(scores) else float(np.nextafter(sorted_scores[-1], 2))
+    return threshold_between(ranked[last], ranked[last + 1])
 
 
 def score_threshold(threshold, scores, reject, stand_in):
@@ -133,6 +134,9 @@ class TextTask(Task):
 
     def example(self, text, text_pair=None):
         return Example(text, text_pair, None, None)
+
+    def groups(self, example):
+        return [tuple(sorted(self.texts(example)))]  # a pair is not new in the other order
 
     def check(self, path, examples, out_of_scope=None):
         self.check_inputs(path, examples)

@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from keras_bert.tasks.base import threshold_between
 from keras_bert.tasks.embedding_losses import SCALE
 from keras_bert.tasks.multilabel import average_precision
 from keras_bert.tasks.regress import correlations
@@ -44,18 +45,22 @@ def pair_classification(cosines, right):
         over all pairs.
     """
     order = np.argsort(-cosines, kind="stable")
-    ranked = cosines[order].astype(np.float64)
-    ends = np.flatnonzero(np.diff(ranked, append=-np.inf))  # no threshold can separate equal cosines
-    thresholds = (ranked[ends] + ranked[np.minimum(ends + 1, len(ranked) - 1)]) / 2
+    ranked = np.concatenate([[np.inf], cosines[order], [-1.0]])
+    ends = np.flatnonzero(np.diff(ranked[1:-1], append=-np.inf))  # no threshold can separate equal cosines
     hits, accepted, total = np.cumsum(right[order])[ends], ends + 1, right.sum()
     f1 = 2 * hits / (accepted + total)
     # The highest threshold accepts no pair.
     correct = np.append(0, 2 * hits - accepted) + len(right) - total
     best, most = int(f1.argmax()), int(correct.argmax())
+
+    def between(rank):
+        """Returns the threshold that accepts `rank` pairs."""
+        return threshold_between(ranked[rank + 1], ranked[rank])
+
     return {"average_precision": average_precision(cosines, right), "f1": float(f1[best]),
             "precision": float(hits[best] / accepted[best]), "recall": float(hits[best] / total),
-            "f1_threshold": float(thresholds[best]), "accuracy": float(correct[most] / len(right)),
-            "accuracy_threshold": float(np.append(np.nextafter(ranked[0], 2), thresholds)[most]),
+            "f1_threshold": between(ends[best] + 1), "accuracy": float(correct[most] / len(right)),
+            "accuracy_threshold": between(ends[most - 1] + 1 if most else 0),
             "loss": _cosent(cosines, right)}
 
 

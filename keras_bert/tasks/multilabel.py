@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_bert.data.label_sets import iterate_label_sets
 from keras_bert.errors import InputError
+from keras_bert.tasks.base import threshold_between
 from keras_bert.tasks.classify import LabelTask, ranked_cells, top_record
 
 _HALF = 0.5
@@ -82,11 +83,11 @@ def choose_threshold(scores, right):
         right: bool [texts], at least one True.
     """
     order = np.argsort(-scores, kind="stable")
-    ranked = np.append(scores[order].astype(np.float64), 0.0)
+    ranked = np.append(scores[order], 0.0)
     f1 = 2 * np.cumsum(right[order]) / (np.arange(1, len(scores) + 1) + right.sum())
     f1[ranked[:-1] == ranked[1:]] = -1  # no threshold can separate equal scores
     last = int(f1.argmax())
-    return float((ranked[last] + ranked[last + 1]) / 2)
+    return threshold_between(ranked[last + 1], ranked[last])
 
 
 @dataclasses.dataclass(frozen=True)
