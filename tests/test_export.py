@@ -1,6 +1,7 @@
 """The encoder part of the contract of a Hub-style SavedModel (docs/hub_contract.md); tests name its lines."""
 
 import dataclasses
+import itertools
 import json
 import os
 import runpy
@@ -170,6 +171,18 @@ def test_serving_default(loaded):
     is_real = inputs["input_mask"].numpy() > 0
     np.testing.assert_allclose(
         outputs["sequence_output"].numpy()[is_real], expected["sequence_output"].numpy()[is_real], atol=2e-6)
+
+
+@pytest.mark.parametrize("name, count", [("input_word_ids", TINY.vocab_size), ("input_type_ids", TINY.type_vocab_size)])
+def test_ids_without_an_embedding_are_refused(request, loaded, name, count):
+    calls = [lambda given: loaded.signatures["serving_default"](**given)]
+    if "jit" not in request.node.callspec.id:  # XLA takes the nearest one: there, only the signature checks ids
+        calls.append(loaded)
+    for value, call in itertools.product((-1, -count, count), calls):
+        inputs = as_dict(random_inputs(2, 5))
+        inputs[name] = tf.tensor_scatter_nd_update(inputs[name], [[1, 2]], [value])
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            call(inputs)
 
 
 def test_gradients_reach_every_variable(loaded):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bert import models
+from keras_bert import kernels, models
 from keras_bert.layers import BertLayer, MaskedLMHead
 
 from conftest import TINY, Peer, random_inputs, randomize
@@ -239,6 +239,18 @@ def test_fit(head, bert):
     assert fitted.history["loss"][1] < fitted.history["loss"][0]
     unmoved = [weight.path for weight in model.weights if (before[weight.path] == numpy(weight)).all()]
     assert all(path.endswith(("key/bias", *head.still)) for path in unmoved), unmoved
+
+
+@each_head
+@pytest.mark.parametrize("layout", ["padded", "unpadded"])
+def test_a_batch_without_rows(head, bert, layout):
+    if layout == "unpadded" and kernels.BACKEND == "jax":
+        pytest.skip("only on TensorFlow")
+    model = head.make(bert.rebuild(layout=layout))
+    shapes = [(0, *output.shape[1:]) for output in flat(model(head.inputs))]
+    empty = {key: value[:0] for key, value in head.inputs.items()}
+    for outputs in (model(empty), model.predict_on_batch(empty)):
+        assert [output.shape for output in flat(outputs)] == shapes
 
 
 @each_head

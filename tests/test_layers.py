@@ -1,5 +1,6 @@
 """The layers, on the backend of KERAS_BACKEND."""
 
+import contextlib
 import dataclasses
 
 import hypothesis
@@ -102,6 +103,27 @@ def test_wrong_inputs(shared_bert):
         shared_bert([inputs["input_word_ids"], inputs["input_mask"]])
     with pytest.raises(ValueError, match="max_position_embeddings.*128.*got 129"):
         shared_bert(random_inputs(1, 129))
+
+
+@pytest.mark.parametrize("layout", ["padded", "unpadded"])
+@pytest.mark.parametrize("name, count", [("input_word_ids", TINY.vocab_size), ("segment_ids", TINY.type_vocab_size)])
+def test_ids_without_an_embedding_are_refused(shared_bert, layout, name, count):
+    """Negative ones, too, which Keras counts from the end of the table."""
+    if layout == "unpadded" and kernels.BACKEND == "jax":
+        pytest.skip("only on TensorFlow")
+    model = BertClassifier(shared_bert.rebuild(layout=layout), 3)
+    for value in (-1, -count, -count - 1, -2**31, count, 2**31 - 1):
+        inputs = random_inputs(2, 5)
+        inputs[name][1, 2] = value
+        with pytest.raises(ValueError, match=f"{name} must be from 0 to {count - 1}; got") if (
+                kernels.BACKEND == "tensorflow") else contextlib.nullcontext():
+            model(inputs)
+        if kernels.BACKEND == "jax":
+            assert np.isnan(model.predict_on_batch(inputs)[1]).all()
+            continue
+        with pytest.raises(Exception, match=r"is not in \[0, ") as caught:
+            model.predict_on_batch(inputs)
+        assert type(caught.value).__name__ == "InvalidArgumentError"
 
 
 def test_encode_returns_every_block_and_attention_on_request(shared_bert):

@@ -21,7 +21,8 @@ def attend(query, key, value, bias, drop):
     Returns:
         (context [R, N, n, D], probabilities [R, N, n, L] before dropout).
     """
-    probabilities = ops.softmax(ops.add(kernels.matmul_transposed(query, key), bias))
+    # Sums here are no `ops.add`, which takes the second summand for a bias vector if there are no rows.
+    probabilities = ops.softmax(kernels.matmul_transposed(query, key) + bias)
     return ops.matmul(drop(probabilities), value), probabilities
 
 
@@ -92,7 +93,7 @@ class EncoderBlock(ConfiguredLayer):
         attended, probabilities = self.attention(x, layout=layout, seed=kernels.fold_in(seed, 0), queries=queries)
         x = x if queries is None else layout.select(x, queries)
         attended = kernels.dropout(attended, rate, kernels.fold_in(seed, 1))
-        x = layout.normalize(ops.add(x, attended), self.attention_norm)
+        x = layout.normalize(x + attended, self.attention_norm)
         expanded = self.activate(self.intermediate(x))
         output = kernels.dropout(self.output_dense(expanded), rate, kernels.fold_in(seed, 2))
-        return layout.normalize(ops.add(x, output), self.output_norm), probabilities
+        return layout.normalize(x + output, self.output_norm), probabilities

@@ -53,6 +53,12 @@ def _same(shape, other):
     return all(a is None or b is None or a == b for a, b in zip(shape, other))
 
 
+def _refused_if_negative(ids, count):
+    """Returns ids of which the lookup in a table of `count` rows treats negative ones as it does those that are too
+    large: TensorFlow raises an error on CPUs, JAX returns NaN. Keras counts ids from -`count` to -1 from the end."""
+    return ops.where(ids < 0, ids - count, ids)
+
+
 LayoutName = Literal["padded", "packed", "unpadded"]
 Outputs = Literal["pair", "pooled", "all", "attention"]
 
@@ -97,8 +103,9 @@ class BertEmbeddings(ConfiguredLayer):
         self.norm = self.make_norm("norm")
 
     def call(self, word_ids, segment_ids, layout, seed=None):
-        x = ops.add(self.word_embeddings(word_ids), self.segment_embeddings(segment_ids))
-        x = layout.normalize(ops.add(x, self.position_embeddings(layout.position_ids)), self.norm)
+        x = (self.word_embeddings(_refused_if_negative(word_ids, self.config.vocab_size))
+             + self.segment_embeddings(_refused_if_negative(segment_ids, self.config.type_vocab_size)))
+        x = layout.normalize(x + self.position_embeddings(layout.position_ids), self.norm)
         return kernels.dropout(x, self.config.hidden_dropout_prob, seed)
 
     def word_table(self):
@@ -136,7 +143,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
             hold `dropout_seed`, int32 [batch, 2], the same seed in every row, so that the batch can be sharded. With
             the layout `packed`, the dict must also hold `sequence_ids`, int32 [batch, seq], the number of the text that
             each token belongs to, from 1 (0 for padding), and `pooled_positions`, int32 [texts], the index of each
-            text's [CLS] among all batch * seq tokens; the pooled output is then [texts, hidden].
+            text's [CLS] among all batch * seq tokens, or of its last token if `directionality` is `ltr`; the pooled
+            output is then [texts, hidden].
         training: If True, applies dropout.
         seed: int32 [2]; the same seed gives the same dropout. If None, a new seed is drawn at each call.
         layout: overrides the layer's `layout` for this call.
