@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert.data import documents
+from keras_bert.data import corpus
 from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer
@@ -19,16 +19,16 @@ SETTINGS = PretrainingSettings(24, 4, dupe_factor=2)
 ONE = ["--runner=DirectRunner", "--direct_num_workers=1"]
 TWO = ["--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 WORDS = [piece for piece in TINY_VOCABULARY if piece[0] not in "[#"]
-BLOCK = 50_000
 
 
 @pytest.fixture
-def texts(tmp_path):
-    """Two files, of one and a half blocks and of half a block."""
+def texts(tmp_path, monkeypatch):
+    """Two files, of some thirty sections together."""
+    monkeypatch.setattr(corpus, "SECTION", 1000)
     rng = np.random.default_rng(0)
-    for name, count in (("a.txt", 3), ("b.txt", 1)):
+    for name, count in (("a.txt", 15), ("b.txt", 5)):
         with open(tmp_path / name, "w") as file:
-            for _ in range(count * BLOCK // 2 // 5000):
+            for _ in range(count):
                 file.writelines(" ".join(rng.choice(WORDS, 12)) + "\n" for _ in range(100))
                 file.write("\n")
     return [tmp_path / "a.txt", tmp_path / "b.txt"]
@@ -45,10 +45,8 @@ def records(folder):
     return collections.Counter(tf.data.TFRecordDataset(sorted(map(str, folder.glob("*.tfrecord")))).as_numpy_iterator())
 
 
-# Beam's workers in other processes do not see the smaller blocks: there each file is a block.
-@pytest.mark.parametrize("arguments,block", [(ONE, BLOCK), (TWO, documents.BLOCK)])
-def test_a_pipeline_makes_what_processes_make(texts, monkeypatch, arguments, block):
-    monkeypatch.setattr(documents, "BLOCK", block)
+@pytest.mark.parametrize("arguments", [ONE, TWO])
+def test_a_pipeline_makes_what_processes_make(texts, arguments):
     (expected, made), (folder, by_beam) = make(texts, "processes"), make(texts, "beam", arguments)
     assert by_beam == made and made["counts"]["examples"] > 1000
     assert records(folder) == records(expected)

@@ -1,4 +1,4 @@
-"""The token ids of documents, by words that are remembered."""
+"""The token ids of documents, by words that are remembered, in files."""
 
 import glob
 import itertools
@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_bert.data import documents
-from keras_bert.data.documents import Tokens, WordIds
+from keras_bert.data import corpus
+from keras_bert.data.corpus import Corpus, WordIds, join, write_part
+from keras_bert.data.documents import Block
 from keras_bert.text import BertTokenizer
 
 from conftest import DATA, TINY_VOCABULARY
@@ -42,7 +43,7 @@ def test_words_have_the_ids_of_the_text(texts, cased, twice):
 def test_corpora(vocabulary, monkeypatch):
     tokenizer = BertTokenizer.from_folder(DATA / "vocab" / vocabulary)
     words = WordIds(tokenizer)
-    monkeypatch.setattr(documents, "BLOCK", 20_000)
+    monkeypatch.setattr(corpus, "_BATCH", 20_000)
     forgot = 0
     for path in sorted(glob.glob(f"{DATA}/corpora/*/*.txt")):
         with open(path, encoding="utf-8") as file:
@@ -54,18 +55,41 @@ def test_corpora(vocabulary, monkeypatch):
     assert forgot > 1
 
 
-def test_sentences_without_tokens_are_left_out(monkeypatch):
+def write(folder, *blocks):
+    """The corpus of blocks, each a list of documents, which were tokenized in another order."""
+    folder.mkdir()
+    for number, texts in reversed(list(enumerate(blocks))):
+        write_part(Block(number // 2, number % 2, texts, 1.0), WordIds(TOKENIZER), folder)
+    return join(folder) and Corpus.open(folder)
+
+
+def test_sentences_without_tokens_are_left_out(tmp_path, monkeypatch):
     texts = [["\x00"], ["the a", "\x01", "music"], ["\x00", "\x02"], ["lamp \x00"]]
     for size in (1, 4, 10**6):  # characters tokenized at a time
-        monkeypatch.setattr(documents, "BLOCK", size)
-        found = Tokens.of(texts, WordIds(TOKENIZER))
-        assert [TINY_VOCABULARY[i] for i in found.ids] == ["the", "a", "music", "lamp"]
-        assert (found.sentences, found.documents) == ([0, 2, 3, 4], [0, 2, 3])
-    assert Tokens.of([["\x00"]], WordIds(TOKENIZER)).documents == [0]
+        monkeypatch.setattr(corpus, "_BATCH", size)
+        for name, blocks in (("one", [texts]), ("three", [texts[:1], texts[1:3], texts[3:]])):
+            found = write(tmp_path / f"{name}{size}", *blocks)
+            assert [TINY_VOCABULARY[i] for i in found.ids] == ["the", "a", "music", "lamp"]
+            assert (found.sentences.tolist(), found.documents.tolist()) == ([0, 2, 3, 4], [0, 2, 3])
+    assert write(tmp_path / "none", [["\x00"]]) == 0
+
+
+def test_sections_hold_all_documents(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    texts = [[" ".join(["the"] * count) for count in rng.integers(1, 9, rng.integers(1, 9))] for _ in range(90)]
+    whole = write(tmp_path / "corpus", *([text] for text in texts))
+    monkeypatch.setattr(corpus, "SECTION", 50)
+    sections = list(whole.sections())
+    assert len(sections) > 20 and sections[0].first == 0 and sections[-1].last == len(texts)
+    for section, following in itertools.pairwise(sections):
+        sizes = [sum(text.count("the") for text in document) for document in texts[section.first:section.last]]
+        assert sum(sizes) >= 50 > sum(sizes[:-1]) and following.first == section.last
+        part = whole.part(section)
+        assert np.diff(part.sentences[part.documents]).tolist() == sizes and len(part.ids) == sum(sizes)
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(documents, "BLOCK", 1000)
+    monkeypatch.setattr(corpus, "_BATCH", 1000)
     words, rng = WordIds(TOKENIZER), np.random.default_rng(0)
     for _ in range(50):
         words([" ".join(map(str, rng.integers(0, 10**9, 200)))])

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from keras_bert.data.corpus import WordIds, join, write_part
 from keras_bert.data.documents import read_blocks
 from keras_bert.data.masking import Masking
 from keras_bert.data.pretraining import ExampleMaker, PretrainingSettings
@@ -65,11 +66,14 @@ def test_15_percent_by_80_10_10(whole_word):
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
-def test_15_percent_by_80_10_10_of_real_pairs(whole_word):
+def test_15_percent_by_80_10_10_of_real_pairs(whole_word, tmp_path):
     tokenizer = BertTokenizer(REAL / "vocab/bert-base-uncased/vocab.txt")
-    maker = ExampleMaker(PretrainingSettings(whole_word_mask=whole_word, dupe_factor=20), tokenizer)
-    batches = ((unmask(features), features) for block in read_blocks(
-        REAL / "corpora/en/classic_books.txt") for features in maker.features(block))
+    for block in read_blocks(REAL / "corpora/en/classic_books.txt"):
+        write_part(block, WordIds(tokenizer), tmp_path)
+    join(tmp_path)
+    maker = ExampleMaker(PretrainingSettings(whole_word_mask=whole_word, dupe_factor=20), tokenizer, tmp_path)
+    batches = ((unmask(features), features) for section in maker.corpus.sections()
+               for features in maker.features(section))
     assert shares(batches, tokenizer.vocabulary) == pytest.approx((0.15, 0.8, 0.1, 0.1), abs=0.002)
 
 

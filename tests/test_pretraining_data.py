@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert.data import documents
+from keras_bert.data import corpus, documents
 from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer, save_vocabulary
@@ -31,8 +31,9 @@ INPUTS = ["input_mask", "input_type_ids", "input_word_ids", "next_sentence_label
 
 @pytest.fixture
 def text(tmp_path, monkeypatch):
-    """A text of some ten blocks: documents of 1 to 9 sentences of 1 to 12 words."""
+    """A text of some ten blocks and sections: documents of 1 to 9 sentences of 1 to 12 words."""
     monkeypatch.setattr(documents, "BLOCK", 1500)
+    monkeypatch.setattr(corpus, "SECTION", 300, raising=False)
     rng = np.random.default_rng(0)
     texts = ["\n".join(" ".join(rng.choice(WORDS, rng.integers(1, 13)))
                        for _ in range(rng.integers(1, 10))) for _ in range(100)]
@@ -111,6 +112,43 @@ def test_examples(text):
     assert np.mean([len(original(example)) for example in examples]) > 0.7 * LENGTH
 
 
+NUMBERS = BertTokenizer([*TINY_VOCABULARY[:5], *map(str, range(5000))])
+
+
+@pytest.mark.parametrize("files", [[[8]] * 8, [[900], [1100]], [[8] * 100, [500]], [[1, 700]], [[1], [1], [2], [30]]])
+def test_random_second_texts_are_from_another_document_of_any_file(tmp_path, monkeypatch, files):
+    """Each sentence is a number, so that a text says where it comes from. `files`: sentences of their documents."""
+    monkeypatch.setattr(documents, "BLOCK", 1000)
+    monkeypatch.setattr(corpus, "SECTION", 200, raising=False)
+    sizes, numbers = [size for file in files for size in file], itertools.count()
+    for index, file in enumerate(files):
+        texts = ("\n".join(str(next(numbers)) for _ in range(size)) for size in file)
+        (tmp_path / f"{index:03}.txt").write_text("\n\n".join(texts))
+    document = np.repeat(range(len(sizes)), sizes)
+    settings = PretrainingSettings(12, masking="dynamic", dupe_factor=9)
+    make_pretraining_data(sorted(tmp_path.glob("*.txt")), NUMBERS, tmp_path / "out", settings, processes=1)
+    seconds = collections.defaultdict(set)
+    for example in read(tmp_path / "out"):
+        ids = example["input_word_ids"]
+        a, b = ids[1:ids.index(3)], ids[ids.index(3) + 1:sum(example["input_mask"]) - 1]
+        first, second = document[a[0] - 5], document[b[0] - 5]
+        if example["next_sentence_labels"] == [1]:
+            assert first != second
+            seconds[first].add(second)
+        else:
+            assert b[0] == a[-1] + 1 and first == second
+    assert set.union(*seconds.values()) == set(range(len(sizes)))
+
+
+@pytest.mark.parametrize("content", ["one\ntwo\nthree", "\x00\n\none\n\n\x00"])
+def test_a_single_document_has_no_random_second_texts(run, command, tmp_path, content):
+    (tmp_path / "text.txt").write_text(content)
+    assert run(*command) == (1, [], [
+        f"keras-bert: {tmp_path}/text.txt: random second texts are from other documents, and there is only one; "
+        "separate documents by blank lines, or pass --nonext_sentence"])
+    assert run(*command, "--nonext_sentence")[0] == 0
+
+
 def test_dynamic_masking_leaves_the_texts_as_they_are(text):
     static, dynamic = (read(make(text, name, dataclasses.replace(SMALL, masking=name, dupe_factor=1))[0])
                        for name in ("static", "dynamic"))
@@ -140,6 +178,15 @@ def test_a_killed_worker_is_one_line_and_leaves_nothing(text):
     with pytest.raises(InputError, match="^a worker process was killed, perhaps because memory ran out"):
         make(text, processes=2, progress=kill)
     assert os.listdir(text.parent) == [text.name]
+
+
+def test_a_script_needs_no_guard(text, tmp_path):
+    (tmp_path / "script.py").write_text(
+        "from keras_bert import BertTokenizer, make_pretraining_data\n"
+        f"made = make_pretraining_data([{str(text)!r}], BertTokenizer({TINY_VOCABULARY}), 'out', processes=2)\n"
+        "print('made', made['counts']['documents'])\n")
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("made 100\n", "")
 
 
 def test_bad_text_behind_good_text_ends_the_workers(text):

@@ -19,28 +19,37 @@ logging.getLogger("apache_beam.runners.common").addFilter(
     lambda record: not (record.exc_info and isinstance(record.exc_info[1], InputError)))
 
 
-def write_shards(maker, read, paths, folder, shards, arguments):
-    """Runs `workers.write_shards` as a pipeline, which writes the same examples in another order.
+class Pipelines:
+    """Makes pretraining examples as `workers.Processes` does, in pipelines that write them in another order.
 
-    All workers need access to the paths.
+    All workers need access to the input and to the output folder.
 
     Args:
-        maker, read, paths, folder, shards: see `workers.write_shards`.
-        arguments: list of the pipeline's flags, e.g. `--runner=FlinkRunner`.
-
-    Returns:
-        `Counter`, see `workers.write_shards`.
+        arguments: the flags of a pipeline, e.g. `--runner=FlinkRunner`.
     """
-    pipeline = new_pipeline(arguments)
-    _ = (pipeline
-         | "Files" >> beam.Create([(os.path.abspath(path), number) for number, path in enumerate(paths)])
-         | "Blocks" >> beam.FlatMapTuple(read)
-         | "Share out" >> beam.Reshuffle()
-         | "Records" >> beam.FlatMap(_records, maker)
-         # Writes the bytes unchanged. WriteToTFRecord needs another package for checksums, which the records have.
-         | "Shards" >> WriteToText(os.path.join(folder, "pretraining"), ".tfrecord", append_trailing_newlines=False,
-                                   num_shards=shards, coder=BytesCoder()))
-    return run_pipeline(pipeline, __name__)
+
+    def __init__(self, arguments: list[str]):
+        self._arguments = arguments
+
+    def tokenize(self, write_part, read, paths):
+        pipeline = new_pipeline(self._arguments)
+        _ = (pipeline
+             | "Files" >> beam.Create([(os.path.abspath(path), number) for number, path in enumerate(paths)])
+             | "Blocks" >> beam.FlatMapTuple(read)
+             | "Share out" >> beam.Reshuffle()
+             | "Tokenize" >> beam.Map(_tokenize, write_part))
+        return run_pipeline(pipeline, __name__)
+
+    def write_shards(self, maker, folder, shards):
+        pipeline = new_pipeline(self._arguments)
+        _ = (pipeline
+             | "Sections" >> beam.Create(list(maker.corpus.sections()))
+             | "Share out" >> beam.Reshuffle()
+             | "Records" >> beam.FlatMap(_records, maker)
+             # Writes the bytes unchanged. WriteToTFRecord needs another package for checksums, which the records have.
+             | "Shards" >> WriteToText(os.path.join(folder, "pretraining"), ".tfrecord",
+                                       append_trailing_newlines=False, num_shards=shards, coder=BytesCoder()))
+        return run_pipeline(pipeline, __name__)
 
 
 def new_pipeline(arguments):
@@ -78,9 +87,12 @@ def run_pipeline(pipeline, namespace):
                                 if counter.key.metric.namespace == namespace})
 
 
-def _records(block, maker):
-    Metrics.counter(__name__, "documents").inc(len(block.documents))
-    for examples, counts in maker.examples(block):
+def _tokenize(block, write_part):
+    Metrics.counter(__name__, "documents").inc(write_part(block))
+
+
+def _records(section, maker):
+    for examples, counts in maker.examples(section):
         for name, count in counts.items():
             Metrics.counter(__name__, name).inc(count)
         yield from map(bytes, frame(examples))

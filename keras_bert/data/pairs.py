@@ -1,39 +1,44 @@
-"""Texts and pairs of texts for pretraining, chosen from the sentences of a block of documents: as spans of its token
-ids, and as model inputs."""
+"""Texts and pairs of texts for pretraining, chosen from the sentences of a corpus: as spans of its token ids, and as
+model inputs."""
 
 import bisect
 import itertools
 
 import numpy as np
 
+from keras_bert.data.corpus import Corpus, Section
+
 SHORT = 0.1  # fraction of the pairs that are made shorter than the limit
 
 
-def pair_sentences(tokens, limit, rng):
+def pair_sentences(corpus: Corpus, section: Section, limit: int, rng: np.random.Generator
+                   ) -> tuple[np.ndarray, np.ndarray]:
     """Makes pairs of texts A and B for next-sentence prediction (Devlin et al., 2018, appendix A.2;
     google-research/bert `create_pretraining_data.py`).
 
     Consecutive sentences of a document are collected until they reach `limit` tokens, or in one of ten cases a smaller,
     random number of tokens. They are divided into A and B after a random sentence. In half of the cases, the sentences
-    of B are used for the next pair instead, and B comes from a random position of another document, or of the same one
-    if there is no other.
+    of B are used for the next pair instead, and B begins with a random sentence of a random other document of the
+    corpus, which must have at least two.
 
     This differs from Google's code in two ways. The smaller number is drawn for each pair, not for each document, which
     may be a whole book. And a single sentence, e.g. at the end of a document, can only have a random B; a later pair
     gets its real next sentences instead of a random B, so that half of the pairs stay random.
 
     Args:
-        tokens: `Tokens`.
+        section: the documents whose sentences become A.
         limit: target number of tokens of A and B together. They may have more, see `truncate`.
-        rng: `numpy.random.Generator`.
 
     Returns:
-        (spans, labels): int64 [pairs, 4], begin and end of A and of B in `tokens.ids`; int32 [pairs], 1 if B is random,
+        (spans, labels): int64 [pairs, 4], begin and end of A and of B in `corpus.ids`; int32 [pairs], 1 if B is random,
         else 0.
     """
-    sentences, spans, labels, owed = tokens.sentences, [], [], 0
-    count, chance = len(tokens.documents) - 1, _chances(rng).__next__
-    for document, (first, last) in enumerate(itertools.pairwise(tokens.documents)):
+    documents = corpus.documents[section.first:section.last + 1].tolist()
+    offset = documents[0]
+    sentences = corpus.sentences[offset:documents[-1] + 1].tolist()
+    spans, labels, targets, owners, owed, chance = [], [], [], [], 0, _chances(rng).__next__
+    for owner, (first, last) in enumerate(itertools.pairwise(documents), section.first):
+        first, last = first - offset, last - offset
         while first < last:
             target = _below(chance(), limit - 1) + 2 if chance() < SHORT else limit
             end = bisect.bisect_left(sentences, sentences[first] + target, first + 1, last)
@@ -41,18 +46,25 @@ def pair_sentences(tokens, limit, rng):
             wanted = chance() < 0.5
             is_random = end - first == 1 or wanted and not owed
             owed += is_random - wanted
-            if is_random:
-                other = (document + 1 + _below(chance(), count - 1)) % count
-                begin, stop = tokens.documents[other:other + 2]
-                begin += _below(chance(), stop - begin)
-                needed = target - (sentences[cut] - sentences[first])
-                stop = bisect.bisect_left(sentences, sentences[begin] + needed, begin + 1, stop)
-            else:
-                begin, stop = cut, end
-            spans.append((sentences[first], sentences[cut], sentences[begin], sentences[stop]))
+            spans.append((sentences[first], sentences[cut], sentences[cut], sentences[end]))
             labels.append(is_random)
+            targets.append(target)
+            owners.append(owner)
             first = cut if is_random else end
-    return np.array(spans, np.int64).reshape(-1, 4), np.array(labels, np.int32)
+    spans, labels = np.array(spans, np.int64), np.array(labels)
+    needed = (np.array(targets) - (spans[:, 1] - spans[:, 0]))[labels]
+    spans[labels, 2:] = _of_other_documents(corpus, np.array(owners)[labels], needed, rng)
+    return spans, labels.astype(np.int32)
+
+
+def _of_other_documents(corpus, documents, needed, rng):
+    """Returns one span of sentences, int64 [documents, 2], for each of some documents: from a random sentence of a
+    random other document on, as many sentences as have `needed` tokens, or as there are."""
+    count = len(corpus.documents) - 1
+    other = (documents + rng.integers(1, count, len(documents))) % count
+    begin, stop = rng.integers(corpus.documents[other], corpus.documents[other + 1]), corpus.documents[other + 1]
+    end = np.clip(np.searchsorted(corpus.sentences, corpus.sentences[begin] + needed), begin + 1, stop)
+    return np.stack([corpus.sentences[begin], corpus.sentences[end]], axis=1)
 
 
 def _chances(rng):
@@ -85,22 +97,18 @@ def truncate(spans, limit, rng):
     return np.stack([begin_a, begin_a + kept_a, begin_b, begin_b + kept_b], axis=1)
 
 
-def full_sentences(tokens, limit, sep_id):
+def full_sentences(corpus: Corpus, limit: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:
     """Fills texts with whole sentences for training without next-sentence prediction.
 
     A text has as many consecutive sentences as fit. It may continue in the next document, with [SEP] in between
-    (FULL-SENTENCES of Liu et al., 2019, section 4.2). A sentence longer than `limit` is divided.
-
-    Args:
-        tokens: `Tokens`.
-        limit: maximum tokens per text.
+    (FULL-SENTENCES of Liu et al., 2019, section 4.2). A sentence longer than `limit` tokens is divided.
 
     Returns:
         (ids, spans): int32 [tokens and separators]; int64 [texts, 4] as from `pair_sentences`, with empty B.
     """
-    documents = np.array(tokens.documents[1:])
-    sentences = np.array(tokens.sentences)
-    ids = np.insert(tokens.ids, sentences[documents], sep_id)
+    documents = corpus.documents[1:]
+    sentences = corpus.sentences.copy()
+    ids = np.insert(corpus.ids, sentences[documents], sep_id)
     sentences += np.searchsorted(documents, np.arange(len(sentences)), side="right")
     parts = [part for begin, end in itertools.pairwise(sentences.tolist()) for part in range(begin, end, limit)]
     parts.append(len(ids))

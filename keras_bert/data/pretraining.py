@@ -5,13 +5,15 @@ import dataclasses
 import functools
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from keras_bert.arguments import Path
 from keras_bert.data import workers
-from keras_bert.data.documents import Tokens, WordIds, read_blocks
+from keras_bert.data.corpus import Corpus, WordIds, join, write_part
+from keras_bert.data.documents import read_blocks
 from keras_bert.data.masking import Masking
 from keras_bert.data.pairs import full_sentences, pack_spans, pair_sentences, truncate
 from keras_bert.data.tfrecord import serialize
@@ -63,35 +65,40 @@ class PretrainingSettings:
 
 
 class ExampleMaker:
-    """The maker of the examples of a block of documents, which are the same in every process.
+    """The maker of the examples of a section of a corpus, which are the same in every process.
 
     Args:
-        settings: `PretrainingSettings`.
-        tokenizer: `BertTokenizer` with [MASK].
+        folder: folder of the corpus, see `Corpus.open`.
     """
 
-    def __init__(self, settings, tokenizer):
+    def __init__(self, settings: PretrainingSettings, tokenizer: BertTokenizer, folder: str):
         self.settings = settings
         self.tokenizer = tokenizer
-        self.words = WordIds(tokenizer)
+        self.folder = folder
         self.masking = Masking(tokenizer, settings.max_predictions_per_seq, settings.whole_word_mask)
 
-    def examples(self, block):
+    def __reduce__(self):  # each process opens the corpus itself
+        return ExampleMaker, (self.settings, self.tokenizer, self.folder)
+
+    @functools.cached_property
+    def corpus(self) -> Corpus:
+        return Corpus.open(self.folder)
+
+    def examples(self, section):
         """Yields (serialized examples, counts), a few thousand examples at a time: uint8 [examples, size], see
         `serialize`, and a `Counter` of examples, tokens, masked and random_next."""
-        for features in self.features(block):
+        for features in self.features(section):
             masked = features.get("masked_lm_weights", np.zeros(1)).sum()
             yield serialize(features), collections.Counter(
                 examples=len(features["input_mask"]), tokens=int(features["input_mask"].sum()), masked=int(masked),
                 random_next=int(features["next_sentence_labels"].sum()))
 
-    def features(self, block):
+    def features(self, section):
         """Yields the Model Garden's features, a few thousand examples at a time: a dict of int32 arrays [examples, n];
         `masked_lm_weights` is float32."""
-        tokens = Tokens.of(block.documents, self.words)
         for duplicate in range(self.settings.dupe_factor):
-            rng = np.random.default_rng((self.settings.seed, block.file, block.number, duplicate))
-            ids, spans, labels = self._texts(tokens, rng)
+            rng = np.random.default_rng((self.settings.seed, section.number, duplicate))
+            ids, spans, labels = self._texts(section, rng)
             order = rng.permutation(len(spans))
             count = _CHUNK // self.settings.max_length
             for chunk in (order[i:i + count] for i in range(0, len(order), count)):
@@ -101,12 +108,12 @@ class ExampleMaker:
                     features |= self.masking(word_ids, self.masking.noise(rng, *word_ids.shape))
                 yield features | {"next_sentence_labels": labels[chunk, None]}
 
-    def _texts(self, tokens, rng):
+    def _texts(self, section, rng):
         if self.settings.next_sentence:
             limit = self.settings.max_length - 3
-            spans, labels = pair_sentences(tokens, limit, rng)
-            return tokens.ids, truncate(spans, limit, rng), labels
-        ids, spans = full_sentences(tokens, self.settings.max_length - 2, self.tokenizer.sep_id)
+            spans, labels = pair_sentences(self.corpus, section, limit, rng)
+            return self.corpus.ids, truncate(spans, limit, rng), labels
+        ids, spans = full_sentences(self.corpus.part(section), self.settings.max_length - 2, self.tokenizer.sep_id)
         return ids, spans, np.zeros(len(spans), np.int32)
 
 
@@ -118,9 +125,11 @@ def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, outpu
     """Writes a folder of pretraining examples: `pretraining-00000-of-00010.tfrecord` and so on with the Model Garden's
     features, `pretraining_data.json` with the settings and counts, `vocab.txt` and `tokenizer_config.json`.
 
-    The unit of work is a block of documents (`read_blocks`). Its random numbers depend only on the seed, the file's
-    number and the block's number, so the examples are the same for any number of processes, and with Apache Beam.
-    Without Beam, the files are the same too.
+    First the token ids of all documents are written to temporary files in the folder, 4 bytes a token; then examples
+    are made of them, so the memory does not depend on the size of the texts. A random second text comes from any other
+    document of all `paths`. The unit of work is a section of the documents. Its random numbers depend only on the seed
+    and its number, so the examples are the same for any number of processes, and with Apache Beam. Without Beam, the
+    files are the same too.
 
     Args:
         paths: list of text, JSON Lines and Parquet files.
@@ -139,23 +148,25 @@ def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, outpu
         dict, the content of `pretraining_data.json`.
 
     Raises:
-        InputError: the input is invalid (the message names the file and the row), the texts are empty, or a worker
-            was killed.
+        InputError: the input is invalid (the message names the file and the row), the texts are empty, they are a
+            single document, which has no random second texts, or a worker was killed.
     """
-    maker = ExampleMaker(settings or PretrainingSettings(), tokenizer)
+    settings = settings or PretrainingSettings()
     processes = processes or os.cpu_count() or 1
     for name, value in (("shards", shards), ("processes", processes)):
         if not 1 <= value <= 10_000:
             raise InputError(f"{name} must be from 1 to 10000; got {value}")
     check_free(output, overwrite)
     read = functools.partial(read_blocks, text_column=text_column, split_sentences=split_sentences)
+    runner = workers.Processes(processes, progress) if beam_args is None else _beam().Pipelines(beam_args)
     with atomic_folder(output, overwrite) as folder:
-        if beam_args is None:
-            counts = workers.write_shards(maker, read, paths, folder, shards, processes, progress)
-        else:
-            counts = _beam().write_shards(maker, read, paths, folder, shards, beam_args)
-        if not counts["examples"]:
-            raise InputError(f"{paths[0]}{' and the others' * (len(paths) > 1)}: must contain text; there is none")
+        corpus = os.path.join(folder, "corpus")
+        os.mkdir(corpus)
+        maker = ExampleMaker(settings, tokenizer, corpus)
+        counts = runner.tokenize(functools.partial(write_part, words=WordIds(tokenizer), folder=corpus), read, paths)
+        _check_documents(join(corpus), paths, settings.next_sentence)
+        counts += runner.write_shards(maker, folder, shards)
+        shutil.rmtree(corpus)
         vocabulary = os.path.join(folder, "vocab.txt")
         save_vocabulary(tokenizer.vocabulary, vocabulary)
         tokenizer.save_settings(folder)
@@ -163,10 +174,19 @@ def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, outpu
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         inputs = {"paths": [os.fspath(path) for path in paths], "text_column": text_column,
                   "split_sentences": split_sentences, "shards": shards}
-        description = {"settings": dataclasses.asdict(maker.settings) | inputs, "counts": dict(counts),
+        description = {"settings": dataclasses.asdict(settings) | inputs, "counts": dict(counts),
                        "vocabulary_sha256": digest}
         write_json(os.path.join(folder, SETTINGS), description)
         return description
+
+
+def _check_documents(count, paths, next_sentence):
+    texts = f"{paths[0]}{' and the others' * (len(paths) > 1)}"
+    if not count:
+        raise InputError(f"{texts}: must contain text; there is none")
+    if count == 1 and next_sentence:
+        raise InputError(f"{texts}: random second texts are from other documents, and there is only one; separate "
+                         "documents by blank lines, or pass --nonext_sentence")
 
 
 def _beam():

@@ -8,14 +8,25 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keras_bert.arguments import Path
+from keras_bert.data.documents import Block
 from keras_bert.data.tfrecord import frame
 from keras_bert.errors import InputError
+
+if TYPE_CHECKING:
+    from keras_bert.data.pretraining import ExampleMaker
+
+_TOKENIZING = 0.2  # of the time, about
 
 
 def shard_path(folder, shard, shards):
@@ -23,43 +34,54 @@ def shard_path(folder, shard, shards):
     return os.path.join(folder, f"pretraining-{shard:05}-of-{shards:05}.tfrecord")
 
 
-def write_shards(maker, read, paths, folder, shards, processes, progress=None):
-    """Writes examples to TFRecord files in turn, in the order of the texts, whichever process made them.
-
-    A worker gets a block and writes its records to a temporary file, so that memory holds no more than one block per
-    process and a few thousand examples.
+class Processes:
+    """Makes pretraining examples on this machine.
 
     Args:
-        maker: an object with the method `examples` of `ExampleMaker`. Each worker gets a copy.
-        read: function of a path and its number that yields `Block`s.
-        paths: list of input files.
-        folder: output folder.
-        shards: number of TFRecord files.
         processes: number of workers. If 1, this process does the work.
         progress: see `make_pretraining_data`.
-
-    Returns:
-        `Counter` of documents, examples, tokens, masked and random_next.
     """
-    ends = [0, *itertools.accumulate(os.path.getsize(path) for path in paths)]
-    counts = collections.Counter()
-    blocks = (block for number, path in enumerate(paths) for block in read(path, number))
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(open(shard_path(folder, shard, shards), "wb")) for shard in range(shards)]
+
+    def __init__(self, processes: int, progress: Callable[[float, int], None] | None):
+        self._processes = processes
+        self._progress = progress or (lambda share, examples: None)
+
+    def tokenize(self, write_part: Callable[[Block], int], read: Callable[[Path, int], Iterator[Block]],
+                 paths: Sequence[Path]) -> collections.Counter:
+        """Passes each block of the files to `write_part`; returns the `Counter` of documents."""
+        ends = [0, *itertools.accumulate(os.path.getsize(path) for path in paths)]
+        counts = collections.Counter()
+        blocks = (block for number, path in enumerate(paths) for block in read(path, number))
+        for block, documents in map_in_order(write_part, blocks, self._processes):
+            counts["documents"] += documents
+            done = ends[block.file] + block.share * (ends[block.file + 1] - ends[block.file])
+            self._progress(_TOKENIZING * done / ends[-1], 0)
+        return counts
+
+    def write_shards(self, maker: "ExampleMaker", folder: str, shards: int) -> collections.Counter:
+        """Writes examples to TFRecord files in turn, in the order of the texts, whichever process made them.
+
+        A worker gets a section and writes its records to a temporary file, so that memory holds no more than one
+        section per process and a few thousand examples.
+
+        Returns:
+            `Counter` of examples, tokens, masked and random_next.
+        """
+        counts, total = collections.Counter(), len(maker.corpus.documents) - 1
         make = functools.partial(_make, maker=maker, folder=folder)
-        for block, (part, shapes, made) in map_in_order(make, blocks, processes):
-            with open(part, "rb") as file:
-                for shape in shapes:
-                    records = np.fromfile(file, np.uint8, math.prod(shape)).reshape(shape)
-                    for index, shard in enumerate(files):
-                        shard.write(records[index::shards].tobytes())
-                    files = files[len(records) % shards:] + files[:len(records) % shards]
-            os.remove(part)
-            counts.update(made)
-            if progress:
-                done = ends[block.file] + block.share * (ends[block.file + 1] - ends[block.file])
-                progress(done / ends[-1], counts["examples"])
-    return counts
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(open(shard_path(folder, shard, shards), "wb")) for shard in range(shards)]
+            for section, (part, shapes, made) in map_in_order(make, maker.corpus.sections(), self._processes):
+                with open(part, "rb") as file:
+                    for shape in shapes:
+                        records = np.fromfile(file, np.uint8, math.prod(shape)).reshape(shape)
+                        for index, shard in enumerate(files):
+                            shard.write(records[index::shards].tobytes())
+                        files = files[len(records) % shards:] + files[:len(records) % shards]
+                os.remove(part)
+                counts.update(made)
+                self._progress(_TOKENIZING + (1 - _TOKENIZING) * section.last / total, counts["examples"])
+        return counts
 
 
 def map_in_order(function, items, processes):
@@ -80,7 +102,9 @@ def map_in_order(function, items, processes):
     with _pool(processes, function) as pool:
         waiting = collections.deque()
         for item in items:
-            waiting.append((item, pool.submit(_work, item)))
+            with _no_main_module():  # this may start a process
+                future = pool.submit(_work, item)
+            waiting.append((item, future))
             if len(waiting) > processes:
                 item, future = waiting.popleft()
                 yield item, future.result()
@@ -88,17 +112,28 @@ def map_in_order(function, items, processes):
             yield item, future.result()
 
 
-def _make(block, maker, folder):
-    """Writes the records of a block as arrays to a new file; returns (its path, shapes of the arrays, `Counter`)."""
-    part, shapes = os.path.join(folder, f"{block.file}-{block.number}.part"), []
-    counts = collections.Counter(documents=len(block.documents))
+def _make(section, maker, folder):
+    """Writes the records of a section as arrays to a new file; returns (its path, shapes of the arrays, `Counter`)."""
+    part, shapes, counts = os.path.join(folder, f"{section.number}.part"), [], collections.Counter()
     with open(part, "wb") as file:
-        for examples, made in maker.examples(block):
+        for examples, made in maker.examples(section):
             records = frame(examples)
             file.write(records)
             shapes.append(records.shape)
             counts.update(made)
     return part, shapes, counts
+
+
+@contextlib.contextmanager
+def _no_main_module():
+    """Context manager in which new processes do not run the user's script again, as `multiprocessing` makes them do: a
+    script needs no `if __name__ == "__main__":`."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextlib.contextmanager

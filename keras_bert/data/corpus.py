@@ -1,0 +1,149 @@
+"""A corpus as token ids in files, which may be larger than the memory: any document of any file is at hand.
+
+Blocks of documents are tokenized in any order and by any process (`write_part`); `join` puts them into one `Corpus`.
+"""
+
+import bisect
+import contextlib
+import dataclasses
+import itertools
+import os
+import secrets
+
+import numpy as np
+
+from keras_bert.data.documents import Block
+from keras_bert.text import BertTokenizer
+
+SECTION = 250_000  # tokens after which a section ends
+_BATCH = 1_000_000  # characters that are tokenized at once, and words whose ids are kept; bounds the memory
+_DTYPES = {"ids": np.int32, "sentences": np.int64, "documents": np.int64}
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """The consecutive documents from number `first` up to `last`, exclusive, of which examples are made at once."""
+
+    number: int
+    first: int
+    last: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """The concatenated token ids of documents, without the sentences and documents that have no tokens.
+
+    Args:
+        ids: int32 [tokens].
+        sentences: int64 [sentences + 1], the index in `ids` at which each sentence begins, then the end of the last.
+        documents: int64 [documents + 1], the number of each document's first sentence, then the number of sentences.
+    """
+
+    ids: np.ndarray
+    sentences: np.ndarray
+    documents: np.ndarray
+
+    @classmethod
+    def open(cls, folder: str) -> "Corpus":
+        """Returns the corpus that `join` wrote; its arrays are read from the files where they are used."""
+        return cls(*(np.memmap(os.path.join(folder, name), dtype, "r").view(np.ndarray)
+                     for name, dtype in _DTYPES.items()))
+
+    def part(self, section: Section) -> "Corpus":
+        """Returns the documents of a section as a corpus of their own."""
+        documents = self.documents[section.first:section.last + 1]
+        sentences = self.sentences[documents[0]:documents[-1] + 1]
+        return Corpus(self.ids[sentences[0]:sentences[-1]], sentences - sentences[0], documents - documents[0])
+
+    def sections(self):
+        """Yields the `Section`s of all documents. Each has at least `SECTION` tokens, except the last."""
+        count, first = len(self.documents) - 1, 0
+        for number in itertools.count():
+            if first == count:
+                return
+            end = self._begin(first) + SECTION
+            last = bisect.bisect_left(range(count), end, first + 1, key=self._begin)
+            yield Section(number, first, last)
+            first = last
+
+    def _begin(self, document):
+        return self.sentences[self.documents[document]]
+
+
+def write_part(block: Block, words: "WordIds", folder: str) -> int:
+    """Writes the token ids of a block into a folder; returns the number of its documents."""
+    sentences = [sentence for document in block.documents for sentence in document]
+    batches = np.cumsum([len(sentence) for sentence in sentences]) // _BATCH
+    ids, lengths = zip(*(words([sentences[i] for i in batch])
+                         for _, batch in itertools.groupby(range(len(sentences)), batches.__getitem__)))
+    lengths = np.concatenate(lengths)
+    owners = np.repeat(np.arange(len(block.documents)), [len(document) for document in block.documents])
+    sizes = np.bincount(owners[lengths > 0])
+    path = os.path.join(folder, f"{block.file:08}-{block.number:08}.npz")
+    unfinished = f"{path}.{secrets.token_hex(8)}"  # Beam may give a block to two workers
+    with open(unfinished, "wb") as file:
+        np.savez(file, ids=np.concatenate(ids), sentences=lengths[lengths > 0], documents=sizes[sizes > 0])
+    os.replace(unfinished, path)
+    return len(block.documents)
+
+
+def join(folder: str) -> int:
+    """Joins what `write_part` wrote into a folder, in the order of files and blocks, into the files that `Corpus.open`
+    reads; returns the number of documents that have tokens."""
+    totals = {"sentences": 0, "documents": 0}  # tokens, and sentences, so far
+    documents = 0
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context(open(os.path.join(folder, name), "wb")) for name in _DTYPES}
+        for name in totals:
+            np.zeros(1, _DTYPES[name]).tofile(files[name])
+        for part in sorted(name for name in os.listdir(folder) if name.endswith(".npz")):
+            with np.load(os.path.join(folder, part)) as arrays:
+                arrays["ids"].tofile(files["ids"])
+                documents += len(arrays["documents"])
+                for name, total in totals.items():
+                    (total + np.cumsum(arrays[name], dtype=_DTYPES[name])).tofile(files[name])
+                    totals[name] = total + int(arrays[name].sum())
+            os.remove(os.path.join(folder, part))
+    return documents
+
+
+class WordIds:
+    """A converter of texts to token ids that keeps the ids of each word that it has tokenized.
+
+    It takes a third of the tokenizer's time, because most words of a text have occurred before.
+
+    Args:
+        tokenizer: The ids of a text must be those of its parts between spaces, joined.
+    """
+
+    def __init__(self, tokenizer: BertTokenizer):
+        self.tokenizer = tokenizer
+        self._reset()
+
+    def __call__(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of all texts, concatenated, int32 [ids], and the number of ids per text, int64 [texts]."""
+        if len(self._ids) > _BATCH:
+            self._reset()
+        words = " ".join(texts).split(" ")
+        numbers = np.fromiter(map(self._numbers.__getitem__, words), int, len(words))
+        self._add(list(itertools.islice(self._numbers, len(self._counts), None)))
+        counts = self._counts[numbers]
+        begins = np.cumsum(self._counts)[numbers] - counts
+        positions = np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        firsts = np.cumsum([0, *(text.count(" ") + 1 for text in texts[:-1])])
+        return self._ids[positions], np.add.reduceat(counts, firsts)
+
+    def _reset(self):
+        self._numbers = _Numbers()
+        self._ids, self._counts = np.empty(0, np.int32), np.empty(0, int)  # of all words, in the order of their numbers
+
+    def _add(self, words):
+        ids, counts = self.tokenizer.flat_ids(words)
+        self._ids, self._counts = np.append(self._ids, ids), np.append(self._counts, counts)
+
+
+class _Numbers(dict):
+    """A dict that numbers words from 0 in the order in which they are first looked up."""
+
+    def __missing__(self, word):
+        return self.setdefault(word, len(self))
