@@ -149,7 +149,7 @@ def _compiled(run):
 
 
 def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, *,
-                      max_length: int | None = None, dtype: Literal["float32", "bfloat16", "int8"] = "float32",
+                      max_length: int | None = None, dtype: Literal["float32", "bfloat16", "int8"] | None = None,
                       jit_compile: bool = False, overwrite: bool = False, **options) -> None:
     """Writes a raw-text SavedModel. Output is written atomically.
 
@@ -161,7 +161,8 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
             the texts of a `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are split into multiple inputs.
             Default: 128, or the encoder's positions if there are fewer.
         dtype: dtype of the encoder: float32; bfloat16, whose weights take half the size; or int8 (experimental), whose
-            weights take a quarter, for processors with VNNI or AMX: see `keras_bert.export.quantized`.
+            weights take a quarter, for processors with VNNI or AMX: see `keras_bert.export.quantized`. Default: as the
+            model computes, bfloat16 if it was trained in mixed_bfloat16, otherwise float32.
         jit_compile: If True (for GPUs), XLA compiles the model, but not the tokenization. Inputs are padded to a few
             lengths (16, 32, 64, … up to `max_length`), and the number of rows to a power of two, as each shape is
             compiled separately. If False, padding is skipped, which is faster on CPUs.
@@ -178,6 +179,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     check(export_text_model, {"max_length": max_length, "dtype": dtype})
     if dtype == "int8" and jit_compile:
         raise InputError("jit_compile must be left out with the dtype int8, whose operation XLA does not have")
+    dtype = dtype or ("bfloat16" if writing.encoder_of(model).compute_dtype == "bfloat16" else "float32")
     head = make_head(model, options)
     writing.check_export(model, tokenizer, path, overwrite)
     max_length = writing.encoder_of(model).config.input_length(max_length, 128)

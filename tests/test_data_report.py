@@ -188,6 +188,25 @@ def test_white_space_does_not_make_labels_differ(tokenizer, name, rows):
     assert (report["repeated"]["texts"], report["contradictory"]["texts"]) == (1, 0)
 
 
+@hypothesis.given(st.lists(st.tuples(*[st.integers(0, 30)] * 2), min_size=20, max_size=60), st.integers(0, 9))
+@hypothesis.settings(deadline=None)
+def test_no_pair_is_on_both_sides_in_another_order_nor_an_anchor_or_positive(numbers, seed):
+    pairs = [(f"text {a}", f"text {b}") for a, b in numbers]
+    for name, rows in (("classify", [(*pair, "xy"[i % 2]) for i, pair in enumerate(pairs)]), ("embed", pairs)):
+        examples = TASKS[name].read(TASKS[name].open(rows, "train"))
+        task = TASKS[name].from_examples("train", examples, max_length=9)
+        try:
+            parts = hold_out(task, "train", examples, 0.2, seed)
+        except InputError:
+            continue
+        train, valid = ([pairs[example.row - 1] for example in part] for part in parts)
+        assert len(train) + len(valid) == len(pairs) and valid
+        assert not {frozenset(pair) for pair in train} & {frozenset(pair) for pair in valid}
+        if name == "embed":
+            assert not set(itertools.chain(*train)) & set(itertools.chain(*valid))
+        assert data_report(task, BertTokenizer(TINY_VOCABULARY), *parts)["leaked"]["texts"] == 0
+
+
 def test_questions_of_a_context_stay_together():
     rows = [(f"question {number}", f"context {number // 5}", {"text": ["c"], "answer_start": [0]})
             for number in range(100)]

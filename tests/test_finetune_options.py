@@ -129,8 +129,43 @@ runs = [finetune(f"{folder}/train.tsv", f"{folder}/valid.tsv", model=f"{folder}/
                  epochs=2, batch_size=4, learning_rate=1e6, dropout=0.0, devices=devices, weight_decay=1e-6)
         for devices in ((), ("CPU:0", "CPU:1"))]
 one, two = (run.model.get_weights() for run in runs)
-print(json.dumps([norms[:4], norms[4:12], max(float(np.abs(a - b).max()) for a, b in zip(one, two))]))
+found = [norms[:4], norms[4:12], max(float(np.abs(a - b).max()) for a, b in zip(one, two))]
+
+# A step of each task, whose batch has more to learn from in one half than in the other, and a model without devices.
+import keras
+from keras_bert.convert import load_pretrained
+from keras_bert.tasks import TASKS
+from keras_bert.training.finetune import _strategy_scope
+steps = {}
+for name, rows in json.load(sys.stdin).items():
+    examples = TASKS[name].read(TASKS[name].open(rows, name))
+    task, results = TASKS[name].from_examples(name, examples, max_length=80), []
+    batches = task.encode(examples, runs[0].tokenizer).batched(runs[0].tokenizer, whole=True)
+    for devices in ((), ("CPU:0", "CPU:1")):
+        keras.utils.set_random_seed(0)
+        with _strategy_scope(devices, 4, batches):
+            model = task.head(load_pretrained(f"{folder}/calm", frozen=task.unused), 0.0)
+            model.compile(keras.optimizers.SGD(0.1), **task.loss())
+        before = model.get_weights()
+        model.fit(batches.training_dataset(4, 0, 0), verbose=0)
+        results.append((float(model.get_metrics_result()["loss"]), model.get_weights()))
+    (loss, one), (other, two) = results
+    steps[name] = [loss, other, max(float(np.abs(a - b).max()) for a, b in zip(one, before)),
+                   max(float(np.abs(a - b).max()) for a, b in zip(one, two))]
+print(json.dumps([*found, steps]))
 """
+LONG = "turn the lamp off please turn the light on"
+ROWS = {
+    "classify": [("play music", "a"), ("lamp", "b"), (LONG, "b"), ("the", "a")],
+    "tag": [(LONG.split(), ["O", "O", "B-x", "O", "O", "O", "O", "B-x", "I-x"]), (["play", "music"], ["O", "B-x"]),
+            (["play"], ["O"]), (["music"], ["B-x"])],
+    "multilabel": [(LONG, ["a", "b"]), ("lamp", []), ("play", ["a"]), ("the", ["b"])],
+    "regress": [(LONG, 1.0), ("lamp", -2.0), ("play", 0.5), ("the", 3.0)],
+    "choice": [(LONG, ["lamp", "light"], 0), ("the", ["play", "lamp"], 1), ("a", ["lamp", "a"], 0),
+               ("on", ["a", "b"], 1)],
+    "span": [("what", text, {"text": [text[-4:]], "answer_start": [len(text) - 4]})
+             for text in (LONG + " lamp", "the lamp", "play lamp", "my lamp")],
+}
 
 
 @pytest.mark.slow
@@ -142,9 +177,13 @@ def test_two_devices_as_one(tmp_path, intents):
     intents[0].write_text(intents[0].read_text() + "".join(intents[0].read_text().splitlines(keepends=True)[1:]))
     with open(intents[1], "a") as file:
         file.write("what time is it\tlight\n")  # a last batch of one text: the second device gets none of it
-    result = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], capture_output=True, text=True,
+                            input=json.dumps(ROWS))
     assert result.returncode == 0, result.stderr
-    one, two, difference = json.loads(result.stdout.splitlines()[-1])
+    one, two, difference, steps = json.loads(result.stdout.splitlines()[-1])
+    assert steps.keys() == ROWS.keys()
+    for loss, other, step, apart in steps.values():
+        assert other == pytest.approx(loss, rel=1e-5) and step > 1e-3 and apart < 1e-5 * max(1, step)
     assert sorted(one)[1] > 0.04  # all steps but one clip, to 0.01
     assert sorted(two) == pytest.approx(sorted([*one, *one]), rel=1e-4)
     assert difference < 1e-5

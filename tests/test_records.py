@@ -69,6 +69,38 @@ def test_an_epoch_covers_each_example_once(paths):
     assert labels(batches(records, 5, COUNT, seed=2)) != found
 
 
+@pytest.mark.parametrize("batch_size", [4, 23, 60])
+def test_an_epoch_that_is_scored_once_counts_each_example_once(paths, batch_size):
+    """The last batch is filled up with examples that do not count."""
+    records = PretrainingRecords(paths)
+    whole = batches(records, -(-COUNT // batch_size), batch_size, seed=1, once=True)
+    parts = [batches(records, len(whole), batch_size // 2 * 2, seed=1, once=True, shard=shard, shards=2)
+             for shard in range(2)] if batch_size % 2 == 0 else [whole]
+    for found in (whole, [batch for step in zip(*parts) for batch in step]):
+        weights = np.concatenate([batch["example_weights"] for batch in found])
+        assert sorted(np.array(labels(found))[weights == 1]) == list(range(COUNT)) and weights.sum() == COUNT
+        assert len(labels(found)) == len(whole) * batch_size
+        for batch in found:
+            assert (batch["masked_lm_weights"].max(1) == batch["example_weights"]).all()
+
+
+def test_the_digest_knows_each_record(paths):
+    """Whose names and sizes are the same."""
+    before = PretrainingRecords(paths).digest
+    assert PretrainingRecords(paths).digest == before
+    features = features_of(1, COUNTS[0])
+    for changed in (features, features | {"next_sentence_labels": features["next_sentence_labels"] + 1}):
+        digests = []
+        for _ in range(2):
+            masking = Masking(TOKENIZER, PREDICTIONS)
+            ids = changed["input_word_ids"]
+            paths[1].write_bytes(frame(serialize(changed | masking(ids, masking.noise(
+                np.random.default_rng(5), *ids.shape)))).tobytes())
+            digests.append(PretrainingRecords(paths).digest)
+        assert digests[0] == digests[1] != before
+        before = digests[0]
+
+
 def test_batches_hold_the_examples_as_they_are(paths):
     records = PretrainingRecords(paths)
     parsed = [tf.train.Example.FromString(record).features.feature

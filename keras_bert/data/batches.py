@@ -106,7 +106,8 @@ class TextBatches:
             inputs = self.inputs(indices)
             if dropout_seed:
                 inputs["dropout_seed"] = np.tile(np.array(dropout_seed, np.int32), (len(indices), 1))
-            return inputs, self._targets_of(indices)
+            targets = self._targets_of(indices)
+            return inputs, targets, *self._weights_of(targets)
 
         indices, dropout_seed = plan[0] if plan else ([0], None)
         signature = tf.nest.map_structure(
@@ -124,15 +125,27 @@ class TextBatches:
     def _targets_of(self, indices):
         return tf.nest.map_structure(lambda values: values[indices], self.targets)
 
+    def _weights_of(self, targets):
+        """Returns the weights of the losses of a batch as a tuple, which is empty if all have the same."""
+        return ()
+
 
 class TokenBatches(TextBatches):
-    """Batches with a target per token: `targets` is a list of int32 arrays [tokens], padded with `UNLABELLED`."""
+    """Batches with a target per token: `targets` is a list of int32 arrays [tokens], padded with `UNLABELLED`.
+
+    The datasets also contain weights, float32 [batch, tokens], with which a mean over all tokens is one over the
+    labelled tokens of the whole batch, on however many devices it is split across.
+    """
 
     def _targets_of(self, indices):
         padded = np.full((len(indices), self._padded_length(indices)), UNLABELLED, np.int32)
         for row, index in enumerate(indices):
             padded[row, :len(self.targets[index])] = self.targets[index]
         return padded
+
+    def _weights_of(self, targets):
+        is_labelled = targets != UNLABELLED
+        return np.float32(is_labelled * (targets.size / max(is_labelled.sum(), 1))),
 
 
 class ChoiceBatches(TextBatches):
@@ -216,11 +229,13 @@ class PackedBatches(TextBatches):
     Args:
         packed, pad_id, targets: see `TextBatches`.
         length: length of a row, at least that of the longest text.
+        pools_last: if True, the pooled token of a text is its last one instead of [CLS].
     """
 
-    def __init__(self, packed, pad_id, targets, length):
+    def __init__(self, packed, pad_id, targets, length, pools_last=False):
         super().__init__(packed, pad_id, targets)
         self._length_of_row = length
+        self._pools_last = pools_last
 
     def inputs(self, indices):
         """Returns the input dict of the texts at `indices`, see `BertLayer`: int32 [rows, length], also
@@ -239,7 +254,7 @@ class PackedBatches(TextBatches):
                 word_ids[row, begin:end] = ids
                 sequence_ids[row, begin:end] = number
                 segment_ids[row, begin + first_segment:end] = 1
-                pooled_positions[text] = row * length + begin
+                pooled_positions[text] = row * length + (end - 1 if self._pools_last else begin)
                 begin = end
         return {"input_word_ids": word_ids, "input_mask": np.int32(sequence_ids > 0), "segment_ids": segment_ids,
                 "sequence_ids": sequence_ids, "pooled_positions": pooled_positions}

@@ -72,7 +72,12 @@ class PretrainingRecords:
         """Returns the order of the examples in an epoch: int64 [examples], each number once."""
         return _plan(len(self), seed, epoch)
 
-    def dataset(self, batch_size, seed, step=0, *, shard=0, shards=1, masking=None):
+    @property
+    def digest(self):
+        """SHA-256 of the checksums of all records."""
+        return self._files.digest
+
+    def dataset(self, batch_size, seed, step=0, *, shard=0, shards=1, masking=None, once=False):
         """Returns an endless dataset of batches that starts at `step`.
 
         The examples are in the order of `plan`, epoch after epoch. A batch may contain the end of one epoch and the
@@ -86,11 +91,13 @@ class PretrainingRecords:
                 In order, the parts are the batch of `shards=1`.
             masking: `Masking` with the vocabulary that the examples were made with. It masks the examples again at each
                 step, whether they are masked or not. If None, uses the masks of the examples.
+            once: if True, examples after the first epoch, which fill up its last batch, have the weight 0.
 
         Returns:
             `tf.data.Dataset` of dicts of int32 tensors: `input_word_ids`, `input_mask`, `input_type_ids` [batch, seq];
             `masked_lm_positions`, `masked_lm_ids` and float32 `masked_lm_weights` [batch, n]; `next_sentence_labels`
-            [batch], if the examples have them; `dropout_seed` [batch, 2], the seed and the step in each row.
+            [batch], if the examples have them; `dropout_seed` [batch, 2], the seed and the step in each row; with
+            `once`, float32 `example_weights` [batch], 1 or 0, by which `masked_lm_weights` are multiplied.
 
         Raises:
             InputError: the batch cannot be divided among the shards, or the examples are not masked and `masking` is
@@ -123,6 +130,11 @@ class PretrainingRecords:
                 for name, values in zip(("input_word_ids", *_MASKS), masked):
                     width = masking.max_predictions if name in _MASKS else self.seq_length
                     features[name] = tf.ensure_shape(values, [count, width])
+            if once:
+                positions = step * batch_size + tf.range(rows.start, rows.stop, dtype=tf.int64)
+                weights = tf.cast(positions < len(self), tf.float32)
+                features |= {"example_weights": weights,
+                             "masked_lm_weights": features["masked_lm_weights"] * weights[:, None]}
             seeds = tf.stack([tf.constant(seed, tf.int32), tf.cast(step, tf.int32)])
             return features | {"dropout_seed": tf.tile(seeds[None], [count, 1])}
 
@@ -252,12 +264,12 @@ class PretrainingInput:
         return cls(path, PretrainingRecords(files, skip_corrupt), read_json(settings)["settings"],
                    BertTokenizer.from_folder(path))
 
-    def batches(self, tokenizer, batch_size, seed, directionality="bidi", masking=None):
+    def batches(self, tokenizer, batch_size, seed, directionality="bidi", masking=None, once=False):
         """Returns a function that makes datasets of batches.
 
         Args:
             tokenizer: `BertTokenizer` of the model.
-            batch_size, seed: see `PretrainingRecords.dataset`.
+            batch_size, seed, once: see `PretrainingRecords.dataset`.
             directionality: directionality of the model. For `ltr` and `rtl`, each token predicts its neighbour.
             masking: `static` or `dynamic`. If None, as in `settings`.
 
@@ -277,6 +289,6 @@ class PretrainingInput:
             masker = Masking(tokenizer, limit, self.settings.get("whole_word_mask", False))
 
         def dataset(step=0, shard=0, shards=1):
-            return self.records.dataset(batch_size, seed, step, shard=shard, shards=shards, masking=masker)
+            return self.records.dataset(batch_size, seed, step, shard=shard, shards=shards, masking=masker, once=once)
 
         return dataset

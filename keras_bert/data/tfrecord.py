@@ -1,6 +1,7 @@
 """Writers of `tf.train.Example`s and readers and writers of TFRecords, many at a time, without TensorFlow."""
 
 import functools
+import hashlib
 import mmap
 import os
 
@@ -138,6 +139,7 @@ class RecordFiles:
     Attributes:
         broken: set of (path, byte), the corrupt records found so far.
         firsts: int64 [files + 1], the number of each file's first record, then the number of all records.
+        digest: SHA-256 of the lengths and the checksums of all records.
 
     Raises:
         InputError: a file cannot be read, or the bounds of a record are corrupt; the message names the byte.
@@ -147,7 +149,9 @@ class RecordFiles:
         self.paths = [os.fspath(path) for path in paths]
         self.skip_corrupt = skip_corrupt
         self.broken = set()
-        bounds = [np.array(self._find(path), np.int64) for path in self.paths]
+        sha256 = hashlib.sha256()
+        bounds = [np.array(self._find(path, sha256), np.int64) for path in self.paths]
+        self.digest = sha256.hexdigest()
         self.firsts = np.cumsum([0, *(len(offsets) - 1 for offsets in bounds)])
         self._begins = np.concatenate([np.empty(0, np.int64), *(offsets[:-1] for offsets in bounds)])
         self._lengths = np.concatenate([np.empty(0, np.int64), *map(np.diff, bounds)]) - FRAME
@@ -171,8 +175,9 @@ class RecordFiles:
                 contents[row] = None
         return contents
 
-    def _find(self, path):
-        """Returns the offset of each complete record, then the end of the last one: a list of int."""
+    def _find(self, path, sha256):
+        """Returns the offset of each complete record, then the end of the last one: a list of int. Adds the records to
+        a hash."""
         bounds, headers, size = [0], [], 0
         with reading(path), open(path, "rb") as file:
             if size := os.fstat(file.fileno()).st_size:
@@ -180,6 +185,7 @@ class RecordFiles:
                     while bounds[-1] + FRAME <= size:
                         headers.append(data[bounds[-1]:bounds[-1] + HEADER])
                         bounds.append(bounds[-1] + FRAME + int.from_bytes(headers[-1][:8], "little"))
+                        sha256.update(headers[-1] + data[bounds[-1] + HEADER - FRAME:bounds[-1]])
         for begin, header, checksum in zip(bounds, headers, checksums([header[:8] for header in headers])):
             length = int.from_bytes(header[:8], "little")
             if header[8:] != checksum:

@@ -12,7 +12,6 @@ from keras_bert.data import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError
 
-
 _ABOVE_ALL = 1e-3  # the distance of a threshold that no score reaches from the highest one, twice
 
 

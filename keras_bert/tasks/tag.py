@@ -232,7 +232,5 @@ def _row(row):
 
 
 def _cross_entropy(targets, logits):
-    """Computes the mean cross-entropy over the labelled tokens of a batch."""
-    labelled = ops.cast(targets != UNLABELLED, logits.dtype)
-    losses = ops.sparse_categorical_crossentropy(ops.maximum(targets, 0), logits, from_logits=True)
-    return ops.sum(losses * labelled) / ops.maximum(ops.sum(labelled), 1.0)
+    """Computes the cross-entropy of each token, which counts with the weight that `TokenBatches` gives it."""
+    return ops.sparse_categorical_crossentropy(ops.maximum(targets, 0), logits, from_logits=True)

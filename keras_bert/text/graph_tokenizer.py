@@ -1,6 +1,8 @@
 """`GraphTokenizer`, which is `BertTokenizer` as a TensorFlow function of core operations, for SavedModels that accept
 strings."""
 
+import functools
+
 import tensorflow as tf
 
 from keras_bert.text import graph_tables
@@ -158,15 +160,20 @@ class GraphTokenizer(tf.Module):
         cells, multiple = graph_tables.cells(tokenizer.rules, symbols)
         self._cells, self._multiple = tf.constant(cells), tf.constant(multiple)
         self._in_context = InContext(tokenizer.rules, cells)
+        # One function for all calls, because tracing it takes a second. It is not inlined, so that only the branch
+        # taken, whole or in halves, is computed. The partial hides it from `tf.Module`, which would save it once more.
+        self._ragged = functools.partial(tf.function(
+            self._tokenize, [tf.TensorSpec([None], tf.string)], autograph=False,
+            experimental_attributes={"_noinline": True}))
 
     def tokenize(self, texts):
         """Converts string [batch] to ids: int32 ragged [batch, (words), (tokens)]."""
-        return _in_halves(lambda texts: self._tokenize(texts)[0], texts)
+        return self.tokenize_with_offsets(texts)[0]
 
     def tokenize_with_offsets(self, texts):
         """Converts string [batch] to three ragged tensors [batch, (words), (tokens)]: the ids, int32, and the start and
         the end of each token in its text, int64, in bytes of the original text."""
-        return _in_halves(self._tokenize, texts)
+        return _in_halves(self._ragged, texts)
 
     def _tokenize(self, texts):
         code_point, byte, text_ends = _decode(texts)
@@ -273,9 +280,7 @@ class GraphTokenizer(tf.Module):
 
 def _in_halves(function, texts):
     """Returns `function(texts)`, a structure of ragged tensors. Computes the two halves of a large batch in parallel.
-    The calls of the function are not inlined, so that only the branch taken, whole or in halves, is computed."""
-    function = tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
-
+    """
     def halves():
         half = tf.size(texts) // 2
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), function(texts[:half]), function(texts[half:]))

@@ -1,6 +1,7 @@
 """`finetune`: trains a pretrained encoder on labelled texts for a task."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -224,7 +225,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
 
     def batched(encoded, whole=False):
         if pack:
-            return PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, fitted.max_length)
+            return PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, fitted.max_length,
+                                 source.config.directionality == "ltr")
         return encoded.batched(tokenizer, 16 if loop.prefers_few_shapes() else 1, whole)
 
     train_batches, valid_batches = batched(to_train, whole=bool(devices)), batched(to_score)
@@ -307,7 +309,14 @@ def _strategy_scope(devices, batch_size, *batches):
         if len(texts.packed) < batch_size:
             raise InputError(f"{name} must have at least as many texts as a batch with devices, {batch_size}; got "
                              f"{len(texts.packed)}")
-    return tf.distribute.MirroredStrategy(devices).scope()
+    return _strategy(tuple(devices)).scope()
+
+
+@functools.cache
+def _strategy(devices):
+    """Returns the strategy of the devices. A second one would number its collective operations from the start again,
+    and TensorFlow would take them for those of the first."""
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def _make_model(source, tokenizer, task, steps, arguments):

@@ -25,13 +25,12 @@ class Objective:
         """Returns the numbers that the means divide by.
 
         Args:
-            batch: dict with `masked_lm_weights` float32 [batch, n].
+            batch: dict with `masked_lm_weights` float32 [batch, n], and perhaps `example_weights` float32 [batch].
 
         Returns:
             dict of float32 scalars, `mlm` (tokens) and `next_sentence` (pairs).
         """
-        weights = batch["masked_lm_weights"]
-        return {"mlm": ops.sum(weights), "next_sentence": ops.cast(ops.shape(weights)[0], "float32")}
+        return {"mlm": ops.sum(batch["masked_lm_weights"]), "next_sentence": ops.sum(_weights(batch))}
 
     def sums(self, model, batch, training=False):
         """Runs a `BertPretrainer` on a batch and sums up its losses and its correct predictions.
@@ -47,8 +46,8 @@ class Objective:
         outputs = model(batch, training=training)
         sums = _sums("mlm", outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"])
         if "next_sentence_logits" in outputs:
-            labels = batch["next_sentence_labels"]
-            sums |= _sums("next_sentence", outputs["next_sentence_logits"], labels, ops.ones(ops.shape(labels)))
+            sums |= _sums("next_sentence", outputs["next_sentence_logits"], batch["next_sentence_labels"],
+                          _weights(batch))
         return sums
 
     @staticmethod
@@ -153,6 +152,11 @@ class Trainer:
         zeros = [ops.zeros(variable.shape, variable.dtype) for variable in self.trainable_variables]
         sums = {name: ops.zeros(()) for name in self.objective.names(self.model)}
         return ops.fori_loop(0, self.accumulation_steps, add, (zeros, sums))
+
+
+def _weights(batch):
+    """Returns the weight of each example, float32 [batch]; 1 if the batch has no `example_weights`."""
+    return batch.get("example_weights", ops.ones(ops.shape(batch["masked_lm_weights"])[:1]))
 
 
 def _sums(name, logits, labels, weights):

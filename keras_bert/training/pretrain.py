@@ -124,7 +124,7 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     check_rules(("batch_size", sizes, f"multiples of gradient_accumulation_steps ({gradient_accumulation_steps}) times "
                  f"the number of devices that share it ({trainer.devices})", all(size % parts == 0 for size in sizes)))
     run = {"arguments": {name: value for name, value in arguments.items() if name not in _NOT_PART_OF_RUN},
-           "sha256": {"train": setup.sizes_digest(),
+           "sha256": {"train": setup.examples_digest(),
                       "model": weights_digest(setup.tokenizer, trainer.trainable_variables)}}
     checkpoints = Checkpoints(f"{output}.checkpoints", run, overwrite, trainer.is_chief)
     if not (has_checkpoints and report.is_report_of(output, run)):  # else killed after the model was written
@@ -219,10 +219,10 @@ class PretrainingSetup:
             model, self.arguments["optimizer"], self._schedule(), self.arguments["weight_decay"],
             self.arguments["global_clipnorm"])
 
-    def sizes_digest(self):
-        """Returns the SHA-256 of the names and sizes of all example files; hashing their contents would take long."""
-        files = [path for examples in self.inputs.values() for path in examples.records.paths]
-        return hashlib.sha256(repr([(path, os.path.getsize(path)) for path in files]).encode()).hexdigest()
+    def examples_digest(self):
+        """Returns the SHA-256 of the names of all example files and of the checksums of their records."""
+        files = [(examples.records.paths, examples.records.digest) for examples in self.inputs.values()]
+        return hashlib.sha256(repr(files).encode()).hexdigest()
 
     def _phase(self, train, valid, steps, batch_size):
         train, valid = self.inputs[train], self.inputs.get(valid)
@@ -231,8 +231,9 @@ class PretrainingSetup:
                    "directionality": self.config.directionality}
         return loop.Phase(
             steps, batch_size, tokens, tokens * cost_of_token(self.config, train.records.seq_length),
-            train.batches(seed=self.arguments["seed"], **options), valid and valid.batches(seed=0, **options),
-            max(1, len(valid.records) // batch_size) if valid else 0)
+            train.batches(seed=self.arguments["seed"], **options),
+            valid and valid.batches(seed=0, once=True, **options),
+            -(-len(valid.records) // batch_size) if valid else 0)
 
     def _find_tokenizer(self, first):
         vocab = self.arguments["vocab"]
