@@ -51,6 +51,7 @@ Path = str | os.PathLike
 Data = str | os.PathLike | Iterable  # a file; or rows in memory, see `keras_bert.data.tables.Rows`
 Repeated = Annotated[list[str], "one value each time the flag is given, instead of several between commas"]
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CLASSES = {bool: bool, int: numbers.Integral, float: numbers.Real}
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path",
           Iterable: "rows"}
@@ -151,6 +152,47 @@ def plain(value):
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return os.fspath(value) if isinstance(value, os.PathLike) else value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+def is_table(data: object) -> bool:
+    """Returns True for a DataFrame or a dict of columns."""
+    return isinstance(data, dict) or hasattr(data, "columns")
+
+
+def as_texts(name: str, texts: Iterable[str]) -> list[str]:
+    """Returns the texts of a list, tuple, Series, array or generator as a list, without looking at them.
+
+    Args:
+        name: name of the argument.
+        texts: the iterable.
+
+    Raises:
+        InputError: it is one text, a table or a set, or no iterable; the message says what to pass.
+    """
+    if isinstance(texts, list):
+        return texts
+    rule = f"{name} must be a list of texts"
+    if is_table(texts):
+        raise InputError(f"{rule}; got a {type(texts).__name__}; pass one of its columns: table['text']")
+    if isinstance(texts, str | bytes):
+        raise InputError(f"{rule}; got {texts[:60]!r}; pass [{texts[:60]!r}]")
+    if not isinstance(texts, Iterable) or isinstance(texts, set | frozenset) or getattr(texts, "ndim", 1) == 0:
+        raise InputError(f"{rule}; got {texts!r:.60}")
+    return list(texts)
+
+
+def check_texts(name: str, texts: list, unit: str = "row") -> None:
+    """Raises an InputError that names the first element of a list, from 1, that is not a str."""
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise InputError(f"{name}: {unit} {number}: must be a text; got {text!r:.60}")
+
+
+def replace_surrogates(text: str) -> str:
+    """Replaces each surrogate, which UTF-8 cannot encode, by U+FFFD, so that positions in the text stay the same.
+
+    Surrogates are half a character of UTF-16, cut by another program, or an invalid byte on the command line."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def as_list(value):

@@ -242,7 +242,7 @@ def read_json(path):
     Raises:
         InputError: the file is not JSON; the message names the file and the line of the error.
     """
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:  # editors on Windows write a byte order mark
         try:
             return json.load(file)
         except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, a number too long, brackets too deep

@@ -287,17 +287,6 @@ def test_a_threshold_that_nothing_decides_is_kept(run, trained, tmp_path):
     assert (trained / "settings.json").read_text() != settings
 
 
-@pytest.mark.parametrize("given,message", [
-    (("play music",), "text must be a list of texts; got 'play music'"),
-    (([1],), "text[0] must be a str; got 1"), ((["a", b"b"],), "text[1] must be a str; got b'b'"),
-    ((["a"], ["b"]), "this model takes single texts; got 2")])
-def test_predict_takes_lists_of_texts(trained, given, message):
-    from keras_bert.training import FineTuned
-
-    with pytest.raises(InputError, match=re.escape(message)):
-        FineTuned.load(trained).predict(*given)
-
-
 def test_signatures_are_readable():
     assert "Annotated[int, at least 1]" in str(inspect.signature(keras_bert.finetune)) and "lambda" not in str(
         inspect.signature(keras_bert.finetune))

@@ -202,6 +202,14 @@ def test_texts_that_fill_mask_refuses(tmp_path, run, text, words):
     assert status == 1 and output == [] and len(messages) == 1 and words in messages[0]
 
 
+def test_invalid_bytes_of_arguments_become_one_character_each(tmp_path, run):
+    write_huggingface(tmp_path / "model", models.BertPretrainer(BertLayer(TINY)))
+    command = "fill-mask", f"--model={tmp_path / 'model'}", "--top_k=1", "play \udcff\udcfe[MASK]"
+    status, lines, _ = run(*command)
+    assert status == 0 and lines[0].endswith("\tplay \ufffd\ufffd[MASK]")
+    assert json.loads(run(*command, "--output_format=jsonl")[1][0])["text"] == "play \ufffd\ufffd[MASK]"
+
+
 @pytest.mark.peers
 def test_export_with_the_masked_lm_head(tmp_path, run):
     import tensorflow as tf

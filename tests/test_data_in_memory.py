@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from keras_bert.data.tables import open_data, read_table
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.models import BertClassifier
 from keras_bert.tasks import TASKS
 from keras_bert.training import FineTuned, finetune
@@ -114,8 +114,130 @@ def test_values_of_other_types(task, data, columns):
     (None, "data must be a path, a DataFrame or a list of rows; got None"),
     (5, "data must be a path, a DataFrame or a list of rows; got 5"),
     (pandas.Series(["a"]), "data: row 1: must be a dict or (text, label) or (text, text_pair, label); got 'a'"),
-    ([("a", "b\ud800")], "data: row 1: must be valid Unicode: surrogates not allowed")])
+    (pandas.DataFrame([["a", "b", "x"]], columns=["text", "text", "label"]),
+     "data: column names must differ; got text, text, label")])
 def test_what_is_no_data(data, message):
     with pytest.raises(InputError) as error:
         read("intent", data, {})
     assert str(error.value) == message
+
+
+def test_surrogates_in_rows_become_one_character_each():
+    rows = [("a\ud800b", ["x\udfff", "y"])]
+    for data in (rows, pandas.DataFrame(rows, columns=["text", "label"], dtype=object)):
+        example, = read("multilabel", data, {})
+        assert (example.text, example.label) == ("a\ufffdb", ("x\ufffd", "y"))
+    example, = read("choice", pandas.DataFrame({"prompt": ["he"], "choices": [np.array(["\ud83d", "x"], object)]}),
+                    {"label_column": None})
+    assert example.choices == ["\ufffd", "x"]
+
+
+# What the methods of a model take.
+
+def asked(monkeypatch, task, *texts, columns=None, **settings):
+    """The inputs of the model when `predict` is called with texts."""
+    monkeypatch.setattr(FineTuned, "answer", lambda self, examples, *_: examples)
+    return FineTuned(None, None, TASKS[task](max_length=99, **settings), columns or {}).predict(*texts)
+
+
+QUESTIONS = {
+    "classify": ({"q": ["a", "b", ""], "r": ["c", "d", "e"]}, {"text_column": "q", "text_pair_column": "r"},
+                 {"labels": ["x", "y"], "pairs": True}),
+    "intent": ({"text": ["a", "b"]}, {"label_column": "intent"}, {"labels": ["x", "y"]}),
+    "multilabel": ({"t": ["a", "b"]}, {"text_column": "t"}, {"labels": ["x", "y"]}),
+    "regress": ({"text": ["a", "b"], "text_pair": ["c", "d"]}, {}, {"pairs": True}),
+    "tag": ({"text": ["a", "b"]}, {"text_column": "other"}, {"labels": ["O"]}),
+    "span": ({"question": ["who?"], "context": ["Tom ran."]}, {}, {}),
+    "choice": ({"prompt": ["he", "she"], "choices": [["sits", "x"], ["y", "runs"]]}, {}, {}),
+    "embed": ({"text": ["a", "b"]}, {}, {}),
+}
+
+
+@pytest.mark.parametrize("task", QUESTIONS)
+def test_predict_reads_tables_and_iterables_as_it_reads_lists(monkeypatch, task):
+    table, columns, settings = QUESTIONS[task]
+    wanted = asked(monkeypatch, task, *table.values(), columns=columns, **settings)
+    assert len(wanted) == len(next(iter(table.values())))
+    extra = {"label": [0] * len(wanted)} | dict(reversed(table.items()))  # in another order
+    nested = {name: [np.array(cell) if isinstance(cell, list) else cell for cell in cells]
+              for name, cells in table.items()}
+    for texts in ((extra,), (pandas.DataFrame(extra),), (nested,), (pandas.DataFrame(nested),),
+                  map(tuple, table.values()), map(pandas.Series, table.values()), map(iter, table.values()),
+                  [np.array(cells, object if isinstance(cells[0], list) else None) for cells in table.values()]):
+        assert asked(monkeypatch, task, *texts, columns=columns, **settings) == wanted
+    assert task == "choice" or asked(monkeypatch, task, *([] for _ in table), **settings) == []
+
+
+@pytest.mark.parametrize("texts, message", [
+    (("play music",), "texts must be a list of texts; got 'play music'; pass ['play music']"),
+    ((None,), "this model takes single texts, predict(texts); got 0 lists"),
+    ((5,), "texts must be a list of texts; got 5"),
+    ((np.array("a"),), "texts must be a list of texts; got array('a', dtype='<U1')"),
+    (({"a"},), "texts must be a list of texts; got {'a'}"),
+    (([1],), "texts: row 1: must be a text; got 1"),
+    ((["a", b"b"],), "texts: row 2: must be a text; got b'b'"),
+    ((["a", "b", None],), "texts: row 3: must be a text; got None"),
+    ((pandas.Series(["a", "b", float("nan")]),), "texts: row 3: must be a text; got nan"),
+    ((pandas.DataFrame({"text": ["a", None]}, dtype=object),), "texts: row 2: must be a text; got None"),
+    ((np.array([["a", "b"]]),), "texts: row 1: must be a text; got array(['a', 'b'], dtype='<U1')"),
+    (([("a", "b")],), "texts: row 1: must be a text; got ('a', 'b')"),
+    ((["a"], ["b"]), "this model takes single texts, predict(texts); got 2 lists"),
+    (({"review": ["a"], "label": ["x"]},), "texts: there is no column 'text'; the columns are review, label; pass the "
+                                           "columns themselves: predict(table[…])"),
+    (({"text": "a"},), "texts must be a list of texts; got 'a'; pass ['a']"),
+    ((pandas.DataFrame([["a", "b"]], columns=["text", "text"]),), "texts: column names must differ; got text, text"),
+])
+def test_predict_names_what_is_no_text(monkeypatch, texts, message):
+    with pytest.raises(InputError) as error:
+        asked(monkeypatch, "classify", *texts, labels=["x", "y"])
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("task, settings, texts, message", [
+    ("classify", {"labels": ["x", "y"], "pairs": True}, ([("a", "b"), ("c", "d")],),
+     "this model takes pairs of texts, predict(texts, text_pairs); got 1 list"),
+    ("classify", {"labels": ["x", "y"], "pairs": True}, (["a", "b"], ["c"]),
+     "texts, text_pairs must be lists of the same length; got 2, 1"),
+    ("classify", {"labels": ["x", "y"], "pairs": True}, (pandas.DataFrame({"text": ["a"]}),),
+     "texts: there is no column 'text_pair'; the columns are text; pass the columns themselves: predict(table[…], "
+     "table[…])"),
+    ("regress", {"pairs": True}, (["a"], pandas.DataFrame({"b": ["c"]})),
+     "text_pairs must be a list of texts; got a DataFrame; pass one of its columns: table['text']"),
+    ("span", {}, ([("who?", "Tom ran.")],),
+     "this model takes a question and a context each, predict(questions, contexts); got 1 list"),
+    ("choice", {}, (["he"], ["sits"]), "choices: row 1 must be a list of texts; got 'sits'; pass ['sits']"),
+    ("choice", {}, (["he"], [["sits", None]]), "choices: row 1: choice 2: must be a text; got None"),
+])
+def test_predict_shows_the_call_for_inputs_of_several_texts(monkeypatch, task, settings, texts, message):
+    with pytest.raises(InputError) as error:
+        asked(monkeypatch, task, *texts, **settings)
+    assert str(error.value) == message
+
+
+def test_two_columns_of_one_name_are_refused(pretrained, intents, tmp_path):
+    table = pandas.DataFrame([["a", "b", "x"]], columns=["text", "text", "label"])
+    model = FineTuned(None, None, TASKS["classify"](16, ["x", "y"]))
+    for name, call in (("train", lambda: finetune(table, intents[1], model=pretrained, output=tmp_path / "out")),
+                       ("valid", lambda: finetune(intents[0], table, model=pretrained, output=tmp_path / "out")),
+                       ("data", lambda: model.evaluate(table)), ("texts", lambda: model.predict(table))):
+        with pytest.raises(InputError, match=f"^{name}: column names must differ; got text, text, label$"):
+            call()
+
+
+@pytest.mark.parametrize("task, labels, message", [
+    ("intent", ["x", "x ", "y", "y"], "train: labels differ in white space alone: 'x' and 'x '; they are different"),
+    ("classify", ["turn on", "turnon", "a", "a\u3000"],
+     r"'a' and 'a\\u3000' \(1 more such groups\); they are different labels; if they should be one, write them alike"),
+    ("multilabel", [["x"], ["y", "x\t"], [], []], r"'x' and 'x\\t'; they"),
+    ("embed", ["x", "x ", "y", "y"], "'x' and 'x '"),
+])
+def test_labels_that_differ_in_white_space_alone(pretrained, tmp_path, task, labels, message):
+    rows = [{"text": text, "label": label} for text, label in zip("abcd", labels)]
+    with pytest.raises(InputWarning, match=message):  # before training; warnings are errors in tests
+        finetune(rows, rows, model=pretrained, output=tmp_path / "out", task=task)
+
+
+def test_types_of_entities_that_differ_in_white_space_alone(pretrained, tmp_path):
+    rows = [(["a", "b"], ["B-first name", "B-firstname"])]
+    with pytest.raises(InputWarning, match="'first name' and 'firstname'"):
+        finetune(rows, rows, model=pretrained, output=tmp_path / "out", task="tag")

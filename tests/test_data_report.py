@@ -18,6 +18,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import Coverage
 from keras_bert.training import FineTuned, checkpoints, finetune
 from keras_bert.training.data_report import data_report, report_lines
+from keras_bert.training.few_shot import remarks
 from keras_bert.training.held_out import hold_out
 
 from conftest import REAL, TINY_VOCABULARY, finetune_command, unpack_golden
@@ -62,6 +63,21 @@ def test_report_on_long_and_unknown_texts(tokenizer):
     rows = [("light the lamp please", "a"), ("xyzzy", "b")] * 5 + [("light the lamp", "a")] * 40
     assert report("classify", rows, [("off", "a")], tokenizer, 128)[2] == (
         "3.45% of the tokens are [UNK], most often xyzzy (5)")  # 5 of 4 * 5 + 5 + 3 * 40
+
+
+def test_long_words_and_labels_are_cut(tokenizer):
+    word, label = "x" * 150_000, "y" * 150_000
+    examples = [Example(f"play {text}", None, name, row) for row, (text, name) in enumerate(
+        [(word, label), (word, "b"), ("a", "b"), ("a the", label)], 1)]
+    task = TASKS["classify"].from_examples("train", examples, max_length=9)
+    found = data_report(task, tokenizer, examples, [])
+    assert found["unknown_words"] == {"x" * 40 + "…": 2} and found["labels"] == {"b": 2, label: 2}
+    lines = report_lines(found)
+    assert lines[0].endswith(f"2 labels, 2 each: b, {'y' * 40}…") and max(map(len, lines)) < 200
+    assert any(f"most often {'x' * 40}… (2)" in line for line in lines)
+    assert report_lines(found | {"labels": {"b": 3, label: 1}})[0].endswith(f"2 labels: b (3), {'y' * 40}… (1)")
+    assert remarks({"b": 3, label: 1}, 100, 100) == [
+        f"1 label with one text, such as {'y' * 40}…: the encoder learns from the others only"]
 
 
 @pytest.mark.parametrize("labels, shown", [
@@ -217,8 +233,30 @@ def test_questions_of_a_context_stay_together():
         example.id for example in hold_out(TASKS["span"](max_length=99), "train", examples, 0.1, 1)[1]]
     with pytest.raises(InputError, match=r"^train: has too few different contexts \(1 in all\) to hold out "
                                          "10% for validation; pass another file as valid=…, "
-                                         "or a larger valid_share=…$"):
+                                         "or add contexts: at least two different ones$"):
         hold_out(TASKS["span"](max_length=99), "train", examples[:5], 0.1, 0)
+
+
+@pytest.mark.parametrize("rows, helps", [
+    ([("a", "x"), ("b", "y"), ("c", "z")], False), ([("a", "x"), ("b", "y"), ("b ", "y")], False),
+    ([("a", "x"), ("a", "y")], False), ([("a", "x"), ("b", "y"), ("c", "y")], True)])
+def test_advice_on_too_few_texts_is_true(rows, helps):
+    """A larger share is advised where one holds texts out, otherwise more texts, which do help."""
+    def held_out(rows, share):
+        examples = TASKS["classify"].read(TASKS["classify"].open(rows, "train"))
+        return hold_out(TASKS["classify"](max_length=9, labels=["x", "y", "z"]), "train", examples, share, 0)[1]
+
+    with pytest.raises(InputError) as error:
+        held_out(rows, 0.1)
+    cure = "a larger valid_share=…" if helps else "add texts: at least two different ones of each label"
+    assert str(error.value).endswith(f" in all) to hold out 10% for validation; pass another file as valid=…, "
+                                     f"or {cure}")
+    if helps:
+        assert held_out(rows, 0.9)
+    else:
+        with pytest.raises(InputError):
+            held_out(rows, 0.99)
+        assert held_out([(f"{text} {label} {number}", label) for text, label in rows for number in range(2)], 0.5)
 
 
 @pytest.fixture

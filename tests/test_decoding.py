@@ -1,6 +1,7 @@
 """The decoders in Python (keras_bert/tasks) and in the graph of a SavedModel (export/text_heads.py) give the same
 answers."""
 
+import re
 import types
 
 import pytest
@@ -19,6 +20,8 @@ ODD = ["집", "각각의", "한글이", "e\u0301t", "\u0301", "🎵🎶", "👩\
        "music,now", "中文the", "\t", "\u200b"]
 TEXTS = st.lists(st.sampled_from(WORDS) | st.sampled_from(ODD), max_size=40).map(" ".join)
 LONG = " ".join([*WORDS, *ODD] * 3)
+# Lone surrogates; a client that encodes one sends three bytes.
+SURROGATES = ["\ud800play some\udfff music 한글이 \ud83d the lamp", "\udc00", "a \ud800\ud800lamp"]
 
 
 def decoders(head, task, model):
@@ -36,7 +39,15 @@ def decoders(head, task, model):
         outputs = run(types.SimpleNamespace(predict_on_batch=predict_on_batch), encoded.batched(TOKENIZER))
         return task.answers(encoded, outputs)
 
-    return lambda *texts: {name: tensor.numpy() for name, tensor in graph(*map(tf.constant, texts)).items()}, answer
+    def answer_of_graph(*texts):
+        columns = ([text.encode("utf-8", "surrogatepass") for text in column] for column in texts)
+        return {name: tensor.numpy() for name, tensor in graph(*map(tf.constant, columns)).items()}
+
+    return answer_of_graph, answer
+
+
+def decoded(text):
+    return re.sub("[\ud800-\udfff]", "\ufffd", text.decode("utf-8", "surrogatepass"))
 
 
 def label_logits(ids, mask, segments):
@@ -54,12 +65,13 @@ def test_entities(unit, labels):
     @given(st.lists(TEXTS, min_size=1, max_size=4))
     @example([""])
     @example([LONG, "", LONG[::-1]])
+    @example(SURROGATES)
     def check(texts):
         answers = graph(texts)
         for row, entities in enumerate(python(texts)):
             columns = [answers[f"entity_{name}"][row] for name in ("label", "text", "start", "end", "score")]
             rows = [entity for entity in zip(*columns) if entity[2] >= 0]
-            assert [(label.decode(), text.decode(), start, end) for label, text, start, end, _ in rows] == [
+            assert [(label.decode(), decoded(text), start, end) for label, text, start, end, _ in rows] == [
                 (entity.label, entity.text, entity.start, entity.end) for entity in entities]
             assert [score for *_, score in rows] == pytest.approx([entity.score for entity in entities], abs=1e-6)
             found.update(entity.text for entity in entities)
@@ -102,13 +114,14 @@ def test_answers(monkeypatch, doc_stride, null_threshold, max_query_length, max_
 
     @settings(max_examples=10, deadline=None)
     @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))
+    @example(list(zip(SURROGATES[::-1], SURROGATES)))
     @example([("", ""), (LONG, LONG), ("", LONG), (LONG, ""), ("the", "한글이 🎵🎶")])
     def check(pairs):
         questions, contexts = map(list, zip(*pairs))
         answers = graph(questions, contexts)
         rows = list(zip(*(answers[name] for name in ("answer", "start", "end", "score"))))
         expected = python(questions, contexts)
-        assert [(text.decode(), start, end) for text, start, end, _ in rows] == [
+        assert [(decoded(text), start, end) for text, start, end, _ in rows] == [
             (answer.text, answer.start, answer.end) for answer in expected]
         assert [score for *_, score in rows] == pytest.approx([answer.score for answer in expected], abs=1e-6)
         nulls.update(answer.start < 0 for answer in expected)

@@ -1,5 +1,7 @@
 import numpy as np
+import pytest
 
+from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.training import fill_mask
@@ -23,4 +25,15 @@ def test_batches_are_bounded_and_change_nothing(tokenizer, monkeypatch):
         for guesses, other in zip(masks, others, strict=True):
             assert [piece for piece, _ in guesses] == [piece for piece, _ in other]
             np.testing.assert_allclose([score for _, score in guesses], [score for _, score in other], rtol=1e-5)
-    assert fill_mask(model, tokenizer, []) == []
+    assert fill_mask(model, tokenizer, iter([])) == []
+    assert fill_mask(model, tokenizer, iter(TEXTS), top_k=3, batch_size=len(TEXTS)) == wanted
+
+
+@pytest.mark.parametrize("texts, message", [
+    ("a [MASK]", "texts must be a list of texts; got 'a [MASK]'; pass ['a [MASK]']"),
+    (["a [MASK]", None], "texts: row 2: must be a text; got None"),
+    ({"text": ["[MASK]"]}, "texts must be a list of texts; got a dict; pass one of its columns: table['text']")])
+def test_what_is_no_list_of_texts(tokenizer, texts, message):
+    with pytest.raises(InputError) as error:
+        fill_mask(None, tokenizer, texts)
+    assert str(error.value) == message

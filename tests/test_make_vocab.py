@@ -252,6 +252,10 @@ def test_bad_arguments(text, options, message):
         train_vocabulary([], 100)
 
 
+def test_a_single_path(text):
+    assert train_vocabulary(text, 90, held_out=0) == train_vocabulary(str(text), 90, held_out=0) == learn(text)
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_korean(options):
     path = REAL / "corpora/ko/nsmc_raw_reviews.txt"

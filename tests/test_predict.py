@@ -59,6 +59,11 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(run, trained, tmp_path, 
         assert status == 0 and [line.split("\t")[2] for line in lines] == ["play music", "light off"]
 
 
+def test_invalid_bytes_of_arguments_become_one_character_each(run, trained):
+    status, lines, _ = run("predict", f"--model={trained}", "--output_format=jsonl", "\udcffplay\udced\udcb0 music")
+    assert status == 0 and [json.loads(line)["text"] for line in lines] == ["\ufffdplay\ufffd\ufffd music"]
+
+
 @pytest.mark.parametrize("name, content", [
     ("a.tsv", "text\n" + "a\n" * 5000 + "b\tc\n"), ("a.jsonl", '{"text": "a"}\n' * 5000 + '{"text": 1}\n')])
 def test_a_file_is_read_in_chunks(tmp_path, name, content):
@@ -121,7 +126,7 @@ def test_glue_files_of_numbers_are_from_0_to_5(run, saved, bert, tokenizer, tmp_
     tuned.model.weights[-1].assign([2.5 if bias is None else bias])
     tuned.save(folder, overwrite=True)
     arguments = ("predict", f"--model={folder}", f"--input={path}", "--data_format=stsb")
-    prediction = prediction or f"{float(run(*arguments)[1][0].split()[0]):.3f}"
+    prediction = prediction or f"{json.loads(run(*arguments, '--output_format=jsonl')[1][0])['value']:.3f}"
     assert run(*arguments, "--output_format=glue")[1] == ["index\tprediction", f"0\t{prediction}"]
 
 

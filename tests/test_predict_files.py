@@ -139,7 +139,7 @@ def test_a_file_and_its_compressed_copy_keep_their_invalid_rows(predict, inputs,
 
 @pytest.mark.parametrize("name, content, reason", [
     ("b.tsv", b"x\ty\n1\t2\n", "there is no column 'text'; the columns are x, y; pass --text_column"),
-    ("b.tsv", b"text\ttext\na\tb\n", "row 1: column names must differ; got text, text"),
+    ("b.tsv", b"text\ttext\na\tb\n", "column names must differ; got text, text"),
     ("b.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 5000)[:-9], "cannot be read: Compressed file ended"),
     ("b.jsonl.gz", b"abc", "cannot be read: Not a gzipped file"),
     ("b.csv", b"t\xffxt\na\n", "row 1: must be UTF-8 text"),

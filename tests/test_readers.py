@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import itertools
 import json
+import math
 import os
 import random
 import subprocess
@@ -13,12 +14,14 @@ import tracemalloc
 
 import hypothesis
 import hypothesis.strategies as st
+import pandas
 import pyarrow
 import pytest
 from pyarrow import parquet
 
 from keras_bert.data.examples import FORMATS, Example, iterate_examples, number, read_examples
 from keras_bert.data.tables import read_table
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.tasks.choice import ChoiceExample, read_choices
 from keras_bert.tasks.squad import QuestionExample, read_questions
 
@@ -114,6 +117,51 @@ def test_labels_are_texts_and_may_be_numbers(tmp_path):
     examples = read_examples(path)
     assert [example.label for example in examples] == ["2", "0.5", "x"]
     assert [number(path, example) for example in examples[:2]] == [2.0, 0.5]
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(st.text("0123456789.+-eE_ ", min_size=1, max_size=6) | st.floats(allow_nan=False).map(str)
+                  | st.sampled_from(["1_0", " 1 ", "infinity", "nan", "１", "٣", "1\u00a0", "\t2.5e-3", "1e999"]))
+def test_numbers_are_those_that_pandas_reads(text):
+    try:
+        wanted = float(pandas.to_numeric(text))
+    except ValueError:
+        wanted = math.nan
+    try:
+        value = number("a.csv", Example("a", None, text, 1))
+    except InputError:
+        assert not math.isfinite(wanted)
+    else:
+        assert value == pytest.approx(wanted, rel=1e-15)
+
+
+TEXTS = ['He said "hi"', 'plain', '"all of it"', 'one " quote', "it's"]
+
+
+def test_quoted_cells_of_tsv_files_are_warned_of(tmp_path):
+    table = pandas.DataFrame({"text": ["plain", *TEXTS], "label": ["x"] * 6})
+    table.to_csv(tmp_path / "a.tsv", sep="\t", index=False)
+    with open(tmp_path / "b.tsv", "w", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows([table.columns, *table.values])
+    for name in ("a.tsv", "b.tsv"):
+        with pytest.warns(InputWarning) as found:
+            read_examples(tmp_path / name)
+        assert [str(warning.message) for warning in found] == [
+            f"{tmp_path / name}: quoted cells: 3, the first in row 3, whose quotes are read as part of their texts; a "
+            ".tsv file has no quoting: write it with quoting=csv.QUOTE_NONE, or write a .csv file"]
+    for name, options in (("c.tsv", {"sep": "\t", "quoting": csv.QUOTE_NONE}), ("c.csv", {})):
+        table.to_csv(tmp_path / name, index=False, **options)
+        assert [example.text for example in read_examples(tmp_path / name)] == list(table["text"])
+    table["text"] += "\t"
+    table.to_csv(tmp_path / "d.tsv", sep="\t", index=False)
+    with pytest.raises(InputError, match="row 2: must have 2 columns as the header; got 3; a .tsv file has no q"):
+        read_examples(tmp_path / "d.tsv")
+
+
+@pytest.mark.parametrize("text", ['"all of it"', '""', '"', '"a" and "b"', '""a"" b', '"a "b"', '"a"" b" c"'])
+def test_quotes_that_are_no_quoting(tmp_path, text):
+    path = write(tmp_path / "a.tsv", f'text\tlabel\n{text}\tx\n"so ""it"" is"\ty\n')
+    assert [example.text for example in read_examples(path)] == [text, '"so ""it"" is"']
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".json"])

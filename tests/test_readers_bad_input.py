@@ -30,7 +30,7 @@ def refusal(read, path):
     ("text\tintent\na\tb\n", ": there is no column 'label'; the columns are text, intent; pass label_column=…"),
     ("text\tlabel\na\tb\n\na\n", ": row 4: must have 2 columns as the header; got 1"),
     ("text\tlabel\na\tb\tc\n", ": row 2: must have 2 columns as the header; got 3"),
-    ("text\tlabel\ttext\na\tb\tc\n", ": row 1: column names must differ; got text, label, text"),
+    ("text\tlabel\ttext\na\tb\tc\n", ": column names must differ; got text, label, text"),
     ("text\tlabel\na\t\n", ": row 2: 'label' must be a label; got ''"),
     (b"text\tlabel\na\tb\n\xed\x95\tb\n", ": row 3: must be UTF-8 text: invalid continuation byte at byte 1; "
      "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
@@ -111,7 +111,8 @@ def test_columns_of_a_published_format_are_fixed(tmp_path):
         assert str(error.value) == f"{name} must be left out with data_format=nsmc, which sets the columns; got 'q'"
 
 
-@pytest.mark.parametrize("score", ["good", "nan", "inf", "1e999", "3,5"])
+@pytest.mark.parametrize("score", ["good", "nan", "inf", "infinity", "1e999", "3,5", "1_0", "1_000.5", "１", "٣.5",
+                                   "1\u00a0", "0x10", "1e", "--1"])
 def test_numbers(tmp_path, score):
     check(read_numbers, tmp_path / "a.tsv", f"text\tlabel\na\t1\nb\t{score}\n",
           f": row 3: 'label' must be a number; got {score!r}")
@@ -174,6 +175,8 @@ def test_naver_ner(tmp_path, content, message):
     ([{"start": 2, "end": 2, "label": "x"}],
      "entity 1: must have 0 <= start < end <= 4, the length of the text in code points; got start 2 and end 2"),
     ([{"start": 1, "end": 2, "label": "x"}], "entity 1: must contain more than white space; got ' '"),
+    ([{"start": 2, "end": 4, "label": " "}],
+     "entity 1: must have the integers start and end, and the text label; got {'start': 2, 'end': 4, 'label': ' '}"),
     ([{"start": 2, "end": 4, "label": "x", "text": "🎵나"}],
      "entity 1: text[2:4], counted in code points, must be '🎵나'; got '나다'"),
     ([{"start": 2, "end": 4, "label": "x"}, {"start": 0, "end": 3, "label": "x"}],

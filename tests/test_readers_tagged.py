@@ -153,6 +153,51 @@ def test_no_entity_of_a_row_is_lost(parts):
             for start, end in spans_of(example.tags)] == entities
 
 
+def entities_of(example):
+    return [(start, end, example.tags[start][2:]) for start, end in spans_of(example.tags)]
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(st.lists(st.tuples(st.text("가a🎵", min_size=1, max_size=3), st.integers(0, 2), st.integers(0, 2),
+                                     st.sampled_from(["x", "y"])), min_size=1, max_size=6),
+                  st.sampled_from(" \t\u3000"))
+def test_white_space_at_the_ends_of_entities_is_no_part_of_them(parts, space):
+    text, wide, wanted = "", [], []
+    for word, left, right, label in parts:
+        start = len(text) + left
+        text += space * left + word + space * right
+        wide.append({"start": start - left, "end": len(text), "label": label})
+        wanted.append((start, start + len(word), label))
+    for rows in ([{"text": text, "entities": wide}], [{"text": text, "entities": wide[::-1]}]):
+        example, = read_tagged(Rows("data", rows))
+        assert entities_of(example) == wanted
+
+
+def test_adjacent_entities_are_two_in_every_format_with_spans(tmp_path):
+    text, spans = "Ada Bob met", [{"start": 0, "end": 3, "label": "per"}, {"start": 3, "end": 7, "label": "per"}]
+    row = {"text": text, "entities": spans}
+    write(tmp_path / "a.jsonl", json.dumps(row))
+    parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "a.parquet")
+    tags = "B-per I-per I-per B-per I-per I-per I-per O O O O".split()
+    write(tmp_path / "a.tsv", "".join(f"{character}\t{tag}\n" for character, tag in zip(text, tags, strict=True)))
+    for data, data_format in ((tmp_path / "a.jsonl", None), (tmp_path / "a.parquet", None), (Rows("data", [row]), None),
+                              (tmp_path / "a.tsv", "klue-ner")):
+        example, = read_tagged(data, data_format)
+        assert entities_of(example) == [(0, 3, "per"), (4, 7, "per")]
+
+
+def test_white_space_around_tags_is_no_part_of_them(tmp_path):
+    wanted = [TaggedExample(["O", "Ada", "King"], ["O", "B-per", "I-per"], 1)]
+    write(tmp_path / "a.conll", "O\tO \nAda\t B-per\nKing\tI-per\u3000\n")
+    write(tmp_path / "a.jsonl", json.dumps({"words": wanted[0].words, "tags": ["O\t", "B-per ", "I- per"]}))
+    for path in (tmp_path / "a.conll", tmp_path / "a.jsonl"):
+        assert list(read_tagged(path)) == wanted
+    example, = read_tagged(Rows("data", [{"text": "ab", "entities": [{"start": 0, "end": 2, "label": " per "}]}]))
+    assert example.tags == ["B-per", "I-per"]
+    write(tmp_path / "b.tsv", "가\tB-PS \n나\tI-PS\n")
+    assert [example.tags for example in read_tagged(tmp_path / "b.tsv", "klue-ner")] == [["B-PS", "I-PS"]]
+
+
 @pytest.mark.parametrize("name, sentences, words, entities", [
     ("ner/wnut17/train.conll", 400, 7700, 218), ("ner/wnut17/dev.conll", 150, 2239, 148),
     ("intent/snips/train", 200, 1733, 503), ("intent/snips/dev", 100, 985, 273)])

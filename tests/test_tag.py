@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import re
 
 import numpy as np
 import pytest
@@ -195,6 +196,26 @@ def test_a_tagger_has_no_texts_out_of_scope(tagger):
     with pytest.raises(InputError, match="^out_of_scope_label must be left out unless the task is intent or classify; "
                                          "got 'no' for the task tag$"):
         tagger.evaluate([(["서울"], ["B-LC"])], out_of_scope_label="no")
+
+
+def test_surrogates_do_not_move_entities(tagger):
+    """They count as one character each, like others that BERT deletes."""
+    texts = ["\ud800서울시는 New\udfff Yorkers, \ud83d부산특시", "\udc80" * 3 + "서울", "\ud800"]
+    plain = [re.sub("[\ud800-\udfff]", "\u200b", text) for text in texts]
+    answers = tagger.predict(texts, aggregation_strategy="none")
+    assert sum(map(len, answers)) > 5
+    for text, entities, wanted in zip(texts, answers, tagger.predict(plain, aggregation_strategy="none"), strict=True):
+        assert [(entity.start, entity.end, entity.label) for entity in entities] == [
+            (entity.start, entity.end, entity.label) for entity in wanted]
+        assert all(entity.text == text[entity.start:entity.end] for entity in entities)
+
+
+def test_adjacent_entities_whose_spans_have_spaces():
+    text = "in New York 서울시"
+    spans = [(2, 6, "LC"), (6, 12, "LC"), (11, 15, "LC")]
+    example, = read_tagged(Rows("data", [{"text": text, "entities": [
+        {"start": start, "end": end, "label": label} for start, end, label in spans]}]))
+    assert targets(Tag(128, LABELS, unit="character"), example) == ["O", "B-LC", "B-LC", "B-LC", "I-LC"]
 
 
 @pytest.mark.peers

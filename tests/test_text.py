@@ -1,6 +1,7 @@
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
+import pandas
 import pytest
 
 from keras_bert.errors import InputError
@@ -71,6 +72,15 @@ def test_cased_vocabulary_is_not_lower_cased(tmp_path):
     assert BertTokenizer.from_folder(tmp_path).tokenize("Hello") == ["Hello"]
 
 
+@pytest.mark.parametrize("content", ["\ufeff[PAD]\n[UNK]\n[CLS]\n[SEP]\n가\n",
+                                     "\ufeff[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\n가\r\n"])
+def test_vocabularies_as_editors_on_windows_write_them(tmp_path, content):
+    (tmp_path / "vocab.txt").write_bytes(content.encode())
+    (tmp_path / "tokenizer_config.json").write_bytes('\ufeff{"do_lower_case": true}'.encode())
+    tokenizer = BertTokenizer.from_folder(tmp_path)
+    assert tokenizer.vocabulary == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "가"] and tokenizer.rules.lower_case
+
+
 @pytest.mark.parametrize("content,word", [(b"a\nb\n", "[CLS]"), (b"", "[PAD]"), (b"\xff\n", "UTF-8")])
 def test_bad_vocabularies_name_the_file(tmp_path, content, word):
     path = tmp_path / "vocab.txt"
@@ -83,3 +93,44 @@ def test_bad_vocabularies_name_the_file(tmp_path, content, word):
 def test_texts_and_pairs_must_be_as_many(tokenizer):
     with pytest.raises(InputError, match="2 and 1"):
         tokenizer(["a", "b"], ["c"])
+
+
+def test_texts_of_every_kind_of_iterable(tokenizer):
+    texts, pairs = ["play music", "a lamp, please"], ["", "light"]
+    wanted = tokenizer(texts, pairs)
+    for kind in (tuple, iter, np.array, pandas.Series, lambda texts: dict.fromkeys(texts).keys()):
+        for name, array in tokenizer(kind(texts), kind(pairs)).items():
+            np.testing.assert_array_equal(array, wanted[name])
+        assert tokenizer.ids(kind(texts)) == tokenizer.ids(texts)
+        np.testing.assert_array_equal(tokenizer.flat_ids(kind(texts))[0], sum(tokenizer.ids(texts), []))
+        assert tokenizer.unknown_rate(kind(texts)) == 0
+    assert tokenizer.tokenize(np.str_("a lamp")) == ["a", "lamp"]
+
+
+@pytest.mark.parametrize("texts, message", [
+    ("hello world", "texts must be a list of texts; got 'hello world'; pass ['hello world']"),
+    (b"hello", "texts must be a list of texts; got b'hello'; pass [b'hello']"),
+    (pandas.DataFrame({"text": ["a"]}),
+     "texts must be a list of texts; got a DataFrame; pass one of its columns: table['text']"),
+    ({"text": ["a"]}, "texts must be a list of texts; got a dict; pass one of its columns: table['text']"),
+    (None, "texts must be a list of texts; got None"), ({"a"}, "texts must be a list of texts; got {'a'}"),
+    (["a", None], "texts: row 2: must be a text; got None"),
+    (["a", "b", float("nan")], "texts: row 3: must be a text; got nan"),
+    ([b"a"], "texts: row 1: must be a text; got b'a'"), ([["a", "b"]], "texts: row 1: must be a text; got ['a', 'b']"),
+])
+def test_what_is_no_list_of_texts(tokenizer, texts, message):
+    for method in (tokenizer, tokenizer.pack, tokenizer.ids, tokenizer.flat_ids, tokenizer.unknown_rate):
+        with pytest.raises(InputError) as error:
+            method(texts)
+        assert str(error.value) == message
+    if texts is not None:
+        for method in (tokenizer, tokenizer.pack):
+            with pytest.raises(InputError) as error:
+                method(["a"], texts)
+            assert str(error.value) == message.replace("texts", "text_pairs", 1)
+
+
+def test_one_text_at_a_time(tokenizer):
+    with pytest.raises(InputError) as error:
+        tokenizer.tokenize(["a", "b"])
+    assert str(error.value) == ("text must be one text; got ['a', 'b']; for several texts, call tokenizer.ids(texts)")

@@ -68,7 +68,7 @@ class Exported:
     def _inputs(self, examples):
         columns = {name: [getattr(example, name) for example in examples] for name in self.task.columns[1:]}
         columns[self.task.columns[0]] = [self.task.text(example) for example in examples]
-        return {name: np.vectorize(_encode, [STRING])(np.array(column, STRING)) for name, column in columns.items()}
+        return {name: np.vectorize(str.encode, [STRING])(np.array(column, STRING)) for name, column in columns.items()}
 
     def _read(self, row, top_k):
         """Returns the answer in a row of the outputs, a dict of names to Python values."""
@@ -101,7 +101,3 @@ def _to_lists(array):
         return [decode(item) for item in value] if isinstance(value, list) else value.decode(errors="replace")
 
     return decode(array.tolist()) if array.dtype == STRING else array.tolist()
-
-
-def _encode(text):
-    return text.encode("utf-8", "ignore")  # drops the surrogates of invalid bytes in arguments

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from keras_bert.arguments import Count
+from keras_bert.arguments import Count, replace_surrogates
 from keras_bert.errors import InputError
 from keras_bert.files import json_text
 
@@ -23,6 +23,7 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
     """
     if not text:
         raise InputError("fill-mask needs texts with [MASK] as arguments; got none")
+    texts = list(map(replace_surrogates, text))
     from keras_bert.convert import load_pretrained, open_source
     from keras_bert.models import BertPretrainer
     from keras_bert.training import fill_mask
@@ -32,7 +33,7 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
         raise InputError(f"{source.path}: fill-mask needs weights with a masked LM head, as pretrain writes; "
                          f"{source.describe_head()}")
     pretrainer = load_pretrained(source, BertPretrainer)
-    for masked, masks in zip(text, fill_mask(pretrainer, source.needed_tokenizer(), text, top_k)):
+    for masked, masks in zip(texts, fill_mask(pretrainer, source.needed_tokenizer(), texts, top_k)):
         if output_format == "jsonl":
             found = [[{"token": token, "score": score} for token, score in guesses] for guesses in masks]
             print(json_text({"text": masked, "masks": found}))

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Literal
 
-from keras_bert.arguments import AggregationStrategy, Count
+from keras_bert.arguments import AggregationStrategy, Count, replace_surrogates
 from keras_bert.commands import glue, predict_files
 from keras_bert.data.tables import suffix_of
 from keras_bert.errors import InputError
@@ -153,7 +153,7 @@ def _line_chunks(stream, name, task):
 
 
 def _example(task, text, place):
-    parts = task.split(text)
+    parts = task.split(replace_surrogates(text))
     if parts is None:
         raise InputError(f"{place}: this model takes {task.describe_input()}, separated by tabs; got {text[:60]!r}")
     return task.example(*parts)

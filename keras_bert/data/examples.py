@@ -182,10 +182,10 @@ def number(path, example):
     """Returns the label of an `Example` of the file `path` as a float.
 
     Raises:
-        InputError: the label is not a finite number; the message names the file and the row.
+        InputError: the label is not a finite number in ASCII digits; the message names the file and the row.
     """
-    try:
-        value = float(example.label)
+    try:  # float() would also read 1_0, and the digits of other scripts
+        value = float(example.label) if example.label.isascii() and "_" not in example.label else math.nan
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -8,13 +8,16 @@ import itertools
 import json
 import os
 import re
+import warnings
 import zlib
 from collections.abc import Iterable
 
-from keras_bert.errors import InputError, MissingColumn
+from keras_bert.arguments import replace_surrogates
+from keras_bert.errors import InputError, InputWarning, MissingColumn
 from keras_bert.files import decode, reading
 
 csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072 characters
+_NO_QUOTING = "a .tsv file has no quoting: write it with quoting=csv.QUOTE_NONE, or write a .csv file"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +47,18 @@ def open_data(data, name, tuples=()):
         tuples: tuples of column names, one for each allowed length of a tuple of values.
 
     Raises:
-        InputError: a row has another form, or there is none; the message names the row, counted from 1.
+        InputError: a row has another form, or there is none, and the message names the row, counted from 1; or two
+            columns of a DataFrame have the same name.
     """
     if isinstance(data, str | os.PathLike):
         return os.fspath(data)
     if not isinstance(data, Iterable) or isinstance(data, dict):
         raise InputError(f"{name} must be a path, a DataFrame or a list of rows; got {data!r:.40}")
+    if hasattr(data, "columns"):
+        check_columns(name, list(map(str, data.columns)), required=())
+        data = data.to_dict("records")
     rows, columns, first = [], {len(names): names for names in tuples}, None
-    for row, values in enumerate(data.to_dict("records") if hasattr(data, "columns") else data, 1):
+    for row, values in enumerate(data, 1):
         if isinstance(values, list | tuple) and len(values) in columns:
             first = first or len(values)
             if len(values) != first:
@@ -60,24 +67,20 @@ def open_data(data, name, tuples=()):
         if not isinstance(values, dict):
             forms = " or ".join(["a dict", *(f"({', '.join(names)})" for names in tuples)])
             raise InputError(f"{name}: row {row}: must be {forms}; got {values!r:.40}")
-        try:
-            rows.append({str(column): _native(value) for column, value in values.items()})
-        except UnicodeEncodeError as error:
-            raise InputError(f"{name}: row {row}: must be valid Unicode: {error.reason}") from None
+        rows.append({str(column): _native(value) for column, value in values.items()})
     if not rows:
         raise InputError(f"{name}: holds no rows")
     return Rows(name, rows)
 
 
 def _native(value):
-    """Converts tuples to lists, and NumPy's values and arrays to Python's; raises an error for lone surrogates."""
+    """Converts tuples to lists, and NumPy's values and arrays to Python's; replaces surrogates in texts."""
+    value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, dict):
         return {name: _native(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_native(part) for part in value]
-    if isinstance(value, str):
-        value.encode()
-    return value.tolist() if hasattr(value, "tolist") else value
+    return replace_surrogates(value) if isinstance(value, str) else value
 
 
 def read_table(path, required=(), kind=None, header=None, short=None):
@@ -109,7 +112,8 @@ def read_table(path, required=(), kind=None, header=None, short=None):
     """
     table = choose_reader(path, _READERS, "a data file", kind)(path, header, short)
     rows = _read(path, required, table, short)
-    return next(rows), rows
+    may_be_quoted = not kind and not isinstance(path, Rows) and suffix_of(path) == ".tsv"  # no published format
+    return next(rows), _watch_for_quotes(path, rows) if may_be_quoted else rows
 
 
 def choose_reader(path, readers, what, kind=None, other=""):
@@ -153,6 +157,24 @@ def _read(path, required, table, short):
         raise InputError(f"{path}: must have rows; {found}: {', '.join(columns)}")
 
 
+def _watch_for_quotes(path, rows):
+    """Yields the rows of a `.tsv` file, then warns if its cells are quoted as pandas and `csv` do it by default: if all
+    cells that have quotes are in quotes themselves, with two quotes for one inside."""
+    quoted, others, first = 0, 0, None
+    for row, values in rows:
+        yield row, values
+        for cell in () if others else values.values():
+            if '"' in cell:
+                inner = cell[1:-1].replace('""', "")
+                if cell[0] == cell[-1] == '"' and '"' not in inner and len(inner) < len(cell) - 2:
+                    quoted, first = quoted + 1, first or row
+                else:
+                    others += 1
+    if quoted and not others:
+        warnings.warn(f"{path}: quoted cells: {quoted:,}, the first in row {first}, whose quotes are read as part of "
+                      f"their texts; {_NO_QUOTING}", InputWarning, stacklevel=2)
+
+
 def check_columns(path, columns, required, cure=""):
     """Checks that no two columns have the same name and that the table has all `required` columns that are not None.
 
@@ -164,7 +186,7 @@ def check_columns(path, columns, required, cure=""):
     """
     names = " ".join(", ".join(columns).split()) or "none"  # on one line
     if len(set(columns)) < len(columns):
-        raise InputError(f"{path}: row 1: column names must differ; got {names}")
+        raise InputError(f"{path}: column names must differ; got {names}")
     for name in filter(None, required):
         if name not in columns:
             cure = cure or (f"; pass {name}_column=…" if name in ("text", "text_pair", "label") else "")
@@ -329,7 +351,8 @@ def named_cells(path, row, values, columns, source=" as the header"):
     """Returns a dict of the cells of a row; raises an InputError if there are not as many as columns. `source` is what
     error messages say about the number of columns."""
     if len(values) != len(columns):
-        raise InputError(f"{path}: row {row}: must have {len(columns)} columns{source}; got {len(values)}")
+        cure = f"; {_NO_QUOTING}" * (suffix_of(path) == ".tsv" and any(value.startswith('"') for value in values))
+        raise InputError(f"{path}: row {row}: must have {len(columns)} columns{source}; got {len(values)}{cure}")
     return dict(zip(columns, values))
 
 

@@ -13,7 +13,7 @@ from keras_bert.data.tables import Rows, choose_reader, lines, read_table, text_
 from keras_bert.errors import InputError
 
 OUTSIDE = "O"
-_TAG = re.compile(r"O|([BIELSU])-(.+)")
+_TAG = re.compile(r"\s*(?:O|([BIELSU])-\s*(\S|\S.*\S))\s*")
 _RULE = "must be O, or B-, I-, E-, L-, S- or U- and a type"
 
 
@@ -104,7 +104,7 @@ def to_bio(tags, places=None):
         places: iterable of str, the name of each tag in error messages; if None, "a tag".
 
     Returns:
-        list of str.
+        list of str, without white space around types.
 
     Raises:
         InputError: names a tag that has another form.
@@ -116,7 +116,7 @@ def to_bio(tags, places=None):
             raise InputError(f"{place} {_RULE}; got {tag!r}")
         letter, kind = match.groups()
         inside = letter in ("I", "E", "L") and before in (("B", kind), ("I", kind))
-        converted.append(tag if tag == OUTSIDE else f"{'I' if inside else 'B'}-{kind}")
+        converted.append(f"{'I' if inside else 'B'}-{kind}" if letter else OUTSIDE)
         before = letter, kind
     return converted
 
@@ -158,11 +158,11 @@ def _read_klue_ner(path):
         for row, character in zip(rows, characters):
             if tags is None or len(character) != 1:
                 raise InputError(f"{path}: row {row}: must have one character and a tag; got {character!r}")
+        text = "".join(characters)
         # A few entities of the published files begin with a space.
-        solid = [index for index, character in enumerate(characters) if not character.isspace()]
-        bio = to_bio([tags[index] for index in solid])
-        spans = [(solid[first], solid[end - 1] + 1, bio[first][2:]) for first, end in spans_of(bio)]
-        yield _tagged_text("".join(characters), spans, rows[0])
+        spans = [(*_trimmed(text, first, end), tags[first][2:]) for first, end in spans_of(tags)
+                 if not text[first:end].isspace()]
+        yield _tagged_text(text, spans, rows[0])
 
 
 def _read_naver_ner(path):
@@ -224,8 +224,14 @@ def _tagged_text(text, spans, row):
     return TaggedText(text, tags, row)
 
 
+def _trimmed(text, start, end):
+    """Returns the start and the end of a span without the white space at its ends."""
+    span = text[start:end]
+    return end - len(span.lstrip()), start + len(span.rstrip())
+
+
 def _spans(place, text, entities):
-    """Returns the (start, end, label) of the entities of a row, sorted."""
+    """Returns the (start, end, label) of the entities of a row, sorted and without white space at their ends."""
     if not isinstance(entities, list):
         raise InputError(f"{place}: 'entities' must be a list of objects; got {entities!r:.40}")
     spans = []
@@ -233,7 +239,7 @@ def _spans(place, text, entities):
         start, end, label = ([entity.get(name) for name in ("start", "end", "label")] if isinstance(entity, dict)
                              else [None] * 3)
         of = f"{place}: entity {number}"
-        if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
+        if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label.strip():
             raise InputError(f"{of}: must have the integers start and end, and the text label; got {entity!r:.80}")
         if not 0 <= start < end <= len(text):
             raise InputError(f"{of}: must have 0 <= start < end <= {len(text)}, the length of the text in code points; "
@@ -243,7 +249,7 @@ def _spans(place, text, entities):
         if (copy := entity.get("text") or text[start:end]) != text[start:end]:
             raise InputError(f"{of}: text[{start}:{end}], counted in code points, must be {copy!r}; "
                              f"got {text[start:end]!r}")
-        spans.append((start, end, label, number))
+        spans.append((*_trimmed(text, start, end), label.strip(), number))
     spans.sort()
     for (_, end, _, one), (start, _, _, other) in itertools.pairwise(spans):
         if start < end:

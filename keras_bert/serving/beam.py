@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
+from keras_bert.arguments import replace_surrogates
 from keras_bert.errors import InputError
 from keras_bert.serving.saved_model import RowMismatch, SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING
@@ -77,9 +78,13 @@ def _request(element, names):
 
 def _count_bytes(element):
     if isinstance(element, str):
-        return len(element.encode("utf-8", "ignore"))
+        return len(_encode(element))
     return sum(map(_count_bytes, element.values() if isinstance(element, dict) else element))
 
 
 def _strings(column):
-    return np.vectorize(lambda text: text.encode("utf-8", "ignore"), [STRING])(np.array(column, STRING))
+    return np.vectorize(_encode, [STRING])(np.array(column, STRING))
+
+
+def _encode(text):
+    return replace_surrogates(text).encode()

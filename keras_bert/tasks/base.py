@@ -8,6 +8,7 @@ from typing import ClassVar
 import keras
 import numpy as np
 
+from keras_bert.arguments import as_texts, check_texts, replace_surrogates
 from keras_bert.data import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError
@@ -167,31 +168,35 @@ class Task:
         Raises:
             InputError: the rows are not valid, or `data_format` is given with rows; it is only for files.
         """
-        names = columns if any("text" in fields for fields in cls.tuples) else {}  # other tasks have fixed columns
-        tuples = [[names.get(f"{field}_column") or field for field in fields] for fields in cls.tuples]
-        opened = open_data(data, name, tuples)
+        opened = open_data(data, name, [cls.column_names(fields, columns) for fields in cls.tuples])
         if data_format and isinstance(opened, Rows):
             raise InputError(f"{name}: data_format must be left out for rows in memory; got {data_format!r}")
         return opened
 
+    @classmethod
+    def column_names(cls, fields, columns):
+        """Returns the names of the columns of a table that hold these fields, a list. `columns` is a dict of
+        `text_column` and so on, which rename those of tasks on single texts or pairs; other tasks have fixed names."""
+        renamed = columns if any("text" in names for names in cls.tuples) else {}
+        return [renamed.get(f"{field}_column") or field for field in fields]
+
     def arguments(self, *columns):
-        """Returns examples made from lists of texts, one list for each column of `self.columns`. Skips lists that are
-        None, so the last one can be None if the task does not use it."""
+        """Returns examples made from iterables of texts, one for each column of `self.columns`. Skips those that are
+        None, so the last one can be None if the task does not use it. Surrogates are replaced by U+FFFD.
+
+        Raises:
+            InputError: there are more or fewer iterables, one is a single text or a table, they have different lengths,
+                or an element is no text; the message names its row, from 1.
+        """
+        names = [name if name.endswith("s") else f"{name}s" for name in self.columns]
         columns = [column for column in columns if column is not None]
-        if len(columns) != len(self.columns):
-            raise InputError(f"this model takes {self.describe_input()}; got {len(columns)} texts")
-        for name, column in zip(self.columns, columns):
-            if isinstance(column, (str, bytes)):
-                raise InputError(f"{name} must be a list of texts; got {column[:60]!r}")
-            is_list = name == "choices"
-            for index, value in enumerate(column):
-                texts = value if isinstance(value, (list, tuple)) else [value]
-                if isinstance(value, str) == is_list or not all(isinstance(text, str) for text in texts):
-                    form = "a list of str" if is_list else "a str"
-                    raise InputError(f"{name}[{index}] must be {form}; got {value!r:.60}")
+        if len(columns) != len(names):
+            raise InputError(f"this model takes {self.describe_input()}, predict({', '.join(names)}); "
+                             f"got {len(columns)} list{'s' * (len(columns) != 1)}")
+        columns = [_texts(name, column) for name, column in zip(names, columns)]
         if len({len(column) for column in columns}) > 1:
             lengths = ", ".join(str(len(column)) for column in columns)
-            raise InputError(f"{', '.join(self.columns)} must be lists of the same length; got {lengths}")
+            raise InputError(f"{', '.join(names)} must be lists of the same length; got {lengths}")
         return [self.example(*texts) for texts in zip(*columns)]
 
     def describe_input(self):
@@ -249,6 +254,15 @@ class Task:
     def settings(self):
         """Returns the task's name and fields as a dict that JSON can represent."""
         return {"task": self.name} | dataclasses.asdict(self)
+
+
+def _texts(name, values, unit="row"):
+    """Returns the texts of an argument of `predict`, or a list of texts for each row of its `choices`."""
+    values = as_texts(name, values)
+    if name == "choices":
+        return [_texts(f"choices: row {row}", texts, "choice") for row, texts in enumerate(values, 1)]
+    check_texts(name, values, unit)
+    return list(map(replace_surrogates, values))
 
 
 def run(model, batches, batch_size=None, after_batch=None):

@@ -32,7 +32,7 @@ class TokenOffsets:
 def tokens_with_offsets(texts, tokenizer):
     """Returns a list with the `TokenOffsets` of each text, computed by the tokenizer that exported models contain.
     Repeated texts are processed only once, because many questions share a context."""
-    texts = [text.encode("utf-8", "ignore") for text in texts]
+    texts = [text.encode() for text in texts]
     unique, found = list(dict.fromkeys(texts)), {}
     for offset in range(0, len(unique), _BATCH_SIZE):
         batch = unique[offset:offset + _BATCH_SIZE]

@@ -8,6 +8,7 @@ import unicodedata
 
 _CACHED = 1024  # texts; the context of a question usually occurs several times in a row
 _MOST_FREQUENT = 5  # unknown words that are named
+_SHOWN = 40  # characters of a name
 MAX_UNKNOWN = 0.05  # of the tokens
 # A vocabulary with Hangul syllables needs at most one token for each; Google's uncased English one, which has only the
 # letters, needs 2.4 on Korean film reviews (tests/test_data_report.py).
@@ -47,7 +48,8 @@ class Coverage:
         # A rare word is named in the order of the alphabet, so that the report is the same in every process.
         words = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_FREQUENT]
         tokens = sum(count * self._tokens[word] for word, count in self._words.items())
-        return counts.total() / max(tokens, 1), {unicodedata.normalize("NFC", word): count for word, count in words}
+        return counts.total() / max(tokens, 1), {
+            shorten(unicodedata.normalize("NFC", word)): count for word, count in words}
 
     def tokens_per_syllable(self):
         """Returns the tokens per Hangul syllable of the words that are Korean and known; None if few words are."""
@@ -70,6 +72,11 @@ class Coverage:
         return found
 
 
+def shorten(name):
+    """Returns the beginning of a long word or label."""
+    return name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+
+
 def describe(counts):
     """Returns a dict of counts as words: `a (12), b (3)`."""
-    return ", ".join(f"{name} ({count:,})" for name, count in counts.items())
+    return ", ".join(f"{shorten(name)} ({count:,})" for name, count in counts.items())

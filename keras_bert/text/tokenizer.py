@@ -2,14 +2,14 @@
 graph."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Literal, Self
 
 import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, as_texts, check_texts
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.text import packing
@@ -73,47 +73,64 @@ class BertTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the WordPiece tokens of one text, without [CLS] and [SEP]."""
+        if not isinstance(text, str):
+            raise InputError(f"text must be one text; got {text!r:.60}; for several texts, call tokenizer.ids(texts)")
         return self.wordpiece.encode(self.rules.normalize(text)).tokens
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def ids(self, texts: Iterable[str]) -> list[list[int]]:
         """Returns the ids of each text, without [CLS] and [SEP]: a list of lists."""
-        words = [self.rules.normalize(text) for text in texts]
-        return [encoding.ids for encoding in self.wordpiece.encode_batch_fast(words)]
+        return self._ids("texts", texts)
 
-    def flat_ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _ids(self, name: str, texts: Iterable[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self.wordpiece.encode_batch_fast(self._normalized(name, texts))]
+
+    def _normalized(self, name: str, texts: Iterable[str]) -> list[str]:
+        """Returns the words of each text, see `Rules.normalize`. `name` is that of the argument, for messages."""
+        texts = as_texts(name, texts)
+        try:
+            return [self.rules.normalize(text) for text in texts]
+        except (AttributeError, TypeError):
+            check_texts(name, texts)
+            raise
+
+    def flat_ids(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the concatenated ids of all texts and the number of ids of each text: int32 [ids], int64 [texts]. For
         many short texts, takes a third of the time of `ids`."""
         # A "[SEP]" in a text itself does not become this token, because the rules split off its brackets.
-        words = "".join(f"{self.rules.normalize(text)} [SEP] " for text in texts)
+        words = "".join(f"{text} [SEP] " for text in self._normalized("texts", texts))
         ids = np.array(self.wordpiece.encode_batch_fast([words])[0].ids, np.int32)
         ends = np.flatnonzero(ids == self.sep_id)
         return np.delete(ids, ends), np.diff(ends, prepend=-1) - 1
 
-    def unknown_rate(self, texts: Sequence[str]) -> float:
+    def unknown_rate(self, texts: Iterable[str]) -> float:
         """Returns the share of the words of the texts that the vocabulary cannot spell, between 0 and 1."""
-        words = [word for text in texts for word in self.rules.normalize(text).split()]
+        words = [word for words in self._normalized("texts", texts) for word in words.split()]
         unknown = sum(self.unk_id in encoding.ids for encoding in self.wordpiece.encode_batch_fast(words))
         return unknown / max(len(words), 1)
 
-    def pack(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None,
+    def pack(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
              max_length: int = 128) -> list[tuple[list[int], int]]:
         """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids. In a
         pair, truncates the longer text first.
 
         Returns:
             a list of (ids, number of ids in segment 0), not padded.
+
+        Raises:
+            InputError: `max_length` is below 3, or the texts are one text, a table, or not as many as their pairs; or
+                one of them is no text, and the message names its row.
         """
         if max_length < 3:
             raise InputError(f"max_length must be at least 3; got {max_length}")
-        firsts = self.ids(texts)
-        seconds = [None] * len(firsts) if text_pairs is None else self.ids(text_pairs)
+        firsts = self._ids("texts", texts)
+        seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs)
         if len(firsts) != len(seconds):
             raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
         return [packing.pack(first, second, self.cls_id, self.sep_id, max_length)
                 for first, second in zip(firsts, seconds)]
 
-    def __call__(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None,
+    def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
                  max_length: int = 128) -> dict[str, np.ndarray]:
-        """Returns the inputs of `BertLayer` for a list of texts (and their pairs): dict of int32 [batch, longest
-        text]."""
+        """Returns the inputs of `BertLayer` for texts (and their pairs): dict of int32 [batch, longest text]. Texts are
+        a list, Series, array or generator of str; errors are those of `pack`."""
         return packing.pad(self.pack(texts, text_pairs, max_length), self.pad_id)

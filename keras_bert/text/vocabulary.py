@@ -2,7 +2,7 @@
 token's id."""
 
 from keras_bert.errors import InputError
-from keras_bert.files import not_utf8, reading
+from keras_bert.files import decode, reading
 
 CONTINUES = "##"  # prefix of a token that continues a word
 _NEEDED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -14,11 +14,9 @@ def load_vocabulary(path):
     Raises:
         InputError: the file cannot be read or is not UTF-8, or [PAD], [UNK], [CLS] or [SEP] is missing.
     """
-    try:
-        with reading(path), open(path, "rb") as file:
-            tokens = [line.strip() for line in file.read().decode().removesuffix("\n").split("\n")]
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: a vocabulary {not_utf8(error)}") from None
+    with reading(path), open(path, "rb") as file:
+        text = decode(file.read(), path, is_first=True)
+    tokens = [line.strip() for line in text.removesuffix("\n").split("\n")]
     check_special_tokens(path, tokens)
     return tokens
 

@@ -14,7 +14,7 @@ from typing import Literal
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from keras_bert.arguments import Count, Share, check
+from keras_bert.arguments import Count, Share, as_list, check
 from keras_bert.errors import InputError
 from keras_bert.files import decode, reading
 from keras_bert.text.rules import Rules
@@ -86,7 +86,7 @@ def train_vocabulary(paths, vocab_size, lower_case=False, strip_accents=None,
     leave no space for words. If the words do not need the other half, more characters are kept.
 
     Args:
-        paths: list of UTF-8 text files.
+        paths: list of UTF-8 text files, or the path of one.
         vocab_size: number of tokens in the vocabulary, `SPECIALS` included; it gets fewer if the texts do not contain
             enough.
         lower_case: if True, lower-cases the text.
@@ -104,6 +104,7 @@ def train_vocabulary(paths, vocab_size, lower_case=False, strip_accents=None,
         InputError: an argument is out of range; a file cannot be read, is empty or not UTF-8; the texts contain no
             words.
     """
+    paths = as_list(paths)
     if not paths:
         raise InputError("paths must name at least one text file; got none")
     strip_accents = lower_case if strip_accents is None else strip_accents

@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 
-from keras_bert.text.coverage import MAX_UNKNOWN, Coverage, describe
+from keras_bert.text.coverage import MAX_UNKNOWN, Coverage, describe, shorten
 from keras_bert.training.held_out import identity
 
 _CHUNK = 1024  # examples whose words are counted at once
@@ -136,7 +136,8 @@ def _found_in(found):
 
 def _counts(labels):
     if len(set(labels.values())) == 1:
-        return f", {next(iter(labels.values())):,} each" + (f": {', '.join(labels)}" if len(labels) <= _SHOWN else "")
+        return f", {next(iter(labels.values())):,} each" + (
+            f": {', '.join(map(shorten, labels))}" if len(labels) <= _SHOWN else "")
     if len(labels) <= _SHOWN:
         return f": {describe(labels)}"
     most, *_, least = ({label: count} for label, count in labels.items())

@@ -17,6 +17,7 @@ from keras_bert.errors import InputError
 from keras_bert.models import BertEmbeddingClassifier
 from keras_bert.tasks import Embed, run
 from keras_bert.tasks.base import require
+from keras_bert.text.coverage import shorten
 
 # Of the regression: the inverse of the weight decay, more than scikit-learn's 1, with which the probabilities of many
 # classes are all low; and the most steps of its optimizer, which needs fewer.
@@ -63,8 +64,8 @@ def remarks(labels, steps, epochs):
     """
     lines = []
     if single := [label for label, count in labels.items() if count == 1]:
-        lines.append(f"{len(single):,} label{'s' * (len(single) != 1)} with one text, such as {single[0]}: the encoder "
-                     "learns from the others only")
+        lines.append(f"{len(single):,} label{'s' * (len(single) != 1)} with one text, such as {shorten(single[0])}: "
+                     "the encoder learns from the others only")
     if steps * epochs < _MIN_STEPS:
         lines.append(f"{steps * epochs} steps are few for the encoder: try epochs={math.ceil(_MIN_STEPS / steps)}")
     return lines

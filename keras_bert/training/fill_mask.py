@@ -1,11 +1,12 @@
 """`fill_mask`: predicts masked tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_bert.arguments import as_texts, check_texts
 from keras_bert.errors import InputError
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer, pad
@@ -13,14 +14,14 @@ from keras_bert.text import BertTokenizer, pad
 MASK = "[MASK]"
 
 
-def fill_mask(model: BertPretrainer, tokenizer: BertTokenizer, texts: Sequence[str], top_k: int = 5,
+def fill_mask(model: BertPretrainer, tokenizer: BertTokenizer, texts: Iterable[str], top_k: int = 5,
               batch_size: int = 32) -> list[list[list[tuple[str, float]]]]:
     """Predicts the WordPiece tokens for each [MASK] in texts.
 
     Args:
         model: a `BertPretrainer`.
         tokenizer: the model's `BertTokenizer`.
-        texts: list of str, each with one or more [MASK].
+        texts: list, Series, array or generator of str, each with one or more [MASK].
         top_k: number of tokens to return for each [MASK].
         batch_size: texts per batch; it does not change the results, apart from rounding.
 
@@ -29,10 +30,13 @@ def fill_mask(model: BertPretrainer, tokenizer: BertTokenizer, texts: Sequence[s
         probable token first.
 
     Raises:
-        InputError: the vocabulary has no [MASK]; or a text has no [MASK] or is too long, and the message says which.
+        InputError: the vocabulary has no [MASK]; or a text is no str, has no [MASK] or is too long, and the message
+            says which.
     """
     if tokenizer.mask_id is None:
         raise InputError(f"the vocabulary must have {MASK}; it does not")
+    texts = as_texts("texts", texts)
+    check_texts("texts", texts)
     limit = model.bert.config.max_position_embeddings
     packed = [_pack(text, number, tokenizer, limit) for number, text in enumerate(texts, 1)]
     return [best for begin in range(0, len(packed), batch_size)

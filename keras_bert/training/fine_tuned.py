@@ -8,8 +8,8 @@ from typing import Self
 
 import numpy as np
 
-from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check
-from keras_bert.data.tables import Rows
+from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check, is_table
+from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.export import export_text_model, quantized
 from keras_bert.files import atomic_folder, read_json, write_json
@@ -62,8 +62,8 @@ class FineTuned:
         tokenizer: the model's `BertTokenizer`.
         task: the task that the model was trained for, see `keras_bert.tasks`.
         columns: dict of the arguments `text_column`, `text_pair_column`, `label_column`, `label_columns` and
-            `label_delimiter` of `finetune` that were not defaults; they are the defaults of `encode`, `evaluate` and
-            `calibrate`.
+            `label_delimiter` of `finetune` that were not defaults; they are the defaults of `predict`, `encode`,
+            `evaluate` and `calibrate`.
     """
 
     model: BertTask
@@ -162,7 +162,9 @@ class FineTuned:
         Args:
             texts: lists of the same length, one list for each text of an input: `texts` or `texts, text_pairs`;
                 `questions, contexts` for the task span; `prompts, choices` for the task choice, where each element of
-                `choices` is a list of texts.
+                `choices` is a list of texts. A Series, an array or a generator of str is read like a list. Or one
+                table, a DataFrame or a dict of columns, with the columns of the training, by default `text` and
+                `text_pair`, `question` and `context`, or `prompt` and `choices`. Surrogates are replaced by U+FFFD.
             batch_size: rows of the encoder's input per batch. If None, batches have about 2,048 tokens, or 32 rows if
                 XLA compiles each shape.
             top_k: for classifiers and the task span, the number of answers per input; for the task multilabel, of the
@@ -177,10 +179,23 @@ class FineTuned:
             a list of the task's answers: `Prediction`s of a classifier, `LabelSet`s of the task multilabel, floats of a
             regression, lists of `Entity`s of a tagger, `Answer`s of the task span, `Choice`s of the task choice;
             or the embeddings of the task embed, float32 [texts, hidden].
+
+        Raises:
+            InputError: an argument is out of range, the texts do not fit the task or have another form, the table lacks
+                a column, or an element is no text; the message names its row.
         """
         check(FineTuned.predict, locals())
         options = self.task.answer_options(top_k, aggregation_strategy)
-        return self.answer(self.task.arguments(*texts), batch_size, **options)
+        return self.answer(self.task.arguments(*self._lists(texts)), batch_size, **options)
+
+    def _lists(self, texts):
+        """Returns the arguments of `predict`; instead of a single table, its columns."""
+        if len(texts) != 1 or not is_table(texts[0]):
+            return texts
+        table, names = texts[0], self.task.column_names(self.task.columns, self.columns)
+        pass_columns = f"; pass the columns themselves: predict({', '.join(['table[…]'] * len(names))})"
+        check_columns("texts", list(map(str, getattr(table, "columns", table))), names, pass_columns)
+        return [table[name] for name in names]
 
     def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list | np.ndarray:
         """Returns the answers to examples that the task's `read` returned; see `predict`."""

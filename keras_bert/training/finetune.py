@@ -1,5 +1,6 @@
 """`finetune`: trains a pretrained encoder on labelled texts for a task."""
 
+import collections
 import contextlib
 import functools
 import hashlib
@@ -7,6 +8,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from typing import Literal
 
 import keras
@@ -30,7 +32,7 @@ from keras_bert.arguments import (
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import PackedBatches
 from keras_bert.data.tables import Rows
-from keras_bert.errors import InputError, MissingColumn
+from keras_bert.errors import InputError, InputWarning, MissingColumn
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import first_parts
 from keras_bert.presets import origin
@@ -207,6 +209,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     settings = settings | {name: arguments[name] for name in _OF_TASK if arguments[name] is not None}
     fitted = TASKS[task].from_examples(
         data["train"], examples, max_length=source.config.input_length(max_length, TASKS[task].length), **settings)
+    _warn_of_white_space(data["train"], {label for example in examples for label in fitted.classes(example)})
     if valid is None:
         valid_share = valid_share or _VALID_SHARE
         examples, valid_examples = hold_out(fitted, data["train"], examples, valid_share, seed)
@@ -294,6 +297,18 @@ def _read(task, path, columns):
             if suffix == ".json" and isinstance(error, MissingColumn):
                 raise InputError(f"{error}; for questions as in SQuAD, pass task='span'") from None
         raise
+
+
+def _warn_of_white_space(path: str | Rows, labels: set[str]) -> None:
+    """Warns of labels that differ from one another in white space alone."""
+    alike = collections.defaultdict(list)
+    for label in sorted(labels):
+        alike["".join(label.split())].append(label)
+    groups = [" and ".join(f"{label!r:.60}" for label in group) for group in alike.values() if len(group) > 1]
+    if groups:
+        others = f" ({len(groups) - 1:,} more such groups)" * (len(groups) > 1)
+        warnings.warn(f"{path}: labels differ in white space alone: {groups[0]}{others}; they are different labels; "
+                      "if they should be one, write them alike", InputWarning, stacklevel=3)
 
 
 def _strategy_scope(devices, batch_size, *batches):

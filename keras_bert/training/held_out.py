@@ -78,7 +78,9 @@ def hold_out(task, path, examples, share, seed):
     for example, owner in zip(examples, owners):
         parts[owner in held_out].append(example)
     if not parts[1]:
-        texts = "contexts" if task.name == "span" else "texts of each label"
-        raise InputError(f"{path}: has too few different {texts} ({len(groups)} in all) to hold out {share:.0%} for "
-                         "validation; pass another file as valid=…, or a larger valid_share=…")
+        texts, of_each = ("contexts", "") if task.name == "span" else ("texts", " of each label")
+        more_helps = any(all(left[label] > 1 for label in labels) for labels in labelled.values())
+        cure = "a larger valid_share=…" if more_helps else f"add {texts}: at least two different ones{of_each}"
+        raise InputError(f"{path}: has too few different {texts}{of_each} ({len(groups)} in all) to hold out "
+                         f"{share:.0%} for validation; pass another file as valid=…, or {cure}")
     return parts
