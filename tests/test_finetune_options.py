@@ -145,7 +145,7 @@ for name, rows in json.load(sys.stdin).items():
         keras.utils.set_random_seed(0)
         with _strategy_scope(devices, 4, batches):
             model = task.head(load_pretrained(f"{folder}/calm", frozen=task.unused), 0.0)
-            model.compile(keras.optimizers.SGD(0.1), **task.loss())
+            model.compile(keras.optimizers.SGD(1.0), run_eagerly=True, **task.loss())
         before = model.get_weights()
         model.fit(batches.training_dataset(4, 0, 0), verbose=0)
         results.append((float(model.get_metrics_result()["loss"]), model.get_weights()))
@@ -172,7 +172,7 @@ ROWS = {
 def test_two_devices_as_one(tmp_path, intents):
     """Without dropout, whose draws differ by device, sharing batches out changes nothing but rounding: each device sees
     the norm of the whole batch's gradient before it is clipped."""
-    config = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = dataclasses.replace(TINY, num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     write_huggingface(tmp_path / "calm", randomize(BertLayer(config)))
     intents[0].write_text(intents[0].read_text() + "".join(intents[0].read_text().splitlines(keepends=True)[1:]))
     with open(intents[1], "a") as file:
@@ -183,8 +183,8 @@ def test_two_devices_as_one(tmp_path, intents):
     one, two, difference, steps = json.loads(result.stdout.splitlines()[-1])
     assert steps.keys() == ROWS.keys()
     for loss, other, step, apart in steps.values():
-        assert other == pytest.approx(loss, rel=1e-5) and step > 1e-3 and apart < 1e-5 * max(1, step)
-    assert sorted(one)[1] > 0.04  # all steps but one clip, to 0.01
+        assert other == pytest.approx(loss, rel=1e-5) and step > 1e-3 and apart < 1e-4 * step
+    assert sorted(one)[1] > 0.02  # all steps but one clip, to 0.01
     assert sorted(two) == pytest.approx(sorted([*one, *one]), rel=1e-4)
     assert difference < 1e-5
     command = json.loads((tmp_path / "out2/metrics.json").read_text())["command"]
