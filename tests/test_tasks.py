@@ -125,6 +125,8 @@ def test_a_task_is_learned_and_scored(model, data, run, task):
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics[metrics["main"]] == pytest.approx(100 if task == "span" else 1, abs=0.02)
     assert metrics["history"]["loss"][-1] < 0.5 * metrics["history"]["loss"][0]
+    best = {name: metrics["history"][f"val_{name}"][metrics["best_epoch"] - 1] for name in (metrics["main"], "loss")}
+    assert best == pytest.approx({name: metrics[name] for name in best}, abs=5e-5)
     card = (folder / "README.md").read_text()
     assert f"\n- {task}\n" in card and "## Scores" in card
     status, output, _ = run("evaluate", f"--model={folder}", f"--data={data[task]}", "--output_format=json")

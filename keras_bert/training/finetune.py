@@ -263,7 +263,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             outputs = few_shots.embed(network, valid_batches, batch_size, after_batch) @ kernel + bias
         else:
             outputs = run_model(network, valid_batches, batch_size, after_batch)
-        return fitted.score(valid_encoded, outputs)
+        # With the thresholds that are best for this epoch, as the finished model is scored.
+        return fitted.calibrated(valid_encoded, outputs).score(valid_encoded, outputs)
 
     progress = loop.train(
         network, train_batches, validate, fitted.main_score(valid_examples), checkpoints, epochs=epochs,
