@@ -366,7 +366,7 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", a_folder, "model.safetensors: cannot be read: Is a directory"),
     ("huggingface", text("model.safetensors", b"\xff" * 64), "model.safetensors"),
     ("huggingface", tensors(lambda changed: changed[KERNEL].fill(np.nan)), "must give the same outputs"),
-    ("huggingface", text("vocab.txt", b"\xff\xfe"), "vocab.txt: a vocabulary must be UTF-8"),
+    ("huggingface", text("vocab.txt", b"\xff\xfe"), "vocab.txt: must be UTF-8 text"),
     ("huggingface", text("vocab.txt", "a\nb\n"), "missing [PAD], [UNK], [CLS], [SEP]"),
     ("huggingface", text("tokenizer_config.json", "{'do_lower_case': True}"), "tokenizer_config.json: not a JSON file"),
     ("huggingface", text("added_tokens.json", f'{{"more": {10**12}}}'), f"got {10**12} for 'more'"),

@@ -42,7 +42,7 @@ def test_errors_count_the_rows_of_csv_by_record(tmp_path):
     ("a.tsv", b"text\tintent\nhi\tx\n", ["no column 'label'", "text, intent"]),
     ("a.tsv", b"text\tlabel\nhi\tx\thello\n", ["row 2", "2 columns", "got 3"]),
     ("a.tsv", b"text\tlabel\nhi\t\n", ["row 2", "label"]),
-    ("a.tsv", b"text\ttext\tlabel\nhi\tho\tx\n", ["row 1", "must differ"]),
+    ("a.tsv", b"text\ttext\tlabel\nhi\tho\tx\n", ["must differ; got text, text"]),
     ("a.tsv", b"\xff\xfe\x00text", ["UTF-8"]),
     ("a.csv", b'text,label\n"hi,x\n', ["line 2"]),
     ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": \n', ["row 2", "not JSON"]),
