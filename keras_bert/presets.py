@@ -11,8 +11,8 @@ from keras_bert.arguments import Path, did_you_mean
 from keras_bert.errors import InputError
 
 _WEIGHTS = "model.safetensors"
-# Files that a repository must have; of the vocabularies, one. The weights are downloaded last, so that a cache with them
-# has the rest too. Pickles and the files of other frameworks are never downloaded.
+# Files that a repository must have; of the vocabularies, one. The weights are downloaded last, so that a cache that has
+# them has the rest too. Pickles and the files of other frameworks are never downloaded.
 _NEEDED = ("config.json", _WEIGHTS)
 _VOCABULARIES = ("vocab.txt", "tokenizer.json")
 _OPTIONAL = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "sentence_bert_config.json")

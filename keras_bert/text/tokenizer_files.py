@@ -299,7 +299,7 @@ def _read_keras_hub(folder: str) -> TokenizerFiles:
                          f"got {more!r:.100}")
     tokens = read_tokens(path := os.path.join(folder, KERAS_HUB_VOCABULARY))
     check_vocabulary(path, tokens)
-    backbone, preprocessor = (read_object(os.path.join(folder, file)).get("config", {})
+    backbone, preprocessor = (read_object(os.path.join(folder, file)).get("config") or {}
                               for file in ("config.json", "preprocessor.json"))
     lengths = [("preprocessor.json", "sequence_length", preprocessor.get("sequence_length"))]
     rules = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True)} | more
