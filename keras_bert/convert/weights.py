@@ -157,8 +157,8 @@ class Source:
             InputError: there is no vocabulary next to the weights.
         """
         if self.files is None or self.tokenizer is None:
-            raise InputError(f"{self.path}: the vocabulary is missing next to the weights; copy the model's vocab.txt "
-                             "or tokenizer.json there; models without one, of SentencePiece, take no texts here")
+            raise InputError(f"{self.path}: vocab.txt or tokenizer.json is missing next to the weights; copy the "
+                             "model's there")
         self.files.warn(self.path)
         return self.tokenizer
 

@@ -15,7 +15,14 @@ from collections.abc import Collection
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files import naming_damage, read_json, read_object, reading
-from keras_bert.text.vocabulary import INSTEAD, check_vocabulary, fits_a_line, has_capitals, read_tokens
+from keras_bert.text.vocabulary import (
+    INSTEAD,
+    check_vocabulary,
+    fits_a_line,
+    has_capitals,
+    load_vocabulary,
+    read_tokens,
+)
 
 TOKENIZER, CONFIG, MODULES = "tokenizer.json", "tokenizer_config.json", "modules.json"
 KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
@@ -82,9 +89,8 @@ def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerF
     with naming_damage(folder):
         if os.path.exists(os.path.join(folder, MODULES)):
             folder = os.path.join(folder, read_modules(folder).get("Transformer", ""))
-        if os.path.exists(os.path.join(folder, KERAS_HUB_VOCABULARY)):
-            return _read_keras_hub(folder)
-        return _read(folder, config)
+        stored = read_object(os.path.join(folder, TOKENIZER))
+        return _read_keras_hub(folder, stored) if "class_name" in stored else _read(folder, stored, config)
 
 
 def read_modules(folder: Path) -> dict[str, str]:
@@ -106,9 +112,10 @@ def read_modules(folder: Path) -> dict[str, str]:
     return modules
 
 
-def _read(folder: str, config: dict | None) -> TokenizerFiles | None:
-    settings, stored, transformer, added, special = (read_object(os.path.join(folder, name)) for name in (
-        CONFIG, TOKENIZER, "sentence_bert_config.json", "added_tokens.json", "special_tokens_map.json"))
+def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | None:
+    """Reads the tokenizer of any other folder; `stored` is its `tokenizer.json`."""
+    settings, transformer, added, special = (read_object(os.path.join(folder, name)) for name in (
+        CONFIG, "sentence_bert_config.json", "added_tokens.json", "special_tokens_map.json"))
     if not stored and not os.path.exists(os.path.join(folder, "vocab.txt")):
         return None
     if config is None:
@@ -283,12 +290,14 @@ def _max_length(folder: str, lengths: list[tuple[str, str, object]], positions: 
     return positions
 
 
-def _read_keras_hub(folder: str) -> TokenizerFiles:
-    """Reads the tokenizer of a KerasHub preset."""
-    path = os.path.join(folder, TOKENIZER)
-    stored = read_object(path)
-    if stored.get("class_name") != "BertTokenizer" or not isinstance(stored.get("config"), dict):
-        raise InputError(f"{path}: must be KerasHub's BertTokenizer; got {stored.get('class_name')!r:.60}; {INSTEAD}")
+def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
+    """Reads the tokenizer of a KerasHub preset; `stored` is its `tokenizer.json`."""
+    path = os.path.join(folder, KERAS_HUB_VOCABULARY)
+    if not os.path.exists(path):
+        return None
+    if stored["class_name"] != "BertTokenizer":
+        raise InputError(f"{os.path.join(folder, TOKENIZER)}: class_name must be BertTokenizer; "
+                         f"got {stored['class_name']!r:.60}; {INSTEAD}")
     values = stored["config"]
     # KerasHub's `strip_accents` is False by default, even for checkpoints that were trained without accents. So False
     # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
@@ -297,8 +306,7 @@ def _read_keras_hub(folder: str) -> TokenizerFiles:
     if not isinstance(more, dict) or more.keys() != guessed.keys():
         raise InputError(f"{folder}: {KERAS_HUB_RULES} in {TOKENIZER} must have {' and '.join(guessed)}; "
                          f"got {more!r:.100}")
-    tokens = read_tokens(path := os.path.join(folder, KERAS_HUB_VOCABULARY))
-    check_vocabulary(path, tokens)
+    tokens = load_vocabulary(path)
     backbone, preprocessor = (read_object(os.path.join(folder, file)).get("config") or {}
                               for file in ("config.json", "preprocessor.json"))
     lengths = [("preprocessor.json", "sequence_length", preprocessor.get("sequence_length"))]

@@ -346,8 +346,8 @@ def _digest(path):
 
 def _check_fit(path, config, tokenizer, freeze_blocks, lora_rank):
     if len(tokenizer.vocabulary) != config.vocab_size:
-        raise InputError(f"{path}: the vocabulary must have as many tokens as the config's vocab_size "
-                         f"({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own vocabulary")
+        raise InputError(f"{path}: vocab.txt or tokenizer.json must have as many tokens as the config's vocab_size "
+                         f"({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own")
     for name, value, most in (("freeze_blocks", freeze_blocks, "num_hidden_layers"),
                               ("lora_rank", lora_rank, "hidden_size")):
         if (value or 0) > getattr(config, most):
