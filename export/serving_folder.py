@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_file, version_number, writing
 
-from .text_model import export_text_model, lengths_up_to, make_head
+from .text_model import default_length, export_text_model, lengths_up_to, make_head
 
 _BATCH_TOKENS = 2048  # the default of `keras-bert serve`
 _CHOICES = 4  # per prompt, as in SWAG
@@ -40,7 +40,7 @@ num_batch_threads {{ value: 2 }}
 """
 
 
-def export_version(model, tokenizer, folder, name=None, *, max_length=128, dtype="float32", jit_compile=False,
+def export_version(model, tokenizer, folder, name=None, *, max_length=None, dtype="float32", jit_compile=False,
                    **options):
     """Writes a raw-text SavedModel as the next version in a folder. The version is written atomically, and other
     versions are not changed. Also writes warm-up requests, in the `assets.extra` of the version, and the files
@@ -61,6 +61,7 @@ def export_version(model, tokenizer, folder, name=None, *, max_length=128, dtype
     name = name or os.path.basename(folder)
     if not re.fullmatch(r"[\w.-]+", name):
         raise InputError(f"name must consist of letters, digits and . _ -; got {name!r}")
+    max_length = default_length(model, tokenizer, max_length)
     head, size = make_head(model, options), max(1, _BATCH_TOKENS // max_length)
     with writing(folder):
         os.makedirs(folder, exist_ok=True)

@@ -63,6 +63,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import pack
+from keras_bert.text.tokenizer import MAX_LENGTH
 
 from . import text_heads as heads
 from . import writing
@@ -159,7 +160,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         path: folder to write.
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
             the texts of a `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are split into multiple inputs.
-            Default: 128, or the encoder's positions if there are fewer.
+            Default: that of the tokenizer, at most the encoder's positions.
         dtype: dtype of the encoder: float32; bfloat16, whose weights take half the size; or int8 (experimental), whose
             weights take a quarter, for processors with VNNI or AMX: see `keras_bert.export.quantized`. Default: as the
             model computes, bfloat16 if it was trained in mixed_bfloat16, otherwise float32.
@@ -182,7 +183,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     dtype = dtype or ("bfloat16" if writing.encoder_of(model).compute_dtype == "bfloat16" else "float32")
     head = make_head(model, options)
     writing.check_export(model, tokenizer, path, overwrite)
-    max_length = writing.encoder_of(model).config.input_length(max_length, 128)
+    max_length = default_length(model, tokenizer, max_length)
     if max_length < head.shortest:
         raise InputError(f"max_length must be at least {head.shortest}; got {max_length}")
     module = TextModel(model, head, tokenizer, max_length, dtype, jit_compile)
@@ -194,6 +195,15 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     if head.labels is not None:
         assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
     writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=["serving_default", "encode"])
+
+
+def default_length(model: BertLayer | BertTask, tokenizer: BertTokenizer, max_length: int | None) -> int:
+    """Returns `max_length`, or if it is None, that of the tokenizer.
+
+    Raises:
+        InputError: `max_length` exceeds the encoder's positions.
+    """
+    return writing.encoder_of(model).config.input_length(max_length, tokenizer.max_length or MAX_LENGTH)
 
 
 def make_head(model, options):

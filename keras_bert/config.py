@@ -49,6 +49,19 @@ SIZES |= {
     "chinese": _size(12, 768, vocab=_CHINESE),
 }
 
+# Why encoders of other types cannot be read as BERT.
+_ROBERTA = "its positions begin at 2, and its texts have no segments"
+_OTHERS = {
+    "roberta": _ROBERTA, "xlm-roberta": _ROBERTA, "camembert": _ROBERTA,
+    "electra": "it has no pooler, and its embeddings may be narrower than its blocks",
+    "distilbert": "it has neither segments nor a pooler",
+    "albert": "its blocks share their weights, and its embeddings are narrower than they",
+    "mpnet": "its attention depends on relative positions",
+    "deberta": "its attention depends on relative positions",
+    "deberta-v2": "its attention depends on relative positions",
+    "modernbert": "its attention depends on relative positions",
+}
+
 # The only supported values of these fields. Others mean a different architecture, though the files look similar.
 _REFUSED_VALUES = {
     "position_embedding_type": "absolute",
@@ -150,8 +163,11 @@ class BertConfig:
         Raises:
             InputError: a required key is missing, or values contradict one another or BERT's architecture.
         """
-        model_type = values.get("model_type", "bert")
-        _check(model_type == "bert", "model_type must be bert", model_type)
+        if (model_type := values.get("model_type", "bert")) != "bert":
+            reason = _OTHERS.get(str(model_type), "it is another architecture")
+            raise InputError(f"model_type must be bert; got {model_type!r}: {reason}; use transformers or KerasHub for "
+                             "it, or a BERT encoder instead: `keras-bert presets` lists some, for Korean "
+                             "klue-bert-base")
         for name, expected in _REFUSED_VALUES.items():
             _check(values.get(name, expected) == expected, f"{name} must be {expected}", values.get(name))
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):

@@ -249,6 +249,21 @@ def read_json(path):
             raise InputError(f"{os.fspath(path)}: not a JSON file: {error}") from None
 
 
+def read_object(path) -> dict:
+    """Returns the object in a JSON file; empty if there is no such file.
+
+    Raises:
+        InputError: the file is not JSON or holds something else.
+    """
+    if not os.path.exists(path):
+        return {}
+    with reading(path):
+        values = read_json(path)
+    if not isinstance(values, dict):
+        raise InputError(f"{os.fspath(path)}: must hold one JSON object; got {values!r:.100}")
+    return values
+
+
 def folder_digest(path):
     """Returns the SHA-256 of the names and contents of all files in a folder."""
     digest = hashlib.sha256()

@@ -11,9 +11,11 @@ from keras_bert.arguments import Path, did_you_mean
 from keras_bert.errors import InputError
 
 _WEIGHTS = "model.safetensors"
-# Files that a repository must have, in the order of download, so that a cache with the weights has the rest too.
-# Pickles and the files of other frameworks are never downloaded.
-_NEEDED = ("config.json", "vocab.txt", _WEIGHTS)
+# Files that a repository must have; of the vocabularies, one. The weights are downloaded last, so that a cache that has
+# them has the rest too. Pickles and the files of other frameworks are never downloaded.
+_NEEDED = ("config.json", _WEIGHTS)
+_VOCABULARIES = ("vocab.txt", "tokenizer.json")
+_OPTIONAL = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "sentence_bert_config.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,8 +162,12 @@ def _in_cache(repository):
     """Returns the folder of a repository if all needed files are in the cache, or None. Never uses the network."""
     from huggingface_hub import try_to_load_from_cache
 
-    paths = [try_to_load_from_cache(repository, file) for file in _NEEDED]
-    return os.path.dirname(paths[0]) if all(isinstance(path, str) for path in paths) else None
+    def is_there(file):
+        return isinstance(try_to_load_from_cache(repository, file), str)
+
+    if not all(map(is_there, _NEEDED)) or not any(map(is_there, _VOCABULARIES)):
+        return None
+    return os.path.dirname(try_to_load_from_cache(repository, _WEIGHTS))
 
 
 def _download(repository):
@@ -171,10 +177,12 @@ def _download(repository):
     get_hf_file_metadata(hf_hub_url(repository, "config.json"))  # fails at once without a network; a download retries
     folder = os.path.dirname(hf_hub_download(repository, "config.json"))
     commit = os.path.basename(folder)  # all files are from one commit, even if another is pushed meanwhile
-    with contextlib.suppress(RemoteEntryNotFoundError):  # old repositories do not have it
-        hf_hub_download(repository, "tokenizer_config.json", revision=commit)
-    for file in _NEEDED:
-        hf_hub_download(repository, file, revision=commit)
+    for file in (*_OPTIONAL, *_VOCABULARIES):
+        with contextlib.suppress(RemoteEntryNotFoundError):
+            hf_hub_download(repository, file, revision=commit)
+    if not any(os.path.exists(os.path.join(folder, file)) for file in _VOCABULARIES):
+        raise InputError(f"the repository has neither {' nor '.join(_VOCABULARIES)}")
+    hf_hub_download(repository, _WEIGHTS, revision=commit)
     return folder
 
 

@@ -231,7 +231,7 @@ def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
              "head, "
              "as pretrain writes; these have a head for classification"),
             (["export", f"--model={no_vocabulary}", f"--output={tmp_path}/out"],
-             f"{no_vocabulary}: vocab.txt is missing next to the weights; copy the model's vocab.txt there"),
+             f"{no_vocabulary}: vocab.txt or tokenizer.json is missing next to the weights; copy the model's there"),
             (["export", f"--model={intents[0]}", f"--output={tmp_path}/out"], f"{intents[0]}: must be a folder, a name "
              "that `keras-bert presets` lists or a Hugging Face id org/name; it is a file"),
             (["predict", f"--model={trained}", "--input=/nowhere", ], "/nowhere: cannot be read: No such file or "

@@ -65,7 +65,11 @@ def test_reads_what_transformers_writes(tmp_path):
     ({"num_hidden_layers": 0}, ["num_hidden_layers", "at least 1"]),
     ({"layer_norm_eps": -1.0}, ["layer_norm_eps", "positive"]),
     ({"pad_token_id": 99999}, ["pad_token_id", "99999"]),
-    ({"model_type": "roberta"}, ["model_type", "roberta"]),
+    ({"model_type": "roberta"}, ["model_type must be bert; got 'roberta': its positions begin at 2, ", "; use "
+                                 "transformers or KerasHub for it, or a BERT encoder instead: "]),
+    ({"model_type": "electra"}, ["got 'electra': it has no pooler"]),
+    ({"model_type": "distilbert"}, ["got 'distilbert': it has neither segments nor a pooler"]),
+    ({"model_type": ["gpt2"]}, ["got ['gpt2']: it is another architecture; use transformers or KerasHub"]),
     ({"position_embedding_type": "relative_key"}, ["position_embedding_type", "relative_key"]),
     ({"is_decoder": True}, ["is_decoder", "True"]),
     ({"embedding_size": 128}, ["embedding_size", "768", "128"]),

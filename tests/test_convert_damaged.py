@@ -426,7 +426,7 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("kerashub classifier", preset_bias(data=np.zeros(2, "V3")), "layers/dense/vars/1: must be whole and of"),
     ("kerashub classifier", preset_bias(shape=2, dtype="f4", external=[("labels.json", 0, 8)]),
      "must be stored in this file"),
-    ("kerashub classifier", values("preprocessor.json", config={"sequence_length": "x"}), "max_length must be"),
+    ("kerashub classifier", values("preprocessor.json", config={"sequence_length": "x"}), "sequence_length must be"),
 ])
 def test_damage_is_one_line(run, whole, tmp_path, monkeypatch, form, damage, words):
     source = shutil.copytree(whole / form, tmp_path / "source")

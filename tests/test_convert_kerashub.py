@@ -141,6 +141,7 @@ def test_reads_the_tokenizer(preset, lowercase, strip_accents):
     # KerasHub keeps accents by default; Google's tokenizer strips them if it lower-cases.
     rules = source.tokenizer.rules
     assert (rules.lower_case, rules.strip_accents) == (lowercase, lowercase or strip_accents)
+    assert BertTokenizer.from_folder(preset).rules == rules
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -100,6 +100,12 @@ def test_an_encoder_is_loaded_from_a_folder_with_modules(tmp_path):
     assert open_source(folder).settings["max_length"] == 20
 
 
+def test_the_documented_call_cuts_texts_where_the_library_does(whole):
+    """docs/migration.md, for `SentenceTransformer(F).encode(texts)`; one text is longer than `max_seq_length`."""
+    found = BertEmbedder.from_pretrained(whole)(BertTokenizer.from_folder(whole)(TEXTS))
+    np.testing.assert_allclose(numpy(found), embed(whole, TEXTS), rtol=0, atol=1e-6)
+
+
 def test_a_cross_encoder_is_a_hugging_face_folder(pretrained):
     (pretrained / "modules.json").write_text(json.dumps([
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]))
@@ -114,7 +120,7 @@ def test_a_transformer_in_a_folder_of_its_own(tmp_path):
     modules = json.loads((folder / "modules.json").read_text())
     modules[0]["path"] = "0_Transformer"
     (folder / "modules.json").write_text(json.dumps(modules))
-    assert open_source(folder).settings["max_length"] == 20
+    assert open_source(folder).settings["max_length"] == BertTokenizer.from_folder(folder).max_length == 20
     np.testing.assert_array_equal(embed(folder, TEXTS), embed(write(tmp_path / "other"), TEXTS))
 
 
@@ -127,6 +133,7 @@ def test_lower_case_of_the_transformer(tmp_path):
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 20, "do_lower_case": true}')
     rules = open_source(folder).tokenizer.rules
     assert rules.lower_case and not rules.strip_accents
+    assert BertTokenizer.from_folder(folder).rules == rules
 
 
 def test_prompts_are_lost(tmp_path):
@@ -246,11 +253,13 @@ def test_what_sentence_transformers_writes(tmp_path, pooling):
 def test_minilm(minilm, tmp_path):
     needs_library()
     texts = ["The quick brown fox jumps over the lazy dog.", "How do I reset my password?", "北京 and Zürich", "ok",
-             "오늘 서울 날씨가 어때요?", "a long text " * 200]
+             "오늘 서울 날씨가 어때요?", "a long text " * 200, " ".join(f"word{i}" for i in range(300))]
     (folder := tmp_path / "minilm").mkdir()
     shutil.copytree(minilm, folder, dirs_exist_ok=True)
     wanted = library.SentenceTransformer(str(folder), device="cpu").encode(texts)
     np.testing.assert_allclose(embed(folder, texts), wanted, rtol=0, atol=1e-5)
+    found = BertEmbedder.from_pretrained(folder)(BertTokenizer.from_folder(folder)(texts))  # docs/migration.md
+    np.testing.assert_allclose(numpy(found), wanted, rtol=0, atol=1e-5)
     convert(folder, tmp_path / "out", "sentence_transformers")
     again = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
     assert again.max_seq_length == 256

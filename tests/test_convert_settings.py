@@ -392,7 +392,7 @@ BERT_STEP = {"type": "BertNormalizer", "handle_chinese_chars": False, "strip_acc
      "NFC, BertNormalizer, BertPreTokenizer"),
     ({"type": "Sequence", "normalizers": [BERT_STEP, {"type": "Replace"}]}, "BertPreTokenizer",
      "BertNormalizer, Replace, BertPreTokenizer"),
-    (None, "Whitespace", "Whitespace"),
+    (BERT_STEP, "Whitespace", "BertNormalizer, Whitespace"),
 ])
 @pytest.mark.parametrize("has_vocab", [True, False])
 def test_the_steps_of_a_fast_tokenizer(folders, tmp_path, normalizer, splitter, steps, has_vocab):

@@ -41,7 +41,7 @@ def test_words_have_the_ids_of_the_text(texts, cased, twice):
 
 @pytest.mark.parametrize("vocabulary", ["bert-base-uncased", "koelectra35000", "bert-base-multilingual-cased"])
 def test_corpora(vocabulary, monkeypatch):
-    tokenizer = BertTokenizer.from_folder(DATA / "vocab" / vocabulary)
+    tokenizer = BertTokenizer(DATA / "vocab" / vocabulary / "vocab.txt", lower_case=None)
     words = WordIds(tokenizer)
     monkeypatch.setattr(corpus, "_BATCH", 20_000)
     forgot = 0

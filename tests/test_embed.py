@@ -316,10 +316,11 @@ def test_a_finished_folder_becomes_one_of_sentence_transformers(encoder, tmp_pat
     np.testing.assert_array_equal(again.predict(["play music"]), tuned.predict(["play music"]))
     assert again.task == tuned.task.__class__(20) and again.columns == {"text_column": "first"}
     assert again.evaluate(rows)["ndcg_at_10"] == tuned.evaluate(rows)["ndcg_at_10"]
-    # Trained again, it keeps its pooling unless another one is given.
-    for options, wanted in (({}, ("max", True)), ({"pooling": "cls", "normalize": False}, ("cls", False))):
-        model = train(tmp_path / "st", tmp_path / "more", "scored", epochs=1, overwrite=True, **options).model
-        assert (model.pooling, model.normalize) == wanted
+    # Trained again, it keeps its pooling and its maximum length unless others are given.
+    for options, wanted in (({}, ("max", True, 20)),
+                            ({"pooling": "cls", "normalize": False, "max_length": 30}, ("cls", False, 30))):
+        more = train(tmp_path / "st", tmp_path / "more", "scored", epochs=1, overwrite=True, **options)
+        assert (more.model.pooling, more.model.normalize, more.task.max_length) == wanted
 
 
 @pytest.mark.slow

@@ -137,6 +137,14 @@ def test_the_encoder_of_a_folder_that_finetune_wrote(run, trained, tmp_path):
     np.testing.assert_allclose(vectors, ops.convert_to_numpy(wanted)[0], rtol=0, atol=5e-6)
 
 
+def test_texts_are_cut_where_the_folder_says(extract, tmp_path):
+    (tmp_path / "pretrained/sentence_bert_config.json").write_text('{"max_seq_length": 6}')
+    assert extract("--features=last")[0] == 0
+    with np.load(tmp_path / "out.npz") as file:
+        assert np.diff(file["text_ends"], prepend=0).tolist() == [min(len(TOKENIZER.pack([text])[0][0]), 6)
+                                                                  for text in TEXTS]
+
+
 @pytest.mark.parametrize("flags,status,words", [
     (["--output="], 1, ["output must be a file that ends in .npz or .parquet; got ''"]),
     (["--output=out.csv"], 1, ["output must be a file that ends in .npz or .parquet; got 'out.csv'"]),

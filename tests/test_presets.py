@@ -18,7 +18,9 @@ from keras_bert.presets import PRESETS, find_pretrained
 WEIGHTS = b"weights" * 40_000
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NEEDED = {"config.json": b"{}", "vocab.txt": b"[PAD]\n", "model.safetensors": WEIGHTS}
-WANTED = NEEDED | {"tokenizer_config.json": b'{"do_lower_case": true}'}
+WANTED = NEEDED | {name: json.dumps({"file": name}).encode() for name in (  # of one content, a file is fetched once
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "sentence_bert_config.json")}
 FILES = WANTED | {"pytorch_model.bin": b"a pickle", "tf_model.h5": b"another framework's"}
 # huggingface_hub reads its settings when it is imported, so each lookup is a process. It does not wait between retries.
 LOOK_UP = """
@@ -115,18 +117,23 @@ def test_a_repository_is_downloaded_once_and_without_pickles(hub, process):
     assert len(hub.log) == asked
 
 
-def test_a_repository_may_have_no_tokenizer_config(hub, process):
-    hub.repositories["org/name"] = NEEDED
-    status, folder, _ = process(LOOK_UP, "org/name")
-    assert status == 0 and files_in(folder) == NEEDED
+def test_a_repository_may_have_one_vocabulary_alone(hub, process):
+    transformers5 = {name: WANTED[name] for name in ("config.json", "tokenizer.json", "model.safetensors")}
+    hub.repositories |= {"org/old": NEEDED, "org/new": transformers5}
+    for repository, files in (("org/old", NEEDED), ("org/new", transformers5)):
+        status, folder, _ = process(LOOK_UP, repository)
+        assert status == 0 and files_in(folder) == files
+        assert process(LOOK_UP, repository, HF_HUB_OFFLINE="1") == (0, folder, "")
 
 
 def test_a_failed_download_is_one_line(hub, process):
     endpoint = f"http://127.0.0.1:{hub.server_port}"
     hub.repositories["org/pickled"] = {name: FILES[name] for name in FILES if name != "model.safetensors"}
+    hub.repositories["org/pieces"] = {name: FILES[name] for name in ("config.json", "model.safetensors")}
     for repository, more, reason in (
             ("org/unknown", {}, "there is no such repository"),
             ("org/pickled", {}, "the repository has no model.safetensors"),
+            ("org/pieces", {}, "the repository has neither vocab.txt nor tokenizer.json"),
             ("org/name", {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE"),
             ("org/two--dashes", {}, "Cannot have -- or .. in repo_id"),
             ("bert-base-uncased", {"HF_HUB_OFFLINE": "1"}, "google-bert/bert-base-uncased")):

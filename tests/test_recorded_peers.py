@@ -72,7 +72,7 @@ def select(reference, prefix):
 @pytest.mark.parametrize("architecture", MODELS)
 def test_every_weight_is_loaded_and_written(architecture, tmp_path):
     model, _ = load(FOLDER / architecture, MODELS[architecture])
-    huggingface.write(Weights.of(model, BertTokenizer.from_folder(FOLDER / architecture)), tmp_path)
+    huggingface.write(Weights.of(model, BertTokenizer(FOLDER / architecture / "vocab.txt")), tmp_path)
     wanted, written = (load_file(folder / "model.safetensors") for folder in (FOLDER / architecture, tmp_path))
     assert written.keys() == wanted.keys()
     for name, array in wanted.items():

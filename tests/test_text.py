@@ -1,11 +1,32 @@
+import dataclasses
+import json
+import shutil
+import unicodedata
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pandas
 import pytest
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from keras_bert.errors import InputError
-from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, truncate_pair
+from keras_bert.convert import convert, open_source
+from keras_bert.errors import InputError, InputWarning
+from keras_bert.layers import BertLayer
+from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, save_vocabulary, truncate_pair
+
+from conftest import TINY, Peer, write_huggingface
+
+transformers = Peer("transformers")
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+# More jamo than syllables, because transformers does not compose what it decomposes.
+HARD_VOCABULARY = [*SPECIAL, *"a b c e f l p y A C P É é 서 날 日 . , cafe café Play play 서울 날씨 한".split(),
+                   *"##a ##l ##y ##f ##e ##é ##c ##ing ##울".split(),
+                   *(token for jamo in unicodedata.normalize("NFD", "서울날씨한국") for token in (jamo, f"##{jamo}"))]
+HARD_VOCABULARY = list(dict.fromkeys(HARD_VOCABULARY))
+HARD_TEXTS = ["Play Café CAFÉ cafe", "서울 날씨, 한국", "日本 playing.", unicodedata.normalize("NFD", "서울 Café 날씨"),
+              "É, ab", ""]
 
 
 def full_tokenizer(vocabulary, lower_case):
@@ -67,9 +88,283 @@ def test_truncation_takes_one_token_at_a_time_from_the_longer(first, second, lim
     assert cut == (list(range(expected_first)), list(range(expected_second)))
 
 
-def test_cased_vocabulary_is_not_lower_cased(tmp_path):
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nHello\n")
-    assert BertTokenizer.from_folder(tmp_path).tokenize("Hello") == ["Hello"]
+@pytest.fixture(scope="module")
+def hard_folder(tmp_path_factory):
+    config = dataclasses.replace(TINY, vocab_size=len(HARD_VOCABULARY) + 1, num_hidden_layers=1)
+    return write_huggingface(tmp_path_factory.mktemp("hard") / "folder", BertLayer(config), HARD_VOCABULARY)
+
+
+@pytest.fixture
+def folder(hard_folder, tmp_path):
+    """A Hugging Face folder of an encoder without the files of its tokenizer; its 128 positions are in config.json."""
+    return shutil.copytree(hard_folder, tmp_path / "folder", ignore=shutil.ignore_patterns("vocab.txt", "tokenizer*"))
+
+
+def write_json(path, **values):
+    """Changes values of a JSON file; None removes one."""
+    values = (json.loads(path.read_text()) if path.exists() else {}) | values
+    path.write_text(json.dumps({name: value for name, value in values.items() if value is not None}))
+
+
+def write_tokenizer_json(path, lower_case, strip_accents=None, first=()):
+    """Writes `tokenizer.json` by the library that defines it; returns the ids that it gives."""
+    fast = tokenizers.Tokenizer(models.WordPiece(
+        {token: id for id, token in enumerate(HARD_VOCABULARY)}, unk_token="[UNK]"))
+    bert = normalizers.BertNormalizer(lowercase=lower_case, strip_accents=strip_accents)
+    fast.normalizer = normalizers.Sequence([*first, bert]) if first else bert
+    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    fast.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    fast.save(str(path))
+    return [fast.encode(text, add_special_tokens=False).ids for text in HARD_TEXTS]
+
+
+def assert_ids(folder, wanted):
+    """Compares the ids that `from_folder` and `convert` give."""
+    assert BertTokenizer.from_folder(folder).ids(HARD_TEXTS) == wanted
+    assert open_source(folder).tokenizer.ids(HARD_TEXTS) == wanted
+
+
+@pytest.mark.parametrize("strip_accents", [None, True, False])
+@pytest.mark.parametrize("lower_case", [False, True])
+@pytest.mark.parametrize("tokenizer_class", [None, "PreTrainedTokenizerFast", "TokenizersBackend"])
+def test_tokenizer_json_is_enough(folder, tokenizer_class, lower_case, strip_accents):
+    """It counts before the capitals of the vocabulary, and for two classes before `tokenizer_config.json`."""
+    if tokenizer_class:
+        write_json(folder / "tokenizer_config.json", tokenizer_class=tokenizer_class, do_lower_case=not lower_case)
+    assert_ids(folder, write_tokenizer_json(folder / "tokenizer.json", lower_case, strip_accents))
+
+
+def test_tokenizer_json_counts_before_vocab_txt(folder):
+    save_vocabulary([*SPECIAL, *reversed(HARD_VOCABULARY[5:])], folder / "vocab.txt")
+    assert_ids(folder, write_tokenizer_json(folder / "tokenizer.json", True))
+    assert any(note.startswith("vocab.txt and tokenizer.json have other tokens") for note in open_source(folder).notes)
+
+
+@pytest.mark.parametrize("lower_case", [False, True])
+def test_the_config_of_a_bert_tokenizer_counts_before_tokenizer_json(folder, tmp_path, lower_case):
+    write_tokenizer_json(folder / "tokenizer.json", not lower_case)
+    write_json(folder / "tokenizer_config.json", tokenizer_class="BertTokenizerFast", do_lower_case=lower_case)
+    assert_ids(folder, write_tokenizer_json(tmp_path / "wanted.json", lower_case))
+
+
+@pytest.mark.parametrize("place", ["tokenizer.json", "sentence_bert_config.json"])
+def test_texts_are_lower_cased_before_the_steps_of_bert(folder, tmp_path, place):
+    """sentence-transformers puts this step before those of the tokenizer, which keeps accents then."""
+    write_json(folder / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
+    first = [normalizers.Lowercase()]
+    write_tokenizer_json(folder / "tokenizer.json", False, first=first if place == "tokenizer.json" else ())
+    if place == "sentence_bert_config.json":
+        write_json(folder / place, do_lower_case=True)
+    assert_ids(folder, write_tokenizer_json(tmp_path / "wanted.json", False, first=first))
+
+
+NAMES = dict(zip(SPECIAL, ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]))
+NAMED = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), NAMES.values()))
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("taken", [False, True])
+def test_special_tokens_of_other_names(folder, file, taken):
+    vocabulary = [NAMES.get(token, token) for token in HARD_VOCABULARY]
+    if taken:  # BERT's names are those of other tokens
+        vocabulary[-5:] = SPECIAL
+    save_vocabulary(vocabulary, folder / "vocab.txt")
+    write_json(folder / "tokenizer_config.json", do_lower_case=False)
+    write_json(folder / file, **NAMED | {"cls_token": {"content": "<s>", "lstrip": False}})
+    for tokenizer in (BertTokenizer.from_folder(folder), open_source(folder).tokenizer):
+        assert tokenizer(["play xyz", ""])["input_word_ids"].tolist() == [
+            [2, vocabulary.index("play"), 1, 3], [2, 3, 0, 0]]
+        assert tokenizer.mask_id == 4
+    assert any(note.startswith("the special tokens <pad>, <unk>, <s>, </s>, <mask> are named [PAD], ")
+               for note in open_source(folder).notes)
+
+
+def test_a_guess_is_one_line(folder, run, tmp_path):
+    save_vocabulary(HARD_VOCABULARY, folder / "vocab.txt")
+    line = ("no file says if texts are lower-cased: lower_case is False, because a token of the vocabulary has a "
+            "capital letter; to decide, write do_lower_case into tokenizer_config.json")
+    for read in (BertTokenizer.from_folder, lambda folder: open_source(folder).needed_tokenizer()):
+        with pytest.warns(InputWarning) as warned:
+            assert read(folder).tokenize("Play") == ["Play"]
+        assert [str(warning.message) for warning in warned] == [f"{folder}: {line}"]
+    status, output, messages = run("convert", f"--model={folder}", f"--output={tmp_path}/out", "--format=keras_bert")
+    assert (status, output.count(line), messages) == (0, 1, [])
+
+
+def pieces(folder):
+    save_vocabulary([*SPECIAL, "▁테스트", "▁반환", "하지", "▁play", "▁Play", "##s"], folder / "vocab.txt")
+
+
+def of_class(name, file="tokenizer_config.json"):
+    def write(folder):
+        save_vocabulary(HARD_VOCABULARY, folder / "vocab.txt")
+        write_json(folder / file, tokenizer_class=name)
+
+    return write
+
+
+def steps(**values):
+    def write(folder):
+        write_tokenizer_json(folder / "tokenizer.json", True)
+        write_json(folder / "tokenizer.json", **values)
+        write_json(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+
+    return write
+
+
+@pytest.mark.parametrize(("write", "words"), [
+    (pieces, "vocab.txt: must be a WordPiece vocabulary, whose tokens within words begin with ##; 4 of 11 tokens begin "
+             "with ▁, as SentencePiece's do, and 1 with ##"),
+    (of_class("KoBertTokenizer"), "tokenizer_config.json: tokenizer_class must be BertTokenizer, or "
+                                  "PreTrainedTokenizerFast with BERT's steps in tokenizer.json; got 'KoBertTokenizer'"),
+    (of_class("BertJapaneseTokenizer", "config.json"), "config.json: tokenizer_class must be BertTokenizer"),
+    (of_class("XLMRobertaTokenizer"), "got 'XLMRobertaTokenizer', which splits texts in another way"),
+    (steps(model={"type": "Unigram", "vocab": [["▁a", -1.0]]}), "tokenizer.json: must be a WordPiece tokenizer with a "
+                                                              "vocabulary; got 'Unigram'"),
+    (steps(normalizer={"type": "NFC"}), "the steps in tokenizer.json must be BertNormalizer, perhaps NFC, and "
+                                        "BertPreTokenizer, not NFC, BertPreTokenizer"),
+])
+def test_another_tokenizer_is_refused(folder, run, tmp_path, write, words):
+    write(folder)
+    with pytest.raises(InputError) as error:
+        BertTokenizer.from_folder(folder)
+    advice = "; use a model with BERT's WordPiece vocabulary, for Korean klue-bert-base"
+    assert words in str(error.value) and str(error.value).endswith(advice)
+    status, _, messages = run("convert", f"--model={folder}", f"--output={tmp_path}/out", "--format=keras_bert")
+    assert (status, messages) == (1, [f"keras-bert: {error.value}"])
+    for name in ("vocab.txt", "tokenizer.json"):
+        (folder / name).unlink(missing_ok=True)
+    assert open_source(folder).tokenizer is None  # the weights alone can be read
+
+
+@pytest.mark.parametrize("found", ["it has neither", "there is no such folder"])
+def test_a_folder_without_a_vocabulary(tmp_path, found):
+    folder = tmp_path if found == "it has neither" else tmp_path / "nowhere"
+    with pytest.raises(InputError, match=f"{folder}: must be a folder with a WordPiece vocabulary, vocab.txt or "
+                                         f"tokenizer.json; {found}"):
+        BertTokenizer.from_folder(folder)
+
+
+@pytest.mark.parametrize(("files", "length"), [
+    ({}, 128),
+    ({"tokenizer_config.json": {"model_max_length": 10**30}}, 128),
+    ({"tokenizer_config.json": {"model_max_length": 512}}, 128),
+    ({"tokenizer_config.json": {"model_max_length": 90}}, 90),
+    ({"tokenizer_config.json": {"max_len": 80}}, 80),
+    ({"tokenizer_config.json": {"model_max_length": 90}, "sentence_bert_config.json": {"max_seq_length": 100}}, 100),
+    ({"tokenizer_config.json": {"model_max_length": 90}, "sentence_bert_config.json": {"max_seq_length": None}}, 90),
+    ({"settings.json": {"max_length": 20}, "tokenizer_config.json": {"model_max_length": 90}}, 20),
+    ({"config.json": {"max_position_embeddings": None}, "tokenizer_config.json": {"model_max_length": 200}}, 200),
+    ({"config.json": {"max_position_embeddings": None}}, 128),
+])
+def test_inputs_are_as_long_as_the_folder_says(folder, files, length):
+    write_tokenizer_json(folder / "tokenizer.json", True)
+    for name, values in files.items():
+        write_json(folder / name, **values)
+    tokenizer = BertTokenizer.from_folder(folder)
+    assert tokenizer(["play " * 300])["input_word_ids"].shape == (1, length)
+    assert tokenizer(["play " * 300], max_length=7)["input_word_ids"].shape == (1, 7)
+
+
+@pytest.mark.parametrize("length", ["long", 2, 64.5, True, -1])
+def test_a_maximum_length_is_a_number_of_tokens(folder, length):
+    write_tokenizer_json(folder / "tokenizer.json", True)
+    write_json(folder / "tokenizer_config.json", model_max_length=length)
+    for read in (BertTokenizer.from_folder, open_source):
+        with pytest.raises(InputError, match="tokenizer_config.json: model_max_length must be a number of tokens, at "
+                                             f"least 3; got {length!r}"):
+            read(folder)
+
+
+def test_a_plain_encoder_keeps_its_maximum_length(folder, tmp_path):
+    write_tokenizer_json(folder / "tokenizer.json", True)
+    write_json(folder / "tokenizer_config.json", model_max_length=90)
+    for name in ("keras_bert", "tf1", "huggingface"):
+        convert(folder, tmp_path / name, name)
+        assert BertTokenizer.from_folder(tmp_path / name).max_length == 90
+
+
+def as_vocab_txt(folder, lower_case):
+    save_vocabulary(HARD_VOCABULARY, folder / "vocab.txt")
+    write_json(folder / "tokenizer_config.json", tokenizer_class="BertTokenizer", do_lower_case=lower_case,
+               model_max_length=512)
+
+
+def as_transformers5(folder, lower_case, vocabulary=HARD_VOCABULARY, **names):
+    save_vocabulary(vocabulary, folder / "vocab.txt")
+    peer = transformers.BertTokenizer(str(folder / "vocab.txt"), do_lower_case=lower_case, **names)
+    (folder / "vocab.txt").unlink()
+    peer.save_pretrained(folder)
+    assert not (folder / "vocab.txt").exists()
+
+
+def as_tokenizer_json(folder, lower_case):
+    as_transformers5(folder, lower_case)
+    (folder / "tokenizer_config.json").unlink()
+
+
+def as_transformers4(folder, lower_case):
+    as_transformers5(folder, lower_case)
+    save_vocabulary(HARD_VOCABULARY, folder / "vocab.txt")
+
+
+def as_fast(folder, lower_case):
+    write_tokenizer_json(folder / "tokenizer.json", lower_case)
+    peer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), **dict(zip(NAMED, SPECIAL)))
+    peer.save_pretrained(folder)
+
+
+def as_contradiction(folder, lower_case):
+    as_transformers5(folder, lower_case)
+    write_tokenizer_json(folder / "tokenizer.json", not lower_case)
+
+
+def as_contradiction_of_steps(folder, lower_case):
+    as_contradiction(folder, not lower_case)
+    write_json(folder / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
+
+
+def as_other_vocab_txt(folder, lower_case):
+    as_transformers5(folder, lower_case)
+    save_vocabulary([*SPECIAL, *reversed(HARD_VOCABULARY[5:])], folder / "vocab.txt")
+
+
+def as_other_names(folder, lower_case):
+    as_transformers5(folder, lower_case, [NAMES.get(token, token) for token in HARD_VOCABULARY], **NAMED)
+
+
+def as_special_tokens_map(folder, lower_case):
+    as_vocab_txt(folder, lower_case)
+    save_vocabulary([NAMES.get(token, token) for token in HARD_VOCABULARY], folder / "vocab.txt")
+    write_json(folder / "special_tokens_map.json", **NAMED)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(("save", "lower_case"), [
+    *((save, lower_case) for save in (
+        as_vocab_txt, as_transformers5, as_transformers4, as_fast, as_contradiction, as_contradiction_of_steps,
+        as_other_vocab_txt, as_other_names, as_special_tokens_map) for lower_case in (False, True)),
+    (as_tokenizer_json, True),  # without a config, transformers lower-cases, whatever tokenizer.json says
+])
+def test_a_folder_gives_the_ids_of_transformers(folder, save, lower_case):
+    save(folder, lower_case)
+    wanted = transformers.AutoTokenizer.from_pretrained(folder)(HARD_TEXTS)["input_ids"]
+    for tokenizer in (BertTokenizer.from_folder(folder), open_source(folder).tokenizer):
+        assert [ids for ids, _ in tokenizer.pack(HARD_TEXTS)] == wanted
+
+
+@pytest.mark.peers
+def test_added_tokens_have_the_ids_of_transformers(folder):
+    save_vocabulary(HARD_VOCABULARY, folder / "vocab.txt")
+    peer = transformers.BertTokenizer(str(folder / "vocab.txt"))
+    peer.add_tokens(["covid"])
+    (folder / "vocab.txt").unlink()
+    peer.save_pretrained(folder)
+    with pytest.warns(InputWarning, match="transformers finds the added tokens 'covid' in texts before it splits"):
+        tokenizer = BertTokenizer.from_folder(folder)
+    texts = [*HARD_TEXTS, "play covid"]
+    assert [ids for ids, _ in tokenizer.pack(texts)] == peer(texts)["input_ids"]
 
 
 @pytest.mark.parametrize("content", ["\ufeff[PAD]\n[UNK]\n[CLS]\n[SEP]\n가\n",

@@ -29,8 +29,8 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
         versioned: Write the SavedModel as the next numbered version in output, for TensorFlow Serving or keras-bert
             serve, with the files to start TensorFlow Serving.
         name: With versioned: the name of the model in requests. Default: that of the folder.
-        max_length: Maximum length in tokens; longer texts are truncated. Default: as in training; for a plain encoder
-            128, or the encoder's positions if there are fewer.
+        max_length: Maximum length in tokens; longer texts are truncated. Default: as in training; for a pretrained
+            encoder, as its files say (max_seq_length of sentence-transformers, model_max_length), or all positions.
         dtype: bfloat16 takes half the space. With int8 (experimental), the weights take a quarter, and x86-64
             processors with VNNI or AMX are faster; it runs on no others than x86-64. Default: as the model computes,
             bfloat16 if it was trained in mixed_bfloat16, otherwise float32.
@@ -89,8 +89,7 @@ def _load_pretrained(path, embedding):
     tokenizer = source.needed_tokenizer()
     if not embedding:
         return load_pretrained(source), tokenizer, {}
-    length = _given(max_length=(source.settings or {}).get("max_length"))
-    return load_pretrained(source, BertEmbedder, **embedding), tokenizer, length
+    return load_pretrained(source, BertEmbedder, **embedding), tokenizer, {}
 
 
 def _compare(tuned, data, out_of_scope_label, max_loss):

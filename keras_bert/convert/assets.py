@@ -1,27 +1,29 @@
 """Reads and writes the files that most formats keep in the folder of the weights: config, vocabulary, labels and the
 settings of the task."""
 
+import dataclasses
 import os
 
+from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files import read_json, write_json
-from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.files import read_json, read_object, write_json
+from keras_bert.text import save_vocabulary
+from keras_bert.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
 
 _LABELS = "labels.json"
 # What formats of other libraries have no field for; the libraries ignore this file.
 SETTINGS_FILE = "keras_bert_settings.json"
 
 
-def read_assets(folder, config=None, lower_case=None):
+def read_assets(folder: Path, config: Path | None = None) -> tuple[BertConfig, TokenizerFiles | None, list | None]:
     """Reads the files that `write_assets` writes.
 
     Args:
         config: path of the config. If None, `bert_config.json` in the folder.
-        lower_case: see `read_tokenizer`.
 
     Returns:
-        `BertConfig`, `BertTokenizer` or None, list of labels or None.
+        `BertConfig`, `TokenizerFiles` or None, list of labels or None.
 
     Raises:
         InputError: there is no config, or it is invalid.
@@ -29,19 +31,8 @@ def read_assets(folder, config=None, lower_case=None):
     config = config or os.path.join(folder, "bert_config.json")
     if not os.path.exists(config):
         raise InputError(f"{config}: not found; the weights do not contain the config, so pass its path as config=…")
-    return BertConfig.from_json(config), read_tokenizer(folder, lower_case), read_labels(folder)
-
-
-def read_tokenizer(folder, lower_case=None):
-    """Returns the tokenizer of a folder, or None if there is no `vocab.txt`.
-
-    Args:
-        lower_case: if True, the tokenizer lower-cases texts. If None, the files of the folder decide.
-    """
-    vocabulary = os.path.join(folder, "vocab.txt")
-    if not os.path.exists(vocabulary):
-        return None
-    return BertTokenizer.from_folder(folder) if lower_case is None else BertTokenizer(vocabulary, bool(lower_case))
+    read = BertConfig.from_json(config)
+    return read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder)
 
 
 def read_labels(folder):
@@ -52,11 +43,7 @@ def read_labels(folder):
 
 def read_settings(folder, file=SETTINGS_FILE):
     """Returns the dict in `keras_bert_settings.json`, or in another file; empty if there is no such file."""
-    path = os.path.join(folder, file)
-    values = read_json(path) if os.path.exists(path) else {}
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: must hold one JSON object; got {values!r:.100}")
-    return values
+    return read_object(os.path.join(folder, file))
 
 
 def write_assets(weights, folder):

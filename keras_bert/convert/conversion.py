@@ -16,6 +16,7 @@ from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, check_free, naming_damage
 from keras_bert.presets import find_pretrained
 from keras_bert.text import pad
+from keras_bert.text.tokenizer_files import describe_guess
 
 # Together longer than any input; each is also one by itself.
 _TEXTS = [
@@ -139,12 +140,15 @@ def open_source(name, config=None, next_sentence_pooler=False):
     if next_sentence_pooler and form is not garden.FORMAT:
         raise InputError(f"{path}: next_sentence_pooler is for the Model Garden's checkpoints; this one is {form.name}")
     with naming_damage(path):
-        source = form.read(path, config, True) if next_sentence_pooler else form.read(path, config)
-    tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
+        source = with_task(form.read(path, config, True) if next_sentence_pooler else form.read(path, config))
+        if files := source.files:
+            source = dataclasses.replace(source, notes=(*files.notes, *files.guesses, *source.notes),
+                                         losses=source.losses + files.losses)
+        tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
     if tokens > source.config.vocab_size:
         raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "
                          f"({source.config.vocab_size}) tokens; got {tokens}")
-    return with_task(source)
+    return source
 
 
 def convert(model: Path, output: Path,
@@ -200,6 +204,8 @@ def convert(model: Path, output: Path,
         weights, kept, spelled = with_vocabulary(weights, vocab)
         report(f"vocabulary {vocab}: {weights.config.vocab_size} tokens: {kept} kept, {spelled} from the tokens that "
                f"spell them, {weights.config.vocab_size - kept - spelled} from the mean of all")
+        if weights.tokenizer.rules != source.tokenizer.rules:
+            report(describe_guess(weights.tokenizer.rules.lower_case))
     if max_position_embeddings is not None:
         weights = with_positions(weights, max_position_embeddings)
         report(f"kept positions 0 to {max_position_embeddings - 1}")

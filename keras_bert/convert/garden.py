@@ -87,7 +87,7 @@ def read_bundle(bundle, path, format, assets, next_sentence_pooler=False):
     Args:
         assets: result of `read_assets`.
     """
-    config, tokenizer, labels = assets
+    config, files, labels = assets
     if config.hidden_act == "gelu":  # official/modeling/activations/gelu.py
         config = dataclasses.replace(config, hidden_act="gelu_tanh")
     variables, skipped = bundle.variables()
@@ -114,7 +114,7 @@ def read_bundle(bundle, path, format, assets, next_sentence_pooler=False):
             skipped |= {name: reason for name in shapes if name.startswith("next_sentence/")}
     elif next_sentence_pooler:
         raise InputError(f"{path}: has no next-sentence head with a pooler, which next_sentence_pooler needs")
-    return Source(path, format, config, kind, TABLE, shapes, get, skipped, {}, tokenizer, labels)
+    return Source(path, format, config, kind, TABLE, shapes, get, skipped, {}, files, labels)
 
 
 def write(weights, folder):

@@ -9,12 +9,13 @@ from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
 from keras_bert.convert.format import TRANSPOSED, Format, Table
-from keras_bert.convert.huggingface_tokenizer import read_tokenizer, write_tokenizer
+from keras_bert.convert.huggingface_tokenizer import write_tokenizer
 from keras_bert.convert.kinds import ENCODER, KINDS, initial
 from keras_bert.convert.tensor_files import NAMES, open_tensors
 from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
+from keras_bert.text.tokenizer_files import read_tokenizer_files
 
 # The encoder's names are those of `BertModel`; in models with heads they have the prefix `bert.`.
 TABLE = Table({
@@ -97,14 +98,20 @@ def read(path, config=None):
         kind, losses = ENCODER, ("problem_type regression must have one value here, not several",)
         skipped |= dict.fromkeys(("classifier.weight", "classifier.bias"), losses[0])
     options, labels = _head(values, kind, shapes)
-    tokenizer, max_length, notes, tokenizer_losses = read_tokenizer(path, config.vocab_size)
-    return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, skipped, options, tokenizer, labels,
-                  _settings(path, values, max_length), notes, losses + tokenizer_losses)
+    settings, files = _settings(path, values), read_tokenizer_files(path, values)
+    if files:
+        settings = {"max_length": files.max_length} | settings
+    return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, skipped, options, files, labels, settings,
+                  losses=losses)
 
 
-def write(weights, folder):
+def write(weights, folder, max_length=None):
     """Writes the files that transformers' `from_pretrained` reads. The settings of the task are in `config.json`, as
-    `keras_bert`."""
+    `keras_bert`.
+
+    Args:
+        max_length: length to which transformers truncates. If None, that of the task or of the tokenizer.
+    """
     architecture, settings = ARCHITECTURES[weights.kind], weights.settings or {}
     values = weights.config.to_dict() | {"architectures": [architecture]}
     values["hidden_act"] = _ACTIVATIONS.get(values["hidden_act"], values["hidden_act"])
@@ -121,7 +128,8 @@ def write(weights, folder):
     if labels:
         values |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     write_json(config := os.path.join(folder, "config.json"), values)
-    write_tokenizer(weights.tokenizer, folder, settings.get("max_length", weights.config.max_position_embeddings))
+    write_tokenizer(weights.tokenizer, folder, max_length or settings.get("max_length"),
+                    weights.config.max_position_embeddings)
     prefix = "" if weights.kind == "encoder" else "bert."
     tensors = {
         f"{prefix if entry.name.startswith('bert.') else ''}{entry.stored_name}": array
@@ -167,7 +175,7 @@ def _kind(values, shapes):
     return "regression" if is_regression else kind
 
 
-def _settings(path, values, max_length):
+def _settings(path, values):
     """Returns the settings of the task. Those in `keras_bert` count unless `problem_type` says something else."""
     problem = values.get("problem_type")
     if problem not in list(_PROBLEMS):
@@ -179,7 +187,7 @@ def _settings(path, values, max_length):
         settings = {"task": task}
     elif not task and settings.get("task") == "multilabel":
         settings = {}
-    return {"max_length": max_length} | settings
+    return settings
 
 
 def _head(values, kind, shapes):

@@ -18,11 +18,10 @@ from keras_bert.convert.tensor_files import stored_array
 from keras_bert.convert.weights import Source
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
-from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text import save_vocabulary
+from keras_bert.text.tokenizer_files import KERAS_HUB_RULES, KERAS_HUB_VOCABULARY, TOKENIZER, read_tokenizer_files
 
 _MODEL, _TASK = "model.weights.h5", "task.weights.h5"
-_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
-_RULES = "keras_bert"  # the dict in tokenizer.json with the rules that KerasHub has no field for
 
 
 _BLOCK = f"{_MODEL}/layers/transformer_encoder{{_i}}"
@@ -63,8 +62,8 @@ _FIELDS = {
 
 def read(path, config=None):
     """Returns the `Source` of a preset. `config` is ignored, because the preset contains the config."""
-    tokenizer = _read_tokenizer(path)
-    config = _read_config(os.path.join(path, "config.json"), tokenizer)
+    files = read_tokenizer_files(path)
+    config = _read_config(os.path.join(path, "config.json"), files)
     shapes = _read_shapes(path, _MODEL)
     kind, options, settings, losses = "encoder", {}, {}, ()
     if os.path.exists(os.path.join(path, _TASK)):
@@ -72,7 +71,7 @@ def read(path, config=None):
         kind, options, settings, losses = _read_task(path)
     skipped = {name: "optimizer variable" for name in shapes if name.startswith(f"{_TASK}/optimizer/")}
     return Source(path, FORMAT.name, config, kind, TABLE, shapes, lambda name: _get(path, name), skipped, options,
-                  tokenizer, read_labels(path), settings, losses=losses)
+                  files, read_labels(path), settings, losses=losses)
 
 
 def _read_object(file, *names):
@@ -86,10 +85,11 @@ def _read_object(file, *names):
     return name, values["config"]
 
 
-def _read_config(file, tokenizer):
+def _read_config(file, tokenizer_files):
     _, values = _read_object(file, "BertBackbone")
     known = {name: values[field] for field, name in _FIELDS.items() if field in values}
-    known |= {"hidden_act": _ACTIVATION, "layer_norm_eps": _EPSILON, "pad_token_id": tokenizer and tokenizer.pad_id}
+    pad_id = tokenizer_files and tokenizer_files.vocabulary.index("[PAD]")
+    known |= {"hidden_act": _ACTIVATION, "layer_norm_eps": _EPSILON, "pad_token_id": pad_id}
     try:
         return BertConfig.from_dict(known | {"attention_probs_dropout_prob": known.get("hidden_dropout_prob")})
     except InputError as error:
@@ -118,20 +118,6 @@ def _read_task(path):
             losses = (f"pairs must be truncated by {_TRUNCATION}, not {truncate}",)
     options = {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}
     return "classification", options, settings, losses
-
-
-def _read_tokenizer(path):
-    file = os.path.join(path, _VOCABULARY)
-    if not os.path.exists(file):
-        return None
-    _, values = _read_object(os.path.join(path, "tokenizer.json"), "BertTokenizer")
-    # KerasHub's `strip_accents` is False by default, even for checkpoints that were trained without accents. So False
-    # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
-    guessed = {"strip_accents": values.get("strip_accents") or None, "normalization": None}
-    stored = read_settings(path, "tokenizer.json").get(_RULES, guessed)
-    if not isinstance(stored, dict) or stored.keys() != guessed.keys():
-        raise InputError(f"{path}: {_RULES} in tokenizer.json must have {' and '.join(guessed)}; got {stored!r:.100}")
-    return BertTokenizer(file, values.get("lowercase", False), split_cjk=values.get("split_on_cjk", True), **stored)
 
 
 def _read_shapes(path, name):
@@ -207,15 +193,15 @@ def _write_tokenizer(tokenizer, folder):
     if tokenizer.mask_id is None or len(set(tokenizer.vocabulary)) < len(tokenizer.vocabulary):
         raise InputError("kerashub: the vocabulary must contain [MASK], and no token twice")
     rules = tokenizer.rules
-    os.makedirs(os.path.join(folder, os.path.dirname(_VOCABULARY)))
-    save_vocabulary(tokenizer.vocabulary, os.path.join(folder, _VOCABULARY))
+    os.makedirs(os.path.join(folder, os.path.dirname(KERAS_HUB_VOCABULARY)))
+    save_vocabulary(tokenizer.vocabulary, os.path.join(folder, KERAS_HUB_VOCABULARY))
     values = _object("BertTokenizer", {
-        "config_file": "tokenizer.json", "vocabulary": None, "lowercase": rules.lower_case,
+        "config_file": TOKENIZER, "vocabulary": None, "lowercase": rules.lower_case,
         # Without lower-casing, KerasHub does not recompose the Hangul syllables that it decomposes.
         "strip_accents": rules.strip_accents and (rules.lower_case or rules.normalization == "none"),
         "split_on_cjk": rules.split_cjk})
     stored = {"strip_accents": rules.strip_accents, "normalization": rules.normalization}
-    write_json(os.path.join(folder, "tokenizer.json"), values | {_RULES: stored})
+    write_json(os.path.join(folder, TOKENIZER), values | {KERAS_HUB_RULES: stored})
     return values
 
 

@@ -5,11 +5,12 @@ import os
 
 import keras
 
-from keras_bert.convert.assets import read_labels, read_settings, read_tokenizer, write_assets, write_settings
+from keras_bert.convert.assets import read_labels, read_settings, write_assets, write_settings
 from keras_bert.convert.format import Format, Table, has_file
 from keras_bert.convert.kinds import NAMES
 from keras_bert.convert.weights import Source, Weights
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, BertFeatureTagger, load_model
+from keras_bert.text.tokenizer_files import read_tokenizer_files
 
 TABLE = Table({name: name for name in NAMES})
 _MODEL, _SETTINGS = "model.keras", "settings.json"
@@ -27,7 +28,7 @@ def read(path, config=None):
         settings = {name: settings[name] for name in ("max_length", "columns") if name in settings} | {"task": "embed"}
     weights = Weights.of(model)
     return Source(path, FORMAT.name, weights.config, weights.kind, TABLE, weights.shapes,
-                  lambda name: weights.read[name](), {}, weights.options, read_tokenizer(path), labels, settings,
+                  lambda name: weights.read[name](), {}, weights.options, read_tokenizer_files(path), labels, settings,
                   losses=losses)
 
 

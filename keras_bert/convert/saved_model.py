@@ -1,5 +1,6 @@
 """Hub-style SavedModels of this package and of the Model Garden's exporter, which are read without running them."""
 
+import dataclasses
 import os
 
 from keras_bert.convert import garden
@@ -18,18 +19,18 @@ _LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
 def read(path, config=None):
     """Returns the `Source` of a SavedModel. This package's SavedModels contain the config, others need `config`."""
     bundle = Bundle(os.path.join(path, "variables", "variables"))
-    lower_case = bundle.get(_LOWER_CASE) if _LOWER_CASE in bundle.shapes else None
-    assets = read_assets(os.path.join(path, "assets"), config, lower_case)
+    config, files, labels = read_assets(os.path.join(path, "assets"), config)
+    if files and _LOWER_CASE in bundle.shapes:
+        files = dataclasses.replace(files, rules={"lower_case": bool(bundle.get(_LOWER_CASE))}, guesses=())
     keys, skipped = bundle.variables()
     if not any(name.startswith("bert/embeddings/") for name in keys):
-        return garden.read_bundle(bundle, path, FORMAT.name, assets)
+        return garden.read_bundle(bundle, path, FORMAT.name, (config, files, labels))
     if any(name.startswith(("bert/classifier/", "bert/regressor/", "bert/span/")) for name in keys):
         raise InputError(f"{path}: must be an exported encoder; this is a SavedModel of export text-model: pass the "
                          "folder that it was exported from")
     shapes = {name: bundle.shapes[key] for name, key in keys.items()} | dict.fromkeys(skipped, ())
-    config, tokenizer, labels = assets
     return Source(path, FORMAT.name, config, detect(TABLE, shapes, ("masked_lm",)), TABLE, shapes,
-                  lambda name: bundle.get(keys[name]), skipped, {}, tokenizer, labels)
+                  lambda name: bundle.get(keys[name]), skipped, {}, files, labels)
 
 
 def write(weights, folder):

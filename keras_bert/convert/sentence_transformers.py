@@ -3,22 +3,18 @@ Transformer, Pooling and Normalize, `sentence_bert_config.json` and `1_Pooling/c
 
 import dataclasses
 import os
-import re
 
 from keras_bert.convert import huggingface
 from keras_bert.convert.assets import read_settings, write_settings
 from keras_bert.convert.format import Format
 from keras_bert.convert.kinds import ENCODER
 from keras_bert.errors import InputError
-from keras_bert.files import read_json, reading, write_json
+from keras_bert.files import read_object, reading, write_json
 from keras_bert.models.embedder import POOLING
-from keras_bert.text import BertTokenizer
+from keras_bert.text.tokenizer_files import MODULES, read_modules
 
-_MODULES, _TRANSFORMER, _LIBRARY = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
-# The classes of the modules that can be read, in order. Their names in `modules.json` begin with the library's module,
-# which differs between versions.
-_CLASSES = ("Transformer", "Pooling", "Normalize")
-_LIBRARY_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
+_TRANSFORMER, _LIBRARY = "sentence_bert_config.json", "config_sentence_transformers.json"
+_CLASSES = ("Transformer", "Pooling", "Normalize")  # the modules that can be read, in order
 # The fields of Pooling up to version 5, which later versions read too; version 6 writes `pooling_mode`.
 _FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max",
           "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
@@ -27,7 +23,7 @@ _FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "
 
 def recognise(path):
     """Returns True if the folder has modules after the Transformer, unlike that of a cross-encoder."""
-    return os.path.lexists(os.path.join(path, _MODULES)) and list(_read_modules(path)) != ["Transformer"]
+    return os.path.lexists(os.path.join(path, MODULES)) and list(read_modules(path)) != ["Transformer"]
 
 
 def read(path, config=None):
@@ -36,56 +32,27 @@ def read(path, config=None):
     Raises:
         InputError: see `huggingface.read`; or the modules are others, or have settings that `BertEmbedder` lacks.
     """
-    modules = _read_modules(path)
+    modules = read_modules(path)
     if tuple(modules) not in (_CLASSES, _CLASSES[:2]):
         raise InputError(f"{path}: the modules must be Transformer, Pooling and perhaps Normalize; got "
-                         f"{', '.join(modules) or 'none'}; to read the encoder alone, remove {_MODULES} from a copy of "
+                         f"{', '.join(modules) or 'none'}; to read the encoder alone, remove {MODULES} from a copy of "
                          "the folder")
     folder = os.path.join(path, modules["Transformer"])
     source = huggingface.read(folder, config)
     pooling = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
     file = os.path.join(folder, _TRANSFORMER)
-    transformer = _read_object(file)
-    _check(file, transformer, "transformer_task", "feature-extraction")
+    _check(file, read_object(file), "transformer_task", "feature-extraction")
     losses = source.losses + _losses(os.path.join(path, _LIBRARY))
     if "Normalize" in modules:
         normalize = os.path.join(path, modules["Normalize"], "config.json")
-        _check(normalize, _read_object(normalize), "module_input_name", "sentence_embedding")
-    tokenizer = source.tokenizer
-    if transformer.get("do_lower_case") and tokenizer is not None:
-        tokenizer = BertTokenizer(tokenizer.vocabulary, **vars(tokenizer.rules) | {"lower_case": True})
-    settings = {"task": "embed", "max_length": source.settings["max_length"]}  # others are those of another task
-    if (length := transformer.get("max_seq_length")) is not None:
-        if type(length) is not int or length < 3:
-            raise InputError(f"{file}: max_seq_length must be a number of tokens, at least 3; got {length!r:.100}")
-        settings["max_length"] = length
+        _check(normalize, read_object(normalize), "module_input_name", "sentence_embedding")
+    settings = {"task": "embed"}  # others are those of another task
+    if source.files:
+        settings["max_length"] = source.files.max_length
     settings |= read_settings(path)
     options = {"pooling": pooling, "normalize": "Normalize" in modules}
     return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options,
-                               tokenizer=tokenizer, labels=None, settings=settings, losses=losses)
-
-
-def _read_modules(path):
-    """Returns a dict of the modules' classes to their folders, in order."""
-    file = os.path.join(path, _MODULES)
-    with reading(file):
-        values = read_json(file)
-    try:
-        modules = {_LIBRARY_MODULE.sub("", value["type"]): value["path"] for value in values}
-        is_inside = all(folder == os.path.basename(folder) != ".." for folder in modules.values())
-    except (TypeError, KeyError, AttributeError):
-        is_inside = False
-    if not is_inside or len(modules) < len(values):
-        raise InputError(f"{file}: must be a list of different modules, each with type and path, a folder in this one")
-    return modules
-
-
-def _read_object(file):
-    """Returns the dict in a file; empty if there is no file."""
-    values = read_json(file) if os.path.exists(file) else {}
-    if not isinstance(values, dict):
-        raise InputError(f"{file}: must hold one JSON object; got {values!r:.100}")
-    return values
+                               labels=None, settings=settings, losses=losses)
 
 
 def _check(file, values, name, expected):
@@ -95,7 +62,7 @@ def _check(file, values, name, expected):
 
 def _losses(file):
     """Returns what is lost: the texts that the library puts before others by name, and how it uses embeddings."""
-    values = _read_object(file)
+    values = read_object(file)
     _check(file, values, "default_prompt_name", None)
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict):
@@ -113,7 +80,7 @@ def _read_pooling(file, config):
     """Returns the mode of a Pooling module."""
     with reading(file):
         os.stat(file)
-    values = _read_object(file)
+    values = read_object(file)
     modes = values.get("pooling_mode", [mode for flag, mode in _FLAGS.items() if values.get(flag)])
     modes = [modes] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in list(POOLING):
@@ -125,13 +92,13 @@ def _read_pooling(file, config):
 
 def write(weights, folder):
     """Writes the files that `SentenceTransformer` of every version reads."""
-    huggingface.write(weights.as_kind(ENCODER), folder)
+    length = (weights.settings or {}).get("max_length", weights.config.max_position_embeddings)
+    huggingface.write(weights.as_kind(ENCODER), folder, length)
     classes = _CLASSES if weights.options["normalize"] else _CLASSES[:2]
     paths = ["", *(f"{index}_{name}" for index, name in enumerate(classes[1:], 1))]
-    write_json(os.path.join(folder, _MODULES), [
+    write_json(os.path.join(folder, MODULES), [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
         for index, (name, path) in enumerate(zip(classes, paths))])
-    length = (weights.settings or {}).get("max_length", weights.config.max_position_embeddings)
     write_json(os.path.join(folder, _TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
     write_settings({name: value for name, value in (weights.settings or {}).items() if name == "columns"}, folder)
     settings = {"word_embedding_dimension": weights.config.hidden_size} | {

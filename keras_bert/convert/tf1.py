@@ -59,7 +59,7 @@ def read(path, config=None):
     dropout, activation = settings.pop("dropout", _DROPOUT), settings.pop("hidden_act", None)
     if config is not None:  # its activation takes precedence
         activation = None
-    config, tokenizer, labels = read_assets(folder, config)
+    config, files, labels = read_assets(folder, config)
     if activation:
         config = dataclasses.replace(config, hidden_act=activation)
     elif config.hidden_act == "gelu":
@@ -70,7 +70,7 @@ def read(path, config=None):
     head = bundle.shapes.get("output_bias") or bundle.shapes.get("output_weights") or [0]
     options = {"num_classes": head[0], "dropout": dropout} if kind == "classification" else {}
     return Source(bundle.prefix, FORMAT.name, config, kind, TABLE, bundle.shapes, bundle.get, skipped, options,
-                  tokenizer, labels, settings, notes)
+                  files, labels, settings, notes)
 
 
 def write(weights, folder):

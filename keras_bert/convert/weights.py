@@ -16,6 +16,7 @@ from keras_bert.files import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized, zero_weights
 from keras_bert.text import BertTokenizer
+from keras_bert.text.tokenizer_files import TokenizerFiles
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +118,8 @@ class Source:
         shapes: dict of the format's names to shapes.
         get: function of one of the format's names that returns the array.
         skipped: dict of the names that are not weights of this package's models to the reason why they are skipped.
-        options, tokenizer: see `Weights`.
+        options: see `Weights`.
+        files: what the files next to the weights say about the tokenizer; None if there is no vocabulary.
         labels: names of the classes, None for one without a name; or None.
         settings: what the format says about the task; `open_source` completes it, see `task_settings`.
         notes: the rules by which something ambiguous was read, for the report of `convert`.
@@ -133,24 +135,31 @@ class Source:
     get: Callable[[str], np.ndarray]
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
     options: dict = dataclasses.field(default_factory=dict)
-    tokenizer: BertTokenizer | None = None
+    files: TokenizerFiles | None = None
     labels: list[str] | None = None
     settings: dict | None = None
     notes: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
 
+    @functools.cached_property
+    def tokenizer(self) -> BertTokenizer | None:
+        """The tokenizer, or None if there is no vocabulary next to the weights."""
+        return None if self.files is None else BertTokenizer.from_files(self.files)
+
     def describe_head(self):
         """Describes the head for messages: `these have no head`."""
         return f"these have {'no head' if self.kind == ENCODER else f'a head for {self.kind}'.replace('_', ' ')}"
 
-    def needed_tokenizer(self):
-        """Returns the tokenizer.
+    def needed_tokenizer(self) -> BertTokenizer:
+        """Returns the tokenizer, with a warning of what about it was guessed.
 
         Raises:
             InputError: there is no vocabulary next to the weights.
         """
-        if self.tokenizer is None:
-            raise InputError(f"{self.path}: vocab.txt is missing next to the weights; copy the model's vocab.txt there")
+        if self.files is None or self.tokenizer is None:
+            raise InputError(f"{self.path}: vocab.txt or tokenizer.json is missing next to the weights; copy the "
+                             "model's there")
+        self.files.warn(self.path)
         return self.tokenizer
 
     def load(self, kind=None, allow_missing=(), ignore=()):

@@ -11,13 +11,15 @@ from tokenizers import models, pre_tokenizers
 
 from keras_bert.arguments import Path, as_texts, check_texts
 from keras_bert.errors import InputError
-from keras_bert.files import read_json, write_json
+from keras_bert.files import naming_damage, write_json
 from keras_bert.text import packing
 from keras_bert.text.rules import Rules
-from keras_bert.text.vocabulary import holds_hangul_syllables, load_vocabulary
+from keras_bert.text.tokenizer_files import CONFIG, TokenizerFiles, read_tokenizer_files
+from keras_bert.text.vocabulary import has_capitals, holds_hangul_syllables, load_vocabulary
 
 # A longer word becomes [UNK], as in google-research/bert `tokenization.py`.
 MAX_WORD_LENGTH = 200
+MAX_LENGTH = 128  # of an input, if neither the call nor the tokenizer says one
 UNKNOWN = "[UNK]"
 
 
@@ -36,17 +38,20 @@ class BertTokenizer:
         normalization: `NFC` or `none`. Stripping accents decomposes Hangul syllables into jamo, which is right for a
             vocabulary of jamo but not for one of syllables. If None, uses `NFC`, which composes the syllables again, if
             accents are stripped and the vocabulary spells Korean in syllables.
+        max_length: maximum number of ids of an input, unless a call gives another. If None, 128.
     """
 
     def __init__(self, vocabulary: Path | list[str], lower_case: bool | None = True, strip_accents: bool | None = None,
-                 split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None) -> None:
+                 split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None,
+                 max_length: int | None = None) -> None:
         self.vocabulary = load_vocabulary(vocabulary) if isinstance(vocabulary, (str, os.PathLike)) else vocabulary
         if lower_case is None:
-            lower_case = not any(token != token.lower() for token in self.vocabulary if not token.startswith("["))
+            lower_case = not has_capitals(self.vocabulary)
         strip_accents = lower_case if strip_accents is None else strip_accents
         if normalization is None:
             normalization = "NFC" if strip_accents and holds_hangul_syllables(self.vocabulary) else "none"
         self.rules = Rules(lower_case, strip_accents, split_cjk, normalization)
+        self.max_length = max_length
         ids = {token: index for index, token in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
             ids[token] for token in ("[PAD]", UNKNOWN, "[CLS]", "[SEP]"))
@@ -57,11 +62,26 @@ class BertTokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
-        """Reads `vocab.txt` and, if it exists, `tokenizer_config.json` (Hugging Face's file) from a folder."""
-        path = os.path.join(folder, "tokenizer_config.json")
-        settings = read_json(path) if os.path.exists(path) else {}
-        return cls(os.path.join(folder, "vocab.txt"), settings.get("do_lower_case"), settings.get("strip_accents"),
-                   settings.get("tokenize_chinese_chars", True), settings.get("normalization"))
+        """Reads the vocabulary, the rules and the maximum length from the files of a folder: one that this package
+        wrote, or one of transformers, sentence-transformers, KerasHub or Google. See `read_tokenizer_files`; what no
+        file says is guessed, with a warning.
+
+        Raises:
+            InputError: the folder has no vocabulary, or its tokenizer is not BERT's.
+        """
+        files = read_tokenizer_files(folder)
+        if files is None:
+            found = "it has neither" if os.path.isdir(folder) else "there is no such folder"
+            raise InputError(f"{os.fspath(folder)}: must be a folder with a WordPiece vocabulary, vocab.txt or "
+                             f"tokenizer.json; {found}")
+        files.warn(folder)
+        with naming_damage(folder):
+            return cls.from_files(files)
+
+    @classmethod
+    def from_files(cls, files: TokenizerFiles) -> Self:
+        """Makes the tokenizer that the files of a folder describe."""
+        return cls(files.vocabulary, **files.rules, max_length=files.max_length)
 
     def save_settings(self, folder: Path, **additional) -> None:
         """Writes `tokenizer_config.json` with Hugging Face's names of the settings; `normalization` is an addition of
@@ -69,7 +89,9 @@ class BertTokenizer:
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.rules.lower_case,
                     "strip_accents": self.rules.strip_accents, "tokenize_chinese_chars": self.rules.split_cjk,
                     "normalization": self.rules.normalization}
-        write_json(os.path.join(folder, "tokenizer_config.json"), settings | additional)
+        if self.max_length is not None:
+            settings["model_max_length"] = self.max_length
+        write_json(os.path.join(folder, CONFIG), settings | additional)
 
     def tokenize(self, text: str) -> list[str]:
         """Returns the WordPiece tokens of one text, without [CLS] and [SEP]."""
@@ -109,9 +131,9 @@ class BertTokenizer:
         return unknown / max(len(words), 1)
 
     def pack(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
-             max_length: int = 128) -> list[tuple[list[int], int]]:
-        """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids. In a
-        pair, truncates the longer text first.
+             max_length: int | None = None) -> list[tuple[list[int], int]]:
+        """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids; if it is
+        None, to the tokenizer's `max_length`. In a pair, truncates the longer text first.
 
         Returns:
             a list of (ids, number of ids in segment 0), not padded.
@@ -120,6 +142,8 @@ class BertTokenizer:
             InputError: `max_length` is below 3, or the texts are one text, a table, or not as many as their pairs; or
                 one of them is no text, and the message names its row.
         """
+        if max_length is None:
+            max_length = self.max_length or MAX_LENGTH
         if max_length < 3:
             raise InputError(f"max_length must be at least 3; got {max_length}")
         firsts = self._ids("texts", texts)
@@ -130,7 +154,7 @@ class BertTokenizer:
                 for first, second in zip(firsts, seconds)]
 
     def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
-                 max_length: int = 128) -> dict[str, np.ndarray]:
+                 max_length: int | None = None) -> dict[str, np.ndarray]:
         """Returns the inputs of `BertLayer` for texts (and their pairs): dict of int32 [batch, longest text]. Texts are
-        a list, Series, array or generator of str; errors are those of `pack`."""
+        a list, Series, array or generator of str; for `max_length` and errors see `pack`."""
         return packing.pad(self.pack(texts, text_pairs, max_length), self.pad_id)

@@ -1,10 +1,15 @@
 """Reading and writing of `vocab.txt`, which has one WordPiece token per line; the line number, counted from 0, is the
 token's id."""
 
+from collections.abc import Collection, Iterable
+
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import decode, reading
 
 CONTINUES = "##"  # prefix of a token that continues a word
+_SENTENCE_PIECE = "\u2581"  # prefix of a SentencePiece token that begins a word
+INSTEAD = "use a model with BERT's WordPiece vocabulary, for Korean klue-bert-base"
 _NEEDED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
@@ -12,17 +17,28 @@ def load_vocabulary(path):
     """Reads a `vocab.txt` into a list of tokens in the order of their ids.
 
     Raises:
-        InputError: the file cannot be read or is not UTF-8, or [PAD], [UNK], [CLS] or [SEP] is missing.
+        InputError: the file cannot be read or is not UTF-8; or see `check_vocabulary`.
     """
-    with reading(path), open(path, "rb") as file:
-        text = decode(file.read(), path, is_first=True)
-    tokens = [line.strip() for line in text.removesuffix("\n").split("\n")]
-    check_special_tokens(path, tokens)
+    tokens = read_tokens(path)
+    check_vocabulary(path, tokens)
     return tokens
 
 
-def check_special_tokens(path, tokens):
-    """Raises an InputError that names the file `path` if [PAD], [UNK], [CLS] or [SEP] is missing among the tokens."""
+def read_tokens(path: Path) -> list[str]:
+    """Reads the tokens of a `vocab.txt`, which may be those of any vocabulary."""
+    with reading(path), open(path, "rb") as file:
+        text = decode(file.read(), path, is_first=True)
+    return [line.strip() for line in text.removesuffix("\n").split("\n")]
+
+
+def check_vocabulary(path: Path, tokens: Collection[str]) -> None:
+    """Raises an InputError that names the file `path` if the tokens are SentencePiece's, many of which begin with
+    U+2581 and hardly any with ##; or if [PAD], [UNK], [CLS] or [SEP] is missing."""
+    pieces, continuing = (sum(token.startswith(prefix) for token in tokens) for prefix in (_SENTENCE_PIECE, CONTINUES))
+    if pieces > max(continuing, len(tokens) / 10):
+        raise InputError(f"{path}: must be a WordPiece vocabulary, whose tokens within words begin with {CONTINUES}; "
+                         f"{pieces} of {len(tokens)} tokens begin with {_SENTENCE_PIECE}, as SentencePiece's do, and "
+                         f"{continuing} with {CONTINUES}; {INSTEAD}")
     missing = [token for token in _NEEDED if token not in tokens]
     if missing:
         raise InputError(f"{path}: a BERT vocabulary must contain [PAD], [UNK], [CLS] and [SEP], one token per line; "
@@ -39,6 +55,11 @@ def save_vocabulary(tokens, path):
     """Writes a `vocab.txt` that `load_vocabulary` can read."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{token}\n" for token in tokens)
+
+
+def has_capitals(tokens: Iterable[str]) -> bool:
+    """Returns True if a token other than a special one, `[CLS]` for example, has a capital letter."""
+    return any(token != token.lower() for token in tokens if not token.startswith("["))
 
 
 def holds_hangul_syllables(tokens):

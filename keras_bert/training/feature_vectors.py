@@ -15,6 +15,7 @@ from keras_bert.files import atomic_file, check_free, reading, writing
 from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures
 from keras_bert.tasks import run
 from keras_bert.tasks.embedding_scores import unit_vectors
+from keras_bert.text.tokenizer import MAX_LENGTH
 
 # Functions of a text's vectors [tokens, width] that return the vectors to write.
 POOLING = {
@@ -48,8 +49,8 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
         normalize: Divide each vector by its L2 norm.
         text_column: Column of the text.
         text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
-        max_length: Longest input in tokens; longer texts are cut. Default: 128, or the encoder's positions if there are
-            fewer.
+        max_length: Longest input in tokens; longer texts are cut. Default: as the files of the model say
+            (max_seq_length of sentence-transformers, model_max_length), or all positions.
         batch_size: Texts per batch.
         overwrite: Replace the output.
         progress: function that is called with the number of texts done and the number of all texts.
@@ -73,7 +74,7 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
     source = open_source(model)
     bert, tokenizer = load_pretrained(source), source.needed_tokenizer()
     extractor = BertFeatures(bert, features)
-    packed = tokenizer.pack(texts, text_pairs, bert.config.input_length(max_length, 128))
+    packed = tokenizer.pack(texts, text_pairs, bert.config.input_length(max_length, tokenizer.max_length or MAX_LENGTH))
     pool = POOLING[pooling] if not normalize else lambda vectors: unit_vectors(POOLING[pooling](vectors))
     chunks = _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress or (lambda *_: None))
     with writing(output):

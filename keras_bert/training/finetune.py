@@ -132,7 +132,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         weight_decay: Decoupled weight decay; biases and layer norms do not decay.
         dropout: Dropout rate of the head's input, if it has one. Default: 0.2 for classes, 0.1 for other tasks.
         max_length: Longest input in tokens, [CLS] and [SEP] included; longer texts are cut, for span and tag into
-            windows. Default: 384 for span, 128 for other tasks, or the encoder's positions if there are fewer.
+            windows. Default: 384 for span, 128 for other tasks, or the encoder's positions if there are fewer; for
+            embed, as the pretrained model says if it is one for embeddings.
         doc_stride: For span: tokens from the start of one window to the start of the next. Default: 128.
         features: For tag: train a BiLSTM on the features of the frozen encoder, concat-last-4 for example, see
             keras-bert features.
@@ -205,10 +206,12 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     started = time.monotonic()
     examples, *valid_examples = (_read(TASKS[task], path, columns) for path in data.values())
     source, base_model = open_source(model), origin(model)
-    settings = source.options if task == "embed" and source.kind == "embedding" else {}
+    settings, length = {}, TASKS[task].length
+    if task == "embed" and source.kind == "embedding":
+        settings, length = source.options, source.settings["max_length"]
     settings = settings | {name: arguments[name] for name in _OF_TASK if arguments[name] is not None}
     fitted = TASKS[task].from_examples(
-        data["train"], examples, max_length=source.config.input_length(max_length, TASKS[task].length), **settings)
+        data["train"], examples, max_length=source.config.input_length(max_length, length), **settings)
     _warn_of_white_space(data["train"], {label for example in examples for label in fitted.classes(example)})
     if valid is None:
         valid_share = valid_share or _VALID_SHARE
@@ -368,8 +371,8 @@ def _digest(path):
 
 def _check_fit(path, config, tokenizer, freeze_blocks, lora_rank):
     if len(tokenizer.vocabulary) != config.vocab_size:
-        raise InputError(f"{path}: vocab.txt must have as many tokens as the config's vocab_size "
-                         f"({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own vocab.txt")
+        raise InputError(f"{path}: vocab.txt or tokenizer.json must have as many tokens as the config's vocab_size "
+                         f"({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own")
     for name, value, most in (("freeze_blocks", freeze_blocks, "num_hidden_layers"),
                               ("lora_rank", lora_rank, "hidden_size")):
         if (value or 0) > getattr(config, most):

@@ -239,7 +239,7 @@ class PretrainingSetup:
         vocab = self.arguments["vocab"]
         if vocab:
             return BertTokenizer.from_folder(vocab) if os.path.isdir(vocab) else BertTokenizer(vocab)
-        tokenizer = self._source and self._source.tokenizer or first.tokenizer
+        tokenizer = self._source.needed_tokenizer() if self._source and self._source.files else first.tokenizer
         if tokenizer is None:
             raise InputError(f"{first.path}: these examples come without a vocabulary; pass vocab=…, the vocab.txt "
                              "that they were made with")

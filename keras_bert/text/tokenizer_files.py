@@ -1,0 +1,314 @@
+"""`read_tokenizer_files`, the one reader of what the files of a folder say about its tokenizer: for
+`BertTokenizer.from_folder`, `convert`, and everything that loads pretrained weights.
+
+transformers 4 writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`, transformers 5 only the last two;
+sentence-transformers adds `sentence_bert_config.json`; this package writes `vocab.txt` and `tokenizer_config.json`. If
+files contradict one another, those count that transformers and sentence-transformers follow (docs/convert.md).
+"""
+
+import dataclasses
+import os
+import re
+import warnings
+from collections.abc import Collection
+
+from keras_bert.arguments import Path
+from keras_bert.errors import InputError, InputWarning
+from keras_bert.files import naming_damage, read_json, read_object, reading
+from keras_bert.text.vocabulary import (
+    INSTEAD,
+    check_vocabulary,
+    fits_a_line,
+    has_capitals,
+    load_vocabulary,
+    read_tokens,
+)
+
+TOKENIZER, CONFIG, MODULES = "tokenizer.json", "tokenizer_config.json", "modules.json"
+KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
+KERAS_HUB_RULES = "keras_bert"  # the dict in KerasHub's tokenizer.json with the rules that it has no field for
+# The classes of transformers with BERT's rules, which are arguments in `tokenizer_config.json`; and those that follow
+# `tokenizer.json` alone.
+_BERT = [f"{model}Tokenizer{suffix}" for model in ("Bert", "DistilBert", "Electra", "MobileBert")
+         for suffix in ("", "Fast")]
+_BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+_RULES = {"do_lower_case": "lower_case", "strip_accents": "strip_accents", "tokenize_chinese_chars": "split_cjk",
+          "normalization": "normalization"}
+_SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
+            "mask_token": "[MASK]"}
+_UNLIMITED = 10**6  # transformers writes 1e30 if no length is known
+_MOST_TOKENS = 2**24  # without a config, which has the number of tokens
+# The names of the modules' classes in `modules.json` begin with the library's module, which differs between versions.
+_LIBRARY_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerFiles:
+    """What the files of a folder say about its tokenizer.
+
+    Args:
+        vocabulary: WordPiece tokens in the order of their ids; the special ones have BERT's names.
+        rules: the arguments `lower_case` and so on of `BertTokenizer`.
+        max_length: maximum number of ids of an input; None if no file says one.
+        notes: how something ambiguous was read.
+        guesses: what no file says.
+        losses: what transformers does and `BertTokenizer` does not.
+    """
+
+    vocabulary: list[str]
+    rules: dict
+    max_length: int | None = None
+    notes: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
+
+    def warn(self, folder: Path) -> None:
+        """Prints the guesses and losses as warnings, one line each."""
+        for line in (*self.guesses, *self.losses):
+            warnings.warn(f"{os.fspath(folder)}: {line}", InputWarning, stacklevel=3)
+
+
+def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerFiles | None:
+    """Reads the tokenizer of a folder of this package, Google's, transformers', sentence-transformers' or KerasHub's.
+
+    An id without a token gets one that no text contains, because it has brackets: `[hole 7]`. So does an id whose token
+    `vocab.txt` cannot hold, for example a line break.
+
+    Args:
+        folder: path of the folder.
+        config: values of the model's config. If None, those of `config.json` or `bert_config.json` in the folder.
+
+    Returns:
+        `TokenizerFiles`, or None if the folder has no vocabulary.
+
+    Raises:
+        InputError: the tokenizer has other rules than BERT's, its vocabulary is not one of WordPiece, or a file is
+            invalid.
+    """
+    folder = os.fspath(folder)
+    with naming_damage(folder):
+        if os.path.exists(os.path.join(folder, MODULES)):
+            folder = os.path.join(folder, read_modules(folder).get("Transformer", ""))
+        stored = read_object(os.path.join(folder, TOKENIZER))
+        return _read_keras_hub(folder, stored) if "class_name" in stored else _read(folder, stored, config)
+
+
+def read_modules(folder: Path) -> dict[str, str]:
+    """Returns the classes of the modules of a sentence-transformers folder, in order, and their folders.
+
+    Raises:
+        InputError: `modules.json` cannot be read, or is not a list of different modules in this folder.
+    """
+    file = os.path.join(folder, MODULES)
+    with reading(file):
+        values = read_json(file)
+    try:
+        modules = {_LIBRARY_MODULE.sub("", value["type"]): value["path"] for value in values}
+        is_inside = all(path == os.path.basename(path) != ".." for path in modules.values())
+    except (TypeError, KeyError, AttributeError):
+        is_inside = False
+    if not is_inside or len(modules) < len(values):
+        raise InputError(f"{file}: must be a list of different modules, each with type and path, a folder in this one")
+    return modules
+
+
+def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | None:
+    """Reads the tokenizer of any other folder; `stored` is its `tokenizer.json`."""
+    settings, transformer, added, special = (read_object(os.path.join(folder, name)) for name in (
+        CONFIG, "sentence_bert_config.json", "added_tokens.json", "special_tokens_map.json"))
+    if not stored and not os.path.exists(os.path.join(folder, "vocab.txt")):
+        return None
+    if config is None:
+        config = read_object(os.path.join(folder, "config.json")) or read_object(
+            os.path.join(folder, "bert_config.json"))
+    if "added_tokens_decoder" not in settings:
+        settings = settings | special
+    follows_steps = _tokenizer_class(folder, settings, config) in _BACKENDS and bool(stored)
+    rules, losses = _rules(stored), _other_steps(folder, stored) if follows_steps else []
+    if not follows_steps:
+        rules |= {name: settings[key] for key, name in _RULES.items() if key in settings}
+    if transformer.get("do_lower_case"):  # before the tokenizer's own steps
+        if rules.get("lower_case") is False:
+            rules["strip_accents"] = rules.get("strip_accents") or False
+        rules["lower_case"] = True
+
+    path, tokens, notes = _tokens(folder, stored, config)
+    names = _special_names(settings, stored.get("model", {}).get("unk_token") if follows_steps else None)
+    entries = [*((token["content"], token["id"]) for token in stored.get("added_tokens") or ()), *added.items(),
+               *((token["content"], int(id)) for id, token in (settings.get("added_tokens_decoder") or {}).items())]
+    if others := [token for token in dict(entries) if token not in {*names, *names.values()}]:
+        losses.append(
+            f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' if others[5:] else ''} in "
+            "texts before it splits these into words; here they are tokens of the vocabulary like all others")
+    known = set(tokens.values())
+    tokens = tokens | _by_id(folder, [(token, id) for token, id in entries if token not in known], config)
+    tokens = _with_names(tokens, names, notes)
+    check_vocabulary(path, tokens.values())
+    vocabulary = _in_order(tokens, notes)
+    guesses = []
+    if rules.get("lower_case") is None:
+        rules["lower_case"] = not has_capitals(vocabulary)
+        guesses.append(describe_guess(rules["lower_case"]))
+    max_length = _max_length(folder, _lengths(folder, config, settings, transformer),
+                             config.get("max_position_embeddings"))
+    return TokenizerFiles(vocabulary, rules, max_length, tuple(notes), tuple(guesses), tuple(losses))
+
+
+def describe_guess(lower_case: bool) -> str:
+    """Returns the line that says how the casing was guessed."""
+    return (f"no file says if texts are lower-cased: lower_case is {lower_case}, because "
+            f"{'no token' if lower_case else 'a token'} of the vocabulary has a capital letter; to decide, write "
+            f"do_lower_case into {CONFIG}")
+
+
+def _tokenizer_class(folder: str, settings: dict, config: dict) -> str | None:
+    """Returns the name of the tokenizer's class, or None; raises an InputError if it has other rules than BERT's."""
+    file, values = (CONFIG, settings) if settings.get("tokenizer_class") else ("config.json", config)
+    name = values.get("tokenizer_class")
+    if name not in (None, *_BERT, *_BACKENDS):
+        raise InputError(
+            f"{os.path.join(folder, file)}: tokenizer_class must be BertTokenizer, or PreTrainedTokenizerFast with "
+            f"BERT's steps in {TOKENIZER}; got {name!r:.60}, which splits texts in another way; {INSTEAD}")
+    return name
+
+
+def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str], list[str]]:
+    """Returns the path of the vocabulary, its tokens by id, and notes."""
+    path, model = os.path.join(folder, "vocab.txt"), stored.get("model")
+    listed = dict(enumerate(read_tokens(path))) if os.path.exists(path) else None
+    if listed and not model:
+        return path, listed, []
+    path, model = os.path.join(folder, TOKENIZER), model or {}
+    if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
+        raise InputError(f"{path}: must be a WordPiece tokenizer with a vocabulary; got {model.get('type')!r:.60}; "
+                         f"{INSTEAD}")
+    tokens = _by_id(path, model["vocab"].items(), config)
+    if listed is None:
+        return path, tokens, []
+    if _ids(listed) == _ids(tokens):
+        return path, listed, []
+    return path, tokens, ["vocab.txt and tokenizer.json have other tokens: those of tokenizer.json, as in transformers"]
+
+
+def _by_id(place: str, pairs: Collection[tuple[str, int]], config: dict) -> dict[int, str]:
+    """Returns a dict of ids to tokens, after checking the ids."""
+    size = config.get("vocab_size", _MOST_TOKENS)
+    for token, id in pairs:
+        if type(id) is not int or not 0 <= id < size or not isinstance(token, str):
+            raise InputError(f"{place}: the ids of tokens must be from 0 to {size - 1}, below the config's vocab_size; "
+                             f"got {id!r} for {token!r}")
+    return {id: token for token, id in pairs}
+
+
+def _ids(tokens: dict[int, str]) -> dict[str, int]:
+    """Returns the ids of the tokens that both `vocab.txt` and `tokenizer.json` can hold."""
+    return {token: id for id, token in tokens.items() if token and fits_a_line(token)}
+
+
+def _normalizers(stored: dict) -> list[dict]:
+    steps = stored.get("normalizer") or {"normalizers": []}
+    return steps.get("normalizers", [steps])
+
+
+def _rules(stored: dict) -> dict:
+    """Returns the rules in a `tokenizer.json`, as arguments of `BertTokenizer`; empty if BERT's step is not in it."""
+    steps = {step["type"]: step for step in _normalizers(stored)}
+    if "BertNormalizer" not in steps:
+        return {}
+    bert, lowers_before = steps["BertNormalizer"], "Lowercase" in steps
+    strip_accents = bert.get("strip_accents")
+    if lowers_before and strip_accents is None:
+        strip_accents = bert.get("lowercase", True)
+    return {"lower_case": lowers_before or bert.get("lowercase", True), "strip_accents": strip_accents,
+            "split_cjk": bert.get("handle_chinese_chars", True), "normalization": "NFC" if "NFC" in steps else "none"}
+
+
+def _other_steps(folder: str, stored: dict) -> list[str]:
+    """Returns what is lost of the steps in a `tokenizer.json` that has BERT's step and others."""
+    steps = [step.get("type") for step in (*_normalizers(stored), stored.get("pre_tokenizer") or {})]
+    problem = (f"the steps in {TOKENIZER} must be BertNormalizer, perhaps NFC, and BertPreTokenizer, not "
+               f"{', '.join(map(str, steps))}")
+    if "BertNormalizer" not in steps:
+        raise InputError(f"{folder}: {problem}; {INSTEAD}")
+    expected = [*["Lowercase"] * (steps[0] == "Lowercase"), "BertNormalizer", *["NFC"] * ("NFC" in steps),
+                "BertPreTokenizer"]
+    return [] if steps == expected else [problem]
+
+
+def _special_names(settings: dict, unknown: str | None) -> dict[str, str]:
+    """Returns a dict of BERT's names of the special tokens to their names in the files; `unknown`, unless it is None,
+    is that of [UNK]."""
+    given = settings | ({"unk_token": unknown} if unknown else {})
+    names = {name: given.get(key) or name for key, name in _SPECIAL.items()}
+    return {name: other["content"] if isinstance(other, dict) else other for name, other in names.items()}
+
+
+def _with_names(tokens: dict[int, str], names: dict[str, str], notes: list[str]) -> dict[int, str]:
+    """Returns tokens by id with BERT's names of the special ones; a token that has such a name already gets the other
+    one."""
+    known = set(tokens.values())
+    renamed = {other: name for name, other in names.items() if other not in names and other in known}
+    if renamed:
+        notes.append(f"the special tokens {', '.join(renamed)} are named {', '.join(renamed.values())}")
+    renamed |= {name: other for other, name in renamed.items()}
+    return {id: renamed.get(token, token) for id, token in tokens.items()}
+
+
+def _in_order(tokens: dict[int, str], notes: list[str]) -> list[str]:
+    """Returns the tokens in the order of their ids, with a name for each id without one."""
+    holes = [id for id in range(max(tokens) + 1) if id not in tokens or not fits_a_line(tokens[id])]
+    if holes:
+        notes.append(f"named {len(holes)} ids without a token that vocab.txt can hold: [hole {holes[0]}], …")
+    tokens = tokens | {id: f"[hole {id}]" for id in holes}
+    return [tokens[id] for id in range(len(tokens))]
+
+
+def _lengths(folder: str, config: dict, settings: dict, transformer: dict) -> list[tuple[str, str, object]]:
+    """Returns what the files say about the maximum length: files, names and values, those that count before others
+    first."""
+    def ours(name):
+        return name, "max_length", read_object(os.path.join(folder, name)).get("max_length")
+
+    return [
+        ours("settings.json"),  # of a folder that finetune wrote
+        ("sentence_bert_config.json", "max_seq_length", transformer.get("max_seq_length")),
+        ("config.json", "max_length", (config.get("keras_bert") or {}).get("max_length")),
+        ours("keras_bert_settings.json"),
+        (CONFIG, "model_max_length", settings.get("model_max_length", settings.get("max_len"))),
+    ]
+
+
+def _max_length(folder: str, lengths: list[tuple[str, str, object]], positions: int | None) -> int | None:
+    """Returns the first of `_lengths` that is a length, at most the model's positions; otherwise these."""
+    for file, name, length in lengths:
+        if length is None or isinstance(length, (int, float)) and length >= _UNLIMITED:
+            continue
+        if type(length) is not int or length < 3:
+            raise InputError(f"{os.path.join(folder, file)}: {name} must be a number of tokens, at least 3; "
+                             f"got {length!r:.100}")
+        return length if positions is None else min(length, positions)
+    return positions
+
+
+def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
+    """Reads the tokenizer of a KerasHub preset; `stored` is its `tokenizer.json`."""
+    path = os.path.join(folder, KERAS_HUB_VOCABULARY)
+    if not os.path.exists(path):
+        return None
+    if stored["class_name"] != "BertTokenizer":
+        raise InputError(f"{os.path.join(folder, TOKENIZER)}: class_name must be BertTokenizer; "
+                         f"got {stored['class_name']!r:.60}; {INSTEAD}")
+    values = stored["config"]
+    # KerasHub's `strip_accents` is False by default, even for checkpoints that were trained without accents. So False
+    # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
+    guessed = {"strip_accents": values.get("strip_accents") or None, "normalization": None}
+    more = stored.get(KERAS_HUB_RULES, guessed)
+    if not isinstance(more, dict) or more.keys() != guessed.keys():
+        raise InputError(f"{folder}: {KERAS_HUB_RULES} in {TOKENIZER} must have {' and '.join(guessed)}; "
+                         f"got {more!r:.100}")
+    tokens = load_vocabulary(path)
+    backbone, preprocessor = (read_object(os.path.join(folder, file)).get("config") or {}
+                              for file in ("config.json", "preprocessor.json"))
+    lengths = [("preprocessor.json", "sequence_length", preprocessor.get("sequence_length"))]
+    rules = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True)} | more
+    return TokenizerFiles(tokens, rules, _max_length(folder, lengths, backbone.get("max_sequence_length")))
