@@ -165,7 +165,7 @@ def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, outpu
         maker = ExampleMaker(settings, tokenizer, corpus)
         counts = runner.tokenize(functools.partial(write_part, words=WordIds(tokenizer), folder=corpus), read, paths)
         _check_documents(join(corpus), paths, settings.next_sentence)
-        counts += runner.write_shards(maker, folder, shards)
+        counts.update(runner.write_shards(maker, folder, shards))
         shutil.rmtree(corpus)
         vocabulary = os.path.join(folder, "vocab.txt")
         save_vocabulary(tokenizer.vocabulary, vocabulary)

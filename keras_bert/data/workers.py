@@ -150,6 +150,8 @@ def _pool(processes, function):
     except BrokenProcessPool:
         raise InputError("a worker process was killed, perhaps because memory ran out; pass a smaller processes=…"
                          ) from None
+    except BrokenPipeError:
+        raise InputError("a worker process ended while it started, with the error above") from None
     finally:
         lifeline.close()
         pool.shutdown()
