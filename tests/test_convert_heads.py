@@ -37,6 +37,7 @@ def write(folder, architecture, **settings):
             parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
     peer.save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(TINY_VOCABULARY) + "\n")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     return peer
 
 
