@@ -209,9 +209,9 @@ class FineTuned:
 
     def calibrate(self, data: Data, **columns) -> Self:
         """Returns a copy with the thresholds that are best on labelled data: for the task intent, the one that
-        separates texts in scope and out of scope; for the task multilabel, one for each label. Thresholds that the data
-        do not decide stay: of an intent model that is right about texts that are all in scope, and of a label that no
-        text has. `save_settings` writes them. Arguments as for `evaluate`."""
+        separates texts in scope from those with the `out_of_scope_label`; for the task multilabel, one for each label.
+        Thresholds that the data do not decide stay: of an intent model if all texts are in scope, and of a label that
+        no text has. `save_settings` writes them. Arguments as for `evaluate`."""
         if not self.task.has_threshold:
             raise InputError("only the tasks intent and multilabel have a threshold; this model is of the task "
                              f"{self.task.name}")

@@ -105,8 +105,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         model: Pretrained encoder: a folder or a name, see keras-bert presets.
         output: Folder to write: the model, its vocabulary, labels and settings, metrics.json, a model card
             (README.md), and pictures if matplotlib is installed.
-        task: classify: a label for each text or pair of texts; intent: the same, with a threshold below which a text is
-            out of scope, chosen on the validation file; multilabel: any number of labels, with a threshold for each,
+        task: classify: a label for each text or pair of texts; intent: the same, and with an out_of_scope_label, a
+            threshold below which a text is out of scope; multilabel: any number of labels, with a threshold for each,
             chosen on the validation file; regress: a number; tag: entities; span: answers in a context;
             choice: the best of several endings; embed: a vector, similar for similar texts.
         valid_share: Without valid: share of the different texts of the training file to hold out for validation, with

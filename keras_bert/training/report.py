@@ -41,9 +41,11 @@ def write_report(folder, model, encoded, progress, given, description):
     """
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
-    if model.task.name == "intent" and scores["out_of_scope"] is None:
-        print("no threshold was chosen, because every validation text is in scope and has the right answer: answers "
-              "have no in_scope; evaluate --choose_threshold on other texts chooses one", file=sys.stderr)
+    if model.task.name == "intent":
+        scope = scores["out_of_scope"]
+        print("threshold:", describe_threshold(scope) if scope else
+              "none, because every validation text is in scope, so answers have no in_scope; FineTuned.calibrate or "
+              "evaluate --choose_threshold --out_of_scope_label=LABEL chooses one on other texts", file=sys.stderr)
     has_command = IN_MEMORY not in (given["train"], given.get("valid"))
     metrics = {"task": model.task.name, "main": model.task.main_score(encoded.examples),
                "inputs": model.task.columns, **scores, "best_epoch": progress.best_epoch, "history": progress.history,
@@ -55,6 +57,15 @@ def write_report(folder, model, encoded, progress, given, description):
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(model_card(metrics, [os.path.basename(path) for path in drawn]))
     return model
+
+
+def describe_threshold(scope: dict) -> str:
+    """Describes in words the dict that `tasks.classify.score_threshold` returns."""
+    rejected = f"{scope['rejected_in_scope']:.1%} of the texts in scope"
+    if scope["texts"]:
+        rejected += (f" and {scope['recall']:.1%} of the {scope['texts']:,} out of scope, with precision "
+                     f"{scope['precision']:.4f}")
+    return f"{scope['threshold']:.4f}: rejects {rejected}"
 
 
 def write_pretraining_report(folder, setup, progress, tokens_per_second, description):
@@ -277,11 +288,11 @@ def _scores(metrics):
     scope = metrics.get("out_of_scope")
     if scope:
         rows += [("out-of-scope threshold", scope["threshold"]), ("out-of-scope precision", scope["precision"]),
-                 ("out-of-scope recall", scope["recall"])]
-        what = (f"the {scope['texts']:,} misclassified validation texts, because there were no texts out of scope"
-                if scope["stand_in"] else f"{scope['texts']:,} validation texts out of scope")
+                 ("out-of-scope recall", scope["recall"]),
+                 ("share of the texts in scope that it rejects", scope["rejected_in_scope"])]
         basis += (f"\n\nAn answer with a score below the threshold counts as out of scope. The threshold was chosen to "
-                  f"reject {what}; its precision and recall are measured on the texts that chose it.")
+                  f"reject {scope['texts']:,} validation texts out of scope; its scores are measured on the texts that "
+                  "chose it.")
     if "thresholds_chosen_here" in metrics:
         basis += f"\n\nThe thresholds were {THRESHOLDS[metrics['thresholds_chosen_here']]}."
     return _table(("score", "value"), [(name, f"{value:.4f}") for name, value in rows]) + "\n\n" + basis
