@@ -32,7 +32,7 @@ from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import first_parts
-from keras_bert.presets import origin
+from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
 from keras_bert.training import few_shot as few_shots
@@ -66,7 +66,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              text_pair_column: str | None = None, label_column: str = "label",
              label_columns: list[str] | None = None, label_delimiter: Delimiter | None = None,
              out_of_scope_label: str | None = None, epochs: Count = 3, batch_size: Count = 32,
-             learning_rate: Positive = 5e-5, warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
+             learning_rate: Positive | None = None, warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
              dropout: Share | None = None, max_length: Length | None = None, doc_stride: Count | None = None,
              features: str | None = None, few_shot: bool = False,
              loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
@@ -121,10 +121,11 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             of label_column.
         label_delimiter: For multilabel: character between labels in a text. Default: comma.
         out_of_scope_label: Label of the texts in the validation file that are out of scope; they choose the threshold
-            and are not scored otherwise. Without such texts, misclassified validation texts are used.
+            of an intent model and are not scored otherwise. Without such texts, there is no threshold.
         epochs: Passes over the training file.
         batch_size: Texts per step; windows for span and tag.
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate. Default: that of the preset in keras-bert presets, for minilm 2e-4; 5e-5 for
+            folders and other weights, for embed, and with few_shot.
         warmup_ratio: Share of the steps in which the learning rate rises.
         weight_decay: Decoupled weight decay; biases and layer norms do not decay.
         dropout: Dropout rate of the head's input, if it has one. Default: 0.2 for classes, 0.1 for other tasks.
@@ -202,6 +203,9 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     started = time.monotonic()
     examples, *valid_examples = (_read(TASKS[task], path, columns) for path in data.values())
     source, base_model = open_source(model), origin(model)
+    if learning_rate is None:
+        preset = None if few_shot or task == "embed" else find_preset(model)
+        arguments["learning_rate"] = (preset and preset.learning_rate) or _LEARNING_RATE
     settings = source.options if task == "embed" and source.kind == "embedding" else {}
     settings = settings | {name: arguments[name] for name in _OF_TASK if arguments[name] is not None}
     fitted = TASKS[task].from_examples(
@@ -247,6 +251,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         lines += few_shots.recommendation(fitted, report["labels"])
     for line in lines:
         print(f"data: {line}", file=sys.stderr)
+    if learning_rate is None:
+        print(f"learning rate: {arguments['learning_rate']:g}, by default", file=sys.stderr)
 
     def fit(after_batch=None):
         embeddings = few_shots.embed(network, train_batches, batch_size, after_batch)
