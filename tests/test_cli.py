@@ -285,23 +285,31 @@ def test_a_threshold_is_for_intents(run, trained, tmp_path):
 def test_a_threshold_that_nothing_decides_is_kept(run, trained, tmp_path):
     from keras_bert.training import FineTuned
 
-    data = tmp_path / "right.tsv"
-    answer, = FineTuned.load(trained).predict(["play music"])
-    data.write_text(f"text\tlabel\nplay music\t{answer.label}\n")
-    settings = (trained / "settings.json").read_text()
-    status, lines, messages = run("evaluate", f"--model={trained}", f"--data={data}", "--choose_threshold")
-    assert status == 0 and messages[0].startswith("no threshold was chosen, because every text is in scope")
-    assert (trained / "settings.json").read_text() == settings
-    wrong = "light" if answer.label == "music" else "music"
-    data.write_text(f"text\tlabel\nplay music\t{wrong}\n")
-    assert run("evaluate", f"--model={trained}", f"--data={data}", "--choose_threshold")[2] == []
-    assert (trained / "settings.json").read_text() != settings
+    data, settings = tmp_path / "texts.tsv", trained / "settings.json"
+    data.write_text("text\tlabel\nplay music\tmusic\nplay music\tlight\n")  # one of them is misclassified
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"threshold": 0.25}))
+    before = settings.read_text()
+    status, _, messages = run("evaluate", f"--model={trained}", f"--data={data}", "--choose_threshold")
+    assert status == 0 and settings.read_text() == before
+    assert messages[0].startswith("no threshold was chosen, and the model's settings are unchanged, because every text")
+    assert FineTuned.load(trained).calibrate(data).task.threshold == 0.25
+
+
+def test_pairs_are_two_lists(bert, tokenizer):
+    from keras_bert.models import BertClassifier
+    from keras_bert.tasks import TASKS
+    from keras_bert.training import FineTuned
+
+    model = FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["a", "b"], pairs=True))
+    with pytest.raises(InputError, match=re.escape(
+            "this model takes pairs of texts, as lists: predict(texts, text_pairs); got 1 list")):
+        model.predict([("play music", "a song"), ("light", "lamp")])
 
 
 @pytest.mark.parametrize("given,message", [
     (("play music",), "text must be a list of texts; got 'play music'"),
     (([1],), "text[0] must be a str; got 1"), ((["a", b"b"],), "text[1] must be a str; got b'b'"),
-    ((["a"], ["b"]), "this model takes single texts; got 2")])
+    ((["a"], ["b"]), "this model takes single texts, as lists: predict(texts); got 2 lists")])
 def test_predict_takes_lists_of_texts(trained, given, message):
     from keras_bert.training import FineTuned
 

@@ -157,6 +157,23 @@ def test_pairs(run, saved, tmp_path, suffix):
     assert (status, messages) == (1, [f"keras-bert: {path}: must have two texts per row for this model; got one"])
 
 
+@pytest.mark.parametrize("name, content", [
+    ("a.txt", "id\tdocument\tlabel\n1\tplay\t0\n"), ("a.tsv", "id\tdocument\tlabel\n1\tplay\t0\n")])
+def test_the_data_format_of_the_training_is_suggested(run, bert, tokenizer, tmp_path, name, content):
+    model = FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["0", "1"]), {"data_format": "nsmc"})
+    model.save(tmp_path / "model")
+    (tmp_path / name).write_text(content)
+    arguments = ("evaluate", f"--model={tmp_path / 'model'}", f"--data={tmp_path / name}")
+    status, _, messages = run(*arguments)
+    assert status == 1 and messages[0].endswith(
+        "; the model was trained with --data_format='nsmc': pass it if this file has that format")
+    assert run(*arguments, "--data_format=nsmc")[0] == 0
+    other = FineTuned.load(tmp_path / "model")
+    assert other.evaluate([("play", "0")])["loss"] > 0  # it is no default
+    with pytest.raises(InputError, match="^data: row 1: 'text' must be a text; got 1$"):  # rows have no format
+        other.evaluate([(1, "0")])
+
+
 def test_a_column_is_no_part_of_a_published_format(run, saved, tmp_path):
     (tmp_path / "a.tsv").write_text("id\tdocument\tlabel\n1\ta\t0\n")
     status, _, messages = run("predict", f"--model={saved(['0', '1'])}", f"--input={tmp_path / 'a.tsv'}",

@@ -177,7 +177,9 @@ class Task:
         None, so the last one can be None if the task does not use it."""
         columns = [column for column in columns if column is not None]
         if len(columns) != len(self.columns):
-            raise InputError(f"this model takes {self.describe_input()}; got {len(columns)} texts")
+            lists = ", ".join(f"{name.removesuffix('s')}s" for name in self.columns)
+            raise InputError(f"this model takes {self.describe_input()}, as lists: predict({lists}); "
+                             f"got {len(columns)} list{'s' * (len(columns) != 1)}")
         for name, column in zip(self.columns, columns):
             if isinstance(column, (str, bytes)):
                 raise InputError(f"{name} must be a list of texts; got {column[:60]!r}")

@@ -63,7 +63,7 @@ class FineTuned:
         task: the task that the model was trained for, see `keras_bert.tasks`.
         columns: dict of the arguments `text_column`, `text_pair_column`, `label_column`, `label_columns` and
             `label_delimiter` of `finetune` that were not defaults; they are the defaults of `encode`, `evaluate` and
-            `calibrate`.
+            `calibrate`. Also `data_format`, which is no default: errors suggest it.
     """
 
     model: BertTask
@@ -254,7 +254,13 @@ class FineTuned:
         """Yields the examples of the task's `iterate`, with the columns of the training as defaults of `columns`."""
         try:
             yield from self.task.iterate(path, **self._with_remembered(columns))
-        except MissingColumn as error:
+        except InputError as error:
+            data_format = self.columns.get("data_format")
+            if data_format and "data_format" not in columns and not isinstance(path, Rows):
+                raise type(error)(f"{error}; the model was trained with data_format={data_format!r}: pass it if this "
+                                  "file has that format") from None
+            if not isinstance(error, MissingColumn):
+                raise
             remembered = {name: value if isinstance(value, str) else ",".join(value)
                           for name, value in self._with_remembered(columns).items() if name not in columns}
             lists = ", or label_column for a file with lists" if "label_columns" in remembered else ""
@@ -268,7 +274,7 @@ class FineTuned:
             return columns
         replaced = {"label_columns"} if columns.get("label_column") else (
             {"label_column", "label_delimiter"} if columns.get("label_columns") else set())
-        return {name: value for name, value in self.columns.items() if name not in replaced} | columns
+        return {name: value for name, value in self.columns.items() if name not in {"data_format", *replaced}} | columns
 
     def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:
         """Scores the model on labelled `Encoded` examples.

@@ -46,9 +46,10 @@ from keras_bert.training.report import IN_MEMORY, is_report_of, write_report
 
 # Arguments that say where and how to save, but do not define the result: they may differ in a resumed run.
 _NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir")
-# Arguments that the model's folder stores, as defaults of `evaluate` and `predict`.
-REMEMBERED = ("text_column", "text_pair_column", "label_column", "label_columns", "label_delimiter")
+# Arguments that the model's folder stores, see `FineTuned.columns`.
+REMEMBERED = ("data_format", "text_column", "text_pair_column", "label_column", "label_columns", "label_delimiter")
 _VALID_SHARE = 0.1
+_LEARNING_RATE = 5e-5  # one of those of Devlin et al., 2018, appendix A.3
 # Arguments that only some tasks accept.
 _OF_SOME_TASKS = {"out_of_scope_label": ("intent", "classify"), "class_weights": ("intent", "classify"),
                   "label_columns": ("multilabel",), "label_delimiter": ("multilabel",), "doc_stride": ("span",),
@@ -189,7 +190,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         ("batch_size", batch_size, "at least 2 for the task embed and with few_shot, whose losses compare the examples "
          "of a batch", batch_size > 1 or not (few_shot or task == "embed")))
     output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
-    columns = {name: arguments[name] for name in ("data_format", *REMEMBERED) if arguments[name] is not None}
+    columns = {name: arguments[name] for name in REMEMBERED if arguments[name] is not None}
     data = {name: TASKS[task].open(arguments[name], name, **columns)
             for name in ("train", "valid") if arguments[name] is not None}
     arguments |= data | {"devices": devices or None}
