@@ -86,7 +86,7 @@ class _Answers(SavedModelHandler):
         return Exported(self._path, threads=1)
 
     def run_inference(self, batch, model, inference_args=None):
-        answers = model.answer([example for _, _, example in batch], **self._options)
+        answers, _ = model.answer([example for _, _, example in batch], **self._options)
         for (path, row, example), answer in zip(batch, answers):
             yield json.dumps({"file": path, "row": row} | model.task.record(example, answer), ensure_ascii=False)
 

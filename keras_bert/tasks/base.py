@@ -24,6 +24,7 @@ class Encoded:
         targets: training targets, in the form that `TextBatches` accepts; None if the examples have no labels.
         batches: the class that makes batches of the rows.
         decoding: any other data that the task needs to decode its answers; only the task itself reads it.
+        cut: number of examples that were cut at the task's `max_length`.
     """
 
     examples: list
@@ -31,6 +32,7 @@ class Encoded:
     targets: object = None
     batches: type = TextBatches
     decoding: object = None
+    cut: int = 0
 
     def batched(self, tokenizer, length_multiple=1, whole=False):
         """Returns the rows as an instance of `batches`. The arguments are those of `TextBatches`."""

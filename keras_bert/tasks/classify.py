@@ -144,9 +144,9 @@ class TextTask(Task):
 
     def encode(self, examples, tokenizer):
         pairs = [example.text_pair for example in examples] if self.pairs else None
-        rows = tokenizer.pack([example.text for example in examples], pairs, self.max_length)
+        rows = tokenizer.pack([example.text for example in examples], pairs, self.max_length, cut := [])
         labelled = bool(examples) and examples[0].label is not None
-        return Encoded(examples, rows, self.targets(examples) if labelled else None)
+        return Encoded(examples, rows, self.targets(examples) if labelled else None, cut=len(cut))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -95,10 +95,13 @@ class BertTokenizer:
         unknown = sum(self.unk_id in encoding.ids for encoding in self.wordpiece.encode_batch_fast(words))
         return unknown / max(len(words), 1)
 
-    def pack(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None,
-             max_length: int = 128) -> list[tuple[list[int], int]]:
+    def pack(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, max_length: int = 128,
+             cut: list[int] | None = None) -> list[tuple[list[int], int]]:
         """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids. In a
         pair, truncates the longer text first.
+
+        Args:
+            cut: list to which the indices of the truncated texts or pairs are appended.
 
         Returns:
             a list of (ids, number of ids in segment 0), not padded.
@@ -109,11 +112,30 @@ class BertTokenizer:
         seconds = [None] * len(firsts) if text_pairs is None else self.ids(text_pairs)
         if len(firsts) != len(seconds):
             raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
+        if cut is not None:
+            room = max_length - (2 if text_pairs is None else 3)
+            cut += [index for index, (first, second) in enumerate(zip(firsts, seconds))
+                    if len(first) + len(second or ()) > room]
         return [packing.pack(first, second, self.cls_id, self.sep_id, max_length)
                 for first, second in zip(firsts, seconds)]
 
-    def __call__(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None,
-                 max_length: int = 128) -> dict[str, np.ndarray]:
-        """Returns the inputs of `BertLayer` for a list of texts (and their pairs): dict of int32 [batch, longest
-        text]."""
-        return packing.pad(self.pack(texts, text_pairs, max_length), self.pad_id)
+    def __call__(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, max_length: int = 128,
+                 pad_to: int | None = None) -> dict[str, np.ndarray]:
+        """Returns the inputs of `BertLayer` for a list of texts (and their pairs).
+
+        Args:
+            max_length: maximum length in tokens, [CLS] and [SEP] included; longer texts are truncated.
+            pad_to: length to which all texts are padded. If None, that of the longest text.
+
+        Returns:
+            dict of int32 [batch, length]: `input_word_ids`, `input_mask`, `segment_ids`.
+
+        Raises:
+            InputError: `pad_to` is less than the length of a text.
+        """
+        packed = self.pack(texts, text_pairs, max_length)
+        longest = max((len(ids) for ids, _ in packed), default=0)
+        if pad_to is not None and pad_to < longest:
+            raise InputError(f"pad_to must be at least {longest}, the length of the longest text in tokens, which "
+                             f"max_length={max_length} limits; got {pad_to}")
+        return packing.pad(packed, self.pad_id, pad_to)

@@ -3,6 +3,7 @@
 import dataclasses
 import operator
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Self
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check
 from keras_bert.data.tables import Rows
-from keras_bert.errors import InputError, MissingColumn
+from keras_bert.errors import InputError, InputWarning, MissingColumn
 from keras_bert.export import export_text_model, quantized
 from keras_bert.files import atomic_folder, read_json, write_json
 from keras_bert.layers.base import check_not_quantized
@@ -157,7 +158,8 @@ class FineTuned:
 
     def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1,
                 aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
-        """Returns the answers to inputs, in the order of the inputs.
+        """Returns the answers to inputs, in the order of the inputs. An InputWarning says how many of them were cut at
+        the model's `max_length`; a tagger and the task span split long texts instead.
 
         Args:
             texts: lists of the same length, one list for each text of an input: `texts` or `texts, text_pairs`;
@@ -180,12 +182,17 @@ class FineTuned:
         """
         check(FineTuned.predict, locals())
         options = self.task.answer_options(top_k, aggregation_strategy)
-        return self.answer(self.task.arguments(*texts), batch_size, **options)
+        answers, cut = self.answer(self.task.arguments(*texts), batch_size, **options)
+        if cut:
+            warnings.warn(InputWarning(f"texts cut at max_length {self.task.max_length}: {cut:,} of {len(answers):,}"),
+                          stacklevel=2)
+        return answers
 
-    def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list | np.ndarray:
-        """Returns the answers to examples that the task's `read` returned; see `predict`."""
+    def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> tuple[list | np.ndarray, int]:
+        """Returns the answers to examples that the task's `read` returned, see `predict`; and the number of examples
+        that were cut at the task's `max_length`."""
         encoded = self.task.encode(examples, self.tokenizer)
-        return self.task.answers(encoded, self.outputs(encoded, batch_size), **options)
+        return self.task.answers(encoded, self.outputs(encoded, batch_size), **options), encoded.cut
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         """Returns the model's output for each row of `Encoded` examples, see `keras_bert.tasks.run`."""
