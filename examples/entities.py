@@ -26,8 +26,7 @@ TEXTS = [
 
 
 def main(train, valid, encoder, output):
-    model = keras_bert.finetune(train, valid, model=encoder, output=output, task="tag", epochs=5, batch_size=16,
-                                learning_rate=2e-4)  # for MiniLM; larger encoders need 5e-5 or less
+    model = keras_bert.finetune(train, valid, model=encoder, output=output, task="tag", epochs=5, batch_size=16)
     scores = model.evaluate(valid)
     print(f"F1 of entities {scores['f1']:.3f}, precision {scores['precision']:.3f}, recall {scores['recall']:.3f}")
     for text, entities in zip(TEXTS, model.predict(TEXTS)):

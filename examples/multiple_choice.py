@@ -27,8 +27,7 @@ ENDINGS = [
 
 def main(train, valid, encoder, output):
     model = keras_bert.finetune(train, valid, model=encoder, output=output, task="choice", data_format="codah",
-                                epochs=4, batch_size=16,
-                                learning_rate=2e-4)  # for MiniLM; larger encoders need 5e-5 or less
+                                epochs=4, batch_size=16)
     scores = model.evaluate(valid, data_format="codah")
     print(f"accuracy {scores['accuracy']:.1%}, by chance 25%")
     for beginning, endings, choice in zip(BEGINNINGS, ENDINGS, model.predict(BEGINNINGS, ENDINGS)):

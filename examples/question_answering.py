@@ -24,8 +24,7 @@ QUESTIONS = ["Who designed the Analytical Engine?", "What does the program compu
 
 
 def main(train, valid, encoder, output):
-    model = keras_bert.finetune(train, valid, model=encoder, output=output, task="span", epochs=3, batch_size=16,
-                                learning_rate=2e-4)  # for MiniLM; larger encoders need 5e-5 or less
+    model = keras_bert.finetune(train, valid, model=encoder, output=output, task="span", epochs=3, batch_size=16)
     scores = model.evaluate(valid)
     print(f"F1 {scores['f1']:.1f}, exact match {scores['exact_match']:.1f}")
     contexts = [CONTEXT] * len(QUESTIONS)

@@ -28,7 +28,7 @@ SENTENCES = [
 
 def main(train, valid, encoder, output):
     model = keras_bert.finetune(train, valid, model=encoder, output=output, task="classify", data_format="sst2",
-                                epochs=3, learning_rate=2e-4)  # for MiniLM; larger encoders need 5e-5 or less
+                                epochs=3)
     scores = model.evaluate(valid, data_format="sst2")
     print(f"accuracy {scores['accuracy']:.1%}")
     for sentence, answer in zip(SENTENCES, model.predict(SENTENCES)):

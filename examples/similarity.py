@@ -26,7 +26,7 @@ PAIRS = [
 
 def main(train, valid, encoder, output):
     model = keras_bert.finetune(train, valid, model=encoder, output=output, task="regress", data_format="stsb",
-                                epochs=3, learning_rate=2e-4)  # for MiniLM; larger encoders need 5e-5 or less
+                                epochs=3)
     scores = model.evaluate(valid, data_format="stsb")
     print(f"correlation: Pearson {scores['pearson']:.3f}, Spearman {scores['spearman']:.3f}")
     firsts, seconds = map(list, zip(*PAIRS))

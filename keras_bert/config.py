@@ -22,12 +22,16 @@ _UNCASED_ENGLISH, _CASED_ENGLISH, _CHINESE, _MULTILINGUAL = 30522, 28996, 21128,
 
 
 def _size(layers, hidden, heads=None, vocab=_UNCASED_ENGLISH):
+    """Returns the fields of a size. A kernel multiplies the scale of its inputs by `initializer_range` times the square
+    root of their number: in narrow encoders as in BERT-base, because with BERT-base's 0.02 these predict only token
+    frequencies for a long time (docs/pretraining.md)."""
     return {
         "vocab_size": vocab,
         "hidden_size": hidden,
         "num_hidden_layers": layers,
         "num_attention_heads": heads or hidden // 64,
         "intermediate_size": 4 * hidden,
+        "initializer_range": round(0.02 * max(1, 768 / hidden) ** 0.5, 4),
     }
 
 
@@ -151,7 +155,8 @@ class BertConfig:
 
     @classmethod
     def from_size(cls, name: str, **changes) -> Self:
-        """Returns the config of a named size (`SIZES`), e.g. `"base"` or `"L4-H256"`; `changes` override its fields."""
+        """Returns the config of a named size (`SIZES`), e.g. `"base"` or `"L4-H256"`; `changes` override its fields.
+        `initializer_range` is 0.02 from BERT-base's width on, and more for narrower encoders."""
         _check(name in SIZES, f"a size must be one of {', '.join(SIZES)}", name)
         return cls(**SIZES[name] | changes)
 

@@ -29,7 +29,7 @@ class Preset:
         parameters: number of the encoder's parameters, in millions.
         language: language of the training data.
         licence: licence of the weights.
-        learning_rate: learning rate with which to start fine-tuning.
+        learning_rate: learning rate with which to start fine-tuning, the default of `finetune`.
         package: Python package that has the encoder's files in a folder `model`.
         sha256: checksum of `model.safetensors`.
     """
@@ -106,13 +106,21 @@ def origin(name: Path) -> dict:
         dict of `name` and, for weights on the Hugging Face hub, `repository`, `language` and `licence`, which are None
         if unknown.
     """
+    preset = find_preset(name)
+    if preset is None:
+        return {"name": os.path.basename(os.path.abspath(name))}
+    return {key: getattr(preset, key) for key in ("name", "repository", "language", "licence")}
+
+
+def find_preset(name: Path) -> Preset | None:
+    """Returns the preset that `name` means, see `origin`; None for a TensorFlow checkpoint, and for a folder that is
+    not that of an installed package."""
     name = os.fspath(name)
     path = os.path.abspath(name)
     packaged = [preset for preset in PRESETS.values() if _in_package(preset) == path]
-    if not packaged and (os.path.isdir(name) or os.path.exists(f"{name}.index")):
-        return {"name": os.path.basename(path)}
-    preset = packaged[0] if packaged else _preset(name)
-    return {key: getattr(preset, key) for key in ("name", "repository", "language", "licence")}
+    if packaged or os.path.isdir(name) or os.path.exists(f"{name}.index"):
+        return packaged[0] if packaged else None
+    return _preset(name)
 
 
 def where(preset):

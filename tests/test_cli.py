@@ -99,16 +99,27 @@ def test_evaluate(run, trained, intents, tmp_path):
     assert ["accuracy", f"{metrics['accuracy']:.4f}"] in map(str.split, output)
 
 
+def test_an_intent_model_without_texts_out_of_scope_has_no_threshold(run, trained):
+    assert json.loads((trained / "settings.json").read_text())["threshold"] is None
+    assert json.loads((trained / "metrics.json").read_text())["out_of_scope"] is None
+    _, output, _ = run("predict", f"--model={trained}", "--output_format=jsonl", "play some music")
+    assert json.loads(output[0]).keys() == {"text", "label", "score"}
+
+
 def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path):
     path = tmp_path / "scope.tsv"
     path.write_text(intents[1].read_text() + "what time is it today\tnone\nbook a flight\tnone\n")
     status, _, messages = run("evaluate", f"--model={trained}", f"--data={path}")
     assert status == 1 and "row 6: label 'none' does not occur in the training file" in messages[0]
-    status, output, _ = run("evaluate", f"--model={trained}", f"--data={path}", "--out_of_scope_label=none",
-                            "--output_format=json",
-                            "--choose_threshold")
+    arguments = ("evaluate", f"--model={trained}", f"--data={path}", "--out_of_scope_label=none")
+    status, output, _ = run(*arguments, "--output_format=json", "--choose_threshold")
     chosen = json.loads("\n".join(output))["out_of_scope"]
-    assert (chosen["texts"], chosen["stand_in"]) == (2, False)
+    assert chosen["texts"] == 2
+    rejected = f"rejects {chosen['rejected_in_scope']:.1%} of the texts in scope"
+    assert run(*arguments)[1][-1].split() == [
+        "threshold", *(f"{chosen['threshold']:.4f}: {rejected} and {chosen['recall']:.1%} of the 2 out of scope, with "
+                       f"precision {chosen['precision']:.4f}").split()]
+    assert run("evaluate", f"--model={trained}", f"--data={intents[1]}")[1][-1].endswith(f": {rejected}")
     _, output, _ = run("predict", f"--model={trained}", "--output_format=jsonl", "what time is it today",
                        "play some music")
     for answer in map(json.loads, output):
@@ -274,17 +285,25 @@ def test_a_threshold_is_for_intents(run, trained, tmp_path):
 def test_a_threshold_that_nothing_decides_is_kept(run, trained, tmp_path):
     from keras_bert.training import FineTuned
 
-    data = tmp_path / "right.tsv"
-    answer, = FineTuned.load(trained).predict(["play music"])
-    data.write_text(f"text\tlabel\nplay music\t{answer.label}\n")
-    settings = (trained / "settings.json").read_text()
-    status, lines, messages = run("evaluate", f"--model={trained}", f"--data={data}", "--choose_threshold")
-    assert status == 0 and messages[0].startswith("no threshold was chosen, because every text is in scope")
-    assert (trained / "settings.json").read_text() == settings
-    wrong = "light" if answer.label == "music" else "music"
-    data.write_text(f"text\tlabel\nplay music\t{wrong}\n")
-    assert run("evaluate", f"--model={trained}", f"--data={data}", "--choose_threshold")[2] == []
-    assert (trained / "settings.json").read_text() != settings
+    data, settings = tmp_path / "texts.tsv", trained / "settings.json"
+    data.write_text("text\tlabel\nplay music\tmusic\nplay music\tlight\n")  # one of them is misclassified
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"threshold": 0.25}))
+    before = settings.read_text()
+    status, _, messages = run("evaluate", f"--model={trained}", f"--data={data}", "--choose_threshold")
+    assert status == 0 and settings.read_text() == before
+    assert messages[0].startswith("no threshold was chosen, and the model's settings are unchanged, because every text")
+    assert FineTuned.load(trained).calibrate(data).task.threshold == 0.25
+
+
+def test_pairs_are_two_lists(bert, tokenizer):
+    from keras_bert.models import BertClassifier
+    from keras_bert.tasks import TASKS
+    from keras_bert.training import FineTuned
+
+    model = FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["a", "b"], pairs=True))
+    with pytest.raises(InputError, match=re.escape(
+            "this model takes pairs of texts, as lists: predict(texts, text_pairs); got 1 list")):
+        model.predict([("play music", "a song"), ("light", "lamp")])
 
 
 def test_signatures_are_readable():

@@ -36,6 +36,14 @@ def test_multilingual_and_chinese_vocabularies():
     assert BertConfig.from_size("chinese").vocab_size == 21128
 
 
+def test_kernels_of_narrow_encoders_scale_their_inputs_as_those_of_bert_base():
+    scales = {name: config.initializer_range * config.hidden_size ** 0.5
+              for name in SIZES for config in [BertConfig.from_size(name)] if config.hidden_size <= 768}
+    assert list(scales.values()) == pytest.approx([0.02 * 768 ** 0.5] * len(scales), rel=0.01)
+    assert BertConfig.from_size("base").initializer_range == BertConfig.from_size("large").initializer_range == 0.02
+    assert BertConfig.from_size("mini", initializer_range=0.02).initializer_range == 0.02
+
+
 def test_json_round_trip(tmp_path):
     config = BertConfig.from_size("mini", hidden_act="gelu_new", layer_norm_eps=1e-6)
     config.to_json(tmp_path / "config.json")

@@ -282,6 +282,9 @@ def test_training_on_one_file(run, one_file, pretrained, tmp_path):
         "data: 16 texts for training, 4 for validation, 2 labels, 8 each: light, music",
         "data: no validation file: held out 20% of the training file",
         "data: 5 tokens at the median, 6 at the 95th percentile, 6 at most"]
+    assert messages[3] == "learning rate: 5e-05, by default"
+    assert messages[-1].startswith("threshold: none, because every validation text is in scope") and (
+        "FineTuned.calibrate or evaluate --choose_threshold --out_of_scope_label=LABEL" in messages[-1])
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     assert metrics["data"]["labels"] == {"light": 8, "music": 8} and metrics["valid_examples"] == 4
     card = (tmp_path / "out/README.md").read_text()

@@ -69,11 +69,13 @@ def test_calibration_error_by_its_definition():
 @settings(deadline=None)
 def test_the_threshold_has_the_best_f1_of_all(texts):
     scores, reject = (np.array(column) for column in zip(*texts))
-    if not reject.any():
+    if not reject.any() or reject.all():
         return
 
     def f1(threshold):
-        result = score_threshold(threshold, scores, reject, False)
+        result = score_threshold(threshold, scores, reject)
+        in_scope = metrics.recall_score(~reject, scores >= threshold)
+        assert result["rejected_in_scope"] == pytest.approx(1 - in_scope, abs=1e-12)
         return 2 * result["precision"] * result["recall"] / max(result["precision"] + result["recall"], 1e-9)
 
     assert f1(choose_threshold(scores, reject)) == pytest.approx(max(f1(t) for t in [*scores, 1.1]), abs=1e-6)

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_bert.errors import InputWarning
 from keras_bert.layers import BertLayer
-from keras_bert.models.feature_tagger import FEATURES, BertFeatures, BertFeatureTagger
+from keras_bert.models.feature_tagger import BertFeatures, BertFeatureTagger, features_of
 
 from conftest import TINY, random_inputs, randomize, write_huggingface
 
@@ -56,11 +56,12 @@ def hidden_states(folder, inputs):
 @pytest.mark.peers
 def test_all_features_beside_pytorch(bert, tmp_path):
     states = hidden_states(write_huggingface(tmp_path / "bert", bert), INPUTS)
-    wanted = {"embeddings": states[0], "last": states[-1], "second-to-last": states[4], "sum-last-4": sum(states[2:]),
-              "concat-last-4": np.concatenate(states[2:], axis=-1), "sum-all": sum(states[1:]),
+    wanted = {"embeddings": states[0], "last": states[-1], "second-to-last": states[4], "sum-all": sum(states[1:]),
+              **{f"sum-last-{n}": sum(states[-n:]) for n in range(1, BLOCKS + 1)},
+              **{f"concat-last-{n}": np.concatenate(states[-n:], axis=-1) for n in range(1, BLOCKS + 1)},
               "weighted-all": 0.7 * sum(w * x for w, x in zip(softmax(np.arange(5) / 4), states[1:], strict=True)),
               **{f"layer-{n}": states[n] for n in range(BLOCKS + 1)}}
-    assert wanted.keys() >= FEATURES.keys()
+    assert wanted.keys() == features_of(BLOCKS).keys()
     for name, expected in wanted.items():
         model = BertFeatures(bert, name)
         if name == "weighted-all":
@@ -73,12 +74,13 @@ def test_all_features_beside_pytorch(bert, tmp_path):
 
 
 @pytest.mark.parametrize("blocks,name,message", [
-    (3, "sum-last-4", "sum-last-4 needs an encoder of at least 4 blocks; this one has 3"),
-    (3, "concat-last-4", "concat-last-4 needs an encoder of at least 4 blocks; this one has 3"),
-    (1, "second-to-last", "second-to-last needs an encoder of at least 2 blocks; this one has 1"),
-    (3, "layer-4", "features must be one of embeddings, last, second-to-last, sum-last-4, concat-last-4, sum-all, "
-                   "weighted-all, or layer-N with N from 0 to 3; got 'layer-4'"),
+    (3, "sum-last-4", "features must be one of .*, of an encoder with 3 blocks; got 'sum-last-4'"),
+    (3, "concat-last-4", "features must be one of .*, of an encoder with 3 blocks; got 'concat-last-4'"),
+    (1, "second-to-last", "features must be one of .*, of an encoder with 1 blocks; got 'second-to-last'"),
+    (3, "layer-4", "features must be one of embeddings, last, second-to-last, sum-all, weighted-all, layer-N, "
+                   "sum-last-N, concat-last-N, of an encoder with 3 blocks; got 'layer-4'"),
     (3, "layer--1", "features must be one of .*; got 'layer--1'"),
+    (3, "concat-last-0", "features must be one of .*; got 'concat-last-0'"),
     (3, "first", "features must be one of .*; got 'first'"),
 ])
 def test_features_that_there_are_not(blocks, name, message):

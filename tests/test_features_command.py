@@ -10,6 +10,7 @@ import pytest
 from keras import ops
 from pyarrow import parquet
 
+from keras_bert.errors import InputWarning
 from keras_bert.layers import BertLayer
 from keras_bert.models.feature_tagger import BertFeatures
 from keras_bert.text import BertTokenizer
@@ -125,6 +126,15 @@ def test_minilm_embeds_a_file_as_sentence_transformers_does(run, minilm, tmp_pat
     np.testing.assert_allclose(np.load(tmp_path / "out.npz")["vectors"], torch.cat(wanted), rtol=0, atol=1e-5)
 
 
+def test_an_encoder_of_two_blocks_gives_both(pretrained, bert, tmp_path):
+    (tmp_path / "texts.txt").write_text("play some music\n")
+    with pytest.warns(InputWarning, match="^features=concat-last-2, because the encoder has 2 blocks$"):
+        features_module.write_features(pretrained, tmp_path / "texts.txt", tmp_path / "out.npz")
+    blocks = bert.encode(TOKENIZER(["play some music"])).encoder_outputs
+    (_, vectors), = read(tmp_path / "out.npz", "none")
+    np.testing.assert_allclose(vectors, np.concatenate(blocks, axis=-1)[0], rtol=0, atol=5e-6)
+
+
 @pytest.mark.slow
 def test_the_encoder_of_a_folder_that_finetune_wrote(run, trained, tmp_path):
     (tmp_path / "texts.txt").write_text("play\n")
@@ -148,7 +158,7 @@ def test_texts_are_cut_where_the_folder_says(extract, tmp_path):
 @pytest.mark.parametrize("flags,status,words", [
     (["--output="], 1, ["output must be a file that ends in .npz or .parquet; got ''"]),
     (["--output=out.csv"], 1, ["output must be a file that ends in .npz or .parquet; got 'out.csv'"]),
-    (["--features=layer-5"], 1, ["features must be one of", "layer-N with N from 0 to 4; got 'layer-5'"]),
+    (["--features=layer-5"], 1, ["features must be one of", "layer-N", "encoder with 4 blocks; got 'layer-5'"]),
     (["--features=weighted-all"], 1, ["features must be without weights to train; got 'weighted-all'"]),
     (["--pooling=sum"], 2, ["--pooling", "sum"]),
     (["--max_length=129"], 1, ["max_length must be at most 128, the encoder's positions; got 129"]),

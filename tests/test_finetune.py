@@ -1,5 +1,6 @@
 import io
 import json
+import sys
 import zipfile
 
 import h5py
@@ -14,6 +15,7 @@ from keras_bert.convert.kinds import shapes, variable
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
+from keras_bert.presets import PRESETS, Preset
 from keras_bert.training import FineTuned, WarmupDecay, finetune, make_optimizer
 from keras_bert.training.optimizer import AdamW
 
@@ -165,6 +167,29 @@ def test_saved_and_exported_by_its_methods(tmp_path, pretrained, intents):
         model.export(tmp_path / "other", max_length=10**6)
     card = (tmp_path / "out/README.md").read_text()
     assert "Fine-tuned from pretrained" in card and str(tmp_path) not in card
+
+
+@pytest.mark.parametrize("model, options, rate", [
+    ("tiny", {}, 0.125), ("org/tiny", {}, 0.125), ("tiny", {"few_shot": True}, 5e-5),
+    ("tiny", {"task": "embed"}, 5e-5), ("tiny", {"learning_rate": 0.5}, 0.5), ("pretrained", {}, 5e-5)])
+def test_the_learning_rate_of_a_preset_is_its_default(tmp_path, pretrained, monkeypatch, model, options, rate):
+    class Chosen(Exception):
+        pass
+
+    def choose(model, learning_rate, *_):
+        raise Chosen(learning_rate)
+
+    (tmp_path / "tiny_weights").mkdir()
+    (tmp_path / "tiny_weights/__init__.py").touch()
+    (tmp_path / "tiny_weights/model").symlink_to(pretrained)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PRESETS, "tiny", Preset("tiny", "org/tiny", learning_rate=0.125, package="tiny_weights"))
+    monkeypatch.setattr(sys.modules["keras_bert.training.finetune"], "make_optimizer", choose)
+    rows = [("play", "a"), ("stop", "a"), ("lamp", "b"), ("light", "b")]
+    with pytest.raises(Chosen) as chosen:
+        finetune(rows, rows, model=model, output=tmp_path / "out", **options)
+    assert chosen.value.args == (rate,)
 
 
 @pytest.mark.parametrize("option", [{"loss_scale_factor": 2.0}, {"global_clipnorm": 0.0}])

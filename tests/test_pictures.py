@@ -39,7 +39,8 @@ def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
                     for i, label in enumerate(labels)},
         "confusions": confusions,
         "calibration": [[0.2, 0.3, 4], [0.7, 0.6, 50], [0.98, 0.97, 3000]],
-        "out_of_scope": {"threshold": 0.42424, "precision": 0.81818, "recall": 0.71717, "texts": 33, "stand_in": False},
+        "out_of_scope": {"threshold": 0.42424, "precision": 0.81818, "recall": 0.71717, "texts": 33,
+                         "rejected_in_scope": 0.11364},
         "attention": {"tokens": tokens, "layers": attention.tolist()},
         "data": {
             "train": 17561, "valid": texts * len(labels) + 33, "held_out": None, "labels": dict.fromkeys(labels, 100),
@@ -206,7 +207,8 @@ def test_card_tells_the_metrics():
     scope = metrics["out_of_scope"]
     assert [float(value) for _, value in found["Scores"]] == pytest.approx(
         [metrics[key] for key in ("accuracy", "macro_f1", "loss", "calibration_error")]
-        + [scope[key] for key in ("threshold", "precision", "recall")], abs=5e-5)
+        + [scope[key] for key in ("threshold", "precision", "recall", "rejected_in_scope")], abs=5e-5)
+    assert found["Scores"][-1][0] == "share of the texts in scope that it rejects"
     assert found["Data"] == [["training", "train.tsv", "17,561", f"`{'a' * 64}`"],
                              ["validation", "valid.tsv", "633", f"`{'b' * 64}`"]]
     assert "\n- 9 tokens at the median, 15 at the 95th percentile, 22 at most\n" in card
@@ -251,5 +253,3 @@ def test_card_of_what_there_is():
     assert "out-of-scope" not in card and "## Pictures" not in card and "None" not in card
     assert [row[0] for row in tables(card)["Weakest classes"]] == ["b", "a"]
     assert "Classes without a validation text: 1." in card and "No validation text is misclassified." in card
-    metrics["out_of_scope"] = {"threshold": 0.3, "precision": 0.5, "recall": 0.5, "texts": 7, "stand_in": True}
-    assert "the 7 misclassified validation texts, because there were no texts out of scope" in model_card(metrics, [])

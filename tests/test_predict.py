@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from keras_bert.commands import predict
-from keras_bert.errors import InputError
-from keras_bert.models import BertClassifier, BertMultipleChoice, BertRegressor
+from keras_bert.errors import InputError, InputWarning
+from keras_bert.models import BertClassifier, BertEmbedder, BertMultipleChoice, BertRegressor
 from keras_bert.tasks import TASKS
 from keras_bert.training import FineTuned
 
@@ -162,6 +162,23 @@ def test_pairs(run, saved, tmp_path, suffix):
     assert (status, messages) == (1, [f"keras-bert: {path}: must have two texts per row for this model; got one"])
 
 
+@pytest.mark.parametrize("name, content", [
+    ("a.txt", "id\tdocument\tlabel\n1\tplay\t0\n"), ("a.tsv", "id\tdocument\tlabel\n1\tplay\t0\n")])
+def test_the_data_format_of_the_training_is_suggested(run, bert, tokenizer, tmp_path, name, content):
+    model = FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["0", "1"]), {"data_format": "nsmc"})
+    model.save(tmp_path / "model")
+    (tmp_path / name).write_text(content)
+    arguments = ("evaluate", f"--model={tmp_path / 'model'}", f"--data={tmp_path / name}")
+    status, _, messages = run(*arguments)
+    assert status == 1 and messages[0].endswith(
+        "; the model was trained with --data_format='nsmc': pass it if this file has that format")
+    assert run(*arguments, "--data_format=nsmc")[0] == 0
+    other = FineTuned.load(tmp_path / "model")
+    assert other.evaluate([("play", "0")])["loss"] > 0  # it is no default
+    with pytest.raises(InputError, match="^data: row 1: 'text' must be a text; got 1$"):  # rows have no format
+        other.evaluate([(1, "0")])
+
+
 def test_a_column_is_no_part_of_a_published_format(run, saved, tmp_path):
     (tmp_path / "a.tsv").write_text("id\tdocument\tlabel\n1\ta\t0\n")
     status, _, messages = run("predict", f"--model={saved(['0', '1'])}", f"--input={tmp_path / 'a.tsv'}",
@@ -173,6 +190,27 @@ def test_a_column_is_no_part_of_a_published_format(run, saved, tmp_path):
 def test_questions_need_another_suffix(tmp_path):
     with pytest.raises(InputError, match="a.tsv: a file of questions must end in .json, .jsonl, .parquet; got .tsv"):
         next(predict._chunks((), str(tmp_path / "a.tsv"), {}, FineTuned(None, None, TASKS["span"](384))))
+
+
+def test_the_command_says_how_many_texts_it_has_cut(run, saved, tmp_path):
+    lines = ["play " * words for words in (14, 15, 3, 40)]  # with [CLS] and [SEP], 16 tokens fit
+    (tmp_path / "a.txt").write_text("\n".join(lines) + "\n")
+    _, output, messages = run("predict", f"--model={saved(['0', '1'])}", f"--input={tmp_path / 'a.txt'}")
+    assert (len(output), messages) == (4, ["texts cut at max_length 16: 2 of 4"])
+    assert run("predict", f"--model={saved(['0', '1'])}", lines[0])[2] == []
+
+
+@pytest.mark.parametrize("task, kind, settings, inputs, cut", [
+    ("regress", BertRegressor, {"pairs": True}, (["a " * 6, "a " * 7, "a"], ["a " * 7, "a " * 7, "a " * 13]), 2),
+    ("choice", BertMultipleChoice, {}, (["play", "play"], [["a", "a " * 13, "a " * 20], ["a", "a " * 12, "a"]]), 1),
+    ("embed", lambda bert: BertEmbedder(bert, "mean"), {}, (["a " * 15, "a", "a " * 15, "a " * 14],), 2)])
+def test_a_warning_says_how_many_inputs_were_cut(bert, tokenizer, task, kind, settings, inputs, cut):
+    model = FineTuned(kind(bert), tokenizer, TASKS[task](16, **settings))
+    with pytest.warns(InputWarning) as caught:
+        model.predict(*inputs)
+    assert [str(warning.message) for warning in caught] == [
+        f"texts cut at max_length 16: {cut} of {len(inputs[0])}"]
+    assert caught[0].filename == __file__
 
 
 def test_prompts_may_have_different_numbers_of_choices(bert, tokenizer):

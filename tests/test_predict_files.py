@@ -85,6 +85,15 @@ def test_answers_are_those_of_one_file_at_a_time(run, predict, trained_once, inp
             {"row": row} | json.loads(line) for row, line in enumerate(lines, first)]
 
 
+def test_the_summary_says_how_many_texts_were_cut(predict, inputs, tmp_path):
+    write(inputs / "a.jsonl", ["play " * 126, "play " * 127])  # with [CLS] and [SEP], 128 tokens fit
+    write(inputs / "b.jsonl", ["lamp", "play " * 200])
+    assert predict(inputs / "*") == (0, [f"{tmp_path / 'out'}: 4 answers, 2 texts cut at max_length"], [])
+    (tmp_path / "out/b.jsonl").unlink()
+    assert predict(inputs / "*")[1] == [
+        f"{tmp_path / 'out'}: 2 answers, 1 texts cut at max_length, 1 of 2 files were finished before"]
+
+
 @pytest.mark.slow
 def test_an_export_answers_too(predict, trained_once, inputs, tmp_path):
     load_once(trained_once).export(tmp_path / "export")

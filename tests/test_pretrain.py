@@ -169,15 +169,20 @@ def test_recomputation_changes_nothing(examples, tmp_path):
         np.testing.assert_allclose(one, other, atol=2e-6)  # float32 sums in another order, Adam's division after them
 
 
-def test_baselines():
-    batch = {"masked_lm_ids": np.array([[7, 7, 5], [7, 9, 0]]), "masked_lm_weights": np.array([[1, 1, 1], [1, 1, 0.]]),
-             "next_sentence_labels": np.array([1, 0])}
-    guesses = baselines([batch, {**batch, "next_sentence_labels": np.array([1, 1])}], next_sentence=True)
-    assert guesses["mlm_majority_accuracy"] == pytest.approx(3 / 5)
-    assert guesses["mlm_unigram_accuracy"] == pytest.approx((9 + 1 + 1) / 25)
-    assert guesses["mlm_unigram_loss"] == pytest.approx(-(0.6 * np.log(0.6) + 0.4 * np.log(0.2)))
-    assert guesses["next_sentence_majority_accuracy"] == pytest.approx(3 / 4)
-    assert guesses.keys() - baselines([batch], next_sentence=False) == {"next_sentence_majority_accuracy"}
+def test_baselines_know_the_training_examples_alone():
+    weights = np.array([[1, 1, 1], [1, 1, 0.]])
+    trained = {"masked_lm_ids": np.array([[7, 7, 5], [7, 9, 0]]), "masked_lm_weights": weights,
+               "next_sentence_labels": np.array([1, 0])}
+    held_out = {"masked_lm_ids": np.array([[5, 5, 7], [5, 3, 0]]), "masked_lm_weights": weights,
+                "next_sentence_labels": np.array([0, 0])}
+    batches = [trained, {**trained, "next_sentence_labels": np.array([1, 1])}], [held_out]
+    guesses = baselines(*batches, vocab_size=10, next_sentence=True)
+    assert guesses["mlm_majority_accuracy"] == pytest.approx(1 / 5)  # 7, whose share in training is 3/5
+    shares = {5: 3 / 20, 7: 7 / 20, 3: 1 / 20}  # 2, 6 and 0 of 10 tokens, and 1 more for each of the vocabulary
+    assert guesses["mlm_unigram_accuracy"] == pytest.approx(np.mean([shares[token] for token in (5, 5, 7, 5, 3)]))
+    assert guesses["mlm_unigram_loss"] == pytest.approx(-np.mean([np.log(shares[token]) for token in (5, 5, 7, 5, 3)]))
+    assert guesses["next_sentence_majority_accuracy"] == 0  # of 1, the more frequent label in training
+    assert guesses.keys() - baselines(*batches, 10, next_sentence=False) == {"next_sentence_majority_accuracy"}
 
 
 @pytest.mark.usefixtures("eager")

@@ -95,8 +95,10 @@ def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     assert saved_model.batch_key("explain", inputs) != saved_model.batch_key("explain", inputs)
     saved_model._call = lambda name, inputs: called.append((name, inputs["text"].shape))
     saved_model.warm_up()
-    saved_model.close()
     assert called == [("serving_default", (rows,)) for rows in (1, 1, 16, 16)]
+    saved_model.warm_up_explain()
+    saved_model.close()
+    assert called[4:] == [("explain", (1,))]
 
 
 @pytest.mark.slow

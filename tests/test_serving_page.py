@@ -57,7 +57,10 @@ class Page:
         return WebDriverWait(self.driver, 60, 0.05).until(lambda _: condition())
 
     def idle(self):
-        self.wait(lambda: self.one("#answer").get_attribute("aria-busy") == "false")
+        self.wait(lambda: self.one("#answer").get_attribute("aria-busy") == "false" and not self.explains())
+
+    def explains(self):
+        return self.one("#inside").get_attribute("aria-busy") == "true"
 
     def choose(self, name):
         Select(self.one("#model")).select_by_visible_text(name)
@@ -193,6 +196,35 @@ def test_tokens_and_heads_by_keyboard_alone(page):
     assert page.one("#layer-shown").text == f"3 of {LAYERS}"
     webdriver.ActionChains(page.driver).move_to_element(page.all("#tokens label")[5]).perform()
     assert looks(page) == 5 + 2 + 1
+
+
+def test_the_answer_does_not_wait_for_the_attention(page):
+    page.ask("characters", text="one", text_pair="two")
+    page.driver.execute_script("""
+        const held = window.fetch;
+        window.fetch = (path, options) => options.body?.includes('"explain"')
+          ? new Promise((resolve) => { window.release = () => resolve(held(path, options)); }) : held(path, options);
+        document.querySelector("#field-text").value = "another";
+        document.querySelector("#question button:not([type=button])").click()""")
+    page.wait(lambda: page.texts(".headline") == ["0.57143"])  # (7 - 3) / 7
+    page.wait(lambda: page.one("#answer").get_attribute("aria-busy") == "false")
+    assert "ms round trip" in page.one("#latency").text
+    assert page.explains() and len(page.all("#tokens label")) == 3 + 3 + 3  # of the texts before
+    page.driver.execute_script("window.release()")
+    page.idle()
+    assert len(page.all("#tokens label")) == 7 + 3 + 3
+
+
+def test_attention_that_cannot_be_shown_leaves_the_answer(page):
+    page.ask("characters", text="one", text_pair="two")
+    page.driver.execute_script("""
+        const held = window.fetch;
+        window.fetch = (path, options) => options.body?.includes('"explain"')
+          ? Promise.reject(new Error("no network")) : held(path, options);
+        document.querySelector("#question button:not([type=button])").click()""")
+    page.wait(lambda: page.texts("#answer .error") == ["Tokens and attention: no network"])
+    assert page.texts(".headline") == ["0"] and not page.one("#inside").is_displayed()
+    page.idle()
 
 
 TEXTS = {"intents": ["text"], "topics": ["text"], "likeness": ["text", "text_pair"], "names": ["text"],

@@ -52,6 +52,20 @@ def test_words_of_200_characters_are_the_longest():
     assert tokenizer.tokenize("a" * 201) == ["[UNK]"]
 
 
+def test_texts_are_padded_to_a_length(tokenizer):
+    texts, pairs = ["play some music", "lamp"], ["now", ""]
+    for arguments in ((texts,), (texts, pairs)):
+        inputs = tokenizer(*arguments, max_length=6, pad_to=9)
+        wanted = pad(tokenizer.pack(*arguments, max_length=6), tokenizer.pad_id, 9)
+        for name, values in wanted.items():
+            assert values.shape == (2, 9)
+            np.testing.assert_array_equal(inputs[name], values)
+    assert tokenizer(texts, max_length=4, pad_to=4)["input_mask"].tolist() == [[1] * 4, [1] * 3 + [0]]
+    with pytest.raises(InputError, match="^pad_to must be at least 5, the length of the longest text in tokens, which "
+                                         "max_length=128 limits; got 4$"):
+        tokenizer(texts, pad_to=4)
+
+
 def test_special_tokens_in_a_text_are_text():
     tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[", "]", "mask"])
     assert tokenizer.tokenize("[MASK]") == ["[", "mask", "]"]

@@ -15,7 +15,7 @@ import nbformat
 from nbclient import NotebookClient
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
-PROGRESS = re.compile(r"^(epoch|step) \d+/\d+ .*\n", re.M)
+PROGRESS = re.compile(r"^(epoch|(held out, )?step) \d+/\d+ .*\n", re.M)
 
 
 def path(name):

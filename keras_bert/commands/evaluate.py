@@ -27,9 +27,8 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
         label_delimiter: For multilabel: character between labels in a text. Default: as in training.
         out_of_scope_label: Label of the texts that are out of scope.
         choose_threshold: Choose the score below which a text is out of scope, or for multilabel the threshold of each
-            label, on these texts, which should be validation data, and save it in the model's folder. A label
-            that none of these texts has keeps its threshold. So does an intent model if all texts are in scope and
-            have the right answer.
+            label, on these texts, which should be validation data, and save it in the model's folder. For intents,
+            some of the texts must have the out_of_scope_label. A label that no text has keeps its threshold.
         output_format: Tables, or one JSON object.
     """
     check_model_folder(model)
@@ -46,15 +45,15 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
     scores, calibrated = tuned.score(encoded, choose_threshold)
     if choose_threshold:
         if calibrated.task is tuned.task:
-            print("no threshold was chosen, because every text is in scope and has the right answer, and the model's "
-                  "settings are unchanged; choose it on texts some of which are out of scope", file=sys.stderr)
+            print("no threshold was chosen, and the model's settings are unchanged, because every text is in scope; "
+                  "add texts that are not, and name their label with --out_of_scope_label", file=sys.stderr)
         else:
             calibrated.save_settings(model)
     print(json_text(scores, indent=2) if output_format == "json" else _tables(scores))
 
 
 def _tables(scores):
-    from keras_bert.training.report import OF_CLASSES, SCORES, THRESHOLDS
+    from keras_bert.training.report import OF_CLASSES, SCORES, THRESHOLDS, describe_threshold
 
     shown = {name: scores[key] for key, name in SCORES.items() if key in scores}
     classes = scores.get("classes") or scores.get("entities") or scores.get("labels") or {}
@@ -73,9 +72,7 @@ def _tables(scores):
         lines += [f"{right:{width}}  {answer:{width}}  {texts:5}" for right, answer, texts in confusions[:10]] + [""]
     lines += [f"{name:{width}} {value:.4f}" for name, value in shown.items()]
     if scope := scores.get("out_of_scope"):
-        what = "misclassified texts, because no text is out of scope" if scope["stand_in"] else "out-of-scope texts"
-        lines.append(f"{'threshold':{width}} {scope['threshold']:.4f}: rejects {what} ({scope['texts']}) with "
-                     f"precision {scope['precision']:.4f}, recall {scope['recall']:.4f}")
+        lines.append(f"{'threshold':{width}} {describe_threshold(scope)}")
     if "thresholds_chosen_here" in scores:
         lines.append(f"{'thresholds':{width}} {THRESHOLDS[scores['thresholds_chosen_here']]}")
     return "\n".join(lines)

@@ -47,9 +47,9 @@ class Exported:
         """Yields the examples of the task's `iterate`."""
         return self.task.iterate(path, **columns)
 
-    def answer(self, examples, top_k=1, aggregation_strategy=None):
-        """Returns the answers to examples. For questions, only the best answer is known; entities are aggregated by the
-        strategy of the export."""
+    def answer_with_cuts(self, examples, top_k=1, aggregation_strategy=None):
+        """Returns the answers to examples, and 0: the SavedModel does not say how many it has cut. For questions, only
+        the best answer is known; entities are aggregated by the strategy of the export."""
         if aggregation_strategy:
             raise InputError(f"{self._path}: a SavedModel has one aggregation strategy; "
                              "--aggregation_strategy needs the folder that finetune wrote")
@@ -63,7 +63,7 @@ class Exported:
                 outputs, = self._saved_model.run(DEFAULT, [self._inputs(group[begin:begin + _BATCH])])
                 rows = zip(*(_to_lists(array) for array in outputs.values()))
                 answers += [self._read(dict(zip(outputs, row)), top_k) for row in rows]
-        return answers
+        return answers, 0
 
     def _inputs(self, examples):
         columns = {name: [getattr(example, name) for example in examples] for name in self.task.columns[1:]}

@@ -72,10 +72,12 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
     options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":
         glue.check(data_format, task, top_k)
-    numbers = itertools.count()
+    numbers, total, cut = itertools.count(), 0, 0
     chunks = _chunks(texts, path, columns, loaded)
     for examples in glue.complete(chunks) if output_format == "glue" else chunks:
-        for example, answer in zip(examples, loaded.answer(examples, **options)):
+        answers, longer = loaded.answer_with_cuts(examples, **options)
+        total, cut = total + len(answers), cut + longer
+        for example, answer in zip(examples, answers):
             match output_format:
                 case "jsonl":
                     print(json_text(task.record(example, answer)))
@@ -86,6 +88,8 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
                 case _:
                     print("\t".join(cell.translate(_ESCAPES) for cell in task.cells(example, answer)))
         sys.stdout.flush()
+    if cut:
+        print(f"texts cut at max_length {task.max_length}: {cut:,} of {total:,}", file=sys.stderr)
 
 
 def _check_for_files(texts, data_format, output_format):

@@ -85,7 +85,7 @@ class _Answers(SavedModelHandler):
         return Exported(self._path, threads=1)
 
     def run_inference(self, batch, model, inference_args=None):
-        answers = model.answer([example for _, _, example in batch], **self._options)
+        answers, _ = model.answer_with_cuts([example for _, _, example in batch], **self._options)
         for (path, row, example), answer in zip(batch, answers):
             yield json_text({"file": path, "row": row} | model.task.record(example, answer))
 

@@ -1,5 +1,6 @@
 """`predict --output`: answers the rows of many files in several processes, and continues where it was killed."""
 
+import collections
 import contextlib
 import functools
 import gzip
@@ -45,7 +46,8 @@ def answer_files(load, model, patterns, output, columns, options, processes=None
         options: dict of the arguments of `Task.answer_options`.
         processes: number of processes, each with one thread. If None, one per core. The files do not depend on it.
 
-    Prints the number of answers and, on standard error, what is wrong with each file that was left out.
+    Prints the numbers of answers and of cut texts and, on standard error, what is wrong with each file that was
+    left out.
 
     Raises:
         InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
@@ -59,16 +61,20 @@ def answer_files(load, model, patterns, output, columns, options, processes=None
         todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
         files = written | {shard: _identify(path) for shard, path in todo.items()}
         answerer = Answerer(load, model, columns, options)
-        count, unread = _answer(answerer, todo, output, settings | {"files": files}, processes) if todo else (0, [])
+        counts, unread = collections.Counter(), []
+        if todo:
+            counts, unread = _answer(answerer, todo, output, settings | {"files": files}, processes)
         done = len(shards) - len(todo)
-        print(f"{output}: {count} answers{f', {done} of {len(shards)} files were finished before' * bool(done)}")
+        cut = f", {counts['cut']} texts cut at max_length" * bool(counts["cut"])
+        before = f", {done} of {len(shards)} files were finished before" * bool(done)
+        print(f"{output}: {counts['answers']} answers{cut}{before}")
         _report(output, shards, unread)
 
 
 def _answer(answerer, todo, output, settings, processes):
-    """Writes the answers to the files `todo`, a dict as `_name_shards` returns it. Returns the number of answers and a
-    list of what is wrong with the files that were left out."""
-    count, unread = 0, []
+    """Writes the answers to the files `todo`, a dict as `_name_shards` returns it. Returns a `Counter` of `answers` and
+    of texts that were `cut`, and a list of what is wrong with the files that were left out."""
+    counts, unread = collections.Counter(), []
     chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
     results = map_in_order(answerer, chunks, processes or os.cpu_count() or 1)
     with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
@@ -77,14 +83,15 @@ def _answer(answerer, todo, output, settings, processes):
         sizes = {shard: settings["files"][shard][0] or 1 for shard in todo}
         ends = dict(zip(todo, itertools.accumulate(sizes.values())))
         for shard, parts in itertools.groupby(itertools.chain([first], results), lambda result: result[0][0]):
-            answers = 0
+            of_shard = collections.Counter()
             try:
-                for share, answers in _write_shard(output, shard, parts, settings["files"][shard]):
-                    progress((ends[shard] - (1 - share) * sizes[shard]) / max(ends.values()), count + answers)
-                count += answers
+                for share, of_shard in _write_shard(output, shard, parts, settings["files"][shard]):
+                    progress((ends[shard] - (1 - share) * sizes[shard]) / max(ends.values()),
+                             counts["answers"] + of_shard["answers"])
+                counts += of_shard
             except _Unreadable as error:
                 unread.append(error.args[0])
-    return count, unread
+    return counts, unread
 
 
 class Answerer:
@@ -95,21 +102,23 @@ class Answerer:
         self._load, self._path, self._columns, self._options = load, model, columns, options
 
     def __call__(self, item):
-        """Returns (answers, invalid rows, number of answers, error): bytes of lines of JSON, none if there are no
-        invalid rows; and what makes the whole file invalid."""
+        """Returns (answers, invalid rows, `Counter`, error): bytes of lines of JSON, none if there are no invalid rows;
+        the numbers of `answers` and of texts that were `cut`; and what makes the whole file invalid."""
         shard, chunk = item
         loaded, options = self._loaded
         try:
             examples, invalid = read_examples(loaded, chunk, self._columns)
         except MissingColumn as error:
-            return b"", b"", 0, error
-        answers = []
+            return b"", b"", collections.Counter(), error
+        answers, counts = [], collections.Counter()
         # The texts of a call must have the same number of choices.
         for _, group in itertools.groupby(examples, lambda pair: len(getattr(pair[1], "choices", ()))):
             group = list(group)
-            for (number, example), answer in zip(group, loaded.answer([example for _, example in group], **options)):
-                answers.append({"row": number} | loaded.task.record(example, answer))
-        return (_json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"", len(answers), chunk.error)
+            found, cut = loaded.answer_with_cuts([example for _, example in group], **options)
+            counts.update(answers=len(found), cut=cut)
+            answers += [{"row": number} | loaded.task.record(example, answer)
+                        for (number, example), answer in zip(group, found)]
+        return _json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"", counts, chunk.error
 
     @functools.cached_property
     def _loaded(self):
@@ -120,7 +129,7 @@ class Answerer:
         # Keras traces a model for the first shape of its inputs, then for all others, and the traces round differently.
         # The first shapes are the same in each process, whichever rows it gets.
         for count in (1, 2):
-            loaded.answer([_example(loaded.task, count)] * count, **options)
+            loaded.answer_with_cuts([_example(loaded.task, count)] * count, **options)
         return loaded, options
 
 
@@ -188,15 +197,15 @@ class _Unreadable(Exception):
 
 
 def _write_shard(output, shard, parts, identity):
-    """Writes the answers to a file, and its invalid rows to another. Yields (share of the file, number of answers so
-    far) after each part, and raises `_Unreadable` if the file is invalid or no longer what `_identify` returned."""
+    """Writes the answers to a file, and its invalid rows to another. Yields (share of the file, `Counter` so far) after
+    each part, and raises `_Unreadable` if the file is invalid or no longer what `_identify` returned."""
     invalid_path = _invalid_path(output, shard)
     with contextlib.suppress(FileNotFoundError):
         os.remove(invalid_path)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(_writing(os.path.join(output, shard)))
-        invalid_file, total = None, 0
-        for (_, chunk), (answers, invalid, count, error) in parts:
+        invalid_file, total = None, collections.Counter()
+        for (_, chunk), (answers, invalid, counts, error) in parts:
             if error:
                 raise _Unreadable(error)
             file.write(answers)
@@ -206,7 +215,7 @@ def _write_shard(output, shard, parts, identity):
                     # Written before the answers, because these say that the file is finished.
                     invalid_file = stack.enter_context(_writing(invalid_path))
                 invalid_file.write(invalid)
-            total += count
+            total += counts
             yield chunk.share, total
         if _identify(chunk.path) != identity:
             raise _Unreadable(f"{chunk.path}: was changed while it was read")

@@ -11,16 +11,19 @@ from keras_bert.layers import BertLayer, standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
 
 CONCATENATED, WEIGHTED = "concat-last-4", "weighted-all"
-# By name: the minimum number of blocks, and a function of the list of outputs of the embeddings and of each block.
-FEATURES = {
-    "embeddings": (0, operator.itemgetter(0)),
-    "last": (1, operator.itemgetter(-1)),
-    "second-to-last": (2, operator.itemgetter(-2)),
-    "sum-last-4": (4, lambda outputs: sum(outputs[-4:])),
-    CONCATENATED: (4, lambda outputs: ops.concatenate(outputs[-4:], axis=-1)),
-    "sum-all": (1, lambda outputs: sum(outputs[1:])),
-    WEIGHTED: (1, None),  # `ScalarMix`
-}
+
+
+def features_of(blocks: int) -> dict[str, tuple[int, Any]]:
+    """Returns the features of an encoder of that many blocks. By name: how many times as wide as the encoder they are,
+    and a function of the list of outputs of the embeddings and of each block; None for `ScalarMix`."""
+    numbers = range(1, blocks + 1)
+    return {
+        "embeddings": (1, operator.itemgetter(0)), "last": (1, operator.itemgetter(-1)),
+        **({"second-to-last": (1, operator.itemgetter(-2))} if blocks > 1 else {}),
+        "sum-all": (1, lambda outputs: sum(outputs[1:])), WEIGHTED: (1, None),
+        **{f"layer-{n}": (1, operator.itemgetter(n)) for n in (0, *numbers)},
+        **{f"sum-last-{n}": (1, lambda outputs, n=n: sum(outputs[-n:])) for n in numbers},
+        **{f"concat-last-{n}": (n, lambda outputs, n=n: ops.concatenate(outputs[-n:], axis=-1)) for n in numbers}}
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -64,10 +67,10 @@ class BertFeatures(BertTask):
 
     Args:
         bert: a `BertLayer`; if it is trainable, the model uses a frozen copy.
-        features: `embeddings`, `last`, `second-to-last`, `sum-last-4`, `concat-last-4` (default), `sum-all`: the output
-            of the embeddings, or the output, the sum or the concatenation of the outputs of these blocks;
-            `weighted-all`: the `ScalarMix` of all blocks, which is trainable; `layer-N`: the output of block N, counted
-            from 1, or of the embeddings for 0.
+        features: `embeddings`, `last`, `second-to-last`, `sum-all`, `sum-last-N`, `concat-last-N` (default:
+            `concat-last-4`): the output of the embeddings, or the output, the sum or the concatenation of the outputs
+            of these blocks; `weighted-all`: the `ScalarMix` of all blocks, which is trainable; `layer-N`: the output of
+            block N, counted from 1, or of the embeddings for 0.
 
     Call arguments:
         inputs: as for `BertLayer`.
@@ -77,23 +80,20 @@ class BertFeatures(BertTask):
         [batch, seq, width], float32; the vectors of padding are meaningless.
 
     Raises:
-        InputError: `features` is unknown, or the encoder has too few blocks for it.
+        InputError: the encoder has no such features.
     """
 
     def __init__(self, bert: BertLayer, features: str = CONCATENATED, **kwargs) -> None:
         super().__init__(frozen_copy(bert), **kwargs)
         blocks = bert.config.num_hidden_layers
-        table: dict[str, tuple[int, Any]] = FEATURES | {
-            f"layer-{n}": (n, operator.itemgetter(n)) for n in range(blocks + 1)}
+        table = features_of(blocks)
         if features not in table:
-            raise InputError(f"features must be one of {', '.join(FEATURES)}, or layer-N with N from 0 to {blocks}; "
-                             f"got {features!r}")
-        least, self.combine = table[features]
-        if blocks < least:
-            raise InputError(f"{features} needs an encoder of at least {least} blocks; this one has {blocks}")
+            raise InputError(f"features must be one of embeddings, last, second-to-last, sum-all, {WEIGHTED}, layer-N, "
+                             f"sum-last-N, concat-last-N, of an encoder with {blocks} blocks; got {features!r}")
+        times, self.combine = table[features]
         self.features = features
         self.mix = ScalarMix(blocks, dtype="float32", name="mix") if features == WEIGHTED else None
-        self.width = bert.config.hidden_size * (4 if features == CONCATENATED else 1)
+        self.width = times * bert.config.hidden_size
         self.build()
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:

@@ -97,7 +97,7 @@ class Model:
     def __init__(self, name, path, settings):
         self.name, self.path, self.current, self.is_empty, self.states = name, path, None, False, {}
         self.created = int(time.time())
-        self._settings, self._failed, self._unloading = settings, {}, set()
+        self._settings, self._failed, self._tasks = settings, {}, set()
 
     @contextlib.contextmanager
     def lease(self, number, entry):
@@ -176,6 +176,7 @@ class Model:
             return False
         gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.6 s
         self._serve(LoadedVersion(self.name, number, saved_model, self._settings))
+        self._start(self._warm_up_explain(self.current))
         self.states[number] = "AVAILABLE", ""
         metrics.VERSION.labels(self.name, number).set(1)
         logger.info({"event": "available", "model": self.name, "version": number,
@@ -199,9 +200,20 @@ class Model:
     def _serve(self, version):
         old, self.current = self.current, version
         if old:
-            task = asyncio.create_task(self._unload(old))
-            self._unloading.add(task)  # asyncio itself keeps no reference to a task
-            task.add_done_callback(self._unloading.discard)
+            self._start(self._unload(old))
+
+    def _start(self, work):
+        task = asyncio.create_task(work)
+        self._tasks.add(task)  # asyncio itself keeps no reference to a task
+        task.add_done_callback(self._tasks.discard)
+
+    async def _warm_up_explain(self, version):
+        """Warms up what only the page asks for, while the version answers."""
+        version.leases += 1
+        try:
+            await asyncio.to_thread(version.saved_model.warm_up_explain)
+        finally:
+            version.leases -= 1
 
     async def _unload(self, version):
         """Waits until the requests on a version have ended, then closes it."""

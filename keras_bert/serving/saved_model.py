@@ -107,12 +107,24 @@ class SavedModel:
                 request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
                 self._call(request.model_spec.signature_name or DEFAULT,
                            {column: tf.make_ndarray(tensor) for column, tensor in request.inputs.items()})
-        elif DEFAULT in self.signatures and all(
-                spec.dtype == STRING and spec.shape for spec in self.signatures[DEFAULT].inputs.values()):
-            texts = {column: np.full([size or 1 for size in spec.shape], b"warm up", object)
-                     for column, spec in self.signatures[DEFAULT].inputs.items()}
+        else:
+            self._warm_up(DEFAULT)
+
+    def warm_up_explain(self):
+        """Runs the signature `explain` of export/text_model.py once, if there is one. Its first call takes longer than
+        that of the answers, and only the server's page needs it."""
+        self._warm_up("explain")
+
+    def _warm_up(self, name):
+        """Runs a signature with a short text for each input but `layers`; not if its inputs are something else."""
+        if name not in self.signatures:
+            return
+        specs = self.signatures[name].inputs
+        if all(spec.shape and (spec.dtype == STRING or column == "layers") for column, spec in specs.items()):
+            inputs = {column: np.full([size or 1 for size in spec.shape], b"warm up" if spec.dtype == STRING else 0,
+                                      spec.dtype) for column, spec in specs.items()}
             with contextlib.suppress(RequestError):  # the strings of this model are not texts
-                self._call(DEFAULT, texts)
+                self._call(name, inputs)
 
     def run(self, name, requests):
         """Answers requests in one call.

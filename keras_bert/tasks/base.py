@@ -27,6 +27,7 @@ class Encoded:
         targets: training targets, in the form that `TextBatches` accepts; None if the examples have no labels.
         batches: the class that makes batches of the rows.
         decoding: any other data that the task needs to decode its answers; only the task itself reads it.
+        cut: number of examples that were cut at the task's `max_length`.
     """
 
     examples: list
@@ -34,6 +35,7 @@ class Encoded:
     targets: object = None
     batches: type = TextBatches
     decoding: object = None
+    cut: int = 0
 
     def batched(self, tokenizer, length_multiple=1, whole=False):
         """Returns the rows as an instance of `batches`. The arguments are those of `TextBatches`."""
@@ -191,7 +193,7 @@ class Task:
         names = [name if name.endswith("s") else f"{name}s" for name in self.columns]
         columns = [column for column in columns if column is not None]
         if len(columns) != len(names):
-            raise InputError(f"this model takes {self.describe_input()}, predict({', '.join(names)}); "
+            raise InputError(f"this model takes {self.describe_input()}, as lists: predict({', '.join(names)}); "
                              f"got {len(columns)} list{'s' * (len(columns) != 1)}")
         columns = [_texts(name, column) for name, column in zip(names, columns)]
         if len({len(column) for column in columns}) > 1:

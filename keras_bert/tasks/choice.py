@@ -128,11 +128,12 @@ class MultipleChoice(Task):
         return "a prompt and at least two choices"
 
     def encode(self, examples, tokenizer):
-        rows = [tokenizer.pack([example.prompt] * len(example.choices), example.choices, self.max_length)
-                for example in examples]
+        packed = [tokenizer.pack_with_cuts([example.prompt] * len(example.choices), example.choices, self.max_length)
+                  for example in examples]
         labelled = bool(examples) and examples[0].label is not None
         targets = np.array([example.label for example in examples], np.int32) if labelled else None
-        return Encoded(examples, rows, targets, ChoiceBatches)
+        return Encoded(examples, [rows for rows, _ in packed], targets, ChoiceBatches,
+                       cut=sum(bool(cut) for _, cut in packed))
 
     def answers(self, encoded, outputs):
         probabilities = [np.exp(log_softmax(output[:len(example.choices)]))

@@ -80,22 +80,22 @@ def choose_threshold(scores, reject):
     return threshold_between(ranked[last], ranked[last + 1])
 
 
-def score_threshold(threshold, scores, reject, stand_in):
+def score_threshold(threshold: float, scores: np.ndarray, reject: np.ndarray) -> dict:
     """Computes the scores of a threshold.
 
     Args:
         threshold: texts with a lower score are rejected.
-        scores, reject: as for `choose_threshold`.
-        stand_in: True if there were no texts out of scope, so `reject` marks the misclassified texts instead.
+        scores, reject: as for `choose_threshold`. At least one text should not be rejected.
 
     Returns:
-        a dict of `threshold`, the `precision` and `recall` of the rejections, the number of `texts` that should be
-        rejected, and `stand_in`.
+        a dict of `threshold`; the `precision` and `recall` of the rejections; the number of `texts` that should be
+        rejected; and `rejected_in_scope`, the share of the other texts that are rejected.
     """
     rejected = scores < threshold
     right = (rejected & reject).sum()
     return {"threshold": threshold, "precision": float(right / max(rejected.sum(), 1)),
-            "recall": float(right / max(reject.sum(), 1)), "texts": int(reject.sum()), "stand_in": stand_in}
+            "recall": float(right / max(reject.sum(), 1)), "texts": int(reject.sum()),
+            "rejected_in_scope": float(rejected[~reject].mean())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,9 +148,9 @@ class TextTask(Task):
 
     def encode(self, examples, tokenizer):
         pairs = [example.text_pair for example in examples] if self.pairs else None
-        rows = tokenizer.pack([example.text for example in examples], pairs, self.max_length)
+        rows, cut = tokenizer.pack_with_cuts([example.text for example in examples], pairs, self.max_length)
         labelled = bool(examples) and examples[0].label is not None
-        return Encoded(examples, rows, self.targets(examples) if labelled else None)
+        return Encoded(examples, rows, self.targets(examples) if labelled else None, cut=len(cut))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,15 +245,8 @@ class Classify(LabelTask):
         in_scope, probabilities = encoded.targets >= 0, self.probabilities(outputs)
         threshold = None
         if self.threshold is not None:
-            reject, stand_in = self._to_reject(encoded, probabilities)
-            threshold = score_threshold(self.threshold, probabilities.max(1), reject, stand_in)
+            threshold = score_threshold(self.threshold, probabilities.max(1), ~in_scope)
         return score(self.labels, probabilities[in_scope], encoded.targets[in_scope]) | {"out_of_scope": threshold}
-
-    def _to_reject(self, encoded, probabilities):
-        """Returns the texts that a threshold should reject, bool [texts], and True if these are the misclassified
-        texts, because there are no texts out of scope."""
-        stand_in = bool((encoded.targets >= 0).all())
-        return (probabilities.argmax(1) != encoded.targets if stand_in else encoded.targets < 0), stand_in
 
     def record(self, example, answer):
         record = {name: getattr(example, name) for name in self.columns}
@@ -273,10 +266,9 @@ class Intent(Classify):
     name, has_threshold = "intent", True
 
     def calibrated(self, encoded, outputs):
-        """Returns the task with the threshold that is best for these examples, or the task itself if no text should be
-        rejected."""
-        probabilities = self.probabilities(outputs)
-        reject, _ = self._to_reject(encoded, probabilities)
-        if not reject.any():
+        """Returns the task with the threshold that is best for these examples, or the task itself if none of them is
+        out of scope."""
+        out_of_scope = encoded.targets < 0
+        if not out_of_scope.any():
             return self
-        return dataclasses.replace(self, threshold=choose_threshold(probabilities.max(1), reject))
+        return dataclasses.replace(self, threshold=choose_threshold(self.probabilities(outputs).max(1), out_of_scope))

@@ -152,10 +152,12 @@ class Embed(Task):
 
     def encode(self, examples, tokenizer):
         texts = list(dict.fromkeys(text for example in examples for text in example.texts))
-        packed = dict(zip(texts, tokenizer.pack(texts, None, self.max_length)))
+        packed, cut = tokenizer.pack_with_cuts(texts, None, self.max_length)
+        packed, longer = dict(zip(texts, packed)), {texts[index] for index in cut}
+        count = sum(not longer.isdisjoint(example.texts) for example in examples)
         rows = [[packed[text] for text in example.texts] for example in examples]
         if not examples or examples[0].label is None and len(examples[0].texts) == 1:
-            return Encoded(examples, rows, None, ChoiceBatches)
+            return Encoded(examples, rows, None, ChoiceBatches, cut=count)
         kind, batches = data_kind(examples), ChoiceBatches
         if kind == SCORED:
             targets = np.array([example.label for example in examples], np.float32)
@@ -168,7 +170,7 @@ class Embed(Task):
         else:
             numbers = {text: number for number, text in enumerate(texts)}
             targets = np.array([[numbers[text] for text in example.texts] for example in examples])
-        return Encoded(examples, rows, targets, batches)
+        return Encoded(examples, rows, targets, batches, cut=count)
 
     def answers(self, encoded, outputs):
         """Returns the embedding of the first text of each example: float32 [examples, hidden]."""

@@ -142,6 +142,11 @@ class BertTokenizer:
             InputError: `max_length` is below 3, or the texts are one text, a table, or not as many as their pairs; or
                 one of them is no text, and the message names its row.
         """
+        return self.pack_with_cuts(texts, text_pairs, max_length)[0]
+
+    def pack_with_cuts(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
+                       max_length: int | None = None) -> tuple[list[tuple[list[int], int]], list[int]]:
+        """Returns what `pack` returns, and the indices of the texts or pairs that were truncated."""
         if max_length is None:
             max_length = self.max_length or MAX_LENGTH
         if max_length < 3:
@@ -150,11 +155,30 @@ class BertTokenizer:
         seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs)
         if len(firsts) != len(seconds):
             raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
-        return [packing.pack(first, second, self.cls_id, self.sep_id, max_length)
-                for first, second in zip(firsts, seconds)]
+        packed = [packing.pack(first, second, self.cls_id, self.sep_id, max_length)
+                  for first, second in zip(firsts, seconds)]
+        room = max_length - (2 if text_pairs is None else 3)
+        return packed, [index for index, (first, second) in enumerate(zip(firsts, seconds))
+                        if len(first) + len(second or ()) > room]
 
-    def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
-                 max_length: int | None = None) -> dict[str, np.ndarray]:
-        """Returns the inputs of `BertLayer` for texts (and their pairs): dict of int32 [batch, longest text]. Texts are
-        a list, Series, array or generator of str; for `max_length` and errors see `pack`."""
-        return packing.pad(self.pack(texts, text_pairs, max_length), self.pad_id)
+    def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None, max_length: int | None = None,
+                 pad_to: int | None = None) -> dict[str, np.ndarray]:
+        """Returns the inputs of `BertLayer` for texts (and their pairs): a list, Series, array or generator of str.
+
+        Args:
+            max_length: maximum length in tokens, [CLS] and [SEP] included; longer texts are truncated. If None, the
+                tokenizer's `max_length`.
+            pad_to: length to which all texts are padded. If None, that of the longest text.
+
+        Returns:
+            dict of int32 [batch, length]: `input_word_ids`, `input_mask`, `segment_ids`.
+
+        Raises:
+            InputError: see `pack`; or `pad_to` is less than the length of a text.
+        """
+        packed = self.pack(texts, text_pairs, max_length)
+        longest = max((len(ids) for ids, _ in packed), default=0)
+        if pad_to is not None and pad_to < longest:
+            raise InputError(f"pad_to must be at least {longest}, the length of the longest text in tokens; "
+                             f"got {pad_to}; a smaller max_length=… cuts texts")
+        return packing.pad(packed, self.pad_id, pad_to)

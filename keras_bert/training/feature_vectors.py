@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import warnings
 from typing import Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ from keras_bert.arguments import Count, Length, Path, check, check_rules, plain
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import TextBatches, read_examples
 from keras_bert.data.tables import import_pyarrow, lines
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.files import atomic_file, check_free, reading, writing
 from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures
 from keras_bert.tasks import run
@@ -27,7 +28,7 @@ POOLING = {
 _TOKENS = 2**14  # number of tokens whose vectors are in memory at once: 200 MB at a width of 3,072
 
 
-def write_features(model: Path, input: Path, output: Path, features: str = "concat-last-4",
+def write_features(model: Path, input: Path, output: Path, features: str | None = None,
                    pooling: Literal["none", "cls", "mean", "max"] = "none", normalize: bool = False,
                    text_column: str = "text", text_pair_column: str | None = None, max_length: Length | None = None,
                    batch_size: Count = 32, overwrite: bool = False, progress=None):
@@ -42,8 +43,8 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
         model: Pretrained encoder, a folder or a name; or a folder that finetune wrote.
         input: File of texts: .txt with one text per line; .tsv, .csv, .jsonl or .parquet with columns.
         output: .npz or .parquet file to write.
-        features: embeddings, last, second-to-last, sum-last-4, concat-last-4, sum-all, or layer-N; layer-0 is the
-            embeddings.
+        features: embeddings, last, second-to-last, sum-all, sum-last-N, concat-last-N, or layer-N; layer-0 is the
+            embeddings. Default: concat-last-4, or of an encoder with fewer blocks, all of them.
         pooling: none: one vector per token; cls, mean and max: one per text, that of [CLS], the mean, or the maximum in
             each dimension.
         normalize: Divide each vector by its L2 norm.
@@ -73,6 +74,11 @@ def write_features(model: Path, input: Path, output: Path, features: str = "conc
     texts, text_pairs = _read(input, text_column, text_pair_column)
     source = open_source(model)
     bert, tokenizer = load_pretrained(source), source.needed_tokenizer()
+    if features is None:
+        blocks = bert.config.num_hidden_layers
+        features = f"concat-last-{min(4, blocks)}"
+        if blocks < 4:
+            warnings.warn(InputWarning(f"features={features}, because the encoder has {blocks} blocks"), stacklevel=2)
     extractor = BertFeatures(bert, features)
     packed = tokenizer.pack(texts, text_pairs, bert.config.input_length(max_length, tokenizer.max_length or MAX_LENGTH))
     pool = POOLING[pooling] if not normalize else lambda vectors: unit_vectors(POOLING[pooling](vectors))

@@ -3,6 +3,7 @@
 import dataclasses
 import operator
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Self
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check, is_table
 from keras_bert.data.tables import Rows, check_columns
-from keras_bert.errors import InputError, MissingColumn
+from keras_bert.errors import InputError, InputWarning, MissingColumn
 from keras_bert.export import export_text_model, quantized
 from keras_bert.files import atomic_folder, read_json, write_json
 from keras_bert.layers.base import check_not_quantized
@@ -63,7 +64,7 @@ class FineTuned:
         task: the task that the model was trained for, see `keras_bert.tasks`.
         columns: dict of the arguments `text_column`, `text_pair_column`, `label_column`, `label_columns` and
             `label_delimiter` of `finetune` that were not defaults; they are the defaults of `predict`, `encode`,
-            `evaluate` and `calibrate`.
+            `evaluate` and `calibrate`. Also `data_format`, which is no default: errors suggest it.
     """
 
     model: BertTask
@@ -157,7 +158,8 @@ class FineTuned:
 
     def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1,
                 aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
-        """Returns the answers to inputs, in the order of the inputs.
+        """Returns the answers to inputs, in the order of the inputs. An InputWarning says how many of them were cut at
+        the model's `max_length`; a tagger and the task span split long texts instead.
 
         Args:
             texts: lists of the same length, one list for each text of an input: `texts` or `texts, text_pairs`;
@@ -186,7 +188,11 @@ class FineTuned:
         """
         check(FineTuned.predict, locals())
         options = self.task.answer_options(top_k, aggregation_strategy)
-        return self.answer(self.task.arguments(*self._lists(texts)), batch_size, **options)
+        answers, cut = self.answer_with_cuts(self.task.arguments(*self._lists(texts)), batch_size, **options)
+        if cut:
+            warnings.warn(InputWarning(f"texts cut at max_length {self.task.max_length}: {cut:,} of {len(answers):,}"),
+                          stacklevel=2)
+        return answers
 
     def _lists(self, texts):
         """Returns the arguments of `predict`; instead of a single table, its columns."""
@@ -199,8 +205,13 @@ class FineTuned:
 
     def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list | np.ndarray:
         """Returns the answers to examples that the task's `read` returned; see `predict`."""
+        return self.answer_with_cuts(examples, batch_size, **options)[0]
+
+    def answer_with_cuts(self, examples: Sequence, batch_size: int | None = None,
+                         **options) -> tuple[list | np.ndarray, int]:
+        """Returns what `answer` returns, and the number of examples that were cut at the task's `max_length`."""
         encoded = self.task.encode(examples, self.tokenizer)
-        return self.task.answers(encoded, self.outputs(encoded, batch_size), **options)
+        return self.task.answers(encoded, self.outputs(encoded, batch_size), **options), encoded.cut
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         """Returns the model's output for each row of `Encoded` examples, see `keras_bert.tasks.run`."""
@@ -224,9 +235,9 @@ class FineTuned:
 
     def calibrate(self, data: Data, **columns) -> Self:
         """Returns a copy with the thresholds that are best on labelled data: for the task intent, the one that
-        separates texts in scope and out of scope; for the task multilabel, one for each label. Thresholds that the data
-        do not decide stay: of an intent model that is right about texts that are all in scope, and of a label that no
-        text has. `save_settings` writes them. Arguments as for `evaluate`."""
+        separates texts in scope from those with the `out_of_scope_label`; for the task multilabel, one for each label.
+        Thresholds that the data do not decide stay: of an intent model if all texts are in scope, and of a label that
+        no text has. `save_settings` writes them. Arguments as for `evaluate`."""
         if not self.task.has_threshold:
             raise InputError("only the tasks intent and multilabel have a threshold; this model is of the task "
                              f"{self.task.name}")
@@ -269,7 +280,13 @@ class FineTuned:
         """Yields the examples of the task's `iterate`, with the columns of the training as defaults of `columns`."""
         try:
             yield from self.task.iterate(path, **self._with_remembered(columns))
-        except MissingColumn as error:
+        except InputError as error:
+            data_format = self.columns.get("data_format")
+            if data_format and "data_format" not in columns and not isinstance(path, Rows):
+                raise type(error)(f"{error}; the model was trained with data_format={data_format!r}: pass it if this "
+                                  "file has that format") from None
+            if not isinstance(error, MissingColumn):
+                raise
             remembered = {name: value if isinstance(value, str) else ",".join(value)
                           for name, value in self._with_remembered(columns).items() if name not in columns}
             lists = ", or label_column for a file with lists" if "label_columns" in remembered else ""
@@ -283,7 +300,7 @@ class FineTuned:
             return columns
         replaced = {"label_columns"} if columns.get("label_column") else (
             {"label_column", "label_delimiter"} if columns.get("label_columns") else set())
-        return {name: value for name, value in self.columns.items() if name not in replaced} | columns
+        return {name: value for name, value in self.columns.items() if name not in {"data_format", *replaced}} | columns
 
     def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:
         """Scores the model on labelled `Encoded` examples.

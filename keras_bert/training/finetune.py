@@ -35,7 +35,7 @@ from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, InputWarning, MissingColumn
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import first_parts
-from keras_bert.presets import origin
+from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS
 from keras_bert.tasks import run as run_model
 from keras_bert.training import few_shot as few_shots
@@ -49,9 +49,10 @@ from keras_bert.training.report import IN_MEMORY, is_report_of, write_report
 
 # Arguments that say where and how to save, but do not define the result: they may differ in a resumed run.
 _NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir")
-# Arguments that the model's folder stores, as defaults of `evaluate` and `predict`.
-REMEMBERED = ("text_column", "text_pair_column", "label_column", "label_columns", "label_delimiter")
+# Arguments that the model's folder stores, see `FineTuned.columns`.
+REMEMBERED = ("data_format", "text_column", "text_pair_column", "label_column", "label_columns", "label_delimiter")
 _VALID_SHARE = 0.1
+_LEARNING_RATE = 5e-5  # one of those of Devlin et al., 2018, appendix A.3
 # Arguments that only some tasks accept.
 _OF_SOME_TASKS = {"out_of_scope_label": ("intent", "classify"), "class_weights": ("intent", "classify"),
                   "label_columns": ("multilabel",), "label_delimiter": ("multilabel",), "doc_stride": ("span",),
@@ -69,7 +70,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              text_pair_column: str | None = None, label_column: str = "label",
              label_columns: list[str] | None = None, label_delimiter: Delimiter | None = None,
              out_of_scope_label: str | None = None, epochs: Count = 3, batch_size: Count = 32,
-             learning_rate: Positive = 5e-5, warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
+             learning_rate: Positive | None = None, warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
              dropout: Share | None = None, max_length: Length | None = None, doc_stride: Count | None = None,
              features: str | None = None, few_shot: bool = False,
              loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
@@ -108,8 +109,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         model: Pretrained encoder: a folder or a name, see keras-bert presets.
         output: Folder to write: the model, its vocabulary, labels and settings, metrics.json, a model card
             (README.md), and pictures if matplotlib is installed.
-        task: classify: a label for each text or pair of texts; intent: the same, with a threshold below which a text is
-            out of scope, chosen on the validation file; multilabel: any number of labels, with a threshold for each,
+        task: classify: a label for each text or pair of texts; intent: the same, and with an out_of_scope_label, a
+            threshold below which a text is out of scope; multilabel: any number of labels, with a threshold for each,
             chosen on the validation file; regress: a number; tag: entities; span: answers in a context;
             choice: the best of several endings; embed: a vector, similar for similar texts.
         valid_share: Without valid: share of the different texts of the training file to hold out for validation, with
@@ -124,10 +125,11 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             of label_column.
         label_delimiter: For multilabel: character between labels in a text. Default: comma.
         out_of_scope_label: Label of the texts in the validation file that are out of scope; they choose the threshold
-            and are not scored otherwise. Without such texts, misclassified validation texts are used.
+            of an intent model and are not scored otherwise. Without such texts, there is no threshold.
         epochs: Passes over the training file.
         batch_size: Texts per step; windows for span and tag.
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate. Default: that of the preset in keras-bert presets, for minilm 2e-4; 5e-5 for
+            folders and other weights, for embed, and with few_shot.
         warmup_ratio: Share of the steps in which the learning rate rises.
         weight_decay: Decoupled weight decay; biases and layer norms do not decay.
         dropout: Dropout rate of the head's input, if it has one. Default: 0.2 for classes, 0.1 for other tasks.
@@ -192,7 +194,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         ("batch_size", batch_size, "at least 2 for the task embed and with few_shot, whose losses compare the examples "
          "of a batch", batch_size > 1 or not (few_shot or task == "embed")))
     output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
-    columns = {name: arguments[name] for name in ("data_format", *REMEMBERED) if arguments[name] is not None}
+    columns = {name: arguments[name] for name in REMEMBERED if arguments[name] is not None}
     data = {name: TASKS[task].open(arguments[name], name, **columns)
             for name in ("train", "valid") if arguments[name] is not None}
     arguments |= data | {"devices": devices or None}
@@ -206,6 +208,9 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     started = time.monotonic()
     examples, *valid_examples = (_read(TASKS[task], path, columns) for path in data.values())
     source, base_model = open_source(model), origin(model)
+    if learning_rate is None:
+        preset = None if few_shot or task == "embed" else find_preset(model)
+        arguments["learning_rate"] = (preset and preset.learning_rate) or _LEARNING_RATE
     settings, length = {}, TASKS[task].length
     if task == "embed" and source.kind == "embedding":
         settings, length = source.options, source.settings["max_length"]
@@ -255,6 +260,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         lines += few_shots.recommendation(fitted, report["labels"])
     for line in lines:
         print(f"data: {line}", file=sys.stderr)
+    if learning_rate is None:
+        print(f"learning rate: {arguments['learning_rate']:g}, by default", file=sys.stderr)
 
     def fit(after_batch=None):
         embeddings = few_shots.embed(network, train_batches, batch_size, after_batch)

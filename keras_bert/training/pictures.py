@@ -15,7 +15,7 @@ HANGUL_FONTS = ("Noto Sans KR", "Noto Sans CJK KR", "Noto Sans CJK JP", "NanumGo
 INCH = 72  # points
 TITLES = {"mlm": "Masked tokens", "next_sentence": "Next sentence"}
 # For each score of pretraining, the score of a guess without a model, and what is guessed.
-BASELINES = {"loss": ("unigram_loss", "tokens by frequency"),
+BASELINES = {"loss": ("unigram_loss", "tokens by training frequency"),
              "accuracy": ("majority_accuracy", "always the most frequent")}
 
 

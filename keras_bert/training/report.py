@@ -7,6 +7,7 @@ import platform
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 from keras import ops
@@ -20,6 +21,7 @@ from keras_bert.training.data_report import report_lines
 IN_MEMORY = "rows in memory"  # in place of the path of a file
 # The arguments of `finetune` that `evaluate` needs again: the folder does not remember them.
 COLUMNS = ("data_format", "out_of_scope_label")
+_COUNTED = 2**16  # training examples whose tokens are counted for the baselines
 VERSIONS = {"python": platform.python_version()} | made_with()
 
 
@@ -39,9 +41,11 @@ def write_report(folder, model, encoded, progress, given, description):
     """
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
-    if model.task.name == "intent" and scores["out_of_scope"] is None:
-        print("no threshold was chosen, because every validation text is in scope and has the right answer: answers "
-              "have no in_scope; evaluate --choose_threshold on other texts chooses one", file=sys.stderr)
+    if model.task.name == "intent":
+        scope = scores["out_of_scope"]
+        print("threshold:", describe_threshold(scope) if scope else
+              "none, because every validation text is in scope, so answers have no in_scope; FineTuned.calibrate or "
+              "evaluate --choose_threshold --out_of_scope_label=LABEL chooses one on other texts", file=sys.stderr)
     has_command = IN_MEMORY not in (given["train"], given.get("valid"))
     metrics = {"task": model.task.name, "main": model.task.main_score(encoded.examples),
                "inputs": model.task.columns, **scores, "best_epoch": progress.best_epoch, "history": progress.history,
@@ -53,6 +57,15 @@ def write_report(folder, model, encoded, progress, given, description):
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(model_card(metrics, [os.path.basename(path) for path in drawn]))
     return model
+
+
+def describe_threshold(scope: dict) -> str:
+    """Describes in words the dict that `tasks.classify.score_threshold` returns."""
+    rejected = f"{scope['rejected_in_scope']:.1%} of the texts in scope"
+    if scope["texts"]:
+        rejected += (f" and {scope['recall']:.1%} of the {scope['texts']:,} out of scope, with precision "
+                     f"{scope['precision']:.4f}")
+    return f"{scope['threshold']:.4f}: rejects {rejected}"
 
 
 def write_pretraining_report(folder, setup, progress, tokens_per_second, description):
@@ -71,8 +84,11 @@ def write_pretraining_report(folder, setup, progress, tokens_per_second, descrip
     if phase.valid_steps:
         scores = {name.removeprefix("valid_"): values[-1] for name, values in progress.history.items()
                   if name.startswith("valid_") and name != "valid_step"}
-        batches = phase.make_valid_dataset().take(phase.valid_steps).as_numpy_iterator()
-        metrics = {"valid": scores, "baselines": baselines(batches, setup.next_sentence)} | metrics
+        trained = phase.make_dataset().take(min(phase.steps, -(-_COUNTED // phase.batch_size)))
+        held_out = phase.make_valid_dataset().take(phase.valid_steps)
+        guesses = baselines(trained.as_numpy_iterator(), held_out.as_numpy_iterator(),
+                            setup.config.vocab_size, setup.next_sentence)
+        metrics = {"valid": scores, "baselines": guesses} | metrics
     _write_metrics(folder, metrics, pictures.PRETRAINING)
 
 
@@ -93,28 +109,38 @@ def is_report_of(folder, run):
     return all(metrics.get(key) == value for key, value in run.items())
 
 
-def baselines(batches, next_sentence):
-    """Returns the scores of guesses without a model.
+def baselines(trained: Iterable[dict], held_out: Iterable[dict], vocab_size: int, next_sentence: bool) -> dict:
+    """Returns the scores on held-out examples of guesses without a model, which know the training examples alone.
 
     Args:
-        batches: iterable of dicts of arrays, see `PretrainingRecords.dataset`.
+        trained, held_out: batches, dicts of arrays, see `PretrainingRecords.dataset`.
+        vocab_size: number of tokens in the vocabulary.
         next_sentence: True if the model predicts next sentences.
 
     Returns:
         dict of floats: `mlm_majority_accuracy` for always guessing the most frequent token; `mlm_unigram_accuracy` and
-        `mlm_unigram_loss` for guessing each token with the probability of its frequency; and with `next_sentence`,
-        `next_sentence_majority_accuracy` for always guessing the most frequent label.
+        `mlm_unigram_loss` for guessing each token with the probability of its frequency, each token counted once more
+        than it occurs; and with `next_sentence`, `next_sentence_majority_accuracy` for always guessing the most
+        frequent label.
     """
-    parts = [(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0],
-              batch["next_sentence_labels"] if next_sentence else []) for batch in batches]
-    tokens, labels = map(np.concatenate, zip(*parts))
-    counts = np.bincount(tokens)
-    shares = counts[counts > 0] / counts.sum()
-    guesses = {"mlm_majority_accuracy": shares.max(), "mlm_unigram_accuracy": np.square(shares).sum(),
-               "mlm_unigram_loss": -(shares * np.log(shares)).sum()}
-    if len(labels):
-        guesses["next_sentence_majority_accuracy"] = max(labels.mean(), 1 - labels.mean())
+    (known, known_labels), (found, labels) = (
+        _counts(batches, vocab_size, next_sentence) for batches in (trained, held_out))
+    guessed, found = (known + 1) / (known + 1).sum(), found / found.sum()
+    guesses = {"mlm_majority_accuracy": found[known.argmax()], "mlm_unigram_accuracy": found @ guessed,
+               "mlm_unigram_loss": -(found @ np.log(guessed))}
+    if next_sentence:
+        guesses["next_sentence_majority_accuracy"] = labels[known_labels.argmax()] / labels.sum()
     return {name: float(value) for name, value in guesses.items()}
+
+
+def _counts(batches, vocab_size, next_sentence):
+    """Counts each masked token, int [vocabulary], and the labels 0 and 1, int [2]."""
+    tokens, labels = np.zeros(vocab_size, int), np.zeros(2, int)
+    for batch in batches:
+        tokens += np.bincount(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0], minlength=vocab_size)
+        if next_sentence:
+            labels += np.bincount(batch["next_sentence_labels"], minlength=2)
+    return tokens, labels
 
 
 # The attention picture shows a text with this many tokens, if there is one.
@@ -262,11 +288,11 @@ def _scores(metrics):
     scope = metrics.get("out_of_scope")
     if scope:
         rows += [("out-of-scope threshold", scope["threshold"]), ("out-of-scope precision", scope["precision"]),
-                 ("out-of-scope recall", scope["recall"])]
-        what = (f"the {scope['texts']:,} misclassified validation texts, because there were no texts out of scope"
-                if scope["stand_in"] else f"{scope['texts']:,} validation texts out of scope")
+                 ("out-of-scope recall", scope["recall"]),
+                 ("share of the texts in scope that it rejects", scope["rejected_in_scope"])]
         basis += (f"\n\nAn answer with a score below the threshold counts as out of scope. The threshold was chosen to "
-                  f"reject {what}; its precision and recall are measured on the texts that chose it.")
+                  f"reject {scope['texts']:,} validation texts out of scope; its scores are measured on the texts that "
+                  "chose it.")
     if "thresholds_chosen_here" in metrics:
         basis += f"\n\nThe thresholds were {THRESHOLDS[metrics['thresholds_chosen_here']]}."
     return _table(("score", "value"), [(name, f"{value:.4f}") for name, value in rows]) + "\n\n" + basis

@@ -12,23 +12,43 @@ async function ask(model, texts, layers) {
   return Object.fromEntries(Object.entries(outputs).map(([name, rows]) => [name, rows[0]]));
 }
 
-export async function explain(model, texts) {
+/** Marks the section as busy until the work is done; an error hides it, and the answer stays. */
+async function guarded(work) {
+  const {texts} = seen;
+  $("inside").ariaBusy = "true";
+  try {
+    await work();
+  } catch (error) {
+    if (seen.texts !== texts) return; // another was asked for meanwhile
+    hide();
+    $("answer").append(make("p", {className: "error"}, `Tokens and attention: ${error.message}`));
+  }
+  if (seen.texts === texts) $("inside").ariaBusy = "false";
+}
+
+export function explain(model, texts) {
   const shortest = Object.fromEntries(
     Object.entries(texts).map(([name, text]) => [name, text instanceof Array ? ["a"] : "a"]));
   seen = {model, texts, head: 0, token: 0};
-  model.layers ??= (await ask(model, shortest, [])).attention.length;
-  if (seen.texts !== texts) return; // another was asked for meanwhile
-  $("layer").max = model.layers;
-  await showLayer();
-  $("inside").hidden = seen.texts !== texts;
+  $("inside").inert = true; // what it shows is of the texts before
+  return guarded(async () => {
+    model.layers ??= (await ask(model, shortest, [])).attention.length;
+    if (seen.texts !== texts) return;
+    $("layer").max = model.layers;
+    await showLayer();
+    $("inside").inert = $("inside").hidden = seen.texts !== texts;
+  });
 }
 
 export function hide() {
   seen = {};
   $("inside").hidden = true;
+  $("inside").ariaBusy = "false";
 }
 
-export async function showLayer() {
+export const changeLayer = () => guarded(showLayer);
+
+async function showLayer() {
   const layer = $("layer").valueAsNumber;
   const {model, texts} = seen;
   $("layer-shown").textContent = `${layer} of ${model.layers}`;

@@ -1,7 +1,7 @@
 /** The page at `/`: asks the models over REST. The metadata of a model says what it takes and what it returns. */
 
 import {showAnswer} from "./answers.js";
-import {explain, hide, showLayer} from "./attention.js";
+import {changeLayer, explain, hide} from "./attention.js";
 import {$, make} from "./elements.js";
 import {findExamples} from "./examples.js";
 import {call} from "./server.js";
@@ -100,13 +100,13 @@ async function ask() {
   $("answer").replaceChildren(...showAnswer(row, texts, asked));
   const [queue, compute] = timing.match(/[\d.]+/g);
   $("latency").textContent = `${took.toFixed(0)} ms round trip: ${compute} ms in the model, ${queue} ms in its queue`;
-  if (asked.explains) await explain(asked, texts);
+  if (asked.explains) explain(asked, texts); // not awaited: it takes longer than the answer
 }
 
 // Event handlers, and the start.
 
 $("model").onchange = () => guarded(chooseModel);
-$("layer").onchange = () => guarded(showLayer);
+$("layer").onchange = changeLayer;
 $("question").onsubmit = (event) => {
   event.preventDefault();
   guarded(ask);
