@@ -36,7 +36,7 @@ def pair_sentences(corpus: Corpus, section: Section, limit: int, rng: np.random.
     documents = corpus.documents[section.first:section.last + 1].tolist()
     offset = documents[0]
     sentences = corpus.sentences[offset:documents[-1] + 1].tolist()
-    spans, labels, targets, owners, owed, chance = [], [], [], [], 0, _chances(rng).__next__
+    found, targets, owners, owed, chance = [], [], [], 0, _chances(rng).__next__
     for owner, (first, last) in enumerate(itertools.pairwise(documents), section.first):
         first, last = first - offset, last - offset
         while first < last:
@@ -46,14 +46,14 @@ def pair_sentences(corpus: Corpus, section: Section, limit: int, rng: np.random.
             wanted = chance() < 0.5
             is_random = end - first == 1 or wanted and not owed
             owed += is_random - wanted
-            spans.append((sentences[first], sentences[cut], sentences[cut], sentences[end]))
-            labels.append(is_random)
+            found.append((sentences[first], sentences[cut], sentences[cut], sentences[end], is_random))
             targets.append(target)
             owners.append(owner)
             first = cut if is_random else end
-    spans, labels = np.array(spans, np.int64), np.array(labels)
-    needed = (np.array(targets) - (spans[:, 1] - spans[:, 0]))[labels]
-    spans[labels, 2:] = _of_other_documents(corpus, np.array(owners)[labels], needed, rng)
+    *bounds, labels = np.array(found, np.int64).T
+    spans, random = np.stack(bounds, 1), labels == 1
+    needed = (np.array(targets) - (spans[:, 1] - spans[:, 0]))[random]
+    spans[random, 2:] = _of_other_documents(corpus, np.array(owners)[random], needed, rng)
     return spans, labels.astype(np.int32)
 
 

@@ -50,7 +50,7 @@ class Processes:
                  paths: Sequence[Path]) -> collections.Counter:
         """Passes each block of the files to `write_part`; returns the `Counter` of documents."""
         ends = [0, *itertools.accumulate(os.path.getsize(path) for path in paths)]
-        counts = collections.Counter()
+        counts: collections.Counter = collections.Counter()
         blocks = (block for number, path in enumerate(paths) for block in read(path, number))
         for block, documents in map_in_order(write_part, blocks, self._processes):
             counts["documents"] += documents
@@ -67,7 +67,8 @@ class Processes:
         Returns:
             `Counter` of examples, tokens, masked and random_next.
         """
-        counts, total = collections.Counter(), len(maker.corpus.documents) - 1
+        counts: collections.Counter = collections.Counter()
+        total = len(maker.corpus.documents) - 1
         make = functools.partial(_make, maker=maker, folder=folder)
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(open(shard_path(folder, shard, shards), "wb")) for shard in range(shards)]

@@ -300,9 +300,9 @@ def threshold_between(lower: float, higher: float) -> float:
     """Returns the float32 in the middle of two scores, above the lower one; `higher` may be infinite. The scores of a
     text differ in their last bits between batches, so no score itself is a good threshold; and a number with more bits
     than a float32 may be rounded to a score when it is compared."""
-    lower, higher = np.float32(lower), np.float32(lower + _ABOVE_ALL if np.isinf(higher) else higher)
-    middle = lower + (higher - lower) / np.float32(2)
-    return float(middle if middle > lower else higher)
+    low, high = np.float32(lower), np.float32(lower + _ABOVE_ALL if np.isinf(higher) else higher)
+    middle = low + (high - low) / np.float32(2)
+    return float(middle if middle > low else high)
 
 
 def require(module, user="scores need"):

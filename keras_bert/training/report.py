@@ -134,12 +134,12 @@ def baselines(trained: Iterable[dict], held_out: Iterable[dict], vocab_size: int
 
 
 def _counts(batches, vocab_size, next_sentence):
-    """Counts each masked token, int [vocabulary], and the labels 0 and 1, int [2]."""
-    tokens, labels = np.zeros(vocab_size, int), np.zeros(2, int)
+    """Counts each masked token, int [vocabulary], and the labels 0 and 1, float [2]."""
+    tokens, labels = np.zeros(vocab_size, int), np.zeros(2)
     for batch in batches:
         tokens += np.bincount(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0], minlength=vocab_size)
         if next_sentence:
-            labels += np.bincount(batch["next_sentence_labels"], minlength=2)
+            labels += np.bincount(batch["next_sentence_labels"], batch.get("example_weights"), minlength=2)
     return tokens, labels
 
 
