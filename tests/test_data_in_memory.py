@@ -136,7 +136,7 @@ def test_surrogates_in_rows_become_one_character_each():
 
 def asked(monkeypatch, task, *texts, columns=None, **settings):
     """The inputs of the model when `predict` is called with texts."""
-    monkeypatch.setattr(FineTuned, "answer", lambda self, examples, *_: examples)
+    monkeypatch.setattr(FineTuned, "answer_with_cuts", lambda self, examples, *_: (examples, 0))
     return FineTuned(None, None, TASKS[task](max_length=99, **settings), columns or {}).predict(*texts)
 
 
@@ -170,7 +170,7 @@ def test_predict_reads_tables_and_iterables_as_it_reads_lists(monkeypatch, task)
 
 @pytest.mark.parametrize("texts, message", [
     (("play music",), "texts must be a list of texts; got 'play music'; pass ['play music']"),
-    ((None,), "this model takes single texts, predict(texts); got 0 lists"),
+    ((None,), "this model takes single texts, as lists: predict(texts); got 0 lists"),
     ((5,), "texts must be a list of texts; got 5"),
     ((np.array("a"),), "texts must be a list of texts; got array('a', dtype='<U1')"),
     (({"a"},), "texts must be a list of texts; got {'a'}"),
@@ -181,7 +181,7 @@ def test_predict_reads_tables_and_iterables_as_it_reads_lists(monkeypatch, task)
     ((pandas.DataFrame({"text": ["a", None]}, dtype=object),), "texts: row 2: must be a text; got None"),
     ((np.array([["a", "b"]]),), "texts: row 1: must be a text; got array(['a', 'b'], dtype='<U1')"),
     (([("a", "b")],), "texts: row 1: must be a text; got ('a', 'b')"),
-    ((["a"], ["b"]), "this model takes single texts, predict(texts); got 2 lists"),
+    ((["a"], ["b"]), "this model takes single texts, as lists: predict(texts); got 2 lists"),
     (({"review": ["a"], "label": ["x"]},), "texts: there is no column 'text'; the columns are review, label; pass the "
                                            "columns themselves: predict(table[…])"),
     (({"text": "a"},), "texts must be a list of texts; got 'a'; pass ['a']"),
@@ -195,7 +195,7 @@ def test_predict_names_what_is_no_text(monkeypatch, texts, message):
 
 @pytest.mark.parametrize("task, settings, texts, message", [
     ("classify", {"labels": ["x", "y"], "pairs": True}, ([("a", "b"), ("c", "d")],),
-     "this model takes pairs of texts, predict(texts, text_pairs); got 1 list"),
+     "this model takes pairs of texts, as lists: predict(texts, text_pairs); got 1 list"),
     ("classify", {"labels": ["x", "y"], "pairs": True}, (["a", "b"], ["c"]),
      "texts, text_pairs must be lists of the same length; got 2, 1"),
     ("classify", {"labels": ["x", "y"], "pairs": True}, (pandas.DataFrame({"text": ["a"]}),),
@@ -204,7 +204,7 @@ def test_predict_names_what_is_no_text(monkeypatch, texts, message):
     ("regress", {"pairs": True}, (["a"], pandas.DataFrame({"b": ["c"]})),
      "text_pairs must be a list of texts; got a DataFrame; pass one of its columns: table['text']"),
     ("span", {}, ([("who?", "Tom ran.")],),
-     "this model takes a question and a context each, predict(questions, contexts); got 1 list"),
+     "this model takes a question and a context each, as lists: predict(questions, contexts); got 1 list"),
     ("choice", {}, (["he"], ["sits"]), "choices: row 1 must be a list of texts; got 'sits'; pass ['sits']"),
     ("choice", {}, (["he"], [["sits", None]]), "choices: row 1: choice 2: must be a text; got None"),
 ])

@@ -128,6 +128,7 @@ def test_every_kind_is_there(version):
     assert json.loads((folder / "versions.json").read_text())["keras_bert"].startswith(f"{version}.")
 
 
+@pytest.mark.filterwarnings("ignore:texts cut at max_length")
 @pytest.mark.parametrize("artifact", of("finetuned"))
 def test_fine_tuned_folders_answer(unpacked, artifact, eager):
     inputs, answers = record(artifact)
@@ -161,6 +162,7 @@ def test_keras_files_answer(unpacked, artifact, monkeypatch, eager):
     assert_answers(artifact, {"outputs": before, "loss": loss, "outputs_after_a_step": after}, answers)
 
 
+@pytest.mark.filterwarnings("ignore:texts cut at max_length")
 @pytest.mark.parametrize("artifact", of("runs"))
 def test_unfinished_runs_continue(unpacked, artifact, monkeypatch, capsys):
     """The weights are those of a run that was not interrupted; or the checkpoint of another version is refused."""

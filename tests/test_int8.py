@@ -117,6 +117,7 @@ def test_columns_and_rows_of_zeros():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:texts cut at max_length")
 def test_an_export_answers_as_predict_does(trained, run, tmp_path):
     status, lines, messages = run("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'out'}",
                                   "--dtype=int8")

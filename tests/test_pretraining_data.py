@@ -51,7 +51,7 @@ def command(text, tmp_path):
 def make(text, name="out", settings=SMALL, **options):
     """(the folder, what was returned)."""
     folder = text.parent / name
-    return folder, make_pretraining_data([text], TOKENIZER, folder, settings, **{"processes": 1, "shards": 3} | options)
+    return folder, make_pretraining_data(text, TOKENIZER, folder, settings, **{"processes": 1, "shards": 3} | options)
 
 
 def read(folder):

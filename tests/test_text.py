@@ -61,8 +61,8 @@ def test_texts_are_padded_to_a_length(tokenizer):
             assert values.shape == (2, 9)
             np.testing.assert_array_equal(inputs[name], values)
     assert tokenizer(texts, max_length=4, pad_to=4)["input_mask"].tolist() == [[1] * 4, [1] * 3 + [0]]
-    with pytest.raises(InputError, match="^pad_to must be at least 5, the length of the longest text in tokens, which "
-                                         "max_length=128 limits; got 4$"):
+    with pytest.raises(InputError, match="^pad_to must be at least 5, the length of the longest text in tokens; got 4; "
+                                         "a smaller max_length=… cuts texts$"):
         tokenizer(texts, pad_to=4)
 
 

@@ -46,7 +46,11 @@ def exported(classifier, tmp_path_factory):
     return path
 
 
+@pytest.mark.filterwarnings("ignore:texts cut at max_length")
 def test_a_classifier_answers_as_predict_does(run, trained, tmp_path):
+    scores = sorted(answer.score for answer in FineTuned.load(trained).predict(TEXTS))
+    settings = trained / "settings.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"threshold": (scores[1] + scores[2]) / 2}))
     assert run("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'out'}") == (
         0, [str(tmp_path / "out")], [])
     tuned = FineTuned.load(trained)
@@ -56,7 +60,7 @@ def test_a_classifier_answers_as_predict_does(run, trained, tmp_path):
             tuned.predict(TEXTS, top_k=len(labels)),
             *(answers[name].numpy() for name in ("label", "score", "in_scope", "probabilities"))):
         assert label.decode() == prediction.label and abs(score - prediction.score) < 1e-6
-        assert in_scope == prediction.in_scope
+        assert in_scope == prediction.in_scope == (prediction.score > scores[1])
         order = [labels.index(name) for name in prediction.labels]
         np.testing.assert_allclose(row[order], prediction.scores, atol=1e-6)
     label_file = tf.saved_model.load(str(tmp_path / "out")).label_file.asset_path.numpy()

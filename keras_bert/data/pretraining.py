@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, as_list
 from keras_bert.data import workers
 from keras_bert.data.corpus import Corpus, WordIds, join, write_part
 from keras_bert.data.documents import read_blocks
@@ -117,7 +117,7 @@ class ExampleMaker:
         return ids, spans, np.zeros(len(spans), np.int32)
 
 
-def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, output: Path,
+def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer, output: Path,
                           settings: PretrainingSettings | None = None, *, text_column: str = "text",
                           split_sentences: bool = False, shards: int = 10, processes: int | None = None,
                           beam_args: list[str] | None = None, overwrite: bool = False,
@@ -132,7 +132,7 @@ def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, outpu
     files are the same too.
 
     Args:
-        paths: list of text, JSON Lines and Parquet files.
+        paths: list of text, JSON Lines and Parquet files, or the path of one.
         tokenizer: `BertTokenizer` with [MASK].
         output: folder to write. It is written atomically.
         settings: `PretrainingSettings`.
@@ -151,7 +151,7 @@ def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, outpu
         InputError: the input is invalid (the message names the file and the row), the texts are empty, they are a
             single document, which has no random second texts, or a worker was killed.
     """
-    settings = settings or PretrainingSettings()
+    settings, files = settings or PretrainingSettings(), as_list(paths)
     processes = processes or os.cpu_count() or 1
     for name, value in (("shards", shards), ("processes", processes)):
         if not 1 <= value <= 10_000:
@@ -163,16 +163,16 @@ def make_pretraining_data(paths: Sequence[Path], tokenizer: BertTokenizer, outpu
         corpus = os.path.join(folder, "corpus")
         os.mkdir(corpus)
         maker = ExampleMaker(settings, tokenizer, corpus)
-        counts = runner.tokenize(functools.partial(write_part, words=WordIds(tokenizer), folder=corpus), read, paths)
-        _check_documents(join(corpus), paths, settings.next_sentence)
+        counts = runner.tokenize(functools.partial(write_part, words=WordIds(tokenizer), folder=corpus), read, files)
+        _check_documents(join(corpus), files, settings.next_sentence)
         counts.update(runner.write_shards(maker, folder, shards))
         shutil.rmtree(corpus)
         vocabulary = os.path.join(folder, "vocab.txt")
         save_vocabulary(tokenizer.vocabulary, vocabulary)
         tokenizer.save_settings(folder)
-        with open(vocabulary, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        inputs = {"paths": [os.fspath(path) for path in paths], "text_column": text_column,
+        with open(vocabulary, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        inputs = {"paths": [os.fspath(file) for file in files], "text_column": text_column,
                   "split_sentences": split_sentences, "shards": shards}
         description = {"settings": dataclasses.asdict(settings) | inputs, "counts": dict(counts),
                        "vocabulary_sha256": digest}
