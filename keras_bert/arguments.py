@@ -135,11 +135,13 @@ def as_flags(values):
 
 
 def with_flags(message, names):
-    """Replaces arguments in a message for Python by flags: `overwrite=True` by `--overwrite`. Quoted values stay."""
+    """Replaces arguments in a message for Python by flags: `overwrite=True` by `--overwrite`, `overwrite=False` by
+    `--nooverwrite`. Quoted values stay."""
     name = rf"({'|'.join(names)})"
     parts = re.split(r"""('[^']*'|"[^"]*")""", message)  # those with odd numbers are quoted
     for i in range(0, len(parts), 2):
         parts[i] = re.sub(rf"(?:^|(?<= )){name}=(?:True\b|…)", r"--\1", parts[i])
+        parts[i] = re.sub(rf"(?<= ){name}=False\b", r"--no\1", parts[i])
         parts[i] = re.sub(rf"(?<= ){name}=", r"--\1=", parts[i])
         parts[i] = re.sub(rf"^{name}(?= must )", r"--\1", parts[i])  # elsewhere it may be a key of a file
     return "".join(parts)

@@ -11,6 +11,10 @@ class MissingColumn(InputError):
     """An error for a table that lacks a column."""
 
 
+class UnknownSuffix(InputError):
+    """An error for a file whose suffix does not say how to read it."""
+
+
 class InputWarning(UserWarning):
     """A warning about input that can be used but is probably not what was meant. The message is one line, as for
     `InputError`."""

@@ -206,7 +206,7 @@ def test_white_space_does_not_make_labels_differ(tokenizer, name, rows):
 
 @hypothesis.given(st.lists(st.tuples(*[st.integers(0, 30)] * 2), min_size=20, max_size=60), st.integers(0, 9))
 @hypothesis.settings(deadline=None)
-def test_no_pair_is_on_both_sides_in_another_order_nor_an_anchor_or_positive(numbers, seed):
+def test_no_pair_is_on_both_sides_in_another_order_nor_an_anchor(numbers, seed):
     pairs = [(f"text {a}", f"text {b}") for a, b in numbers]
     for name, rows in (("classify", [(*pair, "xy"[i % 2]) for i, pair in enumerate(pairs)]), ("embed", pairs)):
         examples = TASKS[name].read(TASKS[name].open(rows, "train"))
@@ -217,9 +217,8 @@ def test_no_pair_is_on_both_sides_in_another_order_nor_an_anchor_or_positive(num
             continue
         train, valid = ([pairs[example.row - 1] for example in part] for part in parts)
         assert len(train) + len(valid) == len(pairs) and valid
-        assert not {frozenset(pair) for pair in train} & {frozenset(pair) for pair in valid}
-        if name == "embed":
-            assert not set(itertools.chain(*train)) & set(itertools.chain(*valid))
+        held = (lambda pair: pair[0]) if name == "embed" else frozenset
+        assert not set(map(held, train)) & set(map(held, valid))
         assert data_report(task, BertTokenizer(TINY_VOCABULARY), *parts)["leaked"]["texts"] == 0
 
 

@@ -33,7 +33,7 @@ INPUTS = ["input_mask", "input_type_ids", "input_word_ids", "next_sentence_label
 def text(tmp_path, monkeypatch):
     """A text of some ten blocks and sections: documents of 1 to 9 sentences of 1 to 12 words."""
     monkeypatch.setattr(documents, "BLOCK", 1500)
-    monkeypatch.setattr(corpus, "SECTION", 300, raising=False)
+    monkeypatch.setattr(corpus, "SECTION", 300)
     rng = np.random.default_rng(0)
     texts = ["\n".join(" ".join(rng.choice(WORDS, rng.integers(1, 13)))
                        for _ in range(rng.integers(1, 10))) for _ in range(100)]
@@ -119,7 +119,7 @@ NUMBERS = BertTokenizer([*TINY_VOCABULARY[:5], *map(str, range(5000))])
 def test_random_second_texts_are_from_another_document_of_any_file(tmp_path, monkeypatch, files):
     """Each sentence is a number, so that a text says where it comes from. `files`: sentences of their documents."""
     monkeypatch.setattr(documents, "BLOCK", 1000)
-    monkeypatch.setattr(corpus, "SECTION", 200, raising=False)
+    monkeypatch.setattr(corpus, "SECTION", 200)
     sizes, numbers = [size for file in files for size in file], itertools.count()
     for index, file in enumerate(files):
         texts = ("\n".join(str(next(numbers)) for _ in range(size)) for size in file)
@@ -180,11 +180,26 @@ def test_a_killed_worker_is_one_line_and_leaves_nothing(text):
     assert os.listdir(text.parent) == [text.name]
 
 
-def test_a_script_needs_no_guard(text, tmp_path):
-    (tmp_path / "script.py").write_text(
-        "from keras_bert import BertTokenizer, make_pretraining_data\n"
-        f"made = make_pretraining_data([{str(text)!r}], BertTokenizer({TINY_VOCABULARY}), 'out', processes=2)\n"
-        "print('made', made['counts']['documents'])\n")
+PLAIN_SCRIPT = """
+from keras_bert import BertTokenizer, make_pretraining_data
+made = make_pretraining_data([TEXT], BertTokenizer(VOCABULARY), "out", processes=2)
+print("made", made["counts"]["documents"])
+"""
+# Workers need the script's own class, so they must run the script.
+GUARDED_SCRIPT = """
+from keras_bert import BertTokenizer, make_pretraining_data
+class Tokenizer(BertTokenizer):
+    pass
+if __name__ == "__main__":
+    made = make_pretraining_data([TEXT], Tokenizer(VOCABULARY), "out", processes=2)
+    print("made", made["counts"]["documents"])
+"""
+
+
+@pytest.mark.parametrize("script", [PLAIN_SCRIPT, GUARDED_SCRIPT], ids=["plain", "guarded"])
+def test_a_script_needs_a_guard_for_its_own_classes_alone(text, tmp_path, script):
+    values = f"TEXT, VOCABULARY = {str(text)!r}, {TINY_VOCABULARY!r}\n"
+    (tmp_path / "script.py").write_text(values + script)
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("made 100\n", "")
 

@@ -17,7 +17,7 @@ def run(**arguments):
     finetune(**arguments)
     folder = arguments["output"]
     metrics = read_json(os.path.join(folder, "metrics.json"))
-    scores = [f"{name} {metrics[key]:.4f}" for key, name in SCORES.items() if key in metrics]
+    scores = [f"{name} {metrics[key]:.4f}" for key, name in SCORES.items() if metrics.get(key) is not None]
     texts = metrics["valid_examples"]
     print(f"{folder}: {', '.join(scores[:2])} on {texts} text{'s' * (texts != 1)}, epoch {metrics['best_epoch']}, "
           f"{metrics['seconds']:.0f} s")

@@ -22,7 +22,7 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
     Args:
         input: UTF-8 files, globs allowed: text with one sentence per line and a blank line between documents; .jsonl or
             .parquet with one document per row.
-        vocab: vocab.txt, or a folder with vocab.txt and tokenizer_config.json.
+        vocab: vocab.txt, or a folder with the files of a tokenizer.
         output: Folder to write.
         text_column: Key or column of the text in .jsonl and .parquet files.
         split_sentences: Split lines after . ! ? … before white space, and after 。 ！ ？.

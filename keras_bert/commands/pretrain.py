@@ -1,5 +1,6 @@
 """`keras-bert pretrain`."""
 
+import math
 import os
 from typing import Literal
 
@@ -24,7 +25,7 @@ def run(backend: Literal["tensorflow", "jax"] | None = None, **arguments):
     metrics = read_json(os.path.join(folder, "metrics.json"))
     for title in ("valid", "baselines"):
         for name, value in metrics.get(title, {}).items():
-            print(f"{name} {value:.4f}")
+            print(f"{name} {math.nan if value is None else value:.4f}")
     if metrics["corrupt_records"]:
         print(f"corrupt_records {metrics['corrupt_records']}")
     print(folder)

@@ -75,7 +75,7 @@ def _listed(path, row, values, column, delimiter, names):
     if not all(map(_is_label, labels)):
         raise InputError(f"{path}: row {row}: {column!r} must have labels that are texts or whole numbers, and not "
                          f"empty; got {value!r:.60}")
-    labels = sorted({str(label) for label in labels})
+    labels = sorted({str(label).strip() for label in labels})
     if names is None:
         return tuple(labels)
     for label in labels:

@@ -186,7 +186,7 @@ def _check_documents(count, paths, next_sentence):
         raise InputError(f"{texts}: must contain text; there is none")
     if count == 1 and next_sentence:
         raise InputError(f"{texts}: random second texts are from other documents, and there is only one; separate "
-                         "documents by blank lines, or pass --nonext_sentence")
+                         "documents by blank lines, or pass next_sentence=False")
 
 
 def _beam():

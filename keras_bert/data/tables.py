@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable
 
 from keras_bert.arguments import replace_surrogates
-from keras_bert.errors import InputError, InputWarning, MissingColumn
+from keras_bert.errors import InputError, InputWarning, MissingColumn, UnknownSuffix
 from keras_bert.files import decode, reading
 
 csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072 characters
@@ -127,7 +127,7 @@ def choose_reader(path, readers, what, kind=None, other=""):
     """
     suffix = None if isinstance(path, Rows) else kind or suffix_of(path)
     if suffix not in readers:
-        raise InputError(
+        raise UnknownSuffix(
             f"{path}: {what} must end in {_suffixes(readers)}{other}; got {suffix or 'no suffix'}")
     return readers[suffix]
 

@@ -7,6 +7,7 @@ import itertools
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -101,9 +102,9 @@ def map_in_order(function, items, processes):
             yield item, function(item)
         return
     with _pool(processes, function) as pool:
-        waiting = collections.deque()
+        waiting, starting = collections.deque(), _starting_context(function)
         for item in items:
-            with _no_main_module():  # this may start a process
+            with starting():  # this may start a process
                 future = pool.submit(_work, item)
             waiting.append((item, future))
             if len(waiting) > processes:
@@ -123,6 +124,17 @@ def _make(section, maker, folder):
             shapes.append(records.shape)
             counts.update(made)
     return part, shapes, counts
+
+
+def _starting_context(function):
+    """Returns the context manager in which to start processes that get a function: one that does nothing if the
+    function needs the user's script, for example for a class that is defined there."""
+    with _no_main_module():
+        try:
+            pickle.dumps(function)
+            return _no_main_module
+        except (pickle.PicklingError, AttributeError):
+            return contextlib.nullcontext
 
 
 @contextlib.contextmanager

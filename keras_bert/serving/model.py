@@ -212,6 +212,10 @@ class Model:
         version.leases += 1
         try:
             await asyncio.to_thread(version.saved_model.warm_up_explain)
+        except Exception as error:  # the version answers nevertheless
+            message = " ".join(str(error).split())[:500] or type(error).__name__
+            logger.warning({"event": "warning", "model": self.name, "version": version.number,
+                            "message": f"explain: {message}"})
         finally:
             version.leases -= 1
 

@@ -222,9 +222,9 @@ class Task:
         """Returns the texts of an example, one for each of `columns`."""
         return self.text(example), *(getattr(example, column) for column in self.columns[1:])
 
-    def groups(self, example):
-        """Returns a list of tuples of texts, none of which must be in both the training and the validation data."""
-        return [self.texts(example)]
+    def group(self, example):
+        """Returns the texts that must not be in both the training and the validation data."""
+        return self.texts(example)
 
     def label(self, example):
         """Returns what the file says is right for an example."""

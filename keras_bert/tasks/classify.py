@@ -135,8 +135,8 @@ class TextTask(Task):
     def example(self, text, text_pair=None):
         return Example(text, text_pair, None, None)
 
-    def groups(self, example):
-        return [tuple(sorted(self.texts(example)))]  # a pair is not new in the other order
+    def group(self, example):
+        return tuple(sorted(self.texts(example)))  # a pair is not new in the other order
 
     def check(self, path, examples, out_of_scope=None):
         self.check_inputs(path, examples)

@@ -139,10 +139,10 @@ class Embed(Task):
     def texts(self, example):
         return (list(example.texts),)
 
-    def groups(self, example):
-        """Returns the texts of an example as one tuple; of an anchor with a positive, each of the two alone, as either
-        may be in other pairs too."""
-        return [tuple(sorted(example.texts))] if example.label is not None else [(text,) for text in example.texts[:2]]
+    def group(self, example):
+        """Returns the texts of an example in one order; of an anchor with a positive, the anchor alone, which may have
+        other positives too. A positive may be on both sides: a search knows its documents, and not the questions."""
+        return tuple(sorted(example.texts)) if example.label is not None else example.texts[:1]
 
     def label(self, example):
         return example.label

@@ -392,8 +392,8 @@ class Span(Task):
     def example(self, question, context):
         return QuestionExample(None, question, context, [], False, None)
 
-    def groups(self, example):
-        return [(example.context,)]
+    def group(self, example):
+        return (example.context,)
 
     def label(self, example):
         return sorted({text for text, _ in example.answers})

@@ -279,8 +279,7 @@ class GraphTokenizer(tf.Module):
 
 
 def _in_halves(function, texts):
-    """Returns `function(texts)`, a structure of ragged tensors. Computes the two halves of a large batch in parallel.
-    """
+    """Returns `function(texts)`, ragged tensors in a structure. Computes two halves of a large batch in parallel."""
     def halves():
         half = tf.size(texts) // 2
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), function(texts[:half]), function(texts[half:]))

@@ -16,6 +16,7 @@ from keras_bert.arguments import Path
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files import naming_damage, read_json, read_object, reading
 from keras_bert.text.vocabulary import (
+    CONTINUES,
     INSTEAD,
     check_vocabulary,
     fits_a_line,
@@ -63,8 +64,8 @@ class TokenizerFiles:
     losses: tuple[str, ...] = ()
 
     def warn(self, folder: Path) -> None:
-        """Prints the guesses and losses as warnings, one line each."""
-        for line in (*self.guesses, *self.losses):
+        """Prints the notes, guesses and losses as warnings, one line each."""
+        for line in (*self.notes, *self.guesses, *self.losses):
             warnings.warn(f"{os.fspath(folder)}: {line}", InputWarning, stacklevel=3)
 
 
@@ -124,7 +125,9 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     if "added_tokens_decoder" not in settings:
         settings = settings | special
     follows_steps = _tokenizer_class(folder, settings, config) in _BACKENDS and bool(stored)
-    rules, losses = _rules(stored), _other_steps(folder, stored) if follows_steps else []
+    rules, losses = _rules(stored), []
+    if follows_steps or rules:
+        losses = _other_steps(folder, stored)
     if not follows_steps:
         rules |= {name: settings[key] for key, name in _RULES.items() if key in settings}
     if transformer.get("do_lower_case"):  # before the tokenizer's own steps
@@ -182,6 +185,8 @@ def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str
     if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
         raise InputError(f"{path}: must be a WordPiece tokenizer with a vocabulary; got {model.get('type')!r:.60}; "
                          f"{INSTEAD}")
+    if (prefix := model.get("continuing_subword_prefix", CONTINUES)) != CONTINUES:
+        raise InputError(f"{path}: continuing_subword_prefix must be {CONTINUES}; got {prefix!r:.60}; {INSTEAD}")
     tokens = _by_id(path, model["vocab"].items(), config)
     if listed is None:
         return path, tokens, []
@@ -232,7 +237,8 @@ def _other_steps(folder: str, stored: dict) -> list[str]:
         raise InputError(f"{folder}: {problem}; {INSTEAD}")
     expected = [*["Lowercase"] * (steps[0] == "Lowercase"), "BertNormalizer", *["NFC"] * ("NFC" in steps),
                 "BertPreTokenizer"]
-    return [] if steps == expected else [problem]
+    cleans = all(step.get("clean_text", True) for step in _normalizers(stored))
+    return [problem] * (steps != expected) + [f"clean_text in {TOKENIZER} must be true"] * (not cleans)
 
 
 def _special_names(settings: dict, unknown: str | None) -> dict[str, str]:
@@ -258,7 +264,8 @@ def _in_order(tokens: dict[int, str], notes: list[str]) -> list[str]:
     """Returns the tokens in the order of their ids, with a name for each id without one."""
     holes = [id for id in range(max(tokens) + 1) if id not in tokens or not fits_a_line(tokens[id])]
     if holes:
-        notes.append(f"named {len(holes)} ids without a token that vocab.txt can hold: [hole {holes[0]}], …")
+        notes.append(f"named {len(holes)} id{'s' * (len(holes) > 1)} without a token that vocab.txt can hold: "
+                     f"[hole {holes[0]}]{', …' * (len(holes) > 1)}")
     tokens = tokens | {id: f"[hole {id}]" for id in holes}
     return [tokens[id] for id in range(len(tokens))]
 

@@ -46,14 +46,13 @@ def data_report(task, tokenizer, examples, valid_examples, held_out=None):
     first, groups, repeated, contradictory = {}, {}, [], []
     for example in examples:
         before = first.setdefault(identity(task.texts(example)), example)
-        for group in task.groups(example):
-            groups.setdefault(identity(group), example)
+        groups.setdefault(identity(task.group(example)), example)
         if before is not example:
             repeated.append((example, before))
             if task.label(before) != task.label(example):
                 contradictory.append((example, before))
-    leaked = [(example, groups[found[0]]) for example in valid_examples
-              if (found := [group for group in map(identity, task.groups(example)) if group in groups])]
+    leaked = [(example, groups[texts]) for example in valid_examples
+              if (texts := identity(task.group(example))) in groups]
     median, percentile, longest = map(int, np.percentile(lengths, (50, 95, 100), method="inverted_cdf"))
     share, words = coverage.unknown()
     return {

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check, is_table
 from keras_bert.data.tables import Rows, check_columns
-from keras_bert.errors import InputError, InputWarning, MissingColumn
+from keras_bert.errors import InputError, InputWarning, MissingColumn, UnknownSuffix
 from keras_bert.export import export_text_model, quantized
 from keras_bert.files import atomic_folder, read_json, write_json
 from keras_bert.layers.base import check_not_quantized
@@ -200,8 +200,9 @@ class FineTuned:
             return texts
         table, names = texts[0], self.task.column_names(self.task.columns, self.columns)
         pass_columns = f"; pass the columns themselves: predict({', '.join(['table[…]'] * len(names))})"
-        check_columns("texts", list(map(str, getattr(table, "columns", table))), names, pass_columns)
-        return [table[name] for name in names]
+        columns = {str(column): column for column in getattr(table, "columns", table)}
+        check_columns("texts", [str(column) for column in getattr(table, "columns", table)], names, pass_columns)
+        return [table[columns[name]] for name in names]
 
     def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list | np.ndarray:
         """Returns the answers to examples that the task's `read` returned; see `predict`."""
@@ -280,12 +281,12 @@ class FineTuned:
         """Yields the examples of the task's `iterate`, with the columns of the training as defaults of `columns`."""
         try:
             yield from self.task.iterate(path, **self._with_remembered(columns))
-        except InputError as error:
+        except (MissingColumn, UnknownSuffix) as error:
             data_format = self.columns.get("data_format")
             if data_format and "data_format" not in columns and not isinstance(path, Rows):
                 raise type(error)(f"{error}; the model was trained with data_format={data_format!r}: pass it if this "
                                   "file has that format") from None
-            if not isinstance(error, MissingColumn):
+            if isinstance(error, UnknownSuffix):
                 raise
             remembered = {name: value if isinstance(value, str) else ",".join(value)
                           for name, value in self._with_remembered(columns).items() if name not in columns}

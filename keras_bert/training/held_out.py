@@ -4,7 +4,6 @@ import collections
 import hashlib
 
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Task
 
 
 def identity(texts):
@@ -12,32 +11,13 @@ def identity(texts):
     return tuple(" ".join(text.split()) if isinstance(text, str) else identity(text) for text in texts)
 
 
-def components(task: Task, examples: list) -> list[tuple]:
-    """Returns for each example a value that is equal for examples that share one of their `Task.groups`, directly or
-    through others: the smallest of these groups."""
-    parents: dict[tuple, tuple] = {}
-
-    def root(group):
-        while parents.setdefault(group, group) != group:
-            parents[group] = group = parents[parents[group]]
-        return group
-
-    of_examples = [[identity(group) for group in task.groups(example)] for example in examples]
-    for first, *others in of_examples:
-        for group in others:
-            smaller, larger = sorted((root(first), root(group)))
-            parents[larger] = smaller
-    return [root(first) for first, *_ in of_examples]
-
-
 def hold_out(task, path, examples, share, seed):
     """Splits labelled examples.
 
-    Examples that share texts, see `Task.groups`, are in the same part: equal texts, equal pairs in either order, all
-    questions of a context, all anchors of a positive. All labels, of taggers the
-    types of entities, are held out in proportion, and every label keeps examples for training; a text with several
-    labels counts for the rarest of them (a simple form of Sechidis et al., 2011). The parts depend on the seed and the
-    texts, but not on the order of the texts.
+    Equal texts, equal pairs in either order, and for the task span all questions of a context, are in the same part
+    (`Task.group`). All labels, of taggers the types of entities, are held out in proportion, and every label keeps
+    examples for training; a text with several labels counts for the rarest of them (a simple form of Sechidis et al.,
+    2011). The parts depend on the seed and the texts, but not on the order of the texts.
 
     Args:
         task: the `Task`.
@@ -53,9 +33,8 @@ def hold_out(task, path, examples, share, seed):
         InputError: there are too few texts.
     """
     groups, labelled, strata = collections.defaultdict(list), {}, collections.defaultdict(list)
-    owners = components(task, examples)
-    for example, owner in zip(examples, owners):
-        groups[owner].append(example)
+    for example in examples:
+        groups[identity(task.group(example))].append(example)
     for texts, group in groups.items():
         first, *others = (tuple(sorted(set(task.classes(example)))) for example in group)
         if all(labels == first for labels in others):  # texts with contradictory labels are not fit for validation
@@ -75,8 +54,8 @@ def hold_out(task, path, examples, share, seed):
                 left.subtract(labelled[texts])
                 count, owed = count - 1, owed - 1
     parts = [], []
-    for example, owner in zip(examples, owners):
-        parts[owner in held_out].append(example)
+    for example in examples:
+        parts[identity(task.group(example)) in held_out].append(example)
     if not parts[1]:
         texts, of_each = ("contexts", "") if task.name == "span" else ("texts", " of each label")
         more_helps = any(all(left[label] > 1 for label in labels) for labels in labelled.values())

@@ -125,7 +125,7 @@ def baselines(trained: Iterable[dict], held_out: Iterable[dict], vocab_size: int
     """
     (known, known_labels), (found, labels) = (
         _counts(batches, vocab_size, next_sentence) for batches in (trained, held_out))
-    guessed, found = (known + 1) / (known + 1).sum(), found / found.sum()
+    guessed, found = (known + 1) / (known + 1).sum(), found / max(found.sum(), 1)
     guesses = {"mlm_majority_accuracy": found[known.argmax()], "mlm_unigram_accuracy": found @ guessed,
                "mlm_unigram_loss": -(found @ np.log(guessed))}
     if next_sentence:

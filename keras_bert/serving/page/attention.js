@@ -36,7 +36,8 @@ export function explain(model, texts) {
     if (seen.texts !== texts) return;
     $("layer").max = model.layers;
     await showLayer();
-    $("inside").inert = $("inside").hidden = seen.texts !== texts;
+    if (seen.texts !== texts) return; // the section is another answer's
+    $("inside").inert = $("inside").hidden = false;
   });
 }
 
