@@ -31,9 +31,9 @@ def source(pretrainer, tmp_path_factory):
     return write_huggingface(tmp_path_factory.mktemp("remap") / "source", pretrainer, VOCABULARY)
 
 
-def remap(source, tmp_path, vocabulary, **kwargs):
-    """(folder of the weights under another vocabulary, what the report says of it)."""
-    lines, path = [], tmp_path / "vocabulary.txt"
+def remap(source, tmp_path, vocabulary, lines=None, **kwargs):
+    """(folder of the weights under another vocabulary, what the report, `lines`, says of it)."""
+    lines, path = [] if lines is None else lines, tmp_path / "vocabulary.txt"
     save_vocabulary(vocabulary, path)
     convert(source, tmp_path / "mapped", "huggingface", vocab=path, report=lines.append, **kwargs)
     (line,) = (line.removeprefix(f"vocabulary {path}: ") for line in lines if line.startswith("vocabulary"))
@@ -112,9 +112,11 @@ def test_the_rules_stand_where_the_vocabulary_suggests_no_others(tmp_path, rules
 def test_the_case_is_that_of_the_new_vocabulary(tmp_path, old, new):
     source = write_huggingface(tmp_path / "source", BertLayer(TINY), [*VOCABULARY[:-1], old])
     BertTokenizer(source / "vocab.txt", lower_case=None).save_settings(source)
-    mapped, _ = remap(source, tmp_path, [*VOCABULARY[:-1], new])
+    lines = []
+    mapped, _ = remap(source, tmp_path, [*VOCABULARY[:-1], new], lines)
     rules = open_source(mapped).tokenizer.rules
     assert rules.lower_case == rules.strip_accents == (new == "cafe")
+    assert any(line.startswith(f"lower_case is {new == 'cafe'}, because ") for line in lines)
 
 
 def test_a_source_needs_its_vocabulary(source, tmp_path):

@@ -233,11 +233,11 @@ def steps(**values):
                                   "PreTrainedTokenizerFast with BERT's steps in tokenizer.json; got 'KoBertTokenizer'"),
     (of_class("BertJapaneseTokenizer", "config.json"), "config.json: tokenizer_class must be BertTokenizer"),
     (of_class("XLMRobertaTokenizer"), "got 'XLMRobertaTokenizer', which splits texts in another way"),
-    (steps(model={"type": "Unigram", "vocab": [["▁a", -1.0]]}), "tokenizer.json: must be a WordPiece tokenizer with a "
-                                                              "vocabulary; got 'Unigram'"),
+    (steps(model={"type": "Unigram", "vocab": [["▁a", -1.0]]}, normalizer=None),
+     "tokenizer.json: must be a WordPiece tokenizer with a vocabulary; got 'Unigram'"),
     (steps(normalizer={"type": "NFC"}), "the steps in tokenizer.json must be BertNormalizer, perhaps NFC, and "
                                         "BertPreTokenizer, not NFC, BertPreTokenizer"),
-])
+], ids=["SentencePiece", "KoBERT", "Japanese", "XLM-RoBERTa", "Unigram", "other steps"])
 def test_another_tokenizer_is_refused(folder, run, tmp_path, write, words):
     write(folder)
     with pytest.raises(InputError) as error:

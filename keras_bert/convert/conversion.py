@@ -16,7 +16,7 @@ from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, check_free, naming_damage
 from keras_bert.presets import find_pretrained
 from keras_bert.text import pad
-from keras_bert.text.tokenizer_files import describe_guess
+from keras_bert.text.tokenizer_files import describe_casing
 
 # Together longer than any input; each is also one by itself.
 _TEXTS = [
@@ -205,7 +205,7 @@ def convert(model: Path, output: Path,
         report(f"vocabulary {vocab}: {weights.config.vocab_size} tokens: {kept} kept, {spelled} from the tokens that "
                f"spell them, {weights.config.vocab_size - kept - spelled} from the mean of all")
         if weights.tokenizer.rules != source.tokenizer.rules:
-            report(describe_guess(weights.tokenizer.rules.lower_case))
+            report(describe_casing(weights.tokenizer.rules.lower_case))
     if max_position_embeddings is not None:
         weights = with_positions(weights, max_position_embeddings)
         report(f"kept positions 0 to {max_position_embeddings - 1}")

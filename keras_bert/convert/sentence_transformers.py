@@ -11,9 +11,9 @@ from keras_bert.convert.kinds import ENCODER
 from keras_bert.errors import InputError
 from keras_bert.files import read_object, reading, write_json
 from keras_bert.models.embedder import POOLING
-from keras_bert.text.tokenizer_files import MODULES, read_modules
+from keras_bert.text.tokenizer_files import MODULES, TRANSFORMER, read_modules
 
-_TRANSFORMER, _LIBRARY = "sentence_bert_config.json", "config_sentence_transformers.json"
+_LIBRARY = "config_sentence_transformers.json"
 _CLASSES = ("Transformer", "Pooling", "Normalize")  # the modules that can be read, in order
 # The fields of Pooling up to version 5, which later versions read too; version 6 writes `pooling_mode`.
 _FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max",
@@ -40,7 +40,7 @@ def read(path, config=None):
     folder = os.path.join(path, modules["Transformer"])
     source = huggingface.read(folder, config)
     pooling = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
-    file = os.path.join(folder, _TRANSFORMER)
+    file = os.path.join(folder, TRANSFORMER)
     _check(file, read_object(file), "transformer_task", "feature-extraction")
     losses = source.losses + _losses(os.path.join(path, _LIBRARY))
     if "Normalize" in modules:
@@ -99,7 +99,7 @@ def write(weights, folder):
     write_json(os.path.join(folder, MODULES), [
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
         for index, (name, path) in enumerate(zip(classes, paths))])
-    write_json(os.path.join(folder, _TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
+    write_json(os.path.join(folder, TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
     write_settings({name: value for name, value in (weights.settings or {}).items() if name == "columns"}, folder)
     settings = {"word_embedding_dimension": weights.config.hidden_size} | {
         flag: mode == weights.options["pooling"] for flag, mode in _FLAGS.items()}
@@ -109,4 +109,4 @@ def write(weights, folder):
 
 
 FORMAT = Format("sentence_transformers", recognise, read, write, ("embedding",), fixed=huggingface.FORMAT.fixed,
-                settings_file=_TRANSFORMER)
+                settings_file=TRANSFORMER)

@@ -25,7 +25,8 @@ from keras_bert.text.vocabulary import (
     read_tokens,
 )
 
-TOKENIZER, CONFIG, MODULES = "tokenizer.json", "tokenizer_config.json", "modules.json"
+TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
+MODULES, TRANSFORMER = "modules.json", "sentence_bert_config.json"  # of sentence-transformers
 KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 KERAS_HUB_RULES = "keras_bert"  # the dict in KerasHub's tokenizer.json with the rules that it has no field for
 # The classes of transformers with BERT's rules, which are arguments in `tokenizer_config.json`; and those that follow
@@ -115,8 +116,8 @@ def read_modules(folder: Path) -> dict[str, str]:
 
 def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | None:
     """Reads the tokenizer of any other folder; `stored` is its `tokenizer.json`."""
-    settings, transformer, added, special = (read_object(os.path.join(folder, name)) for name in (
-        CONFIG, "sentence_bert_config.json", "added_tokens.json", "special_tokens_map.json"))
+    settings, transformer, listed, special = (read_object(os.path.join(folder, name)) for name in (
+        CONFIG, TRANSFORMER, "added_tokens.json", "special_tokens_map.json"))
     if not stored and not os.path.exists(os.path.join(folder, "vocab.txt")):
         return None
     if config is None:
@@ -125,9 +126,10 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     if "added_tokens_decoder" not in settings:
         settings = settings | special
     follows_steps = _tokenizer_class(folder, settings, config) in _BACKENDS and bool(stored)
-    rules, losses = _rules(stored), []
-    if follows_steps or rules:
-        losses = _other_steps(folder, stored)
+    path, tokens, notes = _tokens(folder, stored, config)
+
+    rules = _rules(stored)
+    losses = _other_steps(folder, stored) if follows_steps or rules else []
     if not follows_steps:
         rules |= {name: settings[key] for key, name in _RULES.items() if key in settings}
     if transformer.get("do_lower_case"):  # before the tokenizer's own steps
@@ -135,33 +137,32 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
             rules["strip_accents"] = rules.get("strip_accents") or False
         rules["lower_case"] = True
 
-    path, tokens, notes = _tokens(folder, stored, config)
+    added = [*((token["content"], token["id"]) for token in stored.get("added_tokens") or ()), *listed.items(),
+             *((token["content"], int(id)) for id, token in (settings.get("added_tokens_decoder") or {}).items())]
+    known = set(tokens.values())
+    tokens = tokens | _by_id(folder, [(token, id) for token, id in added if token not in known], config)
     names = _special_names(settings, stored.get("model", {}).get("unk_token") if follows_steps else None)
-    entries = [*((token["content"], token["id"]) for token in stored.get("added_tokens") or ()), *added.items(),
-               *((token["content"], int(id)) for id, token in (settings.get("added_tokens_decoder") or {}).items())]
-    if others := [token for token in dict(entries) if token not in {*names, *names.values()}]:
+    if others := [token for token in dict(added) if token not in {*names, *names.values()}]:
         losses.append(
             f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' if others[5:] else ''} in "
             "texts before it splits these into words; here they are tokens of the vocabulary like all others")
-    known = set(tokens.values())
-    tokens = tokens | _by_id(folder, [(token, id) for token, id in entries if token not in known], config)
     tokens = _with_names(tokens, names, notes)
     check_vocabulary(path, tokens.values())
     vocabulary = _in_order(tokens, notes)
     guesses = []
     if rules.get("lower_case") is None:
         rules["lower_case"] = not has_capitals(vocabulary)
-        guesses.append(describe_guess(rules["lower_case"]))
+        guesses.append(f"no file says if texts are lower-cased: {describe_casing(rules['lower_case'])}; to decide, "
+                       f"write do_lower_case into {CONFIG}")
     max_length = _max_length(folder, _lengths(folder, config, settings, transformer),
                              config.get("max_position_embeddings"))
     return TokenizerFiles(vocabulary, rules, max_length, tuple(notes), tuple(guesses), tuple(losses))
 
 
-def describe_guess(lower_case: bool) -> str:
-    """Returns the line that says how the casing was guessed."""
-    return (f"no file says if texts are lower-cased: lower_case is {lower_case}, because "
-            f"{'no token' if lower_case else 'a token'} of the vocabulary has a capital letter; to decide, write "
-            f"do_lower_case into {CONFIG}")
+def describe_casing(lower_case: bool) -> str:
+    """Returns what the casing is and why, if the vocabulary decided."""
+    return (f"lower_case is {lower_case}, because {'no token' if lower_case else 'a token'} of the vocabulary has a "
+            "capital letter")
 
 
 def _tokenizer_class(folder: str, settings: dict, config: dict) -> str | None:
@@ -278,7 +279,7 @@ def _lengths(folder: str, config: dict, settings: dict, transformer: dict) -> li
 
     return [
         ours("settings.json"),  # of a folder that finetune wrote
-        ("sentence_bert_config.json", "max_seq_length", transformer.get("max_seq_length")),
+        (TRANSFORMER, "max_seq_length", transformer.get("max_seq_length")),
         ("config.json", "max_length", (config.get("keras_bert") or {}).get("max_length")),
         ours("keras_bert_settings.json"),
         (CONFIG, "model_max_length", settings.get("model_max_length", settings.get("max_len"))),
