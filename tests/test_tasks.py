@@ -175,7 +175,7 @@ def test_entities_of_a_file(model):
 def test_answers_of_a_file(model, data):
     labeler = FineTuned.load(model("span"))
     examples = labeler.task.read(data["span"])
-    answers = labeler.answer(examples, top_k=3)[0]
+    answers = labeler.answer(examples, top_k=3)
     assert [answer.text for answer in answers] == ["the lamp", "music", "", "a flight"]
     assert answers[2].start == answers[2].end == -1 and all(len(answer.others) == 2 for answer in answers)
     assert sum(answer.score + sum(other.score for other in answer.others) for answer in answers) < 4

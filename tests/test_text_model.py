@@ -140,7 +140,7 @@ def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path, 
     assert run("convert", f"--model={tmp_path}/weights", f"--output={tmp_path}/ours", "--format=keras_bert")[0] == 0
     exported = []
     monkeypatch.setattr(keras_bert.export, "export_text_model", lambda model, tokenizer, path, **options:
-                        exported.append((model, options.get("max_length"), options["overwrite"])))
+                        exported.append((model, options.get("max_length", tokenizer.max_length), options["overwrite"])))
 
     def export(model, *flags):
         status, output, messages = run("export", "text-model", f"--model={model}", f"--output={tmp_path}/out", *flags)
@@ -152,7 +152,7 @@ def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path, 
             (tmp_path / "ours", ["--pooling=max", "--max_length=9", "--overwrite"], ("max", True, 9)),
             (tmp_path / "weights", ["--normalize"], ("mean", True, 20)),
             (tmp_path / "weights", ["--nonormalize"], ("mean", False, 20)),
-            (pretrained, ["--pooling=cls"], ("cls", False, None))]:
+            (pretrained, ["--pooling=cls"], ("cls", False, TINY.max_position_embeddings))]:
         model, max_length, overwrite = export(folder, *flags)
         assert (model.pooling, model.normalize, max_length, overwrite) == (*expected, "--overwrite" in flags)
         for got, wanted in zip(model.bert.get_weights(), embedder.bert.get_weights(), strict=True):
