@@ -53,7 +53,7 @@ class TokenizerFiles:
         rules: the arguments `lower_case` and so on of `BertTokenizer`.
         max_length: maximum number of ids of an input; None if no file says one.
         notes: how something ambiguous was read.
-        guesses: what no file says.
+        guesses: what no file says, or files contradict.
         losses: what transformers does and `BertTokenizer` does not.
     """
 
@@ -65,8 +65,8 @@ class TokenizerFiles:
     losses: tuple[str, ...] = ()
 
     def warn(self, folder: Path) -> None:
-        """Prints the notes, guesses and losses as warnings, one line each."""
-        for line in (*self.notes, *self.guesses, *self.losses):
+        """Prints the guesses and losses as warnings, one line each."""
+        for line in (*self.guesses, *self.losses):
             warnings.warn(f"{os.fspath(folder)}: {line}", InputWarning, stacklevel=3)
 
 
@@ -126,7 +126,8 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     if "added_tokens_decoder" not in settings:
         settings = settings | special
     follows_steps = _tokenizer_class(folder, settings, config) in _BACKENDS and bool(stored)
-    path, tokens, notes = _tokens(folder, stored, config)
+    path, tokens, guesses = _tokens(folder, stored, config)
+    notes: list[str] = []
 
     rules = _rules(stored)
     losses = _other_steps(folder, stored) if follows_steps or rules else []
@@ -149,7 +150,6 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     tokens = _with_names(tokens, names, notes)
     check_vocabulary(path, tokens.values())
     vocabulary = _in_order(tokens, notes)
-    guesses = []
     if rules.get("lower_case") is None:
         rules["lower_case"] = not has_capitals(vocabulary)
         guesses.append(f"no file says if texts are lower-cased: {describe_casing(rules['lower_case'])}; to decide, "
@@ -177,7 +177,7 @@ def _tokenizer_class(folder: str, settings: dict, config: dict) -> str | None:
 
 
 def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str], list[str]]:
-    """Returns the path of the vocabulary, its tokens by id, and notes."""
+    """Returns the path of the vocabulary, its tokens by id, and how files contradict each other."""
     path, model = os.path.join(folder, "vocab.txt"), stored.get("model")
     listed = dict(enumerate(read_tokens(path))) if os.path.exists(path) else None
     if listed and not model:
