@@ -9,6 +9,7 @@ import tensorflow as tf
 pytest.importorskip("selenium", reason="needs selenium: pip install selenium")
 from browser_models import HEADS, INTENTS, LAYERS, TOPICS, write_models
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
@@ -54,7 +55,8 @@ class Page:
         return [element.text for element in self.all(selector)]
 
     def wait(self, condition):
-        return WebDriverWait(self.driver, 60, 0.05).until(lambda _: condition())
+        waiting = WebDriverWait(self.driver, 60, 0.05, ignored_exceptions=[StaleElementReferenceException])
+        return waiting.until(lambda _: condition())
 
     def idle(self):
         self.wait(lambda: self.one("#answer").get_attribute("aria-busy") == "false" and not self.explains())

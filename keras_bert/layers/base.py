@@ -125,7 +125,8 @@ class FreezableLayer(keras.layers.Layer):
         for source, target in zip(self._flatten_layers(), copy._flatten_layers(), strict=True):
             weights: dict[str, Any] = {}
             source.save_own_variables(weights)
-            target.load_own_variables(weights)
+            # Copies: on JAX, `fit` and `predict` of a model delete the arrays that it was given.
+            target.load_own_variables({name: ops.copy(value) for name, value in weights.items()})
         return copy
 
 
