@@ -88,10 +88,10 @@ def test_answers_are_those_of_one_file_at_a_time(run, predict, trained_once, inp
 def test_the_summary_says_how_many_texts_were_cut(predict, inputs, tmp_path):
     write(inputs / "a.jsonl", ["play " * 126, "play " * 127])  # with [CLS] and [SEP], 128 tokens fit
     write(inputs / "b.jsonl", ["lamp", "play " * 200])
-    assert predict(inputs / "*") == (0, [f"{tmp_path / 'out'}: 4 answers, 2 texts cut at max_length"], [])
+    assert predict(inputs / "*") == (0, [f"{tmp_path / 'out'}: 4 answers, texts cut at max_length: 2"], [])
     (tmp_path / "out/b.jsonl").unlink()
     assert predict(inputs / "*")[1] == [
-        f"{tmp_path / 'out'}: 2 answers, 1 texts cut at max_length, 1 of 2 files were finished before"]
+        f"{tmp_path / 'out'}: 2 answers, texts cut at max_length: 1, 1 of 2 files were finished before"]
 
 
 @pytest.mark.slow

@@ -245,6 +245,34 @@ def test_the_outputs_of_a_request_are_limited_before_they_are_computed(exported)
 
 
 @pytest.mark.slow
+def test_a_version_answers_while_its_explanation_is_warmed_up(tmp_path, monkeypatch):
+    texts, layers = tf.TensorSpec([None], tf.string, "text"), tf.TensorSpec([None], tf.int32, "layers")
+    module = tf.Module()
+    module.answer = tf.function(lambda text: {"size": tf.strings.length(text)}, input_signature=[texts])
+    module.explain = tf.function(lambda text, layers: {"tokens": text, "sum": tf.reduce_sum(layers)[None]},
+                                 input_signature=[texts, layers])
+    tf.saved_model.save(module, str(tmp_path / "1"), {"serving_default": module.answer, "explain": module.explain})
+    model, called, call = Model("m", str(tmp_path), SETTINGS), [], SavedModel._call
+    state = dict.fromkeys(("is_served", "leases"))
+
+    def record(self, name, inputs, *more):
+        called.append((name, {column: array.tolist() for column, array in inputs.items()}))
+        state.update(is_served=model.current is not None, leases=model.current and model.current.leases)
+        return call(self, name, inputs, *more)
+
+    async def main():
+        await model._check_folder()
+        assert model.states[1] == ("AVAILABLE", "") and not state["is_served"]  # the answer was warmed up before
+        await asyncio.gather(*model._tasks)
+        assert state == {"is_served": True, "leases": 1} and model.current.leases == 0
+        await model.current.close()
+
+    monkeypatch.setattr(SavedModel, "_call", record)
+    asyncio.run(main())
+    assert called == [("serving_default", {"text": [b"warm up"]}), ("explain", {"layers": [0], "text": [b"warm up"]})]
+
+
+@pytest.mark.slow
 def test_compact_strings_neither_stop_the_event_loop_nor_grow_beyond_the_limit(tmp_path):
     """A request of 60 bytes can claim two million strings, as many as a body of the maximum size has."""
     module = tf.Module()

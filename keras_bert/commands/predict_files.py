@@ -65,7 +65,7 @@ def answer_files(load, model, patterns, output, columns, options, processes=None
         if todo:
             counts, unread = _answer(answerer, todo, output, settings | {"files": files}, processes)
         done = len(shards) - len(todo)
-        cut = f", {counts['cut']} texts cut at max_length" * bool(counts["cut"])
+        cut = f", texts cut at max_length: {counts['cut']}" * bool(counts["cut"])
         before = f", {done} of {len(shards)} files were finished before" * bool(done)
         print(f"{output}: {counts['answers']} answers{cut}{before}")
         _report(output, shards, unread)
