@@ -40,7 +40,7 @@ num_batch_threads {{ value: 2 }}
 """
 
 
-def export_version(model, tokenizer, folder, name=None, *, max_length=None, dtype="float32", jit_compile=False,
+def export_version(model, tokenizer, folder, name=None, *, max_length=None, dtype=None, jit_compile=False,
                    **options):
     """Writes a raw-text SavedModel as the next version in a folder. The version is written atomically, and other
     versions are not changed. Also writes warm-up requests, in the `assets.extra` of the version, and the files

@@ -63,7 +63,6 @@ from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import pack
-from keras_bert.text.tokenizer import MAX_LENGTH
 
 from . import text_heads as heads
 from . import writing
@@ -160,7 +159,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         path: folder to write.
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
             the texts of a `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are split into multiple inputs.
-            Default: that of the tokenizer, at most the encoder's positions.
+            Default: the tokenizer's, at most the encoder's positions.
         dtype: dtype of the encoder: float32; bfloat16, whose weights take half the size; or int8 (experimental), whose
             weights take a quarter, for processors with VNNI or AMX: see `keras_bert.export.quantized`. Default: as the
             model computes, bfloat16 if it was trained in mixed_bfloat16, otherwise float32.
@@ -198,12 +197,12 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
 
 
 def default_length(model: BertLayer | BertTask, tokenizer: BertTokenizer, max_length: int | None) -> int:
-    """Returns `max_length`, or if it is None, that of the tokenizer.
+    """Returns `max_length`; if it is None, the tokenizer's default, at most the encoder's positions.
 
     Raises:
         InputError: `max_length` exceeds the encoder's positions.
     """
-    return writing.encoder_of(model).config.input_length(max_length, tokenizer.max_length or MAX_LENGTH)
+    return writing.encoder_of(model).config.input_length(max_length, tokenizer.default_length)
 
 
 def make_head(model, options):

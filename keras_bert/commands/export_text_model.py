@@ -63,7 +63,8 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
         raise InputError("--data needs a folder that finetune wrote as --model, without --pooling and --normalize; got "
                          f"--model={model}")
     else:
-        loaded, tokenizer, options = _load_pretrained(model, embedding)
+        loaded, tokenizer = _load_pretrained(model, embedding)
+        options = {}
     if dtype == "int8" and int8.is_slow_here():
         print("warning: int8 may be slower than float32 on this processor, which has neither VNNI nor AMX",
               file=sys.stderr)
@@ -81,15 +82,13 @@ def _given(**values):
 
 def _load_pretrained(path, embedding):
     """Returns a pretrained encoder, or the embedder if there are arguments of `BertEmbedder` in the dict `embedding`;
-    its tokenizer; and the options of its export."""
+    and its tokenizer."""
     from keras_bert.convert import load_pretrained, open_source
     from keras_bert.models import BertEmbedder
 
     source = open_source(path)
     tokenizer = source.needed_tokenizer()
-    if not embedding:
-        return load_pretrained(source), tokenizer, {}
-    return load_pretrained(source, BertEmbedder, **embedding), tokenizer, {}
+    return load_pretrained(source, BertEmbedder, **embedding) if embedding else load_pretrained(source), tokenizer
 
 
 def _compare(tuned, data, out_of_scope_label, max_loss):

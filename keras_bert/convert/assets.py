@@ -41,9 +41,9 @@ def read_labels(folder):
     return read_json(path) if os.path.exists(path) else None
 
 
-def read_settings(folder, file=SETTINGS_FILE):
-    """Returns the dict in `keras_bert_settings.json`, or in another file; empty if there is no such file."""
-    return read_object(os.path.join(folder, file))
+def read_settings(folder: Path) -> dict:
+    """Returns the dict in `keras_bert_settings.json`; empty if there is no such file."""
+    return read_object(os.path.join(folder, SETTINGS_FILE))
 
 
 def write_assets(weights, folder):

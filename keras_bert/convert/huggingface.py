@@ -110,7 +110,7 @@ def write(weights, folder, max_length=None):
     `keras_bert`.
 
     Args:
-        max_length: length to which transformers truncates. If None, that of the task or of the tokenizer.
+        max_length: length to which transformers truncates. If None, the task's or the tokenizer's.
     """
     architecture, settings = ARCHITECTURES[weights.kind], weights.settings or {}
     values = weights.config.to_dict() | {"architectures": [architecture]}

@@ -12,7 +12,7 @@ from keras_bert.text.tokenizer_files import TOKENIZER
 
 def write_tokenizer(tokenizer, folder, max_length, positions):
     """Writes the files of a tokenizer, unless it is None. transformers truncates to `max_length`; if it is None, to
-    that of the tokenizer, at most the number of positions.
+    the tokenizer's, at most the number of positions.
 
     Its `BertTokenizer` cannot compose characters. A tokenizer with NFC is written as a `PreTrainedTokenizerFast`, whose
     rules are those of `tokenizer.json`.

@@ -5,10 +5,11 @@ import os
 
 import keras
 
-from keras_bert.convert.assets import read_labels, read_settings, write_assets, write_settings
+from keras_bert.convert.assets import read_labels, write_assets, write_settings
 from keras_bert.convert.format import Format, Table, has_file
 from keras_bert.convert.kinds import NAMES
 from keras_bert.convert.weights import Source, Weights
+from keras_bert.files import read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, BertFeatureTagger, load_model
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 
@@ -18,7 +19,8 @@ _MODEL, _SETTINGS = "model.keras", "settings.json"
 
 def read(path, config=None):
     """Returns the `Source` of a folder. `config` is ignored, because `model.keras` contains the config."""
-    model, labels, settings, losses = load_model(path), read_labels(path), read_settings(path, _SETTINGS), ()
+    model, labels, losses = load_model(path), read_labels(path), ()
+    settings = read_object(os.path.join(path, _SETTINGS))
     if isinstance(model, BertFeatureTagger):
         model, labels, losses = model.bert, None, ("no format stores the LSTMs of a tagger on a frozen encoder",)
     elif isinstance(model, BertEmbeddingClassifier):

@@ -21,7 +21,7 @@ def attend(query, key, value, bias, drop):
     Returns:
         (context [R, N, n, D], probabilities [R, N, n, L] before dropout).
     """
-    # Sums here are no `ops.add`, which takes the second summand for a bias vector if there are no rows.
+    # Not `ops.add`, here and below: in a batch without rows, it takes what it adds for a bias vector.
     probabilities = ops.softmax(kernels.matmul_transposed(query, key) + bias)
     return ops.matmul(drop(probabilities), value), probabilities
 

@@ -112,7 +112,7 @@ class SavedModel:
 
     def warm_up_explain(self):
         """Runs the signature `explain` of export/text_model.py once, if there is one. Its first call takes longer than
-        that of the answers, and only the server's page needs it."""
+        the first answer, and only the server's page needs it."""
         self._warm_up("explain")
 
     def _warm_up(self, name):

@@ -13,7 +13,7 @@ from keras_bert.data import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError
 
-_ABOVE_ALL = 1e-3  # the distance of a threshold that no score reaches from the highest one, twice
+_ABOVE_ALL = 1e-3  # a threshold that no score reaches is half of this above the highest score
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,7 +69,7 @@ def choose_threshold(scores, reject):
         reject: bool [texts], True for texts that should be rejected.
 
     Returns:
-        a float between two scores; among equally good thresholds, the one that rejects the fewest texts.
+        a float between two scores. Of equally good thresholds, it rejects the fewest texts.
     """
     order = np.argsort(scores, kind="stable")
     # F1 of rejecting the first n texts of the order. No threshold can separate equal scores.

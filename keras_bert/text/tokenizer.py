@@ -19,7 +19,7 @@ from keras_bert.text.vocabulary import has_capitals, holds_hangul_syllables, loa
 
 # A longer word becomes [UNK], as in google-research/bert `tokenization.py`.
 MAX_WORD_LENGTH = 200
-MAX_LENGTH = 128  # of an input, if neither the call nor the tokenizer says one
+_MAX_LENGTH = 128  # of an input, if neither the call nor the tokenizer says one
 UNKNOWN = "[UNK]"
 
 
@@ -59,6 +59,11 @@ class BertTokenizer:
         self.wordpiece = tokenizers.Tokenizer(
             models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_LENGTH))
         self.wordpiece.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+
+    @property
+    def default_length(self) -> int:
+        """Maximum number of ids of an input, unless a call gives another: `max_length`, or 128 if it is None."""
+        return self.max_length or _MAX_LENGTH
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
@@ -107,7 +112,7 @@ class BertTokenizer:
         return [encoding.ids for encoding in self.wordpiece.encode_batch_fast(self._normalized(name, texts))]
 
     def _normalized(self, name: str, texts: Iterable[str]) -> list[str]:
-        """Returns the words of each text, see `Rules.normalize`. `name` is that of the argument, for messages."""
+        """Returns the words of each text, see `Rules.normalize`. Messages call the texts `name`."""
         texts = as_texts(name, texts)
         try:
             return [self.rules.normalize(text) for text in texts]
@@ -148,7 +153,7 @@ class BertTokenizer:
                        max_length: int | None = None) -> tuple[list[tuple[list[int], int]], list[int]]:
         """Returns what `pack` returns, and the indices of the texts or pairs that were truncated."""
         if max_length is None:
-            max_length = self.max_length or MAX_LENGTH
+            max_length = self.default_length
         if max_length < 3:
             raise InputError(f"max_length must be at least 3; got {max_length}")
         firsts = self._ids("texts", texts)
@@ -168,7 +173,7 @@ class BertTokenizer:
         Args:
             max_length: maximum length in tokens, [CLS] and [SEP] included; longer texts are truncated. If None, the
                 tokenizer's `max_length`.
-            pad_to: length to which all texts are padded. If None, that of the longest text.
+            pad_to: length to which all texts are padded. If None, the length of the longest text.
 
         Returns:
             dict of int32 [batch, length]: `input_word_ids`, `input_mask`, `segment_ids`.

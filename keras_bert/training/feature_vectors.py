@@ -16,7 +16,6 @@ from keras_bert.files import atomic_file, check_free, reading, writing
 from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures
 from keras_bert.tasks import run
 from keras_bert.tasks.embedding_scores import unit_vectors
-from keras_bert.text.tokenizer import MAX_LENGTH
 
 # Functions of a text's vectors [tokens, width] that return the vectors to write.
 POOLING = {
@@ -80,7 +79,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
         if blocks < 4:
             warnings.warn(InputWarning(f"features={features}, because the encoder has {blocks} blocks"), stacklevel=2)
     extractor = BertFeatures(bert, features)
-    packed = tokenizer.pack(texts, text_pairs, bert.config.input_length(max_length, tokenizer.max_length or MAX_LENGTH))
+    packed = tokenizer.pack(texts, text_pairs, bert.config.input_length(max_length, tokenizer.default_length))
     pool = POOLING[pooling] if not normalize else lambda vectors: unit_vectors(POOLING[pooling](vectors))
     chunks = _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress or (lambda *_: None))
     with writing(output):

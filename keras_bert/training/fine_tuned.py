@@ -200,9 +200,10 @@ class FineTuned:
             return texts
         table, names = texts[0], self.task.column_names(self.task.columns, self.columns)
         pass_columns = f"; pass the columns themselves: predict({', '.join(['table[…]'] * len(names))})"
-        columns = {str(column): column for column in getattr(table, "columns", table)}
-        check_columns("texts", [str(column) for column in getattr(table, "columns", table)], names, pass_columns)
-        return [table[columns[name]] for name in names]
+        columns = list(getattr(table, "columns", table))
+        check_columns("texts", list(map(str, columns)), names, pass_columns)
+        by_name = dict(zip(map(str, columns), columns))
+        return [table[by_name[name]] for name in names]
 
     def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list | np.ndarray:
         """Returns the answers to examples that the task's `read` returned; see `predict`."""

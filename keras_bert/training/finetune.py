@@ -128,7 +128,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             of an intent model and are not scored otherwise. Without such texts, there is no threshold.
         epochs: Passes over the training file.
         batch_size: Texts per step; windows for span and tag.
-        learning_rate: Peak learning rate. Default: that of the preset in keras-bert presets, for minilm 2e-4; 5e-5 for
+        learning_rate: Peak learning rate. Default: the preset's, 2e-4 for minilm, see keras-bert presets; 5e-5 for
             folders and other weights, for embed, and with few_shot.
         warmup_ratio: Share of the steps in which the learning rate rises.
         weight_decay: Decoupled weight decay; biases and layer norms do not decay.
