@@ -51,7 +51,7 @@ def main():
 
 def make_checkpoint(path, folder):
     """Writes the checkpoint; returns its size in bytes."""
-    from keras_bert.convert.bundle import write_bundle
+    from keras_bert.weights.bundle import write_bundle
 
     with open(path) as file:
         shapes = {name: tensor["shape"] for name, tensor in next(iter(json.load(file).values())).items()}
@@ -75,7 +75,7 @@ def measure(source, target, form):
     """Returns the seconds and the peak memory in bytes of one conversion."""
     import keras_bert.export  # noqa: F401  what any of the formats imports
     from keras_bert.convert import conversion
-    from keras_bert.convert.bundle import Bundle
+    from keras_bert.weights.bundle import Bundle
 
     Bundle(os.path.join(source, "bert_model.ckpt"))  # imports TensorFlow
     conversion.differences = lambda *_: {"left out": 0.0}

@@ -19,8 +19,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from ruler import describe, finish  # noqa: E402
 from task_scores import RUNS, files_of  # noqa: E402
 
+from keras_bert.inference.fine_tuned import equal_answers  # noqa: E402
 from keras_bert.training import FineTuned, finetune  # noqa: E402
-from keras_bert.training.fine_tuned import equal_answers  # noqa: E402
 
 TASKS = ("clinc-hwu-176", "sst2", "wnut17", "xquad", "korsts-embed")
 

@@ -4,9 +4,9 @@ import os
 import tempfile
 
 from keras_bert.config import BertConfig
-from keras_bert.convert import huggingface
-from keras_bert.convert.weights import Weights
 from keras_bert.layers import BertLayer
+from keras_bert.weights import huggingface
+from keras_bert.weights.source import Weights
 
 PACKAGES = ("tensorflow", "keras", "torch", "transformers", "onnxruntime", "openvino", "keras-hub",
             "tf-models-official")

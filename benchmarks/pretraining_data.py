@@ -47,7 +47,7 @@ COMMANDS = {OURS: our_commands, GARDEN: garden_commands}
 
 def measure(commands, folder):
     """Runs commands in parallel; returns (seconds until the last one ends, number of examples)."""
-    from keras_bert.data.tfrecord import RecordFiles
+    from keras_bert.pretraining.tfrecord import RecordFiles
 
     started = time.perf_counter()
     runs = [subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

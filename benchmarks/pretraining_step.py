@@ -25,9 +25,9 @@ from ruler import OURS, compare, describe, finish, installed, report  # noqa: E4
 
 from keras_bert.layers import BertLayer  # noqa: E402
 from keras_bert.models import BertPretrainer  # noqa: E402
-from keras_bert.training.objective import Objective  # noqa: E402
+from keras_bert.pretraining.objective import Objective  # noqa: E402
+from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer  # noqa: E402
 from keras_bert.training.optimizer import WarmupDecay, make_pretraining_optimizer  # noqa: E402
-from keras_bert.training.pretraining_tensorflow import PretrainingTrainer  # noqa: E402
 from keras_bert.training.progress import cost_of_token  # noqa: E402
 
 RATE, DECAY = 1e-4, 0.01

@@ -22,7 +22,7 @@ from ruler import describe, resident
 from serving_load import start
 
 from keras_bert.data.tables import read_table
-from keras_bert.training.fine_tuned import FineTuned
+from keras_bert.inference.fine_tuned import FineTuned
 
 TOLERANCE = 1e-5  # for probabilities: another batch sums in another order
 

@@ -30,10 +30,10 @@ from ruler import OURS, compare, describe, finish, forward_cost, installed, prin
 from keras_bert.convert import load_pretrained  # noqa: E402
 from keras_bert.data.tables import read_table  # noqa: E402
 from keras_bert.export import export_text_model  # noqa: E402
+from keras_bert.inference.fine_tuned import FineTuned  # noqa: E402
 from keras_bert.models import BertClassifier  # noqa: E402
 from keras_bert.tasks import TASKS  # noqa: E402
 from keras_bert.text import BertTokenizer  # noqa: E402
-from keras_bert.training.fine_tuned import FineTuned  # noqa: E402
 
 BATCH, CLASSES = 32, 176
 LABELS = [f"class {i}" for i in range(CLASSES)]

@@ -9,7 +9,6 @@ from keras_bert import tasks as tasks
 from keras_bert import text as text
 from keras_bert import training as training
 from keras_bert.config import BertConfig as BertConfig
-from keras_bert.data.pretraining import make_pretraining_data as make_pretraining_data
 from keras_bert.errors import InputError as InputError
 from keras_bert.errors import Stopped as Stopped
 from keras_bert.export import export_encoder as export_encoder
@@ -26,6 +25,7 @@ from keras_bert.models import BertRegressor as BertRegressor
 from keras_bert.models import BertSpanLabeler as BertSpanLabeler
 from keras_bert.models import BertTokenClassifier as BertTokenClassifier
 from keras_bert.presets import find_pretrained as find_pretrained
+from keras_bert.pretraining.examples import make_pretraining_data as make_pretraining_data
 from keras_bert.text import BertTokenizer as BertTokenizer
 from keras_bert.training import FineTuned as FineTuned
 from keras_bert.training import fill_mask as fill_mask

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert.data import corpus
-from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
 from keras_bert.errors import InputError
+from keras_bert.pretraining import corpus
+from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
 from keras_bert.text import BertTokenizer
 
 from conftest import TINY_VOCABULARY

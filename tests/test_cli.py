@@ -22,8 +22,8 @@ from keras_bert.cli import COMMANDS, arguments_of, make_flags
 from keras_bert.config import DIRECTIONALITIES
 from keras_bert.convert import FORMATS
 from keras_bert.errors import InputError
+from keras_bert.inference.features import POOLING
 from keras_bert.training import TASKS
-from keras_bert.training.feature_vectors import POOLING
 from keras_bert.training.optimizer import OPTIMIZERS
 
 from conftest import finetune_command

@@ -7,15 +7,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from keras_bert.convert import load_pretrained
-from keras_bert.convert.huggingface import TABLE
-from keras_bert.convert.kinds import shapes, variable
-from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
 from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
+from keras_bert.weights.huggingface import TABLE
+from keras_bert.weights.kinds import shapes, variable
+from keras_bert.weights.source import Weights
 
 from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs, write_huggingface
 

@@ -14,14 +14,15 @@ import record_transformers4
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from keras_bert.convert import convert, huggingface, kerashub, tf1
-from keras_bert.convert import native as own
-from keras_bert.convert.bundle import write_bundle
-from keras_bert.convert.weights import Weights
+from keras_bert.convert import convert
 from keras_bert.export import export_encoder
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
 from keras_bert.text import BertTokenizer
+from keras_bert.weights import huggingface, kerashub, tf1
+from keras_bert.weights import native as own
+from keras_bert.weights.bundle import write_bundle
+from keras_bert.weights.source import Weights
 
 from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
 

@@ -11,9 +11,8 @@ import tensorflow as tf
 import tensorflow_hub as hub
 import tf_keras
 
-from keras_bert.convert import FORMATS, convert, huggingface, load_pretrained, open_source
+from keras_bert.convert import FORMATS, convert, load_pretrained, open_source
 from keras_bert.convert.conversion import differences
-from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
 from keras_bert.export import export_encoder
 from keras_bert.export.checking import PASSED
@@ -21,6 +20,8 @@ from keras_bert.export.verify import verify
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer
+from keras_bert.weights import huggingface
+from keras_bert.weights.source import Weights
 
 from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize, write_huggingface
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from keras_bert.convert.kinds import initial
 from keras_bert.errors import InputError
 from keras_bert.models import BertClassifier, BertTokenClassifier
+from keras_bert.weights.kinds import initial
 
 from conftest import TINY
 

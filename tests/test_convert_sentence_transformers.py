@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_bert.convert import convert, open_source, sentence_transformers
-from keras_bert.convert.weights import Weights
+from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder
 from keras_bert.text import BertTokenizer
+from keras_bert.weights import sentence_transformers
+from keras_bert.weights.source import Weights
 
 from conftest import TINY, TINY_VOCABULARY, Peer, random_inputs, randomize
 

@@ -8,7 +8,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from keras_bert.convert import FORMATS, assets, convert, open_source
+from keras_bert.convert import FORMATS, convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
@@ -16,6 +16,7 @@ from keras_bert.tasks import Classify, Intent, MultiLabel, MultipleChoice, Regre
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.rules import Rules
 from keras_bert.training import FineTuned
+from keras_bert.weights import assets
 
 from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from keras_bert.config import BertConfig
-from keras_bert.convert import convert, load_pretrained, open_source, tf1
-from keras_bert.convert.bundle import Bundle, write_bundle
-from keras_bert.convert.kinds import shapes
+from keras_bert.convert import convert, load_pretrained, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertPretrainer, BertSpanLabeler
+from keras_bert.weights import tf1
+from keras_bert.weights.bundle import Bundle, write_bundle
+from keras_bert.weights.kinds import shapes
 
 from conftest import REAL, TINY, TINY_VOCABULARY, random_inputs, randomize
 
@@ -92,8 +93,8 @@ def checkpoint(tmp_path):
 
 
 def write(tmp_path, model):
-    from keras_bert.convert.weights import Weights
     from keras_bert.text import BertTokenizer
+    from keras_bert.weights.source import Weights
 
     folder = tmp_path / "tf1"
     folder.mkdir()

@@ -10,11 +10,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from keras_bert.data import documents
-from keras_bert.data.corpus import Corpus, Section
-from keras_bert.data.documents import read_blocks
-from keras_bert.data.pairs import full_sentences, pack_spans, pair_sentences, truncate
 from keras_bert.errors import InputError
+from keras_bert.pretraining import documents
+from keras_bert.pretraining.corpus import Corpus, Section
+from keras_bert.pretraining.documents import read_blocks
+from keras_bert.pretraining.pairs import full_sentences, pack_spans, pair_sentences, truncate
 from keras_bert.text import save_vocabulary
 
 from conftest import TINY_VOCABULARY

@@ -11,10 +11,10 @@ from keras import ops
 from pyarrow import parquet
 
 from keras_bert.errors import InputWarning
+from keras_bert.inference import features as features_module
 from keras_bert.layers import BertLayer
 from keras_bert.models.feature_tagger import BertFeatures
 from keras_bert.text import BertTokenizer
-from keras_bert.training import feature_vectors as features_module
 
 from conftest import REAL, TINY, TINY_VOCABULARY, Peer, randomize, write_huggingface
 

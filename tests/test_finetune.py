@@ -10,14 +10,14 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.huggingface import TABLE
-from keras_bert.convert.kinds import shapes, variable
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
 from keras_bert.presets import PRESETS, Preset
 from keras_bert.training import FineTuned, WarmupDecay, finetune, make_optimizer
 from keras_bert.training.optimizer import AdamW
+from keras_bert.weights.huggingface import TABLE
+from keras_bert.weights.kinds import shapes, variable
 
 from conftest import TINY, Peer, random_inputs, randomize
 

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_bert.data.corpus import WordIds, join, write_part
-from keras_bert.data.documents import read_blocks
-from keras_bert.data.masking import Masking
-from keras_bert.data.pretraining import ExampleMaker, PretrainingSettings
 from keras_bert.errors import InputError
+from keras_bert.pretraining.corpus import WordIds, join, write_part
+from keras_bert.pretraining.documents import read_blocks
+from keras_bert.pretraining.examples import ExampleMaker, PretrainingSettings
+from keras_bert.pretraining.masking import Masking
 from keras_bert.text import BertTokenizer
 
 from conftest import REAL

@@ -4,11 +4,11 @@ import other_engines
 import pytest
 
 from keras_bert import InputError, models
-from keras_bert.convert import native
-from keras_bert.convert.weights import Weights
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
+from keras_bert.weights import native
+from keras_bert.weights.source import Weights
 
 from conftest import TINY, TINY_VOCABULARY, randomize
 

@@ -9,11 +9,11 @@ from keras import ops
 from record_peers import kerashub_variables
 
 from keras_bert.config import BertConfig
-from keras_bert.convert import huggingface
-from keras_bert.convert.weights import Weights
 from keras_bert.data import PackedBatches
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer, pad
+from keras_bert.weights import huggingface
+from keras_bert.weights.source import Weights
 
 from conftest import REAL, TINY, Peer, random_inputs, randomize
 

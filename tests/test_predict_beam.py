@@ -48,7 +48,7 @@ def test_run_inference_gives_the_outputs_of_the_saved_model(export):
     from apache_beam.ml.inference.base import RunInference
     from apache_beam.testing.util import assert_that
 
-    from keras_bert.serving.beam import SavedModelHandler
+    from keras_bert.integrations.beam import SavedModelHandler
 
     expected = tf.saved_model.load(str(export)).signatures["serving_default"](text=tf.constant(TEXTS[:50]))
     expected = dict(zip(TEXTS, zip(expected["label"].numpy(), expected["probabilities"].numpy())))
@@ -68,7 +68,7 @@ def test_run_inference_gives_the_outputs_of_the_saved_model(export):
 @pytest.mark.parametrize("row_wise", [False, True])
 def test_no_element_gets_the_answer_of_another(tmp_path, row_wise):
     """A foreign model that returns one row per word."""
-    from keras_bert.serving.beam import SavedModelHandler
+    from keras_bert.integrations.beam import SavedModelHandler
 
     class Words(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
@@ -98,7 +98,7 @@ def test_a_pipeline_answers_as_the_processes_of_one_machine(run, export, inputs,
 
 
 def test_an_element_that_lacks_an_input_is_refused(tmp_path):
-    from keras_bert.serving.beam import SavedModelHandler
+    from keras_bert.integrations.beam import SavedModelHandler
 
     class Join(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)

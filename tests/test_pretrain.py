@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
+from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
 from keras_bert.text import BertTokenizer
 from keras_bert.training import pretrain
 from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay
@@ -122,7 +122,7 @@ def test_language_models(examples, tmp_path, directionality, step):
                      learning_rate=0.01,
                      directionality=directionality, next_sentence=False)
     assert model.bert.config.directionality == directionality
-    from keras_bert.data.pretraining_input import PretrainingInput
+    from keras_bert.pretraining.input import PretrainingInput
 
     given = PretrainingInput.open(examples)
     steps = -(-len(given.records) // 32)

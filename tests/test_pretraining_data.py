@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert.data import corpus, documents
-from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
 from keras_bert.errors import InputError
+from keras_bert.pretraining import corpus, documents
+from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 from conftest import REAL, TINY_VOCABULARY
@@ -242,8 +242,8 @@ def test_the_command_says_what_it_made(run, command, tmp_path, monkeypatch):
 
 
 def test_a_stopped_command_leaves_nothing(command, tmp_path):
-    stop = ("import keras_bert.data.pairs as p, keras_bert.cli as c, os, signal, sys;"
-            "p.truncate = lambda *_: os.kill(os.getpid(), signal.SIGTERM); import keras_bert.data.pretraining as m;"
+    stop = ("import keras_bert.pretraining.pairs as p, keras_bert.cli as c, os, signal, sys;"
+            "p.truncate = lambda *_: os.kill(os.getpid(), signal.SIGTERM); import keras_bert.pretraining.examples as m;"
             "sys.exit(c.run(sys.argv[1:]))")
     done = subprocess.run([sys.executable, "-c", stop, *command], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (143, "", "keras-bert: stopped; nothing was written\n")
@@ -273,7 +273,7 @@ def test_bad_usage_is_one_line(run, command, tmp_path, arguments, status, messag
 
 def test_beam_is_not_ignored(run, command, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    monkeypatch.delitem(sys.modules, "keras_bert.data.beam", raising=False)
+    monkeypatch.delitem(sys.modules, "keras_bert.integrations.pretraining_beam", raising=False)
     status, _, messages = run(*command, "--beam")
     assert (status, messages) == (1, ["keras-bert: --beam needs Apache Beam: pip install apache-beam"])
     assert not (tmp_path / "out").exists()

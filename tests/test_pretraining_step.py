@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 from test_convert_garden import make as make_garden
 
-from keras_bert.convert import garden, huggingface
-from keras_bert.convert.weights import Weights
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
-from keras_bert.training.objective import Objective
+from keras_bert.pretraining.objective import Objective
+from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer
 from keras_bert.training.optimizer import WarmupDecay, make_pretraining_optimizer
-from keras_bert.training.pretraining_tensorflow import PretrainingTrainer
+from keras_bert.weights import garden, huggingface
+from keras_bert.weights.source import Weights
 
 from conftest import TINY, Peer, random_inputs, randomize
 

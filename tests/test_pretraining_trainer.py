@@ -21,7 +21,7 @@ from test_pretraining_step import (
     trained,
 )
 
-from keras_bert.training.objective import Objective
+from keras_bert.pretraining.objective import Objective
 
 from conftest import TINY
 

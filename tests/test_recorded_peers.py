@@ -13,13 +13,14 @@ import tensorflow as tf
 from record_peers import FOLDER, IGNORED, LEARNING_RATE, STEPS, TOTAL_STEPS, WARMUP_STEPS, WEIGHT_DECAY
 from safetensors.numpy import load_file
 
-from keras_bert.convert import huggingface, load_pretrained
-from keras_bert.convert.weights import Weights
+from keras_bert.convert import load_pretrained
 from keras_bert.models import BertClassifier, BertPretrainer, BertSpanLabeler, BertTokenClassifier
+from keras_bert.pretraining.objective import Objective
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 from keras_bert.training import make_optimizer
-from keras_bert.training.objective import Objective
+from keras_bert.weights import huggingface
+from keras_bert.weights.source import Weights
 
 MODELS = {"BertForPreTraining": BertPretrainer, "BertForSequenceClassification": BertClassifier,
           "BertForTokenClassification": BertTokenClassifier, "BertForQuestionAnswering": BertSpanLabeler}

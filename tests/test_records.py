@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert.data.masking import Masking
-from keras_bert.data.pretraining_input import PretrainingRecords
-from keras_bert.data.tfrecord import frame, serialize
 from keras_bert.errors import InputError
+from keras_bert.pretraining.input import PretrainingRecords
+from keras_bert.pretraining.masking import Masking
+from keras_bert.pretraining.tfrecord import frame, serialize
 from keras_bert.text import BertTokenizer
 
 from conftest import TINY_VOCABULARY

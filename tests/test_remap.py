@@ -7,11 +7,11 @@ import pytest
 from keras import ops
 
 from keras_bert.convert import convert, load_pretrained, open_source
-from keras_bert.convert.kinds import variable
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer, load_vocabulary, save_vocabulary
+from keras_bert.weights.kinds import variable
 
 from conftest import REAL, TINY, TINY_VOCABULARY, randomize, write_huggingface
 

@@ -16,8 +16,8 @@ import pytest
 import safetensors
 
 from keras_bert.errors import InputError
+from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.training import checkpoints, finetune
-from keras_bert.training.fine_tuned import FineTuned
 
 from conftest import TINY_VOCABULARY
 

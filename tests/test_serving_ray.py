@@ -58,7 +58,7 @@ def url(tmp_path_factory):
 http_options: {{port: {port}}}
 applications:
 - name: {APP}
-  import_path: keras_bert.serving.ray_app:build
+  import_path: keras_bert.integrations.ray_app:build
   args: {{echo: {write_echo(folder / "echo")}}}
   deployments:
   - name: echo
@@ -140,7 +140,7 @@ def test_a_replica_that_is_killed_costs_what_it_held_and_is_replaced(url):
 
 @pytest.mark.filterwarnings("ignore")  # of Ray's imports
 def test_a_large_body_does_not_stop_the_event_loop(tmp_path):
-    from keras_bert.serving.ray_app import Replica
+    from keras_bert.integrations.ray_app import Replica
 
     async def main():
         replica = Replica.func_or_class.__new__(Replica.func_or_class)  # without a cluster, await its __init__

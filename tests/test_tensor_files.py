@@ -13,9 +13,9 @@ from safetensors.numpy import load_file, save_file
 
 from keras_bert import models
 from keras_bert.convert import load_pretrained, open_source
-from keras_bert.convert.tensor_files import open_tensors
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
+from keras_bert.weights.tensor_files import open_tensors
 
 from conftest import Peer
 

@@ -11,8 +11,6 @@ import pytest
 import tensorflow as tf
 
 import keras_bert.export
-from keras_bert.convert import sentence_transformers
-from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
 from keras_bert.export.checking import PASSED
@@ -21,6 +19,8 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertPretrainer
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
+from keras_bert.weights import sentence_transformers
+from keras_bert.weights.source import Weights
 
 from conftest import TINY, TINY_VOCABULARY, randomize
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
-from keras_bert.data.pretraining_input import PretrainingRecords
-from keras_bert.data.tfrecord import RecordFiles, checksums, frame, serialize
+from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
+from keras_bert.pretraining.input import PretrainingRecords
+from keras_bert.pretraining.tfrecord import RecordFiles, checksums, frame, serialize
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 from conftest import TINY_VOCABULARY

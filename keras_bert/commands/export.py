@@ -24,12 +24,12 @@ def run(model: str, output: str, config: str | None = None, next_sentence_pooler
         with_mlm: Also export the masked LM head, as .mlm; the weights must have one.
         overwrite: Replace the output.
     """
-    from keras_bert.convert import load_pretrained, open_source
     from keras_bert.export import export_encoder
     from keras_bert.models import BertPretrainer
+    from keras_bert.weights import load_pretrained, open_weights
 
     check_free(output, overwrite, (model, config))
-    source = open_source(model, config, next_sentence_pooler)
+    source = open_weights(model, config, next_sentence_pooler)
     if with_mlm and source.kind not in ("masked_lm", "pretraining"):
         raise InputError(f"{source.path}: --with_mlm needs weights with a masked LM head, as pretrain writes; "
                          f"{source.describe_head()}")

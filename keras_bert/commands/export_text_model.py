@@ -83,10 +83,10 @@ def _given(**values):
 def _load_pretrained(path, embedding):
     """Returns a pretrained encoder, or the embedder if there are arguments of `BertEmbedder` in the dict `embedding`;
     and its tokenizer."""
-    from keras_bert.convert import load_pretrained, open_source
     from keras_bert.models import BertEmbedder
+    from keras_bert.weights import load_pretrained, open_weights
 
-    source = open_source(path)
+    source = open_weights(path)
     tokenizer = source.needed_tokenizer()
     return load_pretrained(source, BertEmbedder, **embedding) if embedding else load_pretrained(source), tokenizer
 

@@ -3,7 +3,7 @@
 from keras_bert.terminal import StatusLine
 
 EXAMPLE = "keras-bert features --model=minilm --input=texts.txt --output=vectors.npz"
-API = "training/feature_vectors.py", "write_features"
+API = "inference/features.py", "write_features"
 
 
 def run(**arguments):

@@ -24,11 +24,11 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
     if not text:
         raise InputError("fill-mask needs texts with [MASK] as arguments; got none")
     texts = list(map(replace_surrogates, text))
-    from keras_bert.convert import load_pretrained, open_source
     from keras_bert.models import BertPretrainer
     from keras_bert.training import fill_mask
+    from keras_bert.weights import load_pretrained, open_weights
 
-    source = open_source(model, config, next_sentence_pooler)
+    source = open_weights(model, config, next_sentence_pooler)
     if source.kind not in ("masked_lm", "pretraining"):
         raise InputError(f"{source.path}: fill-mask needs weights with a masked LM head, as pretrain writes; "
                          f"{source.describe_head()}")

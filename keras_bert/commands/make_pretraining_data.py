@@ -46,7 +46,7 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
         beam_args: Flags of the pipeline: --runner=FlinkRunner,--parallelism=8.
         overwrite: Replace the output.
     """
-    from keras_bert.data.pretraining import PretrainingSettings, make_pretraining_data
+    from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
     from keras_bert.text.vocabulary_training import find_texts
 
     if beam_args and not beam:

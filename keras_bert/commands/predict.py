@@ -6,10 +6,11 @@ import sys
 from typing import Literal
 
 from keras_bert.arguments import AggregationStrategy, Count, replace_surrogates
-from keras_bert.commands import glue, predict_files
+from keras_bert.commands import glue
 from keras_bert.data.tables import suffix_of
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, check_readable, decode, json_text
+from keras_bert.inference import files as predict_files
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
@@ -114,7 +115,7 @@ def _check_for_one_file(input):
 
 def _beam():
     try:
-        from keras_bert.commands import predict_beam
+        from keras_bert.integrations import predict_beam
     except ImportError:
         raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
     return predict_beam
@@ -122,7 +123,7 @@ def _beam():
 
 def _load(path):
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
-        from keras_bert.commands.exported import Exported
+        from keras_bert.inference.exported import Exported
 
         return Exported(path)
     from keras_bert.training import FineTuned

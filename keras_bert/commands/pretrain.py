@@ -7,7 +7,7 @@ from typing import Literal
 from keras_bert.files import read_json
 
 EXAMPLE = "keras-bert pretrain --train=examples --output=my_bert --steps=10000 --config=L4-H256"
-API = "training/pretrain.py", "pretrain"
+API = "pretraining/pretrain.py", "pretrain"
 
 
 def run(backend: Literal["tensorflow", "jax"] | None = None, **arguments):

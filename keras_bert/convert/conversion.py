@@ -1,22 +1,20 @@
 """Conversion of weights between formats, with a check of the written model's outputs."""
 
 import dataclasses
-import os
 from typing import Literal
 
 import numpy as np
 from keras import ops
 
 from keras_bert.arguments import Path, check, plain
-from keras_bert.convert import garden, huggingface, kerashub, native, saved_model, sentence_transformers, tf1
-from keras_bert.convert.kinds import ENCODER, KINDS
 from keras_bert.convert.remap import with_positions, with_vocabulary
-from keras_bert.convert.task_settings import describe, with_pairs, with_task
+from keras_bert.convert.task_settings import describe, open_source, with_pairs, with_task
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_folder, check_free, naming_damage
-from keras_bert.presets import find_pretrained
+from keras_bert.files import atomic_folder, check_free
 from keras_bert.text import pad
 from keras_bert.text.tokenizer_files import describe_casing
+from keras_bert.weights.kinds import ENCODER, KINDS
+from keras_bert.weights.loading import FORMATS, with_labels
 
 # Together longer than any input; each is also one by itself.
 _TEXTS = [
@@ -50,7 +48,7 @@ def differences(weights, target, folder):
     if target.run:
         found = target.run(folder, inputs)
     else:
-        again = with_task(target.read(folder)).load()[0]
+        again = with_task(with_labels(target.read(folder))).load()[0]
         if (again.settings, again.labels) != (weights.settings, weights.labels):
             raise InputError(f"{folder}: the task must be the same after reloading, {weights.settings} with the labels "
                              f"{weights.labels}; got {again.settings} with the labels {again.labels}")
@@ -110,45 +108,8 @@ def _outputs(model, kind, inputs):
     return {name: ops.convert_to_numpy(output) for name, output in outputs.items()}
 
 
-# In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json
-# or weights of its names.
-FORMATS = {module.FORMAT.name: module.FORMAT for module in (saved_model, native, kerashub, garden, tf1,
-                                                         sentence_transformers, huggingface)}
 # Allowed difference: float32 sums differ this much if they are computed in another order.
 _EXACT = 2e-5
-
-
-def open_source(name, config=None, next_sentence_pooler=False):
-    """Opens weights of any format as a `Source`.
-
-    Args:
-        name: path of a folder or of a TensorFlow checkpoint, a name that `keras-bert presets` lists, or a Hugging Face
-            id `org/name`.
-        config: path of a `bert_config.json`, for weights that come without a config.
-        next_sentence_pooler: see `garden.read`.
-
-    Raises:
-        InputError: the format is unknown, or files are incomplete or invalid.
-    """
-    path = os.fspath(name)
-    if not os.path.isdir(path) and not os.path.exists(f"{path}.index"):
-        path = find_pretrained(path)
-    form = next((form for form in FORMATS.values() if form.recognise(path)), None)
-    if form is None:
-        raise InputError(f"{path}: must have one of the formats {', '.join(FORMATS)}; it contains "
-                         f"{', '.join(sorted(os.listdir(path))[:10]) or 'nothing'}")
-    if next_sentence_pooler and form is not garden.FORMAT:
-        raise InputError(f"{path}: next_sentence_pooler is for the Model Garden's checkpoints; this one is {form.name}")
-    with naming_damage(path):
-        source = with_task(form.read(path, config, True) if next_sentence_pooler else form.read(path, config))
-        if files := source.files:
-            source = dataclasses.replace(source, notes=(*files.notes, *files.guesses, *source.notes),
-                                         losses=source.losses + files.losses)
-        tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
-    if tokens > source.config.vocab_size:
-        raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "
-                         f"({source.config.vocab_size}) tokens; got {tokens}")
-    return source
 
 
 def convert(model: Path, output: Path,
@@ -204,8 +165,9 @@ def convert(model: Path, output: Path,
         weights, kept, spelled = with_vocabulary(weights, vocab)
         report(f"vocabulary {vocab}: {weights.config.vocab_size} tokens: {kept} kept, {spelled} from the tokens that "
                f"spell them, {weights.config.vocab_size - kept - spelled} from the mean of all")
-        if weights.tokenizer.rules != source.tokenizer.rules:
-            report(describe_casing(weights.tokenizer.rules.lower_case))
+        before, after = source.tokenizer, weights.tokenizer
+        if before and after and after.rules != before.rules:
+            report(describe_casing(after.rules.lower_case))
     if max_position_embeddings is not None:
         weights = with_positions(weights, max_position_embeddings)
         report(f"kept positions 0 to {max_position_embeddings - 1}")

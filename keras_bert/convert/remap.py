@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from keras_bert.convert.weights import Weights
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES
+from keras_bert.weights.source import Weights
 
 _WORDS = "bert.embeddings.word_embeddings.embeddings"
 _POSITIONS = "bert.embeddings.position_embeddings.embeddings"

@@ -153,3 +153,10 @@ def dropout(x, rate, seed):
 def _dropped(rate):
     """Returns how many of 2**16 numbers mean that an element is dropped."""
     return min(round(rate * 2**16), 2**16 - 1)
+
+
+def prefers_few_shapes() -> bool:
+    """Returns True if batches should have few different shapes, because XLA may compile the model for each one: on the
+    JAX backend, and if TensorFlow has a GPU. There Keras uses XLA (`jit_compile="auto"`) except under op determinism
+    and on multiple devices."""
+    return BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))

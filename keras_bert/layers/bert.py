@@ -182,7 +182,7 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
     @classmethod
     def from_pretrained(cls, folder: Path, **kwargs) -> Self:
         """Loads the encoder in `folder`, see `keras_bert.convert.load_pretrained`."""
-        from keras_bert.convert import load_pretrained  # imported here, as convert imports layers
+        from keras_bert.weights import load_pretrained  # imported here, as convert imports layers
 
         return load_pretrained(folder, **kwargs)
 

@@ -43,7 +43,7 @@ class BertTask(FreezableLayer, keras.Model):
     @classmethod
     def from_pretrained(cls, name: Path, **kwargs) -> Self:
         """Loads a pretrained encoder with this head, see `keras_bert.convert.load_pretrained`."""
-        from keras_bert.convert import load_pretrained  # imported here, as convert imports models
+        from keras_bert.weights import load_pretrained  # imported here, as convert imports models
 
         return load_pretrained(name, cls, **kwargs)
 

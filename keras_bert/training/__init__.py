@@ -1,13 +1,16 @@
-"""Fine-tuning, pretraining, prediction of masked tokens, and feature vectors."""
+"""Fine-tuning, and what fine-tuning and pretraining share."""
 
+from keras_bert.inference.features import write_features
+from keras_bert.inference.fill_mask import fill_mask
+from keras_bert.inference.fine_tuned import FineTuned
+from keras_bert.lazy import importer
 from keras_bert.tasks import TASKS
-from keras_bert.training.feature_vectors import write_features
-from keras_bert.training.fill_mask import fill_mask
-from keras_bert.training.fine_tuned import FineTuned
 from keras_bert.training.finetune import finetune
 from keras_bert.training.loop import enable_determinism
 from keras_bert.training.optimizer import WarmupDecay, make_optimizer
-from keras_bert.training.pretrain import pretrain
 
 __all__ = ["TASKS", "FineTuned", "WarmupDecay", "enable_determinism", "fill_mask", "finetune", "make_optimizer",
            "pretrain", "write_features"]
+
+# Imported when it is first used, because `keras_bert.pretraining` imports this package.
+__getattr__ = importer(__name__, {"pretrain": "keras_bert.pretraining.pretrain"})

@@ -29,11 +29,12 @@ from keras_bert.arguments import (
     changed,
     plain,
 )
-from keras_bert.convert import load_pretrained, open_source
+from keras_bert.convert import open_source
 from keras_bert.data import PackedBatches
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, InputWarning, MissingColumn
 from keras_bert.files import atomic_folder, check_free
+from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.layers import first_parts
 from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS
@@ -42,10 +43,10 @@ from keras_bert.training import few_shot as few_shots
 from keras_bert.training import loop
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
 from keras_bert.training.data_report import data_report, report_lines
-from keras_bert.training.fine_tuned import FineTuned
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.report import IN_MEMORY, is_report_of, write_report
+from keras_bert.weights import load_pretrained
 
 # Arguments that say where and how to save, but do not define the result: they may differ in a resumed run.
 _NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir")
@@ -212,7 +213,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         preset = None if few_shot or task == "embed" else find_preset(model)
         arguments["learning_rate"] = (preset and preset.learning_rate) or _LEARNING_RATE
     settings, length = {}, TASKS[task].length
-    if task == "embed" and source.kind == "embedding":
+    if task == "embed" and source.kind == "embedding" and source.settings:
         settings, length = source.options, source.settings["max_length"]
     settings = settings | {name: arguments[name] for name in _OF_TASK if arguments[name] is not None}
     fitted = TASKS[task].from_examples(
@@ -238,7 +239,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         if pack:
             return PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, fitted.max_length,
                                  source.config.directionality == "ltr")
-        return encoded.batched(tokenizer, 16 if loop.prefers_few_shapes() else 1, whole)
+        return encoded.batched(tokenizer, 16 if kernels.prefers_few_shapes() else 1, whole)
 
     train_batches, valid_batches = batched(to_train, whole=bool(devices)), batched(to_score)
     with _strategy_scope(devices, batch_size, train_batches, valid_batches):
@@ -350,7 +351,7 @@ def _make_model(source, tokenizer, task, steps, arguments):
     keras.utils.set_random_seed(arguments["seed"])
     _check_fit(source.path, source.config, tokenizer, arguments["freeze_blocks"], arguments["lora_rank"])
     frozen = [*first_parts(arguments["freeze_blocks"]), *task.unused]
-    layout = "packed" if arguments["pack"] else "padded" if loop.prefers_few_shapes() else "unpadded"
+    layout = "packed" if arguments["pack"] else "padded" if kernels.prefers_few_shapes() else "unpadded"
     bert = load_pretrained(source, dtype=arguments["dtype"], layout=layout, frozen=frozen,
                            lora_rank=arguments["lora_rank"], trainable=not arguments["features"])
     model = task.head(bert, task.dropout if arguments["dropout"] is None else arguments["dropout"])

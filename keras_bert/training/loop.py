@@ -116,13 +116,6 @@ def enable_determinism():
     tf.config.experimental.enable_op_determinism()
 
 
-def prefers_few_shapes():
-    """Returns True if batches should have few different shapes, because XLA may compile the model for each one: on the
-    JAX backend, and if TensorFlow has a GPU. There Keras uses XLA (`jit_compile="auto"`) except under op determinism
-    and on multiple devices."""
-    return kernels.BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))
-
-
 @naming_full_memory("try a smaller batch_size=… or max_length=…")
 def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_size, seed, save_steps,
           class_weight=None, patience=None, log_dir=None):

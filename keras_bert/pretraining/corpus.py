@@ -12,7 +12,7 @@ import secrets
 
 import numpy as np
 
-from keras_bert.data.documents import Block
+from keras_bert.pretraining.documents import Block
 from keras_bert.text import BertTokenizer
 
 SECTION = 250_000  # tokens after which a section ends

@@ -5,10 +5,10 @@ import dataclasses
 import os
 import re
 
-from keras_bert.convert.assets import SETTINGS_FILE, read_assets, read_settings, write_assets, write_settings
-from keras_bert.convert.bundle import Bundle, find_checkpoint, write_bundle
-from keras_bert.convert.format import KERAS_SUFFIXES, TRANSPOSED, Format, Table, google_rules
-from keras_bert.convert.weights import Source, detect
+from keras_bert.weights.assets import SETTINGS_FILE, read_assets, read_settings, write_assets, write_settings
+from keras_bert.weights.bundle import Bundle, find_checkpoint, write_bundle
+from keras_bert.weights.format import KERAS_SUFFIXES, TRANSPOSED, Format, Table, google_rules
+from keras_bert.weights.source import Source, detect
 
 _LAYER = "bert/encoder/layer_{i}"
 TABLE = Table({

@@ -12,7 +12,6 @@ from keras_bert import __version__, startup
 from keras_bert.arguments import with_flags
 from keras_bert.data.chunks import check_suffix, read_chunks
 from keras_bert.data.tables import Rows, byte_lines
-from keras_bert.data.workers import map_in_order
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files import (
     atomic_file,
@@ -24,6 +23,7 @@ from keras_bert.files import (
     remove_workspaces,
     write_json,
 )
+from keras_bert.processes import map_in_order
 from keras_bert.terminal import ProgressLine, stoppable
 from keras_bert.text.vocabulary_training import find_texts
 

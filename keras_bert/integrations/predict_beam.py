@@ -8,13 +8,13 @@ from apache_beam.io import WriteToText
 from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import RunInference
 
-from keras_bert.commands.exported import Exported
-from keras_bert.commands.predict_files import read_examples
-from keras_bert.data.beam import new_pipeline, run_pipeline
 from keras_bert.data.chunks import check_suffix, read_chunks
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, json_text
-from keras_bert.serving.beam import SavedModelHandler
+from keras_bert.inference.exported import Exported
+from keras_bert.inference.files import read_examples
+from keras_bert.integrations.beam import SavedModelHandler
+from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 from keras_bert.text.vocabulary_training import find_texts
 
 

@@ -6,7 +6,7 @@ from jax import numpy as jnp
 from keras import distribution
 
 from keras_bert.errors import InputError
-from keras_bert.training.objective import Trainer
+from keras_bert.pretraining.objective import Trainer
 
 # How a block's weights are split if multiple devices share them (Shoeybi et al., 2019, arXiv:1909.08053, section 3):
 # the attention heads and the intermediate layer by columns, the two output layers by rows. All other weights are copied

@@ -12,14 +12,14 @@ import h5py
 import ml_dtypes
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
-from keras_bert.convert.format import SPLIT_HEADS, Format, Table, has_file
-from keras_bert.convert.tensor_files import stored_array
-from keras_bert.convert.weights import Source
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.text import save_vocabulary
 from keras_bert.text.tokenizer_files import KERAS_HUB_RULES, KERAS_HUB_VOCABULARY, TOKENIZER, read_tokenizer_files
+from keras_bert.weights.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
+from keras_bert.weights.format import SPLIT_HEADS, Format, Table, has_file
+from keras_bert.weights.source import Source
+from keras_bert.weights.tensor_files import stored_array
 
 _MODEL, _TASK = "model.weights.h5", "task.weights.h5"
 

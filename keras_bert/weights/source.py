@@ -9,14 +9,14 @@ import numpy as np
 from keras import ops
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.format import Table
-from keras_bert.convert.kinds import ENCODER, KINDS, initial, model_kind, shapes, variable
 from keras_bert.errors import InputError
 from keras_bert.files import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized, zero_weights
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import TokenizerFiles
+from keras_bert.weights.format import Table
+from keras_bert.weights.kinds import ENCODER, KINDS, initial, model_kind, shapes, variable
 
 
 @dataclasses.dataclass(frozen=True)

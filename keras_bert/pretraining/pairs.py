@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from keras_bert.data.corpus import Corpus, Section
+from keras_bert.pretraining.corpus import Corpus, Section
 
 SHORT = 0.1  # fraction of the pairs that are made shorter than the limit
 

@@ -3,13 +3,13 @@
 import dataclasses
 import os
 
-from keras_bert.convert import garden
-from keras_bert.convert.assets import read_assets
-from keras_bert.convert.bundle import Bundle
-from keras_bert.convert.format import Format, Table, google_rules, has_file
-from keras_bert.convert.kinds import NAMES
-from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
+from keras_bert.weights import garden
+from keras_bert.weights.assets import read_assets
+from keras_bert.weights.bundle import Bundle
+from keras_bert.weights.format import Format, Table, google_rules, has_file
+from keras_bert.weights.kinds import NAMES
+from keras_bert.weights.source import Source, detect
 
 # This package's SavedModels have the names of `export.writing.copy_variable`: bert/block_0/attention/query/kernel.
 TABLE = Table({name: name.replace("blocks.", "block_").replace(".", "/") for name in NAMES})

@@ -13,19 +13,19 @@ import tensorflow as tf
 from keras_bert import kernels
 from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share, as_list, check_rules, plain
 from keras_bert.config import SIZES, BertConfig
-from keras_bert.convert import load_pretrained, native, open_source
-from keras_bert.convert.weights import Weights
-from keras_bert.data.pretraining_input import PretrainingInput
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer, load_model
+from keras_bert.pretraining.input import PretrainingInput
+from keras_bert.pretraining.objective import Objective
 from keras_bert.text import BertTokenizer
 from keras_bert.training import loop, report
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
-from keras_bert.training.objective import Objective
 from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay, make_pretraining_optimizer
 from keras_bert.training.progress import TrainingLog, cost_of_token, peak
+from keras_bert.weights import load_pretrained, native, open_weights
+from keras_bert.weights.source import Weights
 
 # Arguments that control how to run and where to save, but not the result: they may differ in a resumed run.
 _NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir", "skip_corrupt", "distribution_strategy",
@@ -148,10 +148,10 @@ def _trainer_kind(strategy, model_parallel):
     """Returns the backend's trainer as a function of `PretrainingSetup.make`, an `Objective` and the number of
     accumulation steps."""
     if kernels.BACKEND == "jax":
-        from keras_bert.training.pretraining_jax import JaxTrainer
+        from keras_bert.pretraining.trainer_jax import JaxTrainer
 
         return functools.partial(JaxTrainer, model_parallel=model_parallel)
-    from keras_bert.training.pretraining_tensorflow import PretrainingTrainer, make_strategy
+    from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer, make_strategy
 
     return functools.partial(PretrainingTrainer, strategy=make_strategy(strategy))
 
@@ -197,7 +197,7 @@ class PretrainingSetup:
         phases = _per_phase(arguments, ("train", "valid", "steps", "batch_size"))
         self.inputs = {path: PretrainingInput.open(path, arguments["skip_corrupt"])
                        for phase in phases for path in (phase["train"], phase["valid"]) if path}
-        self._source = open_source(arguments["model"]) if arguments["model"] else None
+        self._source = open_weights(arguments["model"]) if arguments["model"] else None
         self.tokenizer = self._find_tokenizer(self.inputs[phases[0]["train"]])
         self.config = self._source.config if self._source else self._make_config()
         self.next_sentence = arguments["next_sentence"]

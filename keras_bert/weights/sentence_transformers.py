@@ -4,14 +4,14 @@ Transformer, Pooling and Normalize, `sentence_bert_config.json` and `1_Pooling/c
 import dataclasses
 import os
 
-from keras_bert.convert import huggingface
-from keras_bert.convert.assets import read_settings, write_settings
-from keras_bert.convert.format import Format
-from keras_bert.convert.kinds import ENCODER
 from keras_bert.errors import InputError
 from keras_bert.files import read_object, reading, write_json
 from keras_bert.models.embedder import POOLING
 from keras_bert.text.tokenizer_files import MODULES, TRANSFORMER, read_modules
+from keras_bert.weights import huggingface
+from keras_bert.weights.assets import read_settings, write_settings
+from keras_bert.weights.format import Format
+from keras_bert.weights.kinds import ENCODER
 
 _LIBRARY = "config_sentence_transformers.json"
 _CLASSES = ("Transformer", "Pooling", "Normalize")  # the modules that can be read, in order

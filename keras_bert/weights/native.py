@@ -5,13 +5,13 @@ import os
 
 import keras
 
-from keras_bert.convert.assets import read_labels, write_assets, write_settings
-from keras_bert.convert.format import Format, Table, has_file
-from keras_bert.convert.kinds import NAMES
-from keras_bert.convert.weights import Source, Weights
 from keras_bert.files import read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, BertFeatureTagger, load_model
 from keras_bert.text.tokenizer_files import read_tokenizer_files
+from keras_bert.weights.assets import read_labels, write_assets, write_settings
+from keras_bert.weights.format import Format, Table, has_file
+from keras_bert.weights.kinds import NAMES
+from keras_bert.weights.source import Source, Weights
 
 TABLE = Table({name: name for name in NAMES})
 _MODEL, _SETTINGS = "model.keras", "settings.json"

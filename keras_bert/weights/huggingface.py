@@ -8,14 +8,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
-from keras_bert.convert.format import TRANSPOSED, Format, Table
-from keras_bert.convert.huggingface_tokenizer import write_tokenizer
-from keras_bert.convert.kinds import ENCODER, KINDS, initial
-from keras_bert.convert.tensor_files import NAMES, open_tensors
-from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 from keras_bert.text.tokenizer_files import read_tokenizer_files
+from keras_bert.weights.format import TRANSPOSED, Format, Table
+from keras_bert.weights.huggingface_tokenizer import write_tokenizer
+from keras_bert.weights.kinds import ENCODER, KINDS, initial
+from keras_bert.weights.source import Source, detect
+from keras_bert.weights.tensor_files import NAMES, open_tensors
 
 # The encoder's names are those of `BertModel`; in models with heads they have the prefix `bert.`.
 TABLE = Table({

@@ -10,11 +10,11 @@ import re
 
 import numpy as np
 
-from keras_bert.convert.assets import read_assets, write_assets
-from keras_bert.convert.bundle import Bundle, find_checkpoint, write_objects
-from keras_bert.convert.format import SPLIT_HEADS, Format, Table, google_rules
-from keras_bert.convert.weights import Source, detect
 from keras_bert.errors import InputError
+from keras_bert.weights.assets import read_assets, write_assets
+from keras_bert.weights.bundle import Bundle, find_checkpoint, write_objects
+from keras_bert.weights.format import SPLIT_HEADS, Format, Table, google_rules
+from keras_bert.weights.source import Source, detect
 
 _LAYER = "transformer/layer_{i}"
 TABLE = Table({

@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 
 from keras_bert.arguments import Count, Length, Path, check, check_rules, plain
-from keras_bert.convert import load_pretrained, open_source
 from keras_bert.data import TextBatches, read_examples
 from keras_bert.data.tables import import_pyarrow, lines
 from keras_bert.errors import InputError, InputWarning
@@ -16,6 +15,7 @@ from keras_bert.files import atomic_file, check_free, reading, writing
 from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures
 from keras_bert.tasks import run
 from keras_bert.tasks.embedding_scores import unit_vectors
+from keras_bert.weights import load_pretrained, open_weights
 
 # Functions of a text's vectors [tokens, width] that return the vectors to write.
 POOLING = {
@@ -71,7 +71,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     )
     check_free(output, overwrite)
     texts, text_pairs = _read(input, text_column, text_pair_column)
-    source = open_source(model)
+    source = open_weights(model)
     bert, tokenizer = load_pretrained(source), source.needed_tokenizer()
     if features is None:
         blocks = bert.config.num_hidden_layers

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_bert import kernels
 from keras_bert.errors import InputError
-from keras_bert.training.objective import Trainer
+from keras_bert.pretraining.objective import Trainer
 
 
 class PretrainingTrainer(Trainer):

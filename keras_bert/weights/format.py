@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from keras_bert.convert.kinds import KINDS, NAMES
+from keras_bert.weights.kinds import KINDS, NAMES
 
 # How another library stores a weight: in the same form; a dense kernel as [out, in]; or with the last or first axis, of
 # size heads x width, split into two axes.

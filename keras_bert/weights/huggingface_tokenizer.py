@@ -5,9 +5,9 @@ import os
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from keras_bert.convert import assets
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN
 from keras_bert.text.tokenizer_files import TOKENIZER
+from keras_bert.weights import assets
 
 
 def write_tokenizer(tokenizer, folder, max_length, positions):

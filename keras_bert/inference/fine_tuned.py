@@ -9,6 +9,7 @@ from typing import Self
 
 import numpy as np
 
+from keras_bert import kernels
 from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check, is_table
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, UnknownSuffix
@@ -19,7 +20,6 @@ from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Classify, Encoded, MultiLabel, Task, restored, run
 from keras_bert.text import BertTokenizer, save_vocabulary
-from keras_bert.training.loop import prefers_few_shapes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,7 @@ class FineTuned:
         Raises:
             InputError: the folder was not written by `save`.
         """
-        model = load_model(folder, layout="padded" if prefers_few_shapes() else "unpadded")
+        model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
         if not os.path.exists(path := os.path.join(folder, "settings.json")):
             raise InputError(f"{folder}: must be a folder that finetune wrote; settings.json is missing")
         settings = read_json(path)
@@ -217,7 +217,7 @@ class FineTuned:
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         """Returns the model's output for each row of `Encoded` examples, see `keras_bert.tasks.run`."""
-        if batch_size is None and prefers_few_shapes():
+        if batch_size is None and kernels.prefers_few_shapes():
             batch_size = 32
         return run(self.model, encoded.batched(self.tokenizer), batch_size)
 

@@ -1,0 +1,1 @@
+"""Answers from fine-tuned models, encoders and exported SavedModels."""

@@ -1,0 +1,49 @@
+"""Apache Beam pipelines: their flags, their errors and their metrics."""
+
+import collections
+import logging
+import re
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+from keras_bert.errors import InputError
+
+# The message of an InputError says everything: its traceback is not logged.
+logging.getLogger("apache_beam.runners.common").addFilter(
+    lambda record: not (record.exc_info and isinstance(record.exc_info[1], InputError)))
+
+
+def new_pipeline(arguments):
+    """Returns a new pipeline.
+
+    Args:
+        arguments: list of the pipeline's flags.
+
+    Raises:
+        InputError: a flag is invalid. The flags of other runners than `DirectRunner` may be unknown to this process.
+    """
+    options = PipelineOptions(arguments)
+    given = options.get_all_options(retain_unknown_options=True)
+    unknown = given.keys() - PipelineOptions([]).get_all_options().keys()
+    if unknown and options.view_as(StandardOptions).runner in (None, "DirectRunner"):
+        raise InputError(f"beam_args: DirectRunner has no flag --{min(unknown)}")
+    try:
+        return beam.Pipeline(options=options)
+    except ValueError as error:
+        raise InputError(f"beam_args: {error}") from None
+
+
+def run_pipeline(pipeline, namespace):
+    """Runs a pipeline; returns a `Counter` of its metrics in a namespace. An InputError of a worker stays one."""
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except (InputError, RuntimeError) as error:  # from another process it is text in a RuntimeError
+        text = str(error) if isinstance(error, InputError) else re.split("InputError: |MissingColumn: ", str(error))[-1]
+        if isinstance(error, InputError) or text != str(error):
+            raise InputError(re.split(r"\n| \[while running", text)[0]) from None
+        raise
+    counters = result.metrics().query()[result.metrics().COUNTERS]
+    return collections.Counter({counter.key.metric.name: counter.result for counter in counters
+                                if counter.key.metric.namespace == namespace})

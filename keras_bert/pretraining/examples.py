@@ -1,0 +1,197 @@
+"""`make_pretraining_data`, which turns text files into TFRecord files of masked, paired examples."""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from keras_bert.arguments import Path, as_list
+from keras_bert.errors import InputError
+from keras_bert.files import atomic_folder, check_free, write_json
+from keras_bert.pretraining import workers
+from keras_bert.pretraining.corpus import Corpus, WordIds, join, write_part
+from keras_bert.pretraining.documents import read_blocks
+from keras_bert.pretraining.masking import Masking
+from keras_bert.pretraining.pairs import full_sentences, pack_spans, pair_sentences, truncate
+from keras_bert.pretraining.tfrecord import serialize
+from keras_bert.text import BertTokenizer, save_vocabulary
+
+SETTINGS = "pretraining_data.json"
+MAX_LENGTH = 8192
+_CHUNK = 2**19  # tokens per array of examples; bounds the memory that a large document needs
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingSettings:
+    """The settings for making examples.
+
+    Args:
+        max_length: tokens per example, [CLS] and [SEP] included.
+        max_predictions_per_seq: maximum masked tokens per example. If None, 15% of `max_length`, rounded up.
+        next_sentence: if True, makes pairs, half of them with a random second text. If False, fills
+            texts with whole sentences.
+        masking: `static` masks when the examples are written, `dynamic` each time they are read.
+        whole_word_mask: if True, masks all tokens of a word or none.
+        dupe_factor: number of times that the texts are used, each time with new pairs and masks. If None, 10, or 1 if
+            `masking` is `dynamic`.
+        seed: seed of the random numbers. The same seed, settings and files give the same examples.
+    """
+
+    max_length: int = 128
+    max_predictions_per_seq: int | None = None
+    next_sentence: bool = True
+    masking: str = "static"
+    whole_word_mask: bool = False
+    dupe_factor: int | None = None
+    seed: int = 0
+
+    def __post_init__(self):
+        defaults = {"max_predictions_per_seq": -(-15 * self.max_length // 100),
+                    "dupe_factor": 10 if self.masking == "static" else 1}
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if self.masking not in ("static", "dynamic"):
+            raise InputError(f"masking must be one of static, dynamic; got {self.masking!r}")
+        for name, low, high in (("max_length", 5, MAX_LENGTH), ("dupe_factor", 1, 1000), ("seed", 0, 2**31 - 1),
+                                ("max_predictions_per_seq", 1, self.max_length)):
+            if not low <= getattr(self, name) <= high:
+                raise InputError(f"{name} must be from {low} to {high}; got {getattr(self, name)}")
+
+
+class ExampleMaker:
+    """The maker of the examples of a section of a corpus, which are the same in every process.
+
+    Args:
+        folder: folder of the corpus, see `Corpus.open`.
+    """
+
+    def __init__(self, settings: PretrainingSettings, tokenizer: BertTokenizer, folder: str):
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.folder = folder
+        self.masking = Masking(tokenizer, settings.max_predictions_per_seq, settings.whole_word_mask)
+
+    def __reduce__(self):  # each process opens the corpus itself
+        return ExampleMaker, (self.settings, self.tokenizer, self.folder)
+
+    @functools.cached_property
+    def corpus(self) -> Corpus:
+        return Corpus.open(self.folder)
+
+    def examples(self, section):
+        """Yields (serialized examples, counts), a few thousand examples at a time: uint8 [examples, size], see
+        `serialize`, and a `Counter` of examples, tokens, masked and random_next."""
+        for features in self.features(section):
+            masked = features.get("masked_lm_weights", np.zeros(1)).sum()
+            yield serialize(features), collections.Counter(
+                examples=len(features["input_mask"]), tokens=int(features["input_mask"].sum()), masked=int(masked),
+                random_next=int(features["next_sentence_labels"].sum()))
+
+    def features(self, section):
+        """Yields the Model Garden's features, a few thousand examples at a time: a dict of int32 arrays [examples, n];
+        `masked_lm_weights` is float32."""
+        for duplicate in range(self.settings.dupe_factor):
+            rng = np.random.default_rng((self.settings.seed, section.number, duplicate))
+            ids, spans, labels = self._texts(section, rng)
+            order = rng.permutation(len(spans))
+            count = _CHUNK // self.settings.max_length
+            for chunk in (order[i:i + count] for i in range(0, len(order), count)):
+                features = pack_spans(ids, spans[chunk], self.tokenizer, self.settings.max_length)
+                if self.settings.masking == "static":
+                    word_ids = features["input_word_ids"]
+                    features |= self.masking(word_ids, self.masking.noise(rng, *word_ids.shape))
+                yield features | {"next_sentence_labels": labels[chunk, None]}
+
+    def _texts(self, section, rng):
+        if self.settings.next_sentence:
+            limit = self.settings.max_length - 3
+            spans, labels = pair_sentences(self.corpus, section, limit, rng)
+            return self.corpus.ids, truncate(spans, limit, rng), labels
+        ids, spans = full_sentences(self.corpus.part(section), self.settings.max_length - 2, self.tokenizer.sep_id)
+        return ids, spans, np.zeros(len(spans), np.int32)
+
+
+def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer, output: Path,
+                          settings: PretrainingSettings | None = None, *, text_column: str = "text",
+                          split_sentences: bool = False, shards: int = 10, processes: int | None = None,
+                          beam_args: list[str] | None = None, overwrite: bool = False,
+                          progress: Callable[[float, int], None] | None = None) -> dict:
+    """Writes a folder of pretraining examples: `pretraining-00000-of-00010.tfrecord` and so on with the Model Garden's
+    features, `pretraining_data.json` with the settings and counts, `vocab.txt` and `tokenizer_config.json`.
+
+    First the token ids of all documents are written to temporary files in the folder, 4 bytes a token; then examples
+    are made of them, so the memory does not depend on the size of the texts. A random second text comes from any other
+    document of all `paths`. The unit of work is a section of the documents. Its random numbers depend only on the seed
+    and its number, so the examples are the same for any number of processes, and with Apache Beam. Without Beam, the
+    files are the same too.
+
+    Args:
+        paths: list of text, JSON Lines and Parquet files, or the path of one.
+        tokenizer: `BertTokenizer` with [MASK].
+        output: folder to write. It is written atomically.
+        settings: `PretrainingSettings`.
+        text_column, split_sentences: see `read_blocks`.
+        shards: number of TFRecord files.
+        processes: number of worker processes. If None, one per core.
+        beam_args: list of flags of a Beam pipeline, e.g. `--runner=…`, to run it there. If None, runs on this machine.
+        overwrite: if True, replaces `output`.
+        progress: function called repeatedly with the fraction of the texts that is done and the number of examples
+            made so far.
+
+    Returns:
+        dict, the content of `pretraining_data.json`.
+
+    Raises:
+        InputError: the input is invalid (the message names the file and the row), the texts are empty, they are a
+            single document, which has no random second texts, or a worker was killed.
+    """
+    settings, files = settings or PretrainingSettings(), as_list(paths)
+    processes = processes or os.cpu_count() or 1
+    for name, value in (("shards", shards), ("processes", processes)):
+        if not 1 <= value <= 10_000:
+            raise InputError(f"{name} must be from 1 to 10000; got {value}")
+    check_free(output, overwrite)
+    read = functools.partial(read_blocks, text_column=text_column, split_sentences=split_sentences)
+    runner = workers.Processes(processes, progress) if beam_args is None else _beam().Pipelines(beam_args)
+    with atomic_folder(output, overwrite) as folder:
+        corpus = os.path.join(folder, "corpus")
+        os.mkdir(corpus)
+        maker = ExampleMaker(settings, tokenizer, corpus)
+        counts = runner.tokenize(functools.partial(write_part, words=WordIds(tokenizer), folder=corpus), read, files)
+        _check_documents(join(corpus), files, settings.next_sentence)
+        counts.update(runner.write_shards(maker, folder, shards))
+        shutil.rmtree(corpus)
+        vocabulary = os.path.join(folder, "vocab.txt")
+        save_vocabulary(tokenizer.vocabulary, vocabulary)
+        tokenizer.save_settings(folder)
+        with open(vocabulary, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        inputs = {"paths": [os.fspath(file) for file in files], "text_column": text_column,
+                  "split_sentences": split_sentences, "shards": shards}
+        description = {"settings": dataclasses.asdict(settings) | inputs, "counts": dict(counts),
+                       "vocabulary_sha256": digest}
+        write_json(os.path.join(folder, SETTINGS), description)
+        return description
+
+
+def _check_documents(count, paths, next_sentence):
+    texts = f"{paths[0]}{' and the others' * (len(paths) > 1)}"
+    if not count:
+        raise InputError(f"{texts}: must contain text; there is none")
+    if count == 1 and next_sentence:
+        raise InputError(f"{texts}: random second texts are from other documents, and there is only one; separate "
+                         "documents by blank lines, or pass next_sentence=False")
+
+
+def _beam():
+    try:
+        from keras_bert.integrations import pretraining_beam as beam
+    except ImportError:
+        raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
+    return beam

@@ -1,0 +1,294 @@
+"""Batches of pretraining examples, from a folder of `make_pretraining_data` or from files of the Model Garden."""
+
+import contextlib
+import dataclasses
+import functools
+import glob
+import os
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from keras_bert.errors import InputError
+from keras_bert.files import read_json
+from keras_bert.pretraining.examples import SETTINGS
+from keras_bert.pretraining.masking import Masking, NextTokens
+from keras_bert.pretraining.tfrecord import RecordFiles
+from keras_bert.text import BertTokenizer
+
+# Google's own names of two features (google-research/bert `create_pretraining_data.py`).
+_OLD_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
+_MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
+
+class PretrainingRecords:
+    """The examples in TFRecord files, read by number, so that a resumed run continues at its step without delay.
+
+    They are `tf.train.Example`s in the form that `make_pretraining_data`, the Model Garden or Google's BERT write.
+
+    Args:
+        paths: list of files, uncompressed. Their order affects the order of the examples.
+        skip_corrupt: if True, replaces a corrupt example by the next intact one in the order of training, and skips the
+            rest of a file if the length of a record is corrupt. If False, raises an error for both.
+
+    Attributes:
+        paths: list of str, the files.
+        seq_length: number of tokens per example.
+        has_labels: True if the examples have `next_sentence_labels`.
+
+    Raises:
+        InputError: a file cannot be read, has no such examples, has features that differ from the first file's, or is
+            truncated or corrupt; the message names the file, and the byte if the file is corrupt.
+    """
+
+    def __init__(self, paths, skip_corrupt=False):
+        self._files = RecordFiles(paths, skip_corrupt)
+        self.paths = self._files.paths
+        self._failure = None
+        if not len(self):
+            raise InputError(f"{', '.join(self.paths) or 'paths'}: must contain examples; there are none")
+        specs = {path: spec for file, path in enumerate(self.paths) if (spec := self._spec(file))}
+        if not specs:
+            raise InputError(f"{', '.join(self.paths)}: every example is corrupt")
+        first, self._features = next(iter(specs.items()))
+        for path, spec in specs.items():
+            if spec != self._features:
+                raise InputError(f"{path}: the examples must have the features of {first}, {_list(self._features)}; "
+                                 f"got {_list(spec)}")
+        self.seq_length = self._features["input_word_ids"][1]
+        self.has_labels = "next_sentence_labels" in self._features
+
+    def __len__(self):
+        return len(self._files)
+
+    @property
+    def corrupt(self):
+        """Number of corrupt records found so far, also in batches that were read ahead."""
+        return len(self._files.broken)
+
+    def plan(self, seed, epoch):
+        """Returns the order of the examples in an epoch: int64 [examples], each number once."""
+        return _plan(len(self), seed, epoch)
+
+    @property
+    def digest(self):
+        """SHA-256 of the checksums of all records."""
+        return self._files.digest
+
+    def dataset(self, batch_size, seed, step=0, *, shard=0, shards=1, masking=None, once=False):
+        """Returns an endless dataset of batches that starts at `step`.
+
+        The examples are in the order of `plan`, epoch after epoch. A batch may contain the end of one epoch and the
+        beginning of the next. A batch depends only on `seed` and its step, not on the step that the dataset starts at.
+
+        Args:
+            batch_size: number of examples per batch, of all shards together.
+            seed: int, 0 or more.
+            step: number of the first batch, from 0 over all epochs.
+            shard, shards: each batch is split into `shards` equal parts, and part `shard`, counted from 0, is returned.
+                In order, the parts are the batch of `shards=1`.
+            masking: `Masking` with the vocabulary that the examples were made with. It masks the examples again at each
+                step, whether they are masked or not. If None, uses the masks of the examples.
+            once: if True, examples after the first epoch, which fill up its last batch, have the weight 0.
+
+        Returns:
+            `tf.data.Dataset` of dicts of int32 tensors: `input_word_ids`, `input_mask`, `input_type_ids` [batch, seq];
+            `masked_lm_positions`, `masked_lm_ids` and float32 `masked_lm_weights` [batch, n]; `next_sentence_labels`
+            [batch], if the examples have them; `dropout_seed` [batch, 2], the seed and the step in each row; with
+            `once`, float32 `example_weights` [batch], 1 or 0, by which `masked_lm_weights` are multiplied.
+
+        Raises:
+            InputError: the batch cannot be divided among the shards, or the examples are not masked and `masking` is
+                None. Iterate within `naming_errors` to raise it for a corrupt example too.
+        """
+        if batch_size < 1 or batch_size % shards or not 0 <= shard < shards:
+            raise InputError("batch_size must be a positive multiple of shards, and shard from 0 to shards - 1; got "
+                             f"batch_size={batch_size}, shards={shards}, shard={shard}")
+        if masking is None and "masked_lm_ids" not in self._features:
+            raise InputError(f"{self.paths[0]}: the examples are not masked; pass masking")
+        count = batch_size // shards
+        rows = slice(shard * count, (shard + 1) * count)
+
+        def read(step):
+            positions = np.arange(step * batch_size, (step + 1) * batch_size)[rows]
+            return np.array(self._read(seed, positions), object)
+
+        def mask(step, word_ids, *masks):
+            if masks:
+                word_ids = _unmask(word_ids, *masks)
+            noise = masking.noise(np.random.default_rng((seed, step, 1)), batch_size, self.seq_length)
+            return list(masking(word_ids, noise[rows]).values())
+
+        def batch(step):
+            features = self._parse(tf.numpy_function(read, [step], tf.string, stateful=False), count)
+            if masking is not None:
+                known = [features[name] for name in ("input_word_ids", *_MASKS) if name in features]
+                types = [tf.float32 if name == "masked_lm_weights" else tf.int32 for name in _MASKS]
+                masked = tf.numpy_function(mask, [step, *known], [tf.int32, *types], stateful=False)
+                for name, values in zip(("input_word_ids", *_MASKS), masked):
+                    width = masking.max_predictions if name in _MASKS else self.seq_length
+                    features[name] = tf.ensure_shape(values, [count, width])
+            if once:
+                positions = step * batch_size + tf.range(rows.start, rows.stop, dtype=tf.int64)
+                weights = tf.cast(positions < len(self), tf.float32)
+                features |= {"example_weights": weights,
+                             "masked_lm_weights": features["masked_lm_weights"] * weights[:, None]}
+            seeds = tf.stack([tf.constant(seed, tf.int32), tf.cast(step, tf.int32)])
+            return features | {"dropout_seed": tf.tile(seeds[None], [count, 1])}
+
+        steps = tf.data.Dataset.range(step, tf.int64.max)
+        return steps.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+
+    @contextlib.contextmanager
+    def naming_errors(self):
+        """Context manager in which a corrupt example ends the iteration of a dataset with the InputError that names the
+        file and the byte, instead of TensorFlow's own error."""
+        try:
+            yield
+        except tf.errors.OpError:
+            if self._failure:
+                raise self._failure from None
+            raise
+
+    def _read(self, seed, positions):
+        """Reads the records at `positions`, which count on over the plans of all epochs: list of bytes."""
+        try:
+            records = self._files.read(self._numbers(seed, positions))
+            for row, position in enumerate(positions):
+                for later in range(position + 1, position + 2 * len(self)):
+                    if records[row] is not None:
+                        break
+                    records[row], = self._files.read(self._numbers(seed, [later]))
+            if None in records:
+                raise InputError(f"{', '.join(self.paths)}: every example is corrupt")
+            return records
+        except InputError as error:
+            self._failure = error
+            raise
+
+    def _numbers(self, seed, positions):
+        epochs, indices = np.divmod(positions, len(self))
+        return np.concatenate([self.plan(seed, int(epoch))[indices[epochs == epoch]] for epoch in np.unique(epochs)])
+
+    def _spec(self, file):
+        """Returns the features of a file's first intact example: {this package's name: (name in the file, size)}; None
+        if there is no intact example."""
+        for number in range(*self._files.firsts[file:file + 2]):
+            record, = self._files.read([number])
+            if record is not None:
+                return self._spec_of(record, self.paths[file])
+        return None
+
+    @staticmethod
+    def _spec_of(record, path):
+        try:
+            found = tf.train.Example.FromString(record).features.feature
+        except DecodeError:
+            raise InputError(f"{path}: must contain tf.train.Examples") from None
+        spec = {_OLD_NAMES.get(name, name): (name, len(feature.float_list.value or feature.int64_list.value))
+                for name, feature in found.items()}
+        if missing := [name for name in _INPUTS if name not in spec]:
+            raise InputError(f"{path}: must contain pretraining examples; these lack {', '.join(missing)}")
+        return {name: spec[name] for name in (*_INPUTS, *_MASKS, "next_sentence_labels") if name in spec}
+
+    def _parse(self, records, count):
+        """Parses examples to a dict of tensors [count, n], int32 or float32; `next_sentence_labels` is [count]."""
+        features = tf.io.parse_example(tf.ensure_shape(records, [count]), {
+            name: tf.io.FixedLenFeature([size], tf.float32 if name == "masked_lm_weights" else tf.int64)
+            for name, size in self._features.values()})
+        features = {ours: tf.cast(features[name], tf.float32 if name == "masked_lm_weights" else tf.int32)
+                    for ours, (name, _) in self._features.items()}
+        if "next_sentence_labels" in features:
+            features["next_sentence_labels"] = features["next_sentence_labels"][:, 0]
+        return features
+
+
+@functools.lru_cache(maxsize=2)
+def _plan(count, seed, epoch):
+    order = np.random.default_rng((seed, epoch)).permutation(count)
+    order.setflags(write=False)
+    return order
+
+
+def _unmask(word_ids, positions, ids, weights):
+    """Returns the texts with the original tokens at the masked positions."""
+    rows, slots = np.nonzero(weights)
+    word_ids = word_ids.copy()
+    word_ids[rows, positions[rows, slots]] = ids[rows, slots]
+    return word_ids
+
+
+def _list(spec):
+    return ", ".join(f"{name} [{size}]" for name, (_, size) in spec.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingInput:
+    """Pretraining examples with their settings and tokenizer.
+
+    Args:
+        path: path of the folder, or a glob pattern of TFRecord files.
+        records: `PretrainingRecords`.
+        settings: dict of the settings that the examples were made with. For a glob pattern, those that can be
+            inferred from the files.
+        tokenizer: `BertTokenizer` of the folder. None for a glob pattern.
+    """
+
+    path: str
+    records: PretrainingRecords
+    settings: dict
+    tokenizer: BertTokenizer | None
+
+    @classmethod
+    def open(cls, path, skip_corrupt=False):
+        """Finds and opens the examples.
+
+        Args:
+            path: path of the folder, or a glob pattern of TFRecord files.
+            skip_corrupt: see `PretrainingRecords`.
+
+        Raises:
+            InputError: there are no files, or they are not examples for pretraining.
+        """
+        path = os.fspath(path)
+        if not os.path.isdir(path):
+            records = PretrainingRecords(sorted(glob.glob(path)) or [path], skip_corrupt)
+            return cls(path, records, {"next_sentence": records.has_labels, "masking": "static"}, None)
+        settings = os.path.join(path, SETTINGS)
+        if not os.path.exists(settings):
+            raise InputError(f"{path}: has no {SETTINGS}, which make-pretraining-data writes; to read other TFRecord "
+                             f"files, pass a glob pattern, e.g. '{path}/*.tfrecord'")
+        files = sorted(glob.glob(os.path.join(glob.escape(path), "*.tfrecord")))
+        return cls(path, PretrainingRecords(files, skip_corrupt), read_json(settings)["settings"],
+                   BertTokenizer.from_folder(path))
+
+    def batches(self, tokenizer, batch_size, seed, directionality="bidi", masking=None, once=False):
+        """Returns a function that makes datasets of batches.
+
+        Args:
+            tokenizer: `BertTokenizer` of the model.
+            batch_size, seed, once: see `PretrainingRecords.dataset`.
+            directionality: directionality of the model. For `ltr` and `rtl`, each token predicts its neighbour.
+            masking: `static` or `dynamic`. If None, as in `settings`.
+
+        Returns:
+            function of `step`, `shard` and `shards` that returns a dataset, see `PretrainingRecords.dataset`.
+
+        Raises:
+            InputError: the examples were made with another vocabulary.
+        """
+        if self.tokenizer and self.tokenizer.vocabulary != tokenizer.vocabulary:
+            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; they use another")
+        masker = None
+        if directionality != "bidi":
+            masker = NextTokens(tokenizer, self.records.seq_length, directionality)
+        elif (masking or self.settings["masking"]) == "dynamic":
+            limit = self.settings.get("max_predictions_per_seq", -(-15 * self.records.seq_length // 100))
+            masker = Masking(tokenizer, limit, self.settings.get("whole_word_mask", False))
+
+        def dataset(step=0, shard=0, shards=1):
+            return self.records.dataset(batch_size, seed, step, shard=shard, shards=shards, masking=masker, once=once)
+
+        return dataset

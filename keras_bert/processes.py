@@ -1,0 +1,107 @@
+"""Calls a function in several processes on one machine."""
+
+import collections
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import types
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from keras_bert.errors import InputError
+
+
+def map_in_order(function, items, processes):
+    """Yields (item, function(item)) for each item, in order. Holds about twice as many items as there are processes.
+
+    Args:
+        function: function of an item. Each process gets a copy.
+        items: iterable, which is read by this process.
+        processes: number of worker processes. If 1, this process does the work.
+
+    Raises:
+        InputError: a worker was killed.
+    """
+    if processes == 1:
+        for item in items:
+            yield item, function(item)
+        return
+    with _pool(processes, function) as pool:
+        waiting, starting = collections.deque(), _starting_context(function)
+        for item in items:
+            with starting():  # this may start a process
+                future = pool.submit(_work, item)
+            waiting.append((item, future))
+            if len(waiting) > processes:
+                item, future = waiting.popleft()
+                yield item, future.result()
+        for item, future in waiting:
+            yield item, future.result()
+
+
+def _starting_context(function):
+    """Returns the context manager in which to start processes that get a function: one that does nothing if the
+    function needs the user's script, for example for a class that is defined there."""
+    with _no_main_module():
+        try:
+            pickle.dumps(function)
+            return _no_main_module
+        except (pickle.PicklingError, AttributeError):
+            return contextlib.nullcontext
+
+
+@contextlib.contextmanager
+def _no_main_module():
+    """Context manager in which new processes do not run the user's script again, as `multiprocessing` makes them do: a
+    script needs no `if __name__ == "__main__":`."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _pool(processes, function):
+    """Context manager that gives a pool of worker processes. They end at once when this process ends or when the body
+    of the `with` statement fails, so that none still writes while its folder is removed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # imported once
+    held, lifeline = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(processes, context, _begin, (held, function))
+    try:
+        yield pool
+        pool.shutdown()
+    except BrokenProcessPool:
+        raise InputError("a worker process was killed, perhaps because memory ran out; pass a smaller processes=…"
+                         ) from None
+    except BrokenPipeError:
+        raise InputError("a worker process ended while it started, with the error above") from None
+    finally:
+        lifeline.close()
+        pool.shutdown()
+        held.close()
+
+
+def _begin(held, function):
+    """Initialises a worker."""
+    global _function
+    _function = function
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has one core
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one handles it
+    threading.Thread(target=_end_with, args=(held,), daemon=True).start()
+
+
+def _work(item):
+    return _function(item)
+
+
+def _end_with(held):
+    with contextlib.suppress(EOFError, OSError):
+        held.recv_bytes()  # nothing is ever sent; this ends when the other end closes
+    os._exit(1)

@@ -1,0 +1,126 @@
+"""Opens and loads pretrained weights of every format."""
+
+import dataclasses
+import inspect
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from keras_bert.arguments import Path
+from keras_bert.errors import InputError, InputWarning
+from keras_bert.files import naming_damage
+from keras_bert.layers import BertLayer
+from keras_bert.presets import find_pretrained
+from keras_bert.weights import garden, huggingface, kerashub, native, saved_model, sentence_transformers, tf1
+from keras_bert.weights.kinds import ENCODER, KINDS
+from keras_bert.weights.source import Source
+
+# In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json
+# or weights of its names.
+FORMATS = {module.FORMAT.name: module.FORMAT for module in (saved_model, native, kerashub, garden, tf1,
+                                                         sentence_transformers, huggingface)}
+# Arguments that `load_pretrained` passes to `BertLayer`. `trainable` goes to the model with the head.
+_ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "gradient_checkpointing")
+# Arguments of models that have no default, and what is wrong if neither the weights nor the caller give them.
+_NEEDED = {"num_classes": "these weights have no classification head; pass num_classes=…, the number of "
+                          "classes, for {} to add one",
+           "pooling": "these weights do not say how to pool the vectors of tokens; pass pooling=…, mean, cls or max"}
+
+
+def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: bool = False) -> Source:
+    """Opens weights of any format, with what their files say about the task.
+
+    Args:
+        name: path of a folder or of a TensorFlow checkpoint, a name that `keras-bert presets` lists, or a Hugging Face
+            id `org/name`.
+        config: path of a `bert_config.json`, for weights that come without a config.
+        next_sentence_pooler: see `garden.read`.
+
+    Raises:
+        InputError: the format is unknown, or files are incomplete or invalid.
+    """
+    path = os.fspath(name)
+    if not os.path.isdir(path) and not os.path.exists(f"{path}.index"):
+        path = find_pretrained(path)
+    form = next((form for form in FORMATS.values() if form.recognise(path)), None)
+    if form is None:
+        raise InputError(f"{path}: must have one of the formats {', '.join(FORMATS)}; it contains "
+                         f"{', '.join(sorted(os.listdir(path))[:10]) or 'nothing'}")
+    if next_sentence_pooler and form is not garden.FORMAT:
+        raise InputError(f"{path}: next_sentence_pooler is for the Model Garden's checkpoints; this one is {form.name}")
+    with naming_damage(path):
+        source = with_labels(form.read(path, config, True) if next_sentence_pooler else form.read(path, config))
+        if files := source.files:
+            source = dataclasses.replace(source, notes=(*files.notes, *files.guesses, *source.notes),
+                                         losses=source.losses + files.losses)
+        tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
+    if tokens > source.config.vocab_size:
+        raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "
+                         f"({source.config.vocab_size}) tokens; got {tokens}")
+    return source
+
+
+def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Path | None = None, **kwargs: Any) -> Any:
+    """Returns a model with pretrained weights of any format.
+
+    `load_pretrained("path/to/folder", BertClassifier, num_classes=3, dtype="mixed_bfloat16")`
+
+    Args:
+        name, config: see `open_source`. `name` may also be a `Source`, the result of `open_source`.
+        model: `BertLayer`, or the class of a model with a head. If the source has no such head, or one for another
+            number of classes, the head is randomly initialised, with a warning.
+        **kwargs: arguments of `BertLayer`, e.g. `dtype` and `layout`, and of the model's class.
+
+    Raises:
+        InputError: see `open_source` and `Source.load`; or the model needs `num_classes`, and neither the source nor
+            the arguments have it.
+    """
+    source = name if isinstance(name, Source) else open_weights(name, config)
+    if model is BertLayer:
+        return source.load(ENCODER)[0].build(**kwargs)
+    encoder = {name: kwargs.pop(name) for name in _ENCODER_ARGUMENTS if name in kwargs}
+    kind = source.kind if KINDS[source.kind].model is model else ENCODER
+    if kind == "pretraining" and kwargs.get("next_sentence") is False:
+        kind = "masked_lm"
+    if kwargs.get("num_classes", source.options.get("num_classes")) != source.options.get("num_classes"):
+        kind = ENCODER
+    weights = source.load(kind)[0]
+    parameters = inspect.signature(model).parameters
+    for name, problem in _NEEDED.items():
+        if name in parameters and name not in weights.options | kwargs:
+            raise InputError(f"{source.path}: {problem.format(model.__name__)}")
+    head = weights.build(model, kwargs, **encoder)
+    read = [name for name in weights.read if not name.startswith("bert.")]
+    if len(read) < len(head.weights) - len(head.bert.weights):
+        warnings.warn(f"{source.path}: no {model.__name__} head in these weights; it is randomly initialised",
+                      InputWarning, stacklevel=2)
+    return head
+
+
+def with_labels(source: Source) -> Source:
+    """Returns a `Source` whose classes all have names: LABEL_0, LABEL_1, … as in transformers if it does not say them.
+
+    Raises:
+        InputError: the labels are not different names, one for each class, or the dropout rate is not a rate.
+    """
+    dropout = source.options.get("dropout", 0.0)
+    if not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
+        raise InputError(f"{source.path}: the dropout rate of the head must be at least 0 and below 1; "
+                         f"got {dropout!r:.40}")
+    count = source.options.get("num_classes")
+    if count is None:
+        return dataclasses.replace(source, labels=None)
+    if type(count) is not int or count < 1:
+        raise InputError(f"{source.path}: the head must have at least one class; got {count!r:.40}")
+    given = [None] * count if source.labels is None else source.labels
+    if not isinstance(given, list) or len(given) != count or not all(isinstance(label, str | None) for label in given):
+        raise InputError(f"{source.path}: labels must be the names of the {count} classes; got {given!r:.100}")
+    labels = [f"LABEL_{i}" if label is None else label for i, label in enumerate(given)]
+    if repeated := [label for label, number in Counter(labels).items() if number > 1]:
+        raise InputError(f"{source.path}: labels must be different names; {repeated[0]!r} is repeated")
+    notes = source.notes
+    if unnamed := [label for label, name in zip(labels, given) if name is None]:
+        notes += (f"the source does not name all labels: {', '.join(unnamed[:5])}{', …' if unnamed[5:] else ''}",)
+    return dataclasses.replace(source, labels=labels, notes=notes)
