@@ -7,7 +7,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Every package may import these; they need only the standard library.
-EVERYONE = {"arguments", "errors", "files", "lazy", "processes", "startup", "terminal"}
+EVERYONE = {"arguments", "errors", "files", "lazy", "processes", "startup", "terminal", "types"}
 MAY_IMPORT = {
     "arguments": {"errors"},
     "config": set(),
@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "processes": {"errors"},
     "startup": set(),
     "terminal": set(),
+    "types": set(),
     "presets": set(),
     "text": {"config"},
     "kernels": set(),
