@@ -12,6 +12,7 @@ from keras_bert.convert import FORMATS, convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
+from keras_bert.models.task_models import new_head
 from keras_bert.tasks import Classify, Intent, MultiLabel, MultipleChoice, Regress, Span, Tag
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.rules import Rules
@@ -40,7 +41,7 @@ STORED = {  # format: the tasks that it stores
 
 def make(name, tokenizer=None):
     task, dropout, _ = TASKS[name]
-    model = randomize(task.head(BertLayer(CONFIG), dropout))
+    model = randomize(new_head(task, BertLayer(CONFIG), dropout))
     return FineTuned(model, tokenizer or BertTokenizer(TINY_VOCABULARY), task, {"text_column": "utterance"})
 
 

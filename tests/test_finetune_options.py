@@ -134,6 +134,7 @@ found = [norms[:4], norms[4:12], max(float(np.abs(a - b).max()) for a, b in zip(
 # A step of each task, whose batch has more to learn from in one half than in the other, and a model without devices.
 import keras
 from keras_bert.convert import load_pretrained
+from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.tasks import TASKS
 from keras_bert.training.finetune import _strategy_scope
 steps = {}
@@ -144,8 +145,8 @@ for name, rows in json.load(sys.stdin).items():
     for devices in ((), ("CPU:0", "CPU:1")):
         keras.utils.set_random_seed(0)
         with _strategy_scope(devices, 4, batches):
-            model = task.head(load_pretrained(f"{folder}/calm", frozen=task.unused), 0.0)
-            model.compile(keras.optimizers.SGD(1.0), run_eagerly=True, **task.loss())
+            model = new_head(task, load_pretrained(f"{folder}/calm", frozen=task.unused), 0.0)
+            model.compile(keras.optimizers.SGD(1.0), run_eagerly=True, **loss_arguments(task))
         before = model.get_weights()
         model.fit(batches.training_dataset(4, 0, 0), verbose=0)
         results.append((float(model.get_metrics_result()["loss"]), model.get_weights()))

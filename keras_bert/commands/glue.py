@@ -15,12 +15,14 @@ _LABELS = {"cola": _BINARY, "sst2": _BINARY, "mrpc": _BINARY, "qqp": _BINARY, "s
 
 def check(data_format, task, top_k):
     """Raises an InputError if the server would not take the answers of a task to files of a data format."""
+    from keras_bert.tasks import Classify
+
     if data_format not in _LABELS:
         raise InputError(f"data_format must be one of {', '.join(_LABELS)} with output_format=glue; got {data_format}")
     if top_k > 1:
         raise InputError(f"top_k must be 1 with output_format=glue; got {top_k}")
     needed = "task regress" if data_format == "stsb" else f"labels {', '.join(_LABELS[data_format])}"
-    found = f"labels {', '.join(sorted(task.labels))}" if task.name in ("classify", "intent") else f"task {task.name}"
+    found = f"labels {', '.join(sorted(task.labels))}" if isinstance(task, Classify) else f"task {task.name}"
     if found != needed:
         raise InputError(f"the model must have the {needed} for data_format={data_format}; got one with the {found}")
 

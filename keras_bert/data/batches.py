@@ -4,7 +4,6 @@ import itertools
 import math
 
 import numpy as np
-import tensorflow as tf
 
 from keras_bert.text import pad
 
@@ -102,6 +101,8 @@ class TextBatches:
         return plan_batches(self.lengths, batch_size, rng)
 
     def _dataset(self, plan):
+        import tensorflow as tf  # here alone: batches for inference need NumPy alone
+
         def batch(indices, dropout_seed):
             inputs = self.inputs(indices)
             if dropout_seed:
@@ -123,7 +124,9 @@ class TextBatches:
         return -(-longest // self.length_multiple) * self.length_multiple
 
     def _targets_of(self, indices):
-        return tf.nest.map_structure(lambda values: values[indices], self.targets)
+        if isinstance(self.targets, dict):
+            return {name: values[indices] for name, values in self.targets.items()}
+        return self.targets[indices]
 
     def _weights_of(self, targets):
         """Returns the weights of the losses of a batch as a tuple, which is empty if all have the same."""

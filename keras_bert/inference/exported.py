@@ -9,12 +9,10 @@ from keras_bert.errors import InputError
 from keras_bert.files import read_json
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING
-from keras_bert.tasks import TASKS, Answer, Choice, Entity, Prediction
+from keras_bert.tasks import TASKS, Span
 
 _BATCH = 32  # texts
-# For each task, an output that no other task's model has.
-_OUTPUTS = {"classify": "label", "multilabel": "holds", "regress": "value", "tag": "entity_label", "span": "answer",
-            "choice": "choice", "embed": "embedding"}
+_TASKS = {task.output: task for task in TASKS.values()}
 
 
 class Exported:
@@ -32,16 +30,15 @@ class Exported:
         self._path = path
         self._saved_model = SavedModel(path, threads)
         signature = self._saved_model.signatures.get(DEFAULT)
-        kind = next((task for task, output in _OUTPUTS.items() if signature and output in signature.outputs), None)
-        if not kind:
+        task = next((task for output, task in _TASKS.items() if signature and output in signature.outputs), None)
+        if not task:
             found = f"returns {', '.join(signature.outputs)}" if signature else f"has no signature {DEFAULT}"
             raise InputError(f"{path}: must be a SavedModel of export text-model with a task; this one {found}")
-        task = TASKS[kind]
-        has_labels = "labels" in task.__dataclass_fields__
-        self._labels = read_json(os.path.join(path, "assets", "labels.json")) if has_labels else None
-        arguments = {"labels": self._labels, "pairs": "text_pair" in signature.inputs}
-        self.task = task(max_length=self._saved_model.max_length,
-                         **{name: value for name, value in arguments.items() if name in task.__dataclass_fields__})
+        fields = task.__dataclass_fields__
+        settings = {"labels": read_json(os.path.join(path, "assets", "labels.json"))} if "labels" in fields else {}
+        if "pairs" in fields:
+            settings["pairs"] = "text_pair" in signature.inputs
+        self.task = task(max_length=self._saved_model.max_length, **settings)
 
     def iterate(self, path, **columns):
         """Yields the examples of the task's `iterate`."""
@@ -53,7 +50,7 @@ class Exported:
         if aggregation_strategy:
             raise InputError(f"{self._path}: a SavedModel has one aggregation strategy; "
                              "--aggregation_strategy needs the folder that finetune wrote")
-        if top_k > 1 and self.task.name == "span":
+        if top_k > 1 and isinstance(self.task, Span):
             raise InputError(f"{self._path}: a SavedModel gives one answer to a question; "
                              "--top_k needs the folder that finetune wrote")
         answers = []
@@ -62,37 +59,13 @@ class Exported:
             for begin in range(0, len(group), _BATCH):
                 outputs, = self._saved_model.run(DEFAULT, [self._inputs(group[begin:begin + _BATCH])])
                 rows = zip(*(_to_lists(array) for array in outputs.values()))
-                answers += [self._read(dict(zip(outputs, row)), top_k) for row in rows]
+                answers += [self.task.answer_of(dict(zip(outputs, row)), top_k) for row in rows]
         return answers, 0
 
     def _inputs(self, examples):
         columns = {name: [getattr(example, name) for example in examples] for name in self.task.columns[1:]}
         columns[self.task.columns[0]] = [self.task.text(example) for example in examples]
         return {name: np.vectorize(str.encode, [STRING])(np.array(column, STRING)) for name, column in columns.items()}
-
-    def _read(self, row, top_k):
-        """Returns the answer in a row of the outputs, a dict of names to Python values."""
-        match self.task.name:
-            case "classify":
-                best = [(row["label"], row["score"])]
-                if top_k > 1:
-                    best = sorted(zip(self._labels, row["probabilities"]), key=lambda pair: -pair[1])[:top_k]
-                return Prediction([label for label, _ in best], [score for _, score in best], row.get("in_scope"))
-            case "multilabel":
-                return self.task.label_set(np.array(row["probabilities"]), row["holds"], top_k)
-            case "regress":
-                return row["value"]
-            case "tag":
-                fields = ("label", "text", "start", "end", "score")
-                entities = [Entity(**dict(zip(fields, values)))
-                            for values in zip(*(row[f"entity_{field}"] for field in fields))]
-                return [entity for entity in entities if entity.start >= 0]  # -1 pads the shorter lists of a batch
-            case "span":
-                return Answer(row["answer"], row["start"], row["end"], row["score"])
-            case "choice":
-                return Choice(row["choice"], row["probabilities"])
-            case "embed":
-                return np.array(row["embedding"])
 
 
 def _to_lists(array):

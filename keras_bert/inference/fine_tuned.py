@@ -18,7 +18,7 @@ from keras_bert.files import atomic_folder, read_json, write_json
 from keras_bert.layers.base import check_not_quantized
 from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
-from keras_bert.tasks import Classify, Encoded, MultiLabel, Task, restored, run
+from keras_bert.tasks import Encoded, MultiLabel, Task, restored, run, tasks_with
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 
@@ -258,21 +258,18 @@ class FineTuned:
                 training.
             out_of_scope_label: label of the texts that are out of scope, for classifiers.
         """
-        if out_of_scope_label is not None and not isinstance(self.task, Classify):
-            raise InputError(f"out_of_scope_label must be left out unless the task is intent or classify; "
-                             f"got {out_of_scope_label!r} for the task {self.task.name}")
         given = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
                  "label_column": label_column, "label_columns": label_columns, "label_delimiter": label_delimiter}
         check(FineTuned.encode, given)
-        for name in ("label_columns", "label_delimiter"):
-            if given[name] is not None and not isinstance(self.task, MultiLabel):
-                raise InputError(f"{name} must be left out unless the task is multilabel; "
-                                 f"got {given[name]!r} for the task {self.task.name}")
+        for name, value in {"out_of_scope_label": out_of_scope_label, **given}.items():
+            if value is not None and (tasks := tasks_with(name)) and name not in self.task.options:
+                raise InputError(f"{name} must be left out unless the task is {' or '.join(tasks)}; "
+                                 f"got {value!r} for the task {self.task.name}")
         columns = {name: value for name, value in given.items() if value is not None}
         opened = self.task.open(data, "data", **self._with_remembered(columns))
         examples = list(self.iterate(opened, **columns))
-        if isinstance(self.task, MultiLabel) and label_columns and not set(self.task.labels) <= set(label_columns):
-            missing = sorted(set(self.task.labels) - set(label_columns))
+        if isinstance(self.task, MultiLabel) and label_columns and (
+                missing := sorted(set(self.task.labels) - set(label_columns))):
             raise InputError("label_columns must have a column for each label of the model; missing: "
                              f"{', '.join(missing)}")
         self.task.check(opened, examples, out_of_scope_label)

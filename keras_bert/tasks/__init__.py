@@ -16,6 +16,11 @@ from keras_bert.tasks.tag import Entity, Tag
 TASKS = {task.name: task for task in (Intent, Classify, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed)}
 
 
+def tasks_with(option: str) -> list[str]:
+    """Returns the names of the tasks that accept an argument of `finetune` that others do not."""
+    return [name for name, task in TASKS.items() if option in task.options]
+
+
 def restored(settings, path):
     """Returns (task, columns) from settings as `FineTuned.save_settings` writes them, with the labels.
 
@@ -41,4 +46,5 @@ def restored(settings, path):
 
 
 __all__ = ["TASKS", "Answer", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity", "Intent", "LabelSet",
-           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "restored", "run"]
+           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "restored", "run",
+           "tasks_with"]

@@ -2,10 +2,8 @@
 
 import dataclasses
 import importlib
-import operator
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-import keras
 import numpy as np
 
 from keras_bert.arguments import as_texts, check_texts, replace_surrogates
@@ -14,6 +12,15 @@ from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError
 
 _ABOVE_ALL = 1e-3  # a threshold that no score reaches is half of this above the highest score
+
+
+class Card(NamedTuple):
+    """What the model card says about a task: the pipeline tag of Hugging Face, the end of the title "BERT for …", and a
+    sentence on what the model does, in which {} is replaced by the number of classes."""
+
+    pipeline: str
+    title: str
+    description: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,9 +39,9 @@ class Encoded:
 
     examples: list
     rows: list
-    targets: object = None
+    targets: Any = None
     batches: type = TextBatches
-    decoding: object = None
+    decoding: Any = None
     cut: int = 0
 
     def batched(self, tokenizer, length_multiple=1, whole=False):
@@ -60,12 +67,19 @@ class Task:
         tuples: for labelled data in memory, the columns of the values of a tuple, the label's included; one entry for
             each allowed length.
         length: default of `max_length`.
-        dropout: default dropout rate of the input of the head.
+        dropout: default dropout rate of the input of the head; None if the head has no dropout.
         stratified: if True, held-out examples have all `classes` in proportion.
         has_threshold: if True, `calibrated` chooses a threshold, or one for each label.
         windows: if True, a long text is split into several rows instead of cut.
         unused: names of the parts of the encoder that have no effect on the outputs and are not trained.
         supports_top_k: if True, `answers` accepts `top_k`, the number of answers per input, best first.
+        compares_batch: if True, the loss compares the examples of a batch with one another.
+        options: names of the arguments of `finetune` that are for some tasks alone, this one among them.
+        fields: those of `options` that `from_examples` takes.
+        files: what only this task reads, in words, and the suffixes of such files.
+        held_out: what is held out for validation.
+        output: an output of exported models that those of other tasks lack.
+        card: what the model card says about the task.
     """
 
     max_length: int
@@ -76,12 +90,19 @@ class Task:
     columns: ClassVar[tuple] = ("text",)
     tuples: ClassVar[tuple] = ()
     length: ClassVar[int] = 128
-    dropout: ClassVar[float] = 0.1
+    dropout: ClassVar[float | None] = 0.1
     stratified: ClassVar[bool] = False
     has_threshold: ClassVar[bool] = False
     windows: ClassVar[bool] = False
     unused: ClassVar[tuple] = ()
     supports_top_k: ClassVar[bool] = False
+    compares_batch: ClassVar[bool] = False
+    options: ClassVar[tuple[str, ...]] = ()
+    fields: ClassVar[tuple[str, ...]] = ()
+    files: ClassVar[tuple[str, tuple[str, ...]]] = "", ()
+    held_out: ClassVar[str] = "texts"
+    output: ClassVar[str]
+    card: ClassVar[Card]
 
     # Methods that each task defines. `iterate` and `from_examples` are class methods.
 
@@ -114,14 +135,6 @@ class Task:
         """Raises an InputError if this task cannot score the labelled examples. `out_of_scope` is the label of texts
         that belong to none of the task's classes."""
 
-    def head(self, bert, dropout):
-        """Returns a new model on an encoder."""
-        raise NotImplementedError
-
-    def loss(self):
-        """Returns arguments for `compile`: a dict of `loss` and optionally `metrics` and `loss_weights`."""
-        return {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
-
     def example(self, *texts):
         """Returns an input without a label, made of one text for each of `columns`."""
         raise NotImplementedError
@@ -132,6 +145,10 @@ class Task:
 
     def answers(self, encoded, outputs, **options):
         """Returns a list with the answer to each example, decoded from the model's output for each row."""
+        raise NotImplementedError
+
+    def answer_of(self, row, top_k=1):
+        """Returns the answer in a row of the outputs of an exported model, a dict of names to Python values."""
         raise NotImplementedError
 
     def calibrated(self, encoded, outputs):
@@ -247,11 +264,10 @@ class Task:
         if top_k > 1 and not self.supports_top_k:
             raise InputError(f"top_k must be 1 for the task {self.name}; only classifiers and the task span give "
                              f"multiple answers; got {top_k}")
-        if aggregation_strategy and self.name != "tag":
+        if aggregation_strategy:
             raise InputError(f"aggregation_strategy must be left out for the task {self.name}; it is for tag; "
                              f"got {aggregation_strategy!r}")
-        return ({"top_k": top_k} if top_k > 1 else {}) | (
-            {"aggregation_strategy": aggregation_strategy} if aggregation_strategy else {})
+        return {"top_k": top_k} if top_k > 1 else {}
 
     def settings(self):
         """Returns the task's name and fields as a dict that JSON can represent."""
@@ -283,7 +299,8 @@ def run(model, batches, batch_size=None, after_batch=None):
     for indices in plan:
         outputs = model.predict_on_batch(batches.inputs(indices))
         for position, row in enumerate(indices):
-            rows[row] = keras.tree.map_structure(operator.itemgetter(position), outputs)
+            rows[row] = ({name: values[position] for name, values in outputs.items()} if isinstance(outputs, dict)
+                         else outputs[position])
         if after_batch:
             after_batch(outputs)
     return rows

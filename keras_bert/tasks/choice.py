@@ -9,8 +9,7 @@ from keras_bert.data import ChoiceBatches
 from keras_bert.data.examples import choose
 from keras_bert.data.tables import read_table, text_of, texts_of
 from keras_bert.errors import InputError
-from keras_bert.models import BertMultipleChoice
-from keras_bert.tasks.base import Encoded, Task, log_softmax
+from keras_bert.tasks.base import Card, Encoded, Task, log_softmax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +102,8 @@ class Choice:
 class MultipleChoice(Task):
     """Multiple choice, as in SWAG (Devlin et al., 2018, section 4.4)."""
 
-    name, main, columns = "choice", "accuracy", ("prompt", "choices")
+    name, main, columns, output = "choice", "accuracy", ("prompt", "choices"), "choice"
+    card = Card("multiple-choice", "the best of several endings", "Chooses the best of several endings of a text.")
     tuples = (("prompt", "choices", "label"),)
 
     @classmethod
@@ -113,9 +113,6 @@ class MultipleChoice(Task):
                 raise InputError(f"{path}: there is no column 'label'; this is a test file without labels, for predict "
                                  "alone")
             yield example
-
-    def head(self, bert, dropout):
-        return BertMultipleChoice(bert, dropout)
 
     def example(self, prompt, choices):
         return ChoiceExample(prompt, list(choices), None, None)
@@ -146,6 +143,9 @@ class MultipleChoice(Task):
         right = [answer.probabilities[target] for answer, target in pairs]
         return {"accuracy": float(np.mean([answer.index == target for answer, target in pairs])),
                 "loss": float(-np.log(np.maximum(right, 1e-12)).mean())}
+
+    def answer_of(self, row, top_k=1):
+        return Choice(row["choice"], row["probabilities"])
 
     def record(self, example, answer):
         return {"prompt": example.prompt, "choices": example.choices, "choice": answer.index,

@@ -2,13 +2,11 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 
 from keras_bert.data import Example, iterate_examples
 from keras_bert.errors import InputError
-from keras_bert.models import BertClassifier
-from keras_bert.tasks.base import Encoded, Task, log_softmax, threshold_between
+from keras_bert.tasks.base import Card, Encoded, Task, log_softmax, threshold_between
 
 # Guo et al., 2017, section 4.
 _CALIBRATION_BINS = 15
@@ -167,9 +165,6 @@ class LabelTask(TextTask):
 
     dropout, supports_top_k, stratified = 0.2, True, True
 
-    def head(self, bert, dropout):
-        return BertClassifier(bert, len(self.labels), dropout)
-
     def ranked(self, scores, top_k):
         """Returns the `top_k` labels with the highest scores, as a list of (label, score), best first."""
         return [(self.labels[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[:top_k]]
@@ -196,7 +191,9 @@ class Classify(LabelTask):
 
     threshold: float | None = None
 
-    name, main = "classify", "accuracy"
+    name, main, output = "classify", "accuracy", "label"
+    options = ("out_of_scope_label", "class_weights", "pack", "few_shot")
+    card = Card("text-classification", "classes of text", "Answers a text with one of {}classes.")
 
     @classmethod
     def from_examples(cls, path, examples, **settings):
@@ -219,9 +216,6 @@ class Classify(LabelTask):
             raise InputError(f"{path}: scores need texts in scope; every row has the label {out_of_scope!r}")
         if out_of_scope is not None and all(example.label != out_of_scope for example in examples):
             raise InputError(f"{path}: no text has the out_of_scope_label {out_of_scope!r}")
-
-    def loss(self):
-        return super().loss() | {"metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
 
     def targets(self, examples):
         """Returns the class of each example, -1 for examples out of scope: int32 [examples]."""
@@ -247,6 +241,12 @@ class Classify(LabelTask):
         if self.threshold is not None:
             threshold = score_threshold(self.threshold, probabilities.max(1), ~in_scope)
         return score(self.labels, probabilities[in_scope], encoded.targets[in_scope]) | {"out_of_scope": threshold}
+
+    def answer_of(self, row, top_k=1):
+        best = [(row["label"], row["score"])]
+        if top_k > 1:
+            best = sorted(zip(self.labels, row["probabilities"]), key=lambda pair: -pair[1])[:top_k]
+        return Prediction([label for label, _ in best], [score for _, score in best], row.get("in_scope"))
 
     def record(self, example, answer):
         record = {name: getattr(example, name) for name in self.columns}

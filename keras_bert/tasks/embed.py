@@ -7,10 +7,9 @@ import numpy as np
 from keras_bert.data import ChoiceBatches, LabelPairBatches, SameLabelBatches, iterate_examples, label_of, number
 from keras_bert.data.tables import check_columns, read_table, text_of
 from keras_bert.errors import InputError, MissingColumn
-from keras_bert.models import BertEmbedder
 from keras_bert.tasks import embedding_scores
-from keras_bert.tasks.base import Encoded, Task, require
-from keras_bert.tasks.embedding_losses import LOSSES
+from keras_bert.tasks.base import Card, Encoded, Task, require
+from keras_bert.types import Pooling
 
 PAIRS, TRIPLETS, SCORED, LABELLED = "pairs", "triplets", "scored pairs", "labelled texts"
 # The losses of each kind of data; the first one is the default.
@@ -49,17 +48,20 @@ class Embed(Task):
     """Sentence embeddings (Sentence-BERT: Reimers and Gurevych, 2019, https://arxiv.org/abs/1908.10084).
 
     Args:
-        loss_name: a name in `LOSSES`, for training.
+        loss_name: a name in `LOSSES_OF`, for training.
         pooling, normalize: see `BertEmbedder`, for training; a model has its own.
     """
 
     loss_name: str | None = None
-    pooling: str = "mean"
+    pooling: Pooling = "mean"
     normalize: bool = False
 
-    name = "embed"
+    name, output = "embed", "embedding"
+    options = fields = ("loss", "pooling", "normalize")
+    card = Card("sentence-similarity", "sentence embeddings", "Computes a vector of a text. The cosine of the vectors "
+                "of two texts is their similarity.")
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
-    dropout, unused = 0.0, ("pooler",)
+    dropout, unused, compares_batch = None, ("pooler",), True
 
     @classmethod
     def iterate(cls, path, text_column="text", text_pair_column=None, label_column="label", data_format=None):
@@ -124,12 +126,6 @@ class Embed(Task):
         elif kind != LABELLED and len({text for example in examples for text in example.texts[1:]}) == 1:
             raise InputError(f"{path}: scores need at least two different texts to find; got 1")
 
-    def head(self, bert, dropout):
-        return BertEmbedder(bert, self.pooling, self.normalize)
-
-    def loss(self):
-        return {"loss": LOSSES[self.loss_name]}
-
     def example(self, text):
         return EmbedExample((text,), None, None)
 
@@ -175,6 +171,9 @@ class Embed(Task):
     def answers(self, encoded, outputs):
         """Returns the embedding of the first text of each example: float32 [examples, hidden]."""
         return np.array([output[0] for output in outputs], np.float32)
+
+    def answer_of(self, row, top_k=1):
+        return np.array(row["embedding"])
 
     def main_score(self, examples):
         if data_kind(examples) != SCORED:

@@ -4,10 +4,10 @@
 import numpy as np
 
 from keras_bert.tasks.base import threshold_between
-from keras_bert.tasks.embedding_losses import SCALE
 from keras_bert.tasks.multilabel import average_precision
 from keras_bert.tasks.regress import correlations
 
+SCALE = 20.0  # of the cosines, which alone would make a softmax too flat
 _CHUNK = 256  # queries whose similarities to all documents are in memory at once
 _RANKS = 10
 _RECALLS = 1, 5, 10

@@ -4,12 +4,11 @@ import csv
 import dataclasses
 import io
 
-import keras
 import numpy as np
 
 from keras_bert.data.label_sets import iterate_label_sets
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import threshold_between
+from keras_bert.tasks.base import Card, threshold_between
 from keras_bert.tasks.classify import LabelTask, ranked_cells, top_record
 
 _HALF = 0.5
@@ -113,7 +112,9 @@ class MultiLabel(LabelTask):
 
     thresholds: list[float] | None = None
 
-    name, main, has_threshold = "multilabel", "mean_average_precision", True
+    name, main, has_threshold, output = "multilabel", "mean_average_precision", True, "holds"
+    options, fields = ("label_columns", "label_delimiter", "pack"), ("label_columns",)
+    card = Card("text-classification", "labels of text", "Answers a text with any number of {}labels.")
 
     def __post_init__(self):
         if self.thresholds is None:
@@ -146,9 +147,6 @@ class MultiLabel(LabelTask):
         if not any(example.label for example in examples):
             raise InputError(f"{path}: scores need texts with labels; no row has one")
 
-    def loss(self):
-        return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
-
     def classes(self, example):
         return example.label
 
@@ -165,6 +163,9 @@ class MultiLabel(LabelTask):
 
     def answers(self, encoded, outputs, top_k=1):
         return [self.label_set(row, row >= self.thresholds, top_k) for row in self.probabilities(outputs)]
+
+    def answer_of(self, row, top_k=1):
+        return self.label_set(np.array(row["probabilities"]), row["holds"], top_k)
 
     def label_set(self, scores, holds, top_k):
         """Returns the `LabelSet` of a text with `top_k` labels as `top`. `scores` and `holds` are arrays [labels]."""

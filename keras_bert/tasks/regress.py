@@ -2,13 +2,11 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 
 from keras_bert.data import iterate_examples, number
 from keras_bert.errors import InputError
-from keras_bert.models import BertRegressor
-from keras_bert.tasks.base import require
+from keras_bert.tasks.base import Card, require
 from keras_bert.tasks.classify import TextTask
 
 
@@ -29,7 +27,8 @@ class Regress(TextTask):
 
     pairs: bool = False
 
-    name, main = "regress", "pearson"
+    name, main, options, output = "regress", "pearson", ("pack",), "value"
+    card = Card("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number.")
 
     @classmethod
     def iterate(cls, path, **columns):
@@ -47,12 +46,6 @@ class Regress(TextTask):
         if len(examples) < 2:
             raise InputError(f"{path}: a correlation needs at least two scored texts; got 1")
 
-    def head(self, bert, dropout):
-        return BertRegressor(bert, dropout)
-
-    def loss(self):
-        return {"loss": keras.losses.MeanSquaredError()}
-
     def targets(self, examples):
         """Returns the label of each example: float32 [examples]."""
         return np.array([example.label for example in examples], np.float32)
@@ -66,6 +59,9 @@ class Regress(TextTask):
         answers = np.array(self.answers(encoded, outputs), np.float64)
         pearson, spearman = correlations(answers, encoded.targets)
         return {"pearson": pearson, "spearman": spearman, "loss": float(np.mean((answers - encoded.targets) ** 2))}
+
+    def answer_of(self, row, top_k=1):
+        return row["value"]
 
     def record(self, example, answer):
         return {name: getattr(example, name) for name in self.columns} | {"value": answer}

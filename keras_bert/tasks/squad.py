@@ -6,14 +6,12 @@ import re
 import string
 from collections import Counter
 
-import keras
 import numpy as np
 
 from keras_bert.arguments import Count
 from keras_bert.data.tables import choose_reader, json_values, read_table
 from keras_bert.errors import InputError
-from keras_bert.models import BertSpanLabeler
-from keras_bert.tasks.base import Encoded, Task, log_softmax
+from keras_bert.tasks.base import Card, Encoded, Task, log_softmax
 from keras_bert.tasks.offsets import tokens_with_offsets
 
 _NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
@@ -358,8 +356,10 @@ class Span(Task):
     null_threshold: float | None = None
 
     name, main, columns, length, supports_top_k, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
-    percent = True
-    windows = True
+    dropout, percent, windows, output = None, True, True, "answer"
+    options = fields = ("doc_stride",)
+    files, held_out = ("questions as in SQuAD", (".json",)), "contexts"
+    card = Card("question-answering", "answers in texts", "Answers a question with a part of a text.")
     tuples = (("question", "context", "answers"),)
 
     @classmethod
@@ -380,14 +380,6 @@ class Span(Task):
     def check(self, path, examples, out_of_scope=None):
         if self.null_threshold is None and any(example.impossible for example in examples):
             raise InputError(f"{path}: every question must have an answer, as in the training file")
-
-    def head(self, bert, dropout):
-        return BertSpanLabeler(bert)
-
-    def loss(self):
-        cross_entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        logits = ("start_logits", "end_logits")
-        return {"loss": {name: cross_entropy for name in logits}, "loss_weights": {name: 0.5 for name in logits}}
 
     def example(self, question, context):
         return QuestionExample(None, question, context, [], False, None)
@@ -465,6 +457,9 @@ class Span(Task):
         if any(_HANGUL.search(gold) for some in golds for gold in some):
             scores |= {f"korquad_{name}": value for name, value in korquad_scores(golds, answers).items()}
         return scores | {"loss": float(np.mean(losses))}
+
+    def answer_of(self, row, top_k=1):
+        return Answer(row["answer"], row["start"], row["end"], row["score"])
 
     def record(self, example, answer):
         best, *others = ({name: getattr(one, name) for name in ("text", "start", "end", "score")}

@@ -5,13 +5,11 @@ import itertools
 from typing import Literal
 
 import numpy as np
-from keras import ops
 
 from keras_bert.data import UNLABELLED, TokenBatches
 from keras_bert.data.tagged import OUTSIDE, TaggedText, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
-from keras_bert.models import BertFeatureTagger, BertTokenClassifier
-from keras_bert.tasks.base import Encoded, Task, log_softmax, require
+from keras_bert.tasks.base import Card, Encoded, Task, log_softmax, require
 from keras_bert.tasks.offsets import tokens_with_offsets
 
 # How the probabilities of a word's tokens become those of the word, as in the TokenClassificationPipeline of
@@ -54,7 +52,10 @@ class Tag(Task):
     features: str | None = None
     unit: Literal["word", "character"] = "word"
 
-    name, main, windows, unused = "tag", "f1", True, ("pooler",)
+    name, main, windows, unused, output = "tag", "f1", True, ("pooler",), "entity_label"
+    options = fields = ("features",)
+    files = "tagged words", (".conll", ".bio", ".iob")
+    card = Card("token-classification", "entities in texts", "Marks the entities in a text.")
     tuples = (("words", "tags"),)
 
     @classmethod
@@ -84,14 +85,6 @@ class Tag(Task):
                 if tag not in self.labels:
                     raise InputError(f"{path}: row {example.row}: tag {tag!r} does not occur in the training file; "
                                      "correct it, or add sentences with it there")
-
-    def head(self, bert, dropout):
-        if self.features:
-            return BertFeatureTagger(bert, len(self.labels), self.features, dropout=dropout)
-        return BertTokenClassifier(bert, len(self.labels), dropout)
-
-    def loss(self):
-        return {"loss": _cross_entropy}
 
     def label(self, example):
         """Returns the tags of a text without those of white space, which does not distinguish texts."""
@@ -192,6 +185,15 @@ class Tag(Task):
             label: _row(row) | {"texts": int(row["support"])}
             for label, row in report.items() if not label.endswith(" avg")}}
 
+    def answer_options(self, top_k=1, aggregation_strategy=None):
+        options = super().answer_options(top_k)
+        return options | {"aggregation_strategy": aggregation_strategy} if aggregation_strategy else options
+
+    def answer_of(self, row, top_k=1):
+        fields = ("label", "text", "start", "end", "score")
+        found = [Entity(*values) for values in zip(*(row[f"entity_{field}"] for field in fields))]
+        return [entity for entity in found if entity.start >= 0]  # -1 pads the shorter lists of a batch
+
     def export_options(self):
         return {"max_length": self.max_length, "labels": self.labels, "unit": self.unit}
 
@@ -229,8 +231,3 @@ def _character_tags(example, tokens, labels):
 
 def _row(row):
     return {"precision": float(row["precision"]), "recall": float(row["recall"]), "f1": float(row["f1-score"])}
-
-
-def _cross_entropy(targets, logits):
-    """Computes the cross-entropy of each token, which counts with the weight that `TokenBatches` gives it."""
-    return ops.sparse_categorical_crossentropy(ops.maximum(targets, 0), logits, from_logits=True)

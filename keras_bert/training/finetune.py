@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -9,60 +10,40 @@ import os
 import sys
 import time
 import warnings
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.arguments import (
-    Count,
-    Data,
-    Delimiter,
-    Length,
-    Path,
-    Positive,
-    PositiveOrZero,
-    Seed,
-    Share,
-    changed,
-    plain,
-)
+from keras_bert.arguments import Count, Data, Delimiter, Length, Path, Positive, PositiveOrZero, Seed, Share, changed
 from keras_bert.convert import open_source
-from keras_bert.data import PackedBatches
+from keras_bert.data import PackedBatches, TextBatches
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, InputWarning, MissingColumn
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.layers import first_parts
+from keras_bert.models.base import BertTask
+from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.presets import find_preset, origin
-from keras_bert.tasks import TASKS
-from keras_bert.tasks import run as run_model
-from keras_bert.training import few_shot as few_shots
+from keras_bert.tasks import TASKS, Embed, Encoded, Task, run
+from keras_bert.text import BertTokenizer
 from keras_bert.training import loop
-from keras_bert.training.checkpoints import Checkpoints, weights_digest
+from keras_bert.training.checkpoints import Checkpoints, Progress, weights_digest
 from keras_bert.training.data_report import data_report, report_lines
+from keras_bert.training.few_shot import FewShot, recommendation, remarks
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.optimizer import make_optimizer
-from keras_bert.training.report import IN_MEMORY, is_report_of, write_report
+from keras_bert.training.options import REMEMBERED, Options
+from keras_bert.training.report import is_report_of, write_report
 from keras_bert.weights import load_pretrained
+from keras_bert.weights.source import Source
 
-# Arguments that say where and how to save, but do not define the result: they may differ in a resumed run.
-_NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir")
-# Arguments that the model's folder stores, see `FineTuned.columns`.
-REMEMBERED = ("data_format", "text_column", "text_pair_column", "label_column", "label_columns", "label_delimiter")
 _VALID_SHARE = 0.1
 _LEARNING_RATE = 5e-5  # one of those of Devlin et al., 2018, appendix A.3
-# Arguments that only some tasks accept.
-_OF_SOME_TASKS = {"out_of_scope_label": ("intent", "classify"), "class_weights": ("intent", "classify"),
-                  "label_columns": ("multilabel",), "label_delimiter": ("multilabel",), "doc_stride": ("span",),
-                  "features": ("tag",), "pack": ("intent", "classify", "multilabel", "regress"),
-                  "few_shot": ("intent", "classify"),
-                  "loss": ("embed",), "pooling": ("embed",), "normalize": ("embed",)}
-_NOT_WITH_FEW_SHOT = {"pack": "which trains on pairs of texts", "devices": "whose loss compares all texts of a batch"}
-# Arguments that are fields of some tasks.
-_OF_TASK = "label_columns", "doc_stride", "features", "loss", "pooling", "normalize"
 
 
 def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Path,
@@ -173,142 +154,184 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         InputError: names the file, row and column, or the argument.
         Stopped: Ctrl-C or SIGTERM; everything is saved.
     """
-    arguments = dict(locals())
-    loop.check_run(
-        finetune, arguments,
-        ("lora_rank", lora_rank, "left out with freeze_blocks", not (lora_rank and freeze_blocks)),
-        ("lora_rank", lora_rank, "left out with features, whose encoder is frozen", not (lora_rank and features)),
-        *((name, arguments[name], f"left out unless task is {' or '.join(tasks)}",
-           arguments[name] in (None, False) or task in tasks) for name, tasks in _OF_SOME_TASKS.items()),
-        ("valid_share", valid_share, "left out with valid", valid is None or valid_share is None),
-        ("valid_share", valid_share, "above 0", valid_share != 0),
-        ("out_of_scope_label", out_of_scope_label, "left out without valid",
-         valid is not None or out_of_scope_label is None),
-        ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
-        ("devices", devices, "left out with pack", not (devices and pack)),
-        *((name, arguments[name], f"left out with few_shot, {reason}", not (few_shot and arguments[name]))
-          for name, reason in _NOT_WITH_FEW_SHOT.items()),
-        ("devices", devices, "left out for the task embed, whose losses compare all texts of a batch",
-         not (devices and task == "embed")),
-        ("dropout", dropout, "left out for the tasks span and embed and with few_shot, whose heads have no dropout",
-         dropout is None or not (few_shot or task in ("span", "embed"))),
-        ("batch_size", batch_size, "at least 2 for the task embed and with few_shot, whose losses compare the examples "
-         "of a batch", batch_size > 1 or not (few_shot or task == "embed")))
-    output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
-    columns = {name: arguments[name] for name in REMEMBERED if arguments[name] is not None}
-    data = {name: TASKS[task].open(arguments[name], name, **columns)
-            for name in ("train", "valid") if arguments[name] is not None}
-    arguments |= data | {"devices": devices or None}
-    arguments = {name: IN_MEMORY if isinstance(value, Rows) else plain(value)
-                 for name, value in arguments.items()}
-    given = changed(finetune, arguments)
+    options, started = Options.checked(finetune, dict(locals())), time.monotonic()
+    given = changed(finetune, options.as_json())
     if deterministic:
         loop.enable_determinism()
-    has_checkpoints = os.path.exists(f"{output}.checkpoints")
-    check_free(output, overwrite or has_checkpoints, [path for path in data.values() if not isinstance(path, Rows)])
-    started = time.monotonic()
-    examples, *valid_examples = (_read(TASKS[task], path, columns) for path in data.values())
-    source, base_model = open_source(model), origin(model)
-    if learning_rate is None:
-        preset = None if few_shot or task == "embed" else find_preset(model)
-        arguments["learning_rate"] = (preset and preset.learning_rate) or _LEARNING_RATE
-    settings, length = {}, TASKS[task].length
-    if task == "embed" and source.kind == "embedding" and source.settings:
-        settings, length = source.options, source.settings["max_length"]
-    settings = settings | {name: arguments[name] for name in _OF_TASK if arguments[name] is not None}
-    fitted = TASKS[task].from_examples(
-        data["train"], examples, max_length=source.config.input_length(max_length, length), **settings)
-    _warn_of_white_space(data["train"], {label for example in examples for label in fitted.classes(example)})
-    if valid is None:
-        valid_share = valid_share or _VALID_SHARE
-        examples, valid_examples = hold_out(fitted, data["train"], examples, valid_share, seed)
-    else:
-        valid_examples, = valid_examples
-    if few_shot:
-        few_shots.check(f"{data['train']}{' without the held-out texts' if valid is None else ''}", examples)
-    checked = data.get("valid", f"{data['train']} (held-out texts: {len(valid_examples):,})")
-    fitted.check(checked, valid_examples, out_of_scope_label)
-    tokenizer = source.needed_tokenizer()
-    encoded, valid_encoded = fitted.encode(examples, tokenizer), fitted.encode(valid_examples, tokenizer)
-    trained, to_train, to_score = fitted, encoded, valid_encoded
-    if few_shot:
-        trained = few_shots.embedding_task(fitted.max_length, source.options.get("pooling", "mean"))
-        to_train, to_score = few_shots.for_training(encoded), few_shots.for_scoring(valid_encoded)
-
-    def batched(encoded, whole=False):
-        if pack:
-            return PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, fitted.max_length,
-                                 source.config.directionality == "ltr")
-        return encoded.batched(tokenizer, 16 if kernels.prefers_few_shapes() else 1, whole)
-
-    train_batches, valid_batches = batched(to_train, whole=bool(devices)), batched(to_score)
-    with _strategy_scope(devices, batch_size, train_batches, valid_batches):
-        network = _make_model(source, tokenizer, trained, train_batches.steps(batch_size), arguments)
-    pretrained = [variable for variable in network.bert.variables if not variable.name.startswith("lora")]
-    run = {"arguments": {name: value for name, value in arguments.items() if name not in _NOT_PART_OF_RUN},
-           "sha256": {name: _digest(path) for name, path in data.items()}
-           | {"model": weights_digest(tokenizer, pretrained)}}
-    checkpoints = Checkpoints(f"{output}.checkpoints", run, overwrite)
-    if has_checkpoints and is_report_of(output, run):  # killed before the checkpoints were removed
+    has_checkpoints = os.path.exists(f"{options.output}.checkpoints")
+    check_free(options.output, overwrite or has_checkpoints, options.files())
+    prepared = _prepare(options)
+    checkpoints = Checkpoints(f"{options.output}.checkpoints", prepared.run, overwrite)
+    if has_checkpoints and is_report_of(options.output, prepared.run):  # killed before the checkpoints were removed
         checkpoints.remove()
-        return FineTuned.load(output)
-    check_free(output, overwrite)
-    report = data_report(fitted, tokenizer, examples, valid_examples, valid_share)
-    lines = [*report_lines(report)]
-    if few_shot:
-        lines += few_shots.remarks(report["labels"], train_batches.steps(batch_size), epochs)
-    elif source.kind == "embedding":
-        lines += few_shots.recommendation(fitted, report["labels"])
-    for line in lines:
-        print(f"data: {line}", file=sys.stderr)
-    if learning_rate is None:
-        print(f"learning rate: {arguments['learning_rate']:g}, by default", file=sys.stderr)
-
-    def fit(after_batch=None):
-        embeddings = few_shots.embed(network, train_batches, batch_size, after_batch)
-        return few_shots.regression(embeddings, encoded.targets, class_weights)
-
-    def validate(after_batch):
-        if few_shot:
-            kernel, bias = fit(after_batch)
-            outputs = few_shots.embed(network, valid_batches, batch_size, after_batch) @ kernel + bias
-        else:
-            outputs = run_model(network, valid_batches, batch_size, after_batch)
-        # With the thresholds that are best for this epoch, as the finished model is scored.
-        return fitted.calibrated(valid_encoded, outputs).score(valid_encoded, outputs)
-
-    progress = loop.train(
-        network, train_batches, validate, fitted.main_score(valid_examples), checkpoints, epochs=epochs,
-        batch_size=batch_size, seed=seed, save_steps=save_steps, patience=early_stopping_patience, log_dir=log_dir,
-        class_weight=_balanced_weights(encoded.targets) if class_weights and not few_shot else None)
-    network.optimizer, network.compiled = None, False  # not saved: the optimizer would take two thirds of the file
-    if few_shot:
-        network = few_shots.classifier(network, *fit())
-    remembered = {name: given[name] for name in REMEMBERED if name in given}
-    fine_tuned = FineTuned(network, tokenizer, fitted, remembered)
-    with atomic_folder(output, overwrite) as new:
-        fine_tuned.save_files(new)
-        if lora_rank or devices or pack:  # return the model that was saved: plain, padded, on one device
-            fine_tuned = FineTuned.load(new)
-        fine_tuned = write_report(new, fine_tuned, valid_encoded, progress, given, {
-            "base_model": base_model, **run, "train_examples": len(examples), "data": report,
-            "seconds": round(time.monotonic() - started, 1)})
+        return FineTuned.load(options.output)
+    check_free(options.output, overwrite)
+    for line in prepared.lines:
+        print(line, file=sys.stderr)
+    progress = _fit(prepared, checkpoints)
+    fine_tuned = _write(prepared, progress, given, started)
     checkpoints.remove()
     return fine_tuned
 
 
-def _read(task, path, columns):
+class Plain:
+    """The usual way to train a model: the task's own loss on the task's own inputs. See `FewShot` for another."""
+
+    def __init__(self, task: Task, train: Encoded, valid: Encoded) -> None:
+        self.task, self.train, self.valid = task, train, valid
+
+    def outputs(self, model: BertTask, train: TextBatches, valid: TextBatches, batch_size: int,
+                after_batch: Callable[[Any], None]) -> list:
+        return run(model, valid, batch_size, after_batch)
+
+    def finished(self, model: BertTask, train: TextBatches, batch_size: int) -> BertTask:
+        return model
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prepared:
+    """Everything that training needs.
+
+    Args:
+        options: the options, with the learning rate.
+        task: the task, with what the training data determine.
+        valid: the validation examples, as the task encodes them.
+        way: what the model is trained on and scored by.
+        model: the compiled model, with the pretrained weights.
+        run: what decides the result, see `Checkpoints`.
+        entries: further entries of `metrics.json`.
+        lines: what is printed before training.
+    """
+
+    options: Options
+    task: Task
+    tokenizer: BertTokenizer
+    valid: Encoded
+    way: Plain | FewShot
+    train_batches: TextBatches
+    valid_batches: TextBatches
+    model: BertTask
+    run: dict[str, Any]
+    entries: dict[str, Any]
+    lines: list[str]
+
+
+def _prepare(options: Options) -> _Prepared:
+    """Reads the data and the pretrained weights, and makes the model."""
+    kind, columns = TASKS[options.task], options.columns()
+    examples = _read(kind, options.train, columns)
+    given_valid = None if options.valid is None else _read(kind, options.valid, columns)
+    source, base_model = open_source(options.model), origin(options.model)
+    if by_default := options.learning_rate is None:
+        options = dataclasses.replace(options, learning_rate=_default_learning_rate(options))
+    task = _task_of(options, source, examples)
+    _warn_of_white_space(options.train, {label for example in examples for label in task.classes(example)})
+    valid_share, texts = options.valid_share, str(options.train)
+    if given_valid is None:
+        valid_share, texts = valid_share or _VALID_SHARE, f"{texts} without the held-out texts"
+        examples, valid_examples = hold_out(task, options.train, examples, valid_share, options.seed)
+        checked: Any = f"{options.train} (held-out texts: {len(valid_examples):,})"
+    else:
+        valid_examples, checked = given_valid, options.valid
+    if options.few_shot:
+        FewShot.check(texts, examples)
+    task.check(checked, valid_examples, options.out_of_scope_label)
+    tokenizer = source.needed_tokenizer()
+    train, valid = task.encode(examples, tokenizer), task.encode(valid_examples, tokenizer)
+    way = (FewShot(task, train, valid, source.options.get("pooling", "mean"), options.class_weights)
+           if options.few_shot else Plain(task, train, valid))
+    train_batches = _batches(way.train, options, task, tokenizer, source, whole=bool(options.devices))
+    valid_batches = _batches(way.valid, options, task, tokenizer, source)
+    with _strategy_scope(options, train_batches, valid_batches):
+        model = _make_model(source, tokenizer, way.task, train_batches.steps(options.batch_size), options)
+    pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
+    run = {"arguments": options.of_run(), "sha256": {
+        "train": _digest(options.train), **({"valid": _digest(options.valid)} if options.valid is not None else {}),
+        "model": weights_digest(tokenizer, pretrained)}}
+    report = data_report(task, tokenizer, examples, valid_examples, valid_share)
+    found = report_lines(report)
+    if options.few_shot:
+        found += remarks(report["labels"], train_batches.steps(options.batch_size), options.epochs)
+    elif source.kind == "embedding":
+        found += recommendation(task, report["labels"])
+    lines = [f"data: {line}" for line in found]
+    if by_default:
+        lines.append(f"learning rate: {options.learning_rate:g}, by default")
+    entries = {"base_model": base_model, **run, "train_examples": len(examples), "data": report}
+    return _Prepared(options, task, tokenizer, valid, way, train_batches, valid_batches, model, run, entries, lines)
+
+
+def _fit(prepared: _Prepared, checkpoints: Checkpoints) -> Progress:
+    """Trains the model to the end, from the last checkpoint if there is one."""
+    options, way = prepared.options, prepared.way
+
+    def validate(after_batch: Callable[[Any], None]) -> dict[str, Any]:
+        outputs = way.outputs(prepared.model, prepared.train_batches, prepared.valid_batches, options.batch_size,
+                              after_batch)
+        # With the thresholds that are best for this epoch, as the finished model is scored.
+        return prepared.task.calibrated(prepared.valid, outputs).score(prepared.valid, outputs)
+
+    weighted = options.class_weights and not options.few_shot
+    return loop.train(
+        prepared.model, prepared.train_batches, validate, prepared.task.main_score(prepared.valid.examples),
+        checkpoints, epochs=options.epochs, batch_size=options.batch_size, seed=options.seed,
+        save_steps=options.save_steps, patience=options.early_stopping_patience, log_dir=options.log_dir,
+        class_weight=_balanced_weights(way.train.targets) if weighted else None)
+
+
+def _write(prepared: _Prepared, progress: Progress, given: dict[str, Any], started: float) -> FineTuned:
+    """Writes the folder of the trained model; returns the model that it holds."""
+    options, model = prepared.options, prepared.model
+    model.optimizer, model.compiled = None, False  # not saved: the optimizer would take two thirds of the file
+    model = prepared.way.finished(model, prepared.train_batches, options.batch_size)
+    remembered = {name: given[name] for name in REMEMBERED if name in given}
+    fine_tuned = FineTuned(model, prepared.tokenizer, prepared.task, remembered)
+    with atomic_folder(options.output, options.overwrite) as new:
+        fine_tuned.save_files(new)
+        if options.lora_rank or options.devices or options.pack:  # what is returned is plain, padded, on one device
+            fine_tuned = FineTuned.load(new)
+        seconds = round(time.monotonic() - started, 1)
+        return write_report(new, fine_tuned, prepared.valid, progress, given, prepared.entries | {"seconds": seconds})
+
+
+def _read(task: type[Task], path: str | Rows, columns: dict[str, Any]) -> list:
     """Returns the examples of a file; for a file of another task, an error names that task."""
     try:
         return task.read(path, **columns)
     except InputError as error:
         suffix = os.path.splitext(str(path))[1].lower()
-        if task.name not in ("tag", "span") and "data_format" not in columns:
-            if suffix in (".conll", ".bio", ".iob"):
-                raise InputError(f"{error}; for tagged words, pass task='tag'") from None
-            if suffix == ".json" and isinstance(error, MissingColumn):
-                raise InputError(f"{error}; for questions as in SQuAD, pass task='span'") from None
+        for other in TASKS.values():
+            contents, suffixes = other.files
+            # A table may be JSON, too: only without the columns is it taken for a file of another task.
+            if (not task.files[0] and suffix in suffixes and "data_format" not in columns
+                    and (suffix != ".json" or isinstance(error, MissingColumn))):
+                raise InputError(f"{error}; for {contents}, pass task={other.name!r}") from None
         raise
+
+
+def _default_learning_rate(options: Options) -> float:
+    compares = options.few_shot or TASKS[options.task].compares_batch
+    preset = None if compares else find_preset(options.model)
+    return (preset and preset.learning_rate) or _LEARNING_RATE
+
+
+def _task_of(options: Options, source: Source, examples: list) -> Task:
+    """Returns the task with the fields that the options, the training data and the weights determine."""
+    task = TASKS[options.task]
+    settings: dict[str, Any] = {}
+    length = task.length
+    if issubclass(task, Embed) and source.kind == "embedding" and source.settings:
+        settings, length = source.options, source.settings["max_length"]
+    max_length = source.config.input_length(options.max_length, length)
+    return task.from_examples(options.train, examples, max_length=max_length, **settings | options.fields_of(task))
+
+
+def _batches(encoded: Encoded, options: Options, task: Task, tokenizer: BertTokenizer, source: Source,
+             whole: bool = False) -> TextBatches:
+    if options.pack:
+        return PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, task.max_length,
+                             source.config.directionality == "ltr")
+    return encoded.batched(tokenizer, 16 if kernels.prefers_few_shapes() else 1, whole)
 
 
 def _warn_of_white_space(path: str | Rows, labels: set[str]) -> None:
@@ -320,11 +343,12 @@ def _warn_of_white_space(path: str | Rows, labels: set[str]) -> None:
     if groups:
         others = f" ({len(groups) - 1:,} more such groups)" * (len(groups) > 1)
         warnings.warn(f"{path}: labels differ in white space alone: {groups[0]}{others}; they are different labels; "
-                      "if they should be one, write them alike", InputWarning, stacklevel=3)
+                      "if they should be one, write them alike", InputWarning, stacklevel=4)
 
 
-def _strategy_scope(devices, batch_size, *batches):
+def _strategy_scope(options: Options, *batches: TextBatches) -> contextlib.AbstractContextManager:
     """Returns the scope in which to make a model whose batches are split across multiple devices."""
+    devices, batch_size = options.devices, options.batch_size
     if not devices:
         return contextlib.nullcontext()
     here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
@@ -340,48 +364,50 @@ def _strategy_scope(devices, batch_size, *batches):
 
 
 @functools.cache
-def _strategy(devices):
+def _strategy(devices: tuple[str, ...]) -> tf.distribute.Strategy:
     """Returns the strategy of the devices. A second one would number its collective operations from the start again,
     and TensorFlow would take them for those of the first."""
     return tf.distribute.MirroredStrategy(devices)
 
 
-def _make_model(source, tokenizer, task, steps, arguments):
-    """Returns the compiled model with its optimizer built."""
-    keras.utils.set_random_seed(arguments["seed"])
-    _check_fit(source.path, source.config, tokenizer, arguments["freeze_blocks"], arguments["lora_rank"])
-    frozen = [*first_parts(arguments["freeze_blocks"]), *task.unused]
-    layout = "packed" if arguments["pack"] else "padded" if kernels.prefers_few_shapes() else "unpadded"
-    bert = load_pretrained(source, dtype=arguments["dtype"], layout=layout, frozen=frozen,
-                           lora_rank=arguments["lora_rank"], trainable=not arguments["features"])
-    model = task.head(bert, task.dropout if arguments["dropout"] is None else arguments["dropout"])
-    optimizer = make_optimizer(model, arguments["learning_rate"], steps * arguments["epochs"],
-                               arguments["warmup_ratio"], arguments["weight_decay"])
-    model.compile(optimizer, **task.loss())
+def _make_model(source: Source, tokenizer: BertTokenizer, task: Task, steps: int, options: Options) -> BertTask:
+    """Returns the compiled model with its optimizer built. `steps` is the number of steps per epoch."""
+    keras.utils.set_random_seed(options.seed)
+    _check_fit(source, tokenizer, options)
+    frozen = [*first_parts(options.freeze_blocks), *task.unused]
+    layout = "packed" if options.pack else "padded" if kernels.prefers_few_shapes() else "unpadded"
+    bert = load_pretrained(source, dtype=options.dtype, layout=layout, frozen=frozen, lora_rank=options.lora_rank,
+                           trainable=not options.features)
+    model = new_head(task, bert, options.dropout if options.dropout is not None else task.dropout or 0.0)
+    optimizer = make_optimizer(model, options.learning_rate, steps * options.epochs, options.warmup_ratio,
+                               options.weight_decay)
+    model.compile(optimizer, **loss_arguments(task))
     return model
 
 
-def _balanced_weights(targets):
+def _balanced_weights(targets: np.ndarray) -> dict[int, float]:
     """Returns a dict of class numbers to weights that give all classes the same total weight (King and Zeng, 2001)."""
     counts = np.bincount(targets)
     return {number: len(targets) / (len(counts) * count) for number, count in enumerate(counts)}
 
 
-def _digest(path):
+def _digest(path: str | Rows) -> str:
     """Returns the SHA-256 of a file, of the digests of the files in a folder, or of `Rows`."""
     if isinstance(path, Rows):
         return hashlib.sha256(json.dumps(path.rows, default=str).encode()).hexdigest()
     if os.path.isdir(path):
-        return hashlib.sha256("".join(map(_digest, sorted(os.scandir(path), key=os.fspath))).encode()).hexdigest()
+        files = sorted(entry.path for entry in os.scandir(path))
+        return hashlib.sha256("".join(map(_digest, files)).encode()).hexdigest()
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_fit(path, config, tokenizer, freeze_blocks, lora_rank):
+def _check_fit(source: Source, tokenizer: BertTokenizer, options: Options) -> None:
+    config = source.config
     if len(tokenizer.vocabulary) != config.vocab_size:
-        raise InputError(f"{path}: vocab.txt or tokenizer.json must have as many tokens as the config's vocab_size "
-                         f"({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own")
-    for name, value, most in (("freeze_blocks", freeze_blocks, "num_hidden_layers"),
-                              ("lora_rank", lora_rank, "hidden_size")):
+        raise InputError(f"{source.path}: vocab.txt or tokenizer.json must have as many tokens as the config's "
+                         f"vocab_size ({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own")
+    for name, value, most in (("freeze_blocks", options.freeze_blocks, "num_hidden_layers"),
+                              ("lora_rank", options.lora_rank, "hidden_size")):
         if (value or 0) > getattr(config, most):
             raise InputError(f"{name} must be at most the encoder's {most} ({getattr(config, most)}); got {value}")

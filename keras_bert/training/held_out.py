@@ -57,7 +57,7 @@ def hold_out(task, path, examples, share, seed):
     for example in examples:
         parts[identity(task.group(example)) in held_out].append(example)
     if not parts[1]:
-        texts, of_each = ("contexts", "") if task.name == "span" else ("texts", " of each label")
+        texts, of_each = task.held_out, " of each label" if task.held_out == "texts" else ""
         more_helps = any(all(left[label] > 1 for label in labels) for labels in labelled.values())
         cure = "a larger valid_share=…" if more_helps else f"add {texts}: at least two different ones{of_each}"
         raise InputError(f"{path}: has too few different {texts}{of_each} ({len(groups)} in all) to hold out "

@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_bert.arguments import as_flags
 from keras_bert.files import read_json, write_json
+from keras_bert.tasks import TASKS, Intent
 from keras_bert.training import pictures
 from keras_bert.training.checkpoints import made_with
 from keras_bert.training.data_report import report_lines
@@ -41,7 +42,7 @@ def write_report(folder, model, encoded, progress, given, description):
     """
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
-    if model.task.name == "intent":
+    if isinstance(model.task, Intent):
         scope = scores["out_of_scope"]
         print("threshold:", describe_threshold(scope) if scope else
               "none, because every validation text is in scope, so answers have no in_scope; FineTuned.calibrate or "
@@ -177,19 +178,6 @@ PLACEHOLDERS = {
     "question": ("a question", '"a question"'), "context": ("a text", '"a text"'),
     "prompt": ("a beginning", '"a beginning"'), "choices": ("an ending\\tanother", '["an ending", "another"]'),
 }
-# For each task: Hugging Face's pipeline tag, the end of the title "BERT for …", and a sentence on what the model does,
-# in which {} is replaced by the number of classes.
-CARD_TEXTS = {
-    "intent": ("text-classification", "classes of text", "Answers a text with one of {}classes."),
-    "classify": ("text-classification", "classes of text", "Answers a text with one of {}classes."),
-    "multilabel": ("text-classification", "labels of text", "Answers a text with any number of {}labels."),
-    "regress": ("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number."),
-    "tag": ("token-classification", "entities in texts", "Marks the entities in a text."),
-    "span": ("question-answering", "answers in texts", "Answers a question with a part of a text."),
-    "embed": ("sentence-similarity", "sentence embeddings", "Computes a vector of a text. The cosine of the vectors of "
-              "two texts is their similarity."),
-    "choice": ("multiple-choice", "the best of several endings", "Chooses the best of several endings of a text."),
-}
 SCORES = {
     "ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_1": "recall@1", "recall_at_5": "recall@5",
     "recall_at_10": "recall@10", "average_precision": "average precision", "accuracy": "accuracy",
@@ -224,7 +212,7 @@ def model_card(metrics, pictures):
     Returns:
         str, Markdown with YAML front matter.
     """
-    pipeline, title, description = CARD_TEXTS[metrics["task"]]
+    pipeline, title, description = TASKS[metrics["task"]].card
     base, base_model = _base_model(metrics["base_model"])
     commands, calls = zip(*(PLACEHOLDERS[name] for name in metrics["inputs"]))
     columns = metrics["columns"]

@@ -5,7 +5,7 @@ Each is a function for `compile`: of the targets, and of the embeddings of the t
 
 from keras import ops
 
-SCALE = 20.0  # of the cosines, which alone would make the softmax too flat
+from keras_bert.tasks.embedding_scores import SCALE
 
 
 def multiple_negatives_ranking(numbers, embeddings):
