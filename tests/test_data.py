@@ -32,7 +32,7 @@ def test_columns_by_name(tmp_path):
 def test_errors_count_the_rows_of_csv_by_record(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('text,label\n"two\nlines",x\nshort\n')
-    with pytest.raises(InputError, match="row 3: must have 2 columns as the header; got 1"):
+    with pytest.raises(InputError, match=r"row 3: must have 2 columns \(text, label\); got 1"):
         read_examples(path)
 
 

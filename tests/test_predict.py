@@ -87,7 +87,7 @@ def test_glue_files_of_labels(run, saved, tmp_path):
 
 
 @pytest.mark.parametrize("content, message", [
-    ("index\tsentence\n0\tplay\n1\n", "row 3: must have 2 columns as the header; got 1"),
+    ("index\tsentence\n0\tplay\n1\n", "row 3: must have 2 columns (index, sentence); got 1"),
     ("", "must have columns and rows; it is empty")])
 def test_a_glue_file_is_not_begun_for_an_invalid_file(run, saved, tmp_path, content, message):
     (tmp_path / "a.tsv").write_text(content)

@@ -118,7 +118,7 @@ def test_an_export_answers_too(predict, trained_once, inputs, tmp_path):
      "there is no column 'text'; the columns are x; pass --text_column"),
     ("a.jsonl", b'{"text": "a"}\n{"text": "a", "text_pair": "b"}\n{"text": "b"}', 2,
      "must have one text per row for this model; got two"),
-    ("a.tsv", b"text\tid\na\t1\nx\nb\t2\n", 3, "must have 2 columns as the header; got 1"),
+    ("a.tsv", b"text\tid\na\t1\nx\nb\t2\n", 3, "must have 2 columns (text, id); got 1"),
     ("a.tsv", b"text\na\n\xea\nb\n", 3, "must be UTF-8 text: "),
     ("a.csv", b'text,id\na,1\n"x" y,1\nb,2\n', 3, "line 3: ',' expected after '\"'"),
     ("a.csv", b'text,id\na,1\n"x\n\xff",1\nb,2\n', 3, "must be UTF-8 text: invalid start byte at byte 3"),

@@ -154,7 +154,7 @@ def test_quoted_cells_of_tsv_files_are_warned_of(tmp_path):
         assert [example.text for example in read_examples(tmp_path / name)] == list(table["text"])
     table["text"] += "\t"
     table.to_csv(tmp_path / "d.tsv", sep="\t", index=False)
-    with pytest.raises(InputError, match="row 2: must have 2 columns as the header; got 3; a .tsv file has no q"):
+    with pytest.raises(InputError, match=r"row 2: must have 2 columns \(text, label\); got 3; a .tsv file has no q"):
         read_examples(tmp_path / "d.tsv")
 
 

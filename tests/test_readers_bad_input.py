@@ -28,8 +28,8 @@ def refusal(read, path):
     ("", ": must have columns and rows; it is empty"),
     ("text\tlabel\n", ": must have rows; it has only a header: text, label"),
     ("text\tintent\na\tb\n", ": there is no column 'label'; the columns are text, intent; pass label_column=…"),
-    ("text\tlabel\na\tb\n\na\n", ": row 4: must have 2 columns as the header; got 1"),
-    ("text\tlabel\na\tb\tc\n", ": row 2: must have 2 columns as the header; got 3"),
+    ("text\tlabel\na\tb\n\na\n", ": row 4: must have 2 columns (text, label); got 1"),
+    ("text\tlabel\na\tb\tc\n", ": row 2: must have 2 columns (text, label); got 3"),
     ("text\tlabel\ttext\na\tb\tc\n", ": column names must differ; got text, label, text"),
     ("text\tlabel\na\t\n", ": row 2: 'label' must be a label; got ''"),
     (b"text\tlabel\na\tb\n\xed\x95\tb\n", ": row 3: must be UTF-8 text: invalid continuation byte at byte 1; "
@@ -91,12 +91,14 @@ def test_json_lines(tmp_path, content, message):
     ("mnli", "sentence1\tsentence2\tgold_label\na\tb\t-\n", ": must have rows with labels; every row is labelled -"),
     ("mnli", "sentence1\tsentence2\tgold_label\na\tb\tneutral\na\tb\t\n",
      ": row 3: 'gold_label' must be a label; got ''"),
-    ("cola", "gj04\t1\t\ta\ngj04\t1\tb\n", ": row 2: must have 4 columns; got 3"),
+    ("cola", "gj04\t1\t\ta\ngj04\t1\tb\n", ": row 2: must have 4 columns (source, label, mark, sentence); got 3"),
     ("cola", "", ": must have columns and rows; it is empty"),
-    ("rte", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\n", ": row 2: must have 4 columns as the header; got 3"),
+    ("rte", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\n",
+     ": row 2: must have 4 columns (index, sentence1, sentence2, label); got 3"),
     ("qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tWhy?\n",
      ": must have rows; every row has too few columns: id, qid1, qid2, question1, question2, is_duplicate"),
-    ("qqp", "question1\tquestion2\tis_duplicate\na\tb\t0\t1\n", ": row 2: must have 3 columns as the header; got 4"),
+    ("qqp", "question1\tquestion2\tis_duplicate\na\tb\t0\t1\n",
+     ": row 2: must have 3 columns (question1, question2, is_duplicate); got 4"),
     ("GLUE", "text\tlabel\na\tb\n", ": data_format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, "
                                     "ax, nsmc, kornli, korsts, klue-tc, klue-nli, klue-sts, snips; got 'GLUE'"),
 ])
@@ -298,8 +300,8 @@ def test_files_that_are_none(tmp_path, read):
 
 
 @pytest.mark.parametrize("read, suffixes", [
-    (iterate_examples, "a data file must end in .tsv, .csv, .jsonl, .json, .parquet"),
-    (read_choices, "a data file must end in .tsv, .csv, .jsonl, .json, .parquet"),
+    (iterate_examples, "a data file must end in .tsv, .csv, .jsonl, .parquet, .json"),
+    (read_choices, "a data file must end in .tsv, .csv, .jsonl, .parquet, .json"),
     (read_questions, "a file of questions must end in .json, .jsonl, .parquet"),
     (read_tagged, "a file of tagged words must end in .conll, .bio, .iob, .tsv, .txt, .jsonl, .parquet, or "
                   "have a data_format of conll, klue-ner, naver-ner, snips"),

@@ -7,7 +7,7 @@ from typing import Literal
 
 from keras_bert.arguments import AggregationStrategy, Count, replace_surrogates
 from keras_bert.commands import glue
-from keras_bert.data.tables import suffix_of
+from keras_bert.data.rows import suffix_of
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, check_readable, decode, json_text
 from keras_bert.inference import files as predict_files

@@ -1,23 +1,15 @@
 """Readers of tables in TSV, CSV, JSON and Parquet files, as streams."""
 
-import csv
 import dataclasses
-import gzip
-import importlib
+import functools
 import itertools
-import json
 import os
-import re
 import warnings
-import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from keras_bert.arguments import replace_surrogates
+from keras_bert.data.rows import NO_QUOTING, ROW_FORMATS, ShortRow, as_object, json_values, lines, suffix_of
 from keras_bert.errors import InputError, InputWarning, MissingColumn, UnknownSuffix
-from keras_bert.files import decode, reading
-
-csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072 characters
-_NO_QUOTING = "a .tsv file has no quoting: write it with quoting=csv.QUOTE_NONE, or write a .csv file"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,13 +124,6 @@ def choose_reader(path, readers, what, kind=None, other=""):
     return readers[suffix]
 
 
-def suffix_of(path):
-    """Returns the suffix of a path in lower case, without the `.gz` of a compressed file that is read line by line."""
-    stem, suffix = os.path.splitext(os.fspath(path).lower())
-    inner = os.path.splitext(stem)[1] if suffix == ".gz" else ""
-    return inner if inner in (".jsonl", ".tsv", ".csv") else suffix
-
-
 def _suffixes(readers):
     return ", ".join(name for name in readers if name and name[0] == ".")
 
@@ -172,7 +157,7 @@ def _watch_for_quotes(path, rows):
                     others += 1
     if quoted and not others:
         warnings.warn(f"{path}: quoted cells: {quoted:,}, the first in row {first}, whose quotes are read as part of "
-                      f"their texts; {_NO_QUOTING}", InputWarning, stacklevel=2)
+                      f"their texts; {NO_QUOTING}", InputWarning, stacklevel=2)
 
 
 def check_columns(path, columns, required, cure=""):
@@ -209,162 +194,29 @@ def texts_of(path, row, values, column):
     return texts
 
 
-def lines(path):
-    """Yields (row, fraction of the file read so far, line) for each line of a UTF-8 text file, plain or `.gz`."""
-    for row, share, line in byte_lines(path):
-        yield row, share, decode(line, f"{path}: row {row}", row == 1)
-
-
-def byte_lines(path):
-    """Yields what `lines` yields, with each line as bytes."""
-    with reading(path), open(path, "rb") as raw:
-        size = os.path.getsize(path)
-        file = gzip.open(raw) if os.fspath(path).lower().endswith(".gz") else raw
-        read = 0
-        try:
-            for row, line in enumerate(file, 1):
-                read = read + len(line) if file is raw else raw.tell()
-                yield row, read / max(read, size), line
-        except (EOFError, zlib.error) as error:
-            raise InputError(f"{path}: cannot be read: {error}") from None
-
-
-def json_lines(path):
-    """Yields (row, fraction of the file read so far, object) for each line of a JSON Lines file that is not blank."""
-    for row, share, line in lines(path):
-        if line.strip():
-            yield row, share, json_object(path, row, line)
-
-
-def json_object(path, row, line):
-    """Returns the object in a line of a JSON Lines file; raises an InputError if there is none."""
-    try:
-        _refuse_surrogates(line, values := json.loads(line))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: row {row}: not JSON: {error}") from None
-    return _object(path, row, values)
-
-
-def json_values(path):
-    """Returns the list of the values in a JSON file, which follow one another."""
-    values, place, decoder = [], 0, json.JSONDecoder()
-    with reading(path), open(path, "rb") as file:
-        text = decode(file.read(), path, is_first=True).strip()
-    try:
-        while place < len(text):
-            value, place = decoder.raw_decode(text, re.compile(r"\s*").match(text, place).end())
-            values.append(value)
-        _refuse_surrogates(text, values)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a JSON file: {error}") from None
-    return values
-
-
-def _refuse_surrogates(text, values):
-    """Raises a ValueError if a JSON value has a lone surrogate, which cannot be encoded as UTF-8."""
-    if "\\ud" in text.lower():
-        json.dumps(values, ensure_ascii=False).encode()
-
-
-def import_pyarrow(path):
-    """Returns the modules `pyarrow` and `pyarrow.parquet`; raises an InputError if they are not installed."""
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise InputError(f"{path}: Parquet files need pyarrow: pip install pyarrow") from None
-
-
-def parquet_rows(path, columns=None):
-    """Yields the column names of a Parquet file, then (row, fraction of the rows read so far, values) for each row.
-
-    Args:
-        columns: list of the columns to read. If None, all.
-    """
-    pyarrow, parquet = import_pyarrow(path)
-    with reading(path):
-        file = open(path, "rb")
-    row = 0
-    try:
-        with file, parquet.ParquetFile(file, pre_buffer=False) as table:  # True would keep all that was read
-            names, rows = table.schema_arrow.names, table.metadata.num_rows
-            yield names
-            for batch in table.iter_batches(1024, columns=columns):  # each batch is from one row group
-                for values in zip(*batch.columns):
-                    row += 1
-                    yield row, row / rows, dict(zip(batch.schema.names, (value.as_py() for value in values)))
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path}: not a Parquet file: {' '.join(str(error).split())}; "
-                         f"other files end in {_suffixes(_READERS)}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
-
-
 # Each reader below yields the columns of a table, then (row, values).
 
-def _read_tsv(path, header, short):
-    split = ((row, tsv_cells(line)) for row, _, line in lines(path))
-    return _read_cells(path, header, short, ((row, values) for row, values in split if values != [""]))
-
-
-def tsv_cells(line):
-    """Returns the cells of a line of a `.tsv` file; [""] if it is blank."""
-    return line.removesuffix("\n").removesuffix("\r").split("\t")
-
-
-def _read_csv(path, header, short):
-    def cells():
-        for row, values in csv_rows(path, (line for _, _, line in lines(path))):
-            if isinstance(values, InputError):
-                raise values
-            yield row, values
-
-    return _read_cells(path, header, short, cells())
-
-
-def csv_rows(path, lines):
-    """Yields (row, cells) for each row of a `.csv` file that is not blank, or (row, InputError) for an invalid one."""
-    reader = csv.reader(lines, strict=True)
-    for row in itertools.count(1):
-        try:
-            if values := next(reader):
-                yield row, values
-        except StopIteration:
-            return
-        except csv.Error as error:
-            rule = ("must have quotes around a cell with a carriage return" if "new-line" in str(error) else str(error))
-            yield row, InputError(f"{path}: line {reader.line_num}: {rule}")
-
-
-def _read_cells(path, header, short, cells):
-    first = next(cells, (1, []))
-    is_data = header and first[1] and set(header).isdisjoint(first[1])
-    columns = header if is_data else first[1]
+def _read_rows(form, path, header, short):
+    columns, rows = form.open(path, header)
+    if columns is None:  # the file is read twice, as the columns are those of all rows
+        yield from _read_objects(lambda: ((row, form.parse(path, row, raw, None))
+                                          for row, _, raw in form.open(path, header)[1]))
+        return
     yield columns
-    for row, values in itertools.chain([first], cells) if is_data else cells:
-        if short is not None and len(values) < len(columns):
+    for row, _, raw in rows:
+        try:
+            yield row, form.parse(path, row, raw, columns)
+        except ShortRow:
+            if short is None:
+                raise
             short.append(row)
-        else:
-            yield row, named_cells(path, row, values, columns, "" if is_data else " as the header")
-
-
-def named_cells(path, row, values, columns, source=" as the header"):
-    """Returns a dict of the cells of a row; raises an InputError if there are not as many as columns. `source` is what
-    error messages say about the number of columns."""
-    if len(values) != len(columns):
-        cure = f"; {_NO_QUOTING}" * (suffix_of(path) == ".tsv" and any(value.startswith('"') for value in values))
-        raise InputError(f"{path}: row {row}: must have {len(columns)} columns{source}; got {len(values)}{cure}")
-    return dict(zip(columns, values))
-
-
-def _read_json_lines(path, *_):
-    return _read_objects(lambda: ((row, values) for row, _, values in json_lines(path)))
 
 
 def _read_json(path, *_):
     values = json_values(path)
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
-    rows = [(row, _flat(_object(path, row, value))) for row, value in enumerate(values, 1)]
+    rows = [(row, _flat(as_object(path, row, value))) for row, value in enumerate(values, 1)]
     return _read_objects(lambda: rows)
 
 
@@ -393,24 +245,13 @@ def _read_objects(objects):
         yield row, columns | values
 
 
-def _read_parquet(path, *_):
-    rows = parquet_rows(path)
-    yield next(rows)
-    for row, _, values in rows:
-        yield row, values
-
-
 def _flat(values):
     """Adds the values of nested objects under the keys `outer.inner`."""
     return values | {f"{key}.{name}": value for key, inner in values.items() if isinstance(inner, dict)
                      for name, value in inner.items()}
 
 
-def _object(path, row, value):
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: row {row}: must be an object; got {json.dumps(value, ensure_ascii=False)[:40]}")
-    return value
-
-
-_READERS = {None: _read_memory, ".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_json_lines, ".json": _read_json,
-            ".parquet": _read_parquet, "snips": _read_folder}
+_READERS: dict[str | None, Callable] = {
+    None: _read_memory, **{suffix: functools.partial(_read_rows, form) for suffix, form in ROW_FORMATS.items()},
+    ".json": _read_json, "snips": _read_folder,
+}

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from keras_bert.data.examples import choose
-from keras_bert.data.tables import Rows, choose_reader, lines, read_table, text_of, texts_of
+from keras_bert.data.rows import lines
+from keras_bert.data.tables import Rows, choose_reader, read_table, text_of, texts_of
 from keras_bert.errors import InputError
 
 OUTSIDE = "O"

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_bert.arguments import Count, Length, Path, check, check_rules, plain
 from keras_bert.data import TextBatches, read_examples
-from keras_bert.data.tables import import_pyarrow, lines
+from keras_bert.data.rows import import_pyarrow, lines
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files import atomic_file, check_free, reading, writing
 from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures

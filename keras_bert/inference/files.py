@@ -11,7 +11,8 @@ import sys
 from keras_bert import __version__, startup
 from keras_bert.arguments import with_flags
 from keras_bert.data.chunks import check_suffix, read_chunks
-from keras_bert.data.tables import Rows, byte_lines
+from keras_bert.data.rows import byte_lines
+from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files import (
     atomic_file,

@@ -3,7 +3,8 @@
 import dataclasses
 import re
 
-from keras_bert.data.tables import check_columns, json_lines, lines, parquet_rows, suffix_of, text_of
+from keras_bert.data.rows import json_lines, lines, parquet_rows, suffix_of
+from keras_bert.data.tables import check_columns, text_of
 
 BLOCK = 1_000_000  # characters after which a block ends
 # The end of a sentence: Latin punctuation before white space, full-width punctuation anywhere, each with the closing

@@ -9,7 +9,8 @@ from collections import Counter
 import numpy as np
 
 from keras_bert.arguments import Count
-from keras_bert.data.tables import choose_reader, json_values, read_table
+from keras_bert.data.rows import json_values
+from keras_bert.data.tables import choose_reader, read_table
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Card, Encoded, Task, log_softmax
 from keras_bert.tasks.offsets import tokens_with_offsets
