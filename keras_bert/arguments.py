@@ -187,7 +187,9 @@ def check_texts(name: str, texts: list, unit: str = "row") -> None:
     """Raises an InputError that names the first element of a list, from 1, that is not a str."""
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
-            raise InputError(f"{name}: {unit} {number}: must be a text; got {text!r:.60}")
+            is_missing = text is None or str(text) in ("nan", "<NA>", "NaT")
+            cure = f"leave out the {unit}s without a text" if is_missing else "pass a str"
+            raise InputError(f"{name}: {unit} {number}: must be a text; got {' '.join(repr(text).split()):.60}; {cure}")
 
 
 def replace_surrogates(text: str) -> str:

@@ -362,8 +362,7 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", text("model.safetensors", b""), "model.safetensors"),
     ("huggingface", text("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:5d\nsize 9\n"),
      "model.safetensors: is a pointer of Git LFS, not the weights; run git lfs pull"),
-    ("huggingface", without("config.json"), "config.json: not found; the weights do not contain the config, so pass "
-     "its path as --config"),
+    ("huggingface", without("config.json"), "config.json: not found; copy the model's there"),
     ("huggingface", a_folder, "model.safetensors: cannot be read: Is a directory"),
     ("huggingface", text("model.safetensors", b"\xff" * 64), "model.safetensors"),
     ("huggingface", tensors(lambda changed: changed[KERNEL].fill(np.nan)), "must give the same outputs"),

@@ -78,7 +78,8 @@ def test_only_intents_have_a_threshold(bert, tokenizer):
     ([{"text": "a"}], "train: there is no column 'label'; the columns are text"),
     ([{"text": "a", "label": "x"}, {"text": 1.5, "label": "x"}], "train: row 2: 'text' must be a text; got 1.5"),
     (pandas.DataFrame({"text": ["a", None], "label": ["x", "y"]}), "train: row 2: 'text' must be a text; got "),
-    (pandas.DataFrame({"text": ["a"], "label": [float("nan")]}), "train: row 1: 'label' must be a label; got nan"),
+    (pandas.DataFrame({"text": ["a"], "label": [float("nan")]}),
+     "train: row 1: 'label' must be a text or a finite number; got nan"),
     (3, "train must be a string or a path or rows; got 3"),
 ])
 def test_bad_rows_are_named(data, message, intents, pretrained, tmp_path):
@@ -174,13 +175,15 @@ def test_predict_reads_tables_and_iterables_as_it_reads_lists(monkeypatch, task)
     ((5,), "texts must be a list of texts; got 5"),
     ((np.array("a"),), "texts must be a list of texts; got array('a', dtype='<U1')"),
     (({"a"},), "texts must be a list of texts; got {'a'}"),
-    (([1],), "texts: row 1: must be a text; got 1"),
-    ((["a", b"b"],), "texts: row 2: must be a text; got b'b'"),
-    ((["a", "b", None],), "texts: row 3: must be a text; got None"),
-    ((pandas.Series(["a", "b", float("nan")]),), "texts: row 3: must be a text; got nan"),
-    ((pandas.DataFrame({"text": ["a", None]}, dtype=object),), "texts: row 2: must be a text; got None"),
-    ((np.array([["a", "b"]]),), "texts: row 1: must be a text; got array(['a', 'b'], dtype='<U1')"),
-    (([("a", "b")],), "texts: row 1: must be a text; got ('a', 'b')"),
+    (([1],), "texts: row 1: must be a text; got 1; pass a str"),
+    ((["a", b"b"],), "texts: row 2: must be a text; got b'b'; pass a str"),
+    ((["a", "b", None],), "texts: row 3: must be a text; got None; leave out the rows without a text"),
+    ((pandas.Series(["a", "b", float("nan")]),),
+     "texts: row 3: must be a text; got nan; leave out the rows without a text"),
+    ((pandas.DataFrame({"text": ["a", None]}, dtype=object),),
+     "texts: row 2: must be a text; got None; leave out the rows without a text"),
+    ((np.array([["a", "b"]]),), "texts: row 1: must be a text; got array(['a', 'b'], dtype='<U1'); pass a str"),
+    (([("a", "b")],), "texts: row 1: must be a text; got ('a', 'b'); pass a str"),
     ((["a"], ["b"]), "this model takes single texts, as lists: predict(texts); got 2 lists"),
     (({"review": ["a"], "label": ["x"]},), "texts: there is no column 'text'; the columns are review, label; pass the "
                                            "columns themselves: predict(table[…])"),
@@ -206,7 +209,8 @@ def test_predict_names_what_is_no_text(monkeypatch, texts, message):
     ("span", {}, ([("who?", "Tom ran.")],),
      "this model takes a question and a context each, as lists: predict(questions, contexts); got 1 list"),
     ("choice", {}, (["he"], ["sits"]), "choices: row 1 must be a list of texts; got 'sits'; pass ['sits']"),
-    ("choice", {}, (["he"], [["sits", None]]), "choices: row 1: choice 2: must be a text; got None"),
+    ("choice", {}, (["he"], [["sits", None]]),
+     "choices: row 1: choice 2: must be a text; got None; leave out the choices without a text"),
 ])
 def test_predict_shows_the_call_for_inputs_of_several_texts(monkeypatch, task, settings, texts, message):
     with pytest.raises(InputError) as error:

@@ -425,9 +425,10 @@ def test_texts_of_every_kind_of_iterable(tokenizer):
      "texts must be a list of texts; got a DataFrame; pass one of its columns: table['text']"),
     ({"text": ["a"]}, "texts must be a list of texts; got a dict; pass one of its columns: table['text']"),
     (None, "texts must be a list of texts; got None"), ({"a"}, "texts must be a list of texts; got {'a'}"),
-    (["a", None], "texts: row 2: must be a text; got None"),
-    (["a", "b", float("nan")], "texts: row 3: must be a text; got nan"),
-    ([b"a"], "texts: row 1: must be a text; got b'a'"), ([["a", "b"]], "texts: row 1: must be a text; got ['a', 'b']"),
+    (["a", None], "texts: row 2: must be a text; got None; leave out the rows without a text"),
+    (["a", "b", float("nan")], "texts: row 3: must be a text; got nan; leave out the rows without a text"),
+    ([b"a"], "texts: row 1: must be a text; got b'a'; pass a str"),
+    ([["a", "b"]], "texts: row 1: must be a text; got ['a', 'b']; pass a str"),
 ])
 def test_what_is_no_list_of_texts(tokenizer, texts, message):
     for method in (tokenizer, tokenizer.pack, tokenizer.ids, tokenizer.flat_ids, tokenizer.unknown_rate):

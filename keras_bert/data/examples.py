@@ -199,5 +199,6 @@ def label_of(path, row, values, column):
     finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
     if isinstance(value, bool) or not finite or value == "":
         several = "; texts with several labels are for task=multilabel" * isinstance(value, list | tuple)
-        raise InputError(f"{path}: row {row}: {column!r} must be a label; got {value!r}{several}")
+        raise InputError(f"{path}: row {row}: {column!r} must be a text or a finite number; "
+                         f"got {value!r}{several}")
     return str(value)

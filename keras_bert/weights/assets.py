@@ -30,7 +30,7 @@ def read_assets(folder: Path, config: Path | None = None) -> tuple[BertConfig, T
     """
     config = config or os.path.join(folder, "bert_config.json")
     if not os.path.exists(config):
-        raise InputError(f"{config}: not found; the weights do not contain the config, so pass its path as config=…")
+        raise InputError(f"{config}: not found; copy the model's there, because the weights do not contain it")
     read = BertConfig.from_json(config)
     return read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder)
 

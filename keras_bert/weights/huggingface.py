@@ -75,7 +75,7 @@ def read(path, config=None):
     """
     config = config or os.path.join(path, "config.json")
     if not os.path.lexists(config):
-        raise InputError(f"{config}: not found; the weights do not contain the config, so pass its path as config=…")
+        raise InputError(f"{config}: not found; copy the model's there, because the weights do not contain it")
     values, config = read_json(config), BertConfig.from_json(config)
     stored_shapes, get_stored = open_tensors(path)
     names = {}
