@@ -98,11 +98,8 @@ def write_bundle(prefix: str, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
 
 def write_objects(prefix: str, arrays: Iterable[tuple[str, np.ndarray]], paths: dict[str, str],
                   aliases: dict[str, str]) -> None:
-    """Writes a checkpoint of objects, as `tf.train.Checkpoint` does.
-
-    `paths` has the attributes from the root to each variable, by the variables' full names. Slashes separate them, and
-    digits are indices of a list. `aliases` maps additional paths to paths of the same objects.
-    """
+    """Writes a checkpoint of objects, as `tf.train.Checkpoint` does. `paths` maps full names to attributes from the
+    root, `a/0/b`, where digits are indices of a list; `aliases` maps additional paths to paths of the same objects."""
     import tensorflow as tf
 
     nodes = {"": tf.train.Checkpoint()}

@@ -65,7 +65,6 @@ class Weights:
                 yield table[name], np.ascontiguousarray(table[name].to_stored(read(), self.config))
 
     def with_config(self, **changes: Any) -> Self:
-        """Returns the weights with other values of the config's fields."""
         return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
 
     def as_kind(self, kind: str) -> Self:
