@@ -1,7 +1,7 @@
 """Conversion of weights between formats, with a check of the written model's outputs."""
 
-import dataclasses
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 from keras import ops
@@ -11,10 +11,13 @@ from keras_bert.convert.remap import with_positions, with_vocabulary
 from keras_bert.convert.task_settings import describe, open_source, with_pairs, with_task
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, check_free
-from keras_bert.text import pad
+from keras_bert.text import BertTokenizer, pad
 from keras_bert.text.tokenizer_files import describe_casing
+from keras_bert.types import Tensor
+from keras_bert.weights.format import Format
 from keras_bert.weights.kinds import ENCODER, KINDS
 from keras_bert.weights.loading import FORMATS, with_labels
+from keras_bert.weights.source import Source, Weights
 
 # Together longer than any input; each is also one by itself.
 _TEXTS = [
@@ -29,24 +32,13 @@ _TEXTS = [
 ]
 
 
-def differences(weights, target, folder):
-    """Computes the largest absolute difference of each output after reloading, on real texts.
-
-    Args:
-        weights: `Weights` that were written.
-        target: the `Format` in which they were written.
-        folder: folder to which they were written.
-
-    Returns:
-        dict of output names to floats.
-
-    Raises:
-        InputError: the labels, the settings of the task or the tokenizer are not those of the weights.
-    """
+def differences(weights: Weights, target: Format, folder: str) -> dict[str, float]:
+    """Returns the largest absolute difference of each output, on real texts, after reloading weights that were written
+    to a folder; raises an InputError if the labels, the settings of the task or the tokenizer differ."""
     inputs = _inputs(weights)
     expected = _outputs(weights.build(), weights.kind, inputs)
-    if target.run:
-        found = target.run(folder, inputs)
+    if target.compute_outputs:
+        found = target.compute_outputs(folder, inputs)
     else:
         again = with_task(with_labels(target.read(folder))).load()[0]
         if (again.settings, again.labels) != (weights.settings, weights.labels):
@@ -59,15 +51,15 @@ def differences(weights, target, folder):
             for name, value in expected.items()}
 
 
-def _is_kept(tokenizer, again, target):
+def _is_kept(tokenizer: BertTokenizer | None, again: BertTokenizer | None, target: Format) -> bool:
     """Returns True if a tokenizer read again is the same; its rules may be others if the format cannot store them."""
     if tokenizer is None or again is None:
         return tokenizer is again
-    return tokenizer.vocabulary == again.vocabulary and (
-        tokenizer.rules == again.rules or bool(target.rules(tokenizer)))
+    has_same_rules = tokenizer.rules == again.rules or bool(target.rules(tokenizer))
+    return has_same_rules and tokenizer.vocabulary == again.vocabulary
 
 
-def _inputs(weights):
+def _inputs(weights: Weights) -> dict[str, np.ndarray]:
     """Returns six inputs: two that fill all positions, a text and a pair of texts, and four short ones. They are made
     from real texts, or from random ids if there is no vocabulary."""
     config, rng = weights.config, np.random.default_rng(0)
@@ -89,17 +81,16 @@ def _inputs(weights):
     return inputs
 
 
-def _of_tokens(output, inputs):
+def _of_tokens(output: Tensor, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Returns an output without the vectors of padding, which libraries compute differently or not at all."""
     output, mask = np.asarray(output), inputs["input_mask"].astype(bool)
     return output[mask] if output.shape[:2] == mask.shape else output
 
 
-def _outputs(model, kind, inputs):
-    bert = model if kind == ENCODER else model.bert
-    outputs = bert.encode(inputs)._asdict()
-    names = ("pooled_output", "sequence_output") if KINDS[kind].is_pooled else ("sequence_output",)
-    outputs = {name: outputs[name] for name in names}
+def _outputs(model: Any, kind: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    encoded = getattr(model, "bert", model).encode(inputs)
+    outputs = {"pooled_output": encoded.pooled_output} if KINDS[kind].is_pooled else {}
+    outputs["sequence_output"] = encoded.sequence_output
     if kind != ENCODER:
         if kind == "multiple_choice":
             inputs = {name: array[:, None] for name, array in inputs.items()}
@@ -112,12 +103,13 @@ def _outputs(model, kind, inputs):
 _EXACT = 2e-5
 
 
-def convert(model: Path, output: Path,
+# `report` has no annotation, because each annotated argument is a flag, see `arguments.read_source`.
+def convert(model: Path, output: Path,  # type: ignore[no-untyped-def]
             format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert", "sentence_transformers"],
             *, config: Path | None = None, vocab: Path | None = None, max_position_embeddings: int | None = None,
             next_sentence_pooler: bool = False, hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
             pairs: bool | None = None, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
-            allow_inexact: bool = False, overwrite: bool = False, report=lambda line: None):
+            allow_inexact: bool = False, overwrite: bool = False, report=lambda line: None) -> dict[str, float]:
     """Writes a model in another format, with its task. The output is written atomically, read again and compared.
 
     Args:
@@ -140,7 +132,7 @@ def convert(model: Path, output: Path,
         report: function that gets each line of the report.
 
     Returns:
-        dict of each output to the largest absolute difference between the weights and what was written.
+        the largest absolute difference of each output between the weights and what was written.
 
     Raises:
         InputError: see `open_source` and `Source.load`; the format cannot store the weights; or the written model
@@ -158,7 +150,7 @@ def convert(model: Path, output: Path,
                              f"{weights.config.hidden_act}")
         if hidden_act != weights.config.hidden_act:
             report(f"computes {hidden_act} instead of the config's {weights.config.hidden_act}")
-        weights = dataclasses.replace(weights, config=dataclasses.replace(weights.config, hidden_act=hidden_act))
+        weights = weights.with_config(hidden_act=hidden_act)
     if pairs is not None:
         weights = with_pairs(weights, pairs)
     if vocab is not None:
@@ -172,9 +164,16 @@ def convert(model: Path, output: Path,
         weights = with_positions(weights, max_position_embeddings)
         report(f"kept positions 0 to {max_position_embeddings - 1}")
     target = FORMATS[format]
-    weights = _as_stored_kind(weights, target, source.losses, allow_inexact, report)
+    if losses := [*source.losses, *target.losses(weights)]:
+        if not allow_inexact:
+            raise InputError(f"{target.name} cannot store these weights exactly: {'; '.join(losses)}; pass "
+                             "allow_inexact=True to write them as closely as possible")
+        report(f"inexact: {'; '.join(losses)}")
+    weights = _as_stored_kind(weights, target.kinds)
     if weights.settings:
-        _report_settings(weights.settings, target, report)
+        report(describe(weights.settings))
+        if ignored := target.not_applied(weights.settings):
+            report(f"{target.settings_file} stores, but {target.name} does not apply: {describe(ignored)}")
     with atomic_folder(output, overwrite) as new:
         target.write(target.fit(weights), new)
         found = differences(weights, target, new)
@@ -186,34 +185,15 @@ def convert(model: Path, output: Path,
     return found
 
 
-def _as_stored_kind(weights, target, losses, allow_inexact, report):
-    """Returns the weights as a kind of model that the format can store, without the heads that the format lacks.
-
-    Args:
-        losses: what of the source is lost already.
-
-    Raises:
-        InputError: the format cannot store the weights exactly, and `allow_inexact` is False.
-    """
-    if losses := [*losses, *target.losses(weights)]:
-        if not allow_inexact:
-            raise InputError(f"{target.name} cannot store these weights exactly: {'; '.join(losses)}; pass "
-                             "allow_inexact=True to write them as closely as possible")
-        report(f"inexact: {'; '.join(losses)}")
-    if weights.kind in target.kinds:
+def _as_stored_kind(weights: Weights, kinds: tuple[str, ...]) -> Weights:
+    """Returns the weights as one of the kinds that a format can store, without the heads that it lacks."""
+    if weights.kind in kinds:
         return weights
-    if weights.kind == "pretraining" and "masked_lm" in target.kinds:
-        return weights.as_kind("masked_lm")
-    return weights.as_kind(ENCODER)
+    return weights.as_kind("masked_lm" if weights.kind == "pretraining" and "masked_lm" in kinds else ENCODER)
 
 
-def _report_settings(settings, target, report):
-    report(describe(settings))
-    if ignored := target.not_applied(settings):
-        report(f"{target.settings_file} stores, but {target.name} does not apply: {describe(ignored)}")
-
-
-def _report_source(source, weights, skipped, missing, report):
+def _report_source(source: Source, weights: Weights, skipped: dict[str, str], missing: list[str],
+                   report: Callable[[str], object]) -> None:
     config = weights.config
     report(f"{source.format} {source.path}: {weights.kind}, {config.num_hidden_layers} blocks of width "
            f"{config.hidden_size}, {config.hidden_act}, {config.vocab_size} tokens")

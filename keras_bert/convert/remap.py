@@ -1,9 +1,12 @@
 """Conversion of weights to another vocabulary or to fewer positions."""
 
 import dataclasses
+import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES
@@ -13,21 +16,12 @@ _WORDS = "bert.embeddings.word_embeddings.embeddings"
 _POSITIONS = "bert.embeddings.position_embeddings.embeddings"
 
 
-def with_vocabulary(weights, path):
-    """Returns the weights with one row per token of another vocabulary.
+def with_vocabulary(weights: Weights, path: Path) -> tuple[Weights, int, int]:
+    """Returns the weights with one row per token of another `vocab.txt`, the number of tokens that keep their row, and
+    the number of those that are spelled with old tokens.
 
     A token that is in both vocabularies keeps its row. Another one gets the mean of the rows of the old tokens that
     spell it, or the mean of all rows if the old vocabulary cannot spell it.
-
-    Args:
-        weights: `Weights` with a tokenizer.
-        path: path of the new `vocab.txt`.
-
-    Returns:
-        (`Weights`, number of tokens that keep their row, number of tokens spelled with old tokens).
-
-    Raises:
-        InputError: the weights have no tokenizer.
     """
     if weights.tokenizer is None:
         raise InputError(f"{path}: another vocabulary needs the old one too; add the vocab.txt of the weights to their "
@@ -36,35 +30,33 @@ def with_vocabulary(weights, path):
     ids = {token: index for index, token in enumerate(weights.tokenizer.vocabulary)}
     spellings = [[ids[token]] if token in ids else _spell(token, ids) for token in tokenizer.vocabulary]
     kept = sum(token in ids for token in tokenizer.vocabulary)
-
-    def mapped(name):
-        def read():
-            rows = weights.read[name]()
-            mean = rows.mean(axis=0)
-            return np.stack([rows[spelling].mean(axis=0) if spelling else mean for spelling in spellings])
-
-        return read
-
-    config = dataclasses.replace(weights.config, vocab_size=len(tokenizer.vocabulary), pad_token_id=tokenizer.pad_id)
-    read = weights.read | {name: mapped(name) for name in (_WORDS, "mlm.bias") if name in weights.read}
-    return (dataclasses.replace(weights, config=config, read=read, tokenizer=tokenizer), kept,
-            sum(map(bool, spellings)) - kept)
+    mapped = {name: functools.partial(_mapped, weights.read[name], spellings)
+              for name in (_WORDS, "mlm.bias") if name in weights.read}
+    weights = weights.with_config(vocab_size=len(tokenizer.vocabulary), pad_token_id=tokenizer.pad_id)
+    weights = dataclasses.replace(weights, read={**weights.read, **mapped}, tokenizer=tokenizer)
+    return weights, kept, sum(map(bool, spellings)) - kept
 
 
-def with_positions(weights: Weights, number):
+def _mapped(read: Callable[[], np.ndarray], spellings: Sequence[list[int]]) -> np.ndarray:
+    """Returns the rows of new tokens, each the mean of the rows of the old tokens that spell it."""
+    rows = read()
+    mean = rows.mean(axis=0)
+    return np.stack([rows[spelling].mean(axis=0) if spelling else mean for spelling in spellings])
+
+
+def with_positions(weights: Weights, number: int) -> Weights:
     """Returns the weights with only the first `number` position embeddings."""
     limit = weights.config.max_position_embeddings
     if not 1 <= number <= limit:
         raise InputError(f"max_position_embeddings must be from 1 to {limit}, the number in the weights; got {number}")
-    read = weights.read | {_POSITIONS: lambda: weights.read[_POSITIONS]()[:number]}
-    config = dataclasses.replace(weights.config, max_position_embeddings=number)
+    read = {**weights.read, _POSITIONS: lambda: weights.read[_POSITIONS]()[:number]}
     settings = weights.settings
     if settings:
         settings = settings | {"max_length": min(settings["max_length"], number)}
-    return dataclasses.replace(weights, config=config, read=read, settings=settings)
+    return dataclasses.replace(weights.with_config(max_position_embeddings=number), read=read, settings=settings)
 
 
-def _tokenizer(path, old):
+def _tokenizer(path: Path, old: BertTokenizer) -> BertTokenizer:
     """Returns the tokenizer of the new vocabulary, with the rules that its tokens suggest. If the old vocabulary
     suggests the same rules, it gets the rules of the old tokenizer instead."""
     new = BertTokenizer(path, lower_case=None)
@@ -73,7 +65,7 @@ def _tokenizer(path, old):
     return BertTokenizer(new.vocabulary, **dataclasses.asdict(old.rules))
 
 
-def _spell(token, ids):
+def _spell(token: str, ids: dict[str, int]) -> list[int]:
     """Returns the ids of the old tokens that spell a new token, by longest match first; an empty list if that
     fails, and for special tokens."""
     if token.startswith("[") and token.endswith("]"):

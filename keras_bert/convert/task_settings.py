@@ -8,8 +8,13 @@ from keras_bert.errors import InputError
 from keras_bert.files import naming_damage
 from keras_bert.tasks import TASKS, restored
 from keras_bert.weights import open_weights
-from keras_bert.weights.kinds import KINDS
 from keras_bert.weights.source import Source, Weights
+
+# The tasks that each kind of model answers; a model without settings gets the first one.
+_TASKS = {
+    "classification": ("classify", "intent", "multilabel"), "regression": ("regress",),
+    "token_classification": ("tag",), "span": ("span",), "multiple_choice": ("choice",), "embedding": ("embed",),
+}
 
 
 def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bool = False) -> Source:
@@ -31,26 +36,27 @@ def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bo
 
 
 def with_task(source: Source) -> Source:
-    """Returns a `Source` with the settings that its kind of model needs.
-
-    What the source does not say is filled in: the first of the kind's tasks, inputs of as many tokens as there are
-    positions, and single texts.
+    """Returns a `Source` with the settings that its kind of model needs. What it does not say is filled in: the first
+    of the kind's tasks, inputs of as many tokens as there are positions, and single texts.
 
     Raises:
         InputError: a setting is unknown or of another type.
     """
-    tasks, given = KINDS[source.kind].tasks, source.settings or {}
-    if not tasks:
-        return dataclasses.replace(source, settings=None)
-    notes = source.notes
+    if source.kind not in _TASKS:
+        return dataclasses.replace(source, settings={})
+    tasks, given, notes = _TASKS[source.kind], source.settings, source.notes
     if given.get("task", tasks[0]) not in tasks:
         notes += (f"the settings of the task {given['task']} are ignored, because they are not those of a model for "
                   f"{source.kind.replace('_', ' ')}",)
         given = {}
-    settings = {"task": tasks[0]} | given
-    settings["max_length"] = _max_length(source, given.get("max_length"))
-    if (length := given.get("max_length")) is not None and length > settings["max_length"]:
-        notes += (f"max_length {length} exceeds the encoder's positions: {settings['max_length']}",)
+    positions, length = source.config.max_position_embeddings, given.get("max_length")
+    if length is None:
+        length = positions
+    elif type(length) is not int or length < 1:
+        raise InputError(f"{source.path}: max_length must be a number of tokens; got {length!r:.40}")
+    elif length > positions:
+        notes += (f"max_length {length} exceeds the encoder's positions: {positions}",)
+    settings = {"task": tasks[0]} | given | {"max_length": min(length, positions)}
     if source.kind in ("classification", "regression") and "pairs" not in settings:
         settings["pairs"] = False
         notes += ("the source does not say if its inputs are single texts or pairs: single texts; --pairs for pairs",)
@@ -65,26 +71,12 @@ def with_task(source: Source) -> Source:
 
 
 def with_pairs(weights: Weights, pairs: bool) -> Weights:
-    """Returns the weights with another value of the setting `pairs`.
-
-    Raises:
-        InputError: the task has no such setting.
-    """
-    settings = weights.settings or {}
-    if "pairs" not in settings:
+    """Returns the weights with another value of the setting `pairs`; raises an InputError if they have no such one."""
+    if "pairs" not in weights.settings:
         raise InputError(f"pairs is for models for classification or regression; this one is for {weights.kind}")
-    return dataclasses.replace(weights, settings=settings | {"pairs": pairs})
+    return dataclasses.replace(weights, settings=weights.settings | {"pairs": pairs})
 
 
 def describe(settings: dict[str, Any]) -> str:
     """Returns settings as text: `task intent, max_length 128, pairs False`."""
     return ", ".join(f"{name} {value}" for name, value in settings.items())
-
-
-def _max_length(source: Source, value: Any) -> int:
-    positions = source.config.max_position_embeddings
-    if value is None:
-        return positions
-    if type(value) is not int or value < 1:
-        raise InputError(f"{source.path}: max_length must be a number of tokens; got {value!r:.40}")
-    return min(value, positions)

@@ -3,23 +3,19 @@
 import glob
 import os
 import re
+from collections.abc import Iterable
+
+import numpy as np
 
 from keras_bert.errors import InputError
 from keras_bert.files import saving
 
 
 class Bundle:
-    """An open TensorFlow checkpoint.
+    """An open TensorFlow checkpoint; `prefix` is its path without `.index`. If it is damaged, an InputError names the
+    file, and the array if one cannot be read."""
 
-    Args:
-        prefix: path without `.index`.
-
-    Raises:
-        InputError: the checkpoint is incomplete or corrupt; the message names the file, and the array if one cannot be
-            read.
-    """
-
-    def __init__(self, prefix):
+    def __init__(self, prefix: str) -> None:
         import tensorflow as tf  # only TensorFlow's formats need it
 
         self.prefix = prefix
@@ -30,19 +26,19 @@ class Bundle:
         except self._errors as error:
             raise InputError(f"{prefix}.index: not a complete TensorFlow checkpoint: {_reason(error)}") from None
 
-    def get(self, name):
+    def get(self, name: str) -> np.ndarray:
         try:
             return self._reader.get_tensor(name)
         except self._errors as error:
             raise InputError(f"{self.prefix}: {name} cannot be read: {_reason(error)}") from None
 
-    def is_of_objects(self):
+    def is_of_objects(self) -> bool:
         """Returns True if `tf.train.Checkpoint` wrote the checkpoint, False if TensorFlow 1 did."""
         return _GRAPH in self.shapes
 
-    def variables(self):
-        """Returns the variables of a checkpoint of objects: a dict of each model variable's full name to its key, and a
-        dict of the keys of optimizer variables to the reason why they are skipped."""
+    def variables(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Returns the keys of a checkpoint of objects by the full names of the model's variables, and the reasons why
+        other keys, of optimizer variables, are skipped."""
         from google.protobuf.message import DecodeError
         from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
@@ -51,17 +47,16 @@ class Bundle:
         except (DecodeError, TypeError) as error:
             raise InputError(f"{self.prefix}: {_GRAPH} cannot be read: {error}") from None
         full_names = {attribute.checkpoint_key: attribute.full_name for node in nodes for attribute in node.attributes}
-        keys, skipped = {}, {}
+        keys: dict[str, str] = {}
+        skipped = {}
         for key in sorted(self.shapes):
             name = full_names.get(key)
             if not name or key.startswith(_NOT_WEIGHTS):
                 continue
             if ".OPTIMIZER_SLOT/" in key or _OPTIMIZER.match(key):
                 skipped[key] = "optimizer variable"
-            elif name in keys:
-                raise InputError(f"{self.prefix}: two variables have the name {name}: {keys[name]} and {key}")
-            else:
-                keys[name] = key
+            elif (other := keys.setdefault(name, key)) != key:
+                raise InputError(f"{self.prefix}: two variables have the name {name}: {other} and {key}")
         return keys, skipped
 
 
@@ -70,38 +65,28 @@ _NOT_WEIGHTS = ("save_counter/", "do_lower_case/", "calls_in_training/", "keras_
 _OPTIMIZER = re.compile(r"(.*/)?(optimizer|global_step|step)/")
 
 
-def find_checkpoint(path):
+def find_checkpoint(path: str) -> str | None:
     """Returns the prefix of the checkpoint at `path`, which is a prefix or a folder; None if there is no checkpoint.
-
-    Raises:
-        InputError: the folder has multiple checkpoints, and its file `checkpoint` does not say which one to use.
-    """
-    path = os.fspath(path)
+    Raises an InputError if there are several, and the file `checkpoint` does not say which one to use."""
     if os.path.exists(f"{path}.index"):
         return path
     indices = sorted(glob.glob(os.path.join(glob.escape(path), "*.index")))
     prefixes = [index.removesuffix(".index") for index in indices]
-    if len(prefixes) > 1:
-        import tensorflow as tf
+    if len(prefixes) < 2:
+        return prefixes[0] if prefixes else None
+    import tensorflow as tf
 
-        latest = tf.train.latest_checkpoint(path)
-        if latest is None:
-            raise InputError(f"{path}: has multiple checkpoints; pass the path of one: {', '.join(prefixes)}")
+    if latest := tf.train.latest_checkpoint(path):
         return latest
-    return prefixes[0] if prefixes else None
+    raise InputError(f"{path}: has multiple checkpoints; pass the path of one: {', '.join(prefixes)}")
 
 
-def _reason(error):
+def _reason(error: Exception) -> str:
     return str(getattr(error, "message", error)).splitlines()[0]
 
 
-def write_bundle(prefix, arrays):
-    """Writes a checkpoint of named arrays, as TensorFlow 1 does.
-
-    Args:
-        prefix: path without `.index`.
-        arrays: iterable of (name, array).
-    """
+def write_bundle(prefix: str, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Writes a checkpoint of named arrays, as TensorFlow 1 does."""
     import tensorflow as tf
 
     tensors = {name: tf.identity(array) for name, array in arrays}  # tf.constant would also keep the array
@@ -111,21 +96,15 @@ def write_bundle(prefix, arrays):
                           tensors=[tensors[name] for name in names])
 
 
-def write_objects(prefix, arrays, paths, aliases):
-    """Writes a checkpoint of objects, as `tf.train.Checkpoint` does.
-
-    Args:
-        prefix: path without `.index`.
-        arrays: iterable of (full name, array).
-        paths: dict of full names to paths of attributes from the root, separated by slashes. Digits are indices of a
-            list.
-        aliases: dict of additional paths to the existing paths of the same objects.
-    """
+def write_objects(prefix: str, arrays: Iterable[tuple[str, np.ndarray]], paths: dict[str, str],
+                  aliases: dict[str, str]) -> None:
+    """Writes a checkpoint of objects, as `tf.train.Checkpoint` does. `paths` maps full names to attributes from the
+    root, `a/0/b`, where digits are indices of a list; `aliases` maps additional paths to paths of the same objects."""
     import tensorflow as tf
 
     nodes = {"": tf.train.Checkpoint()}
 
-    def attach(path, value):
+    def attach(path: str, value: tf.Module | tf.Variable) -> None:
         parent, _, attribute = path.rpartition("/")
         if parent not in nodes:
             attach(parent, tf.Module())

@@ -11,10 +11,10 @@ import re
 import numpy as np
 
 from keras_bert.errors import InputError
-from keras_bert.weights.assets import read_assets, write_assets
+from keras_bert.weights.assets import Assets, read_assets, write_assets
 from keras_bert.weights.bundle import Bundle, find_checkpoint, write_objects
 from keras_bert.weights.format import SPLIT_HEADS, Format, Table, google_rules
-from keras_bert.weights.source import Source, detect
+from keras_bert.weights.source import Source, Weights, detect
 
 _LAYER = "transformer/layer_{i}"
 TABLE = Table({
@@ -65,40 +65,31 @@ _HEAD_POOLER = ("next_sentence/pooler_dense/kernel", "next_sentence/pooler_dense
 _POOLER = ("pooler_transform/kernel", "pooler_transform/bias")
 
 
-def recognise(path):
+def recognise(path: str) -> bool:
     return (prefix := find_checkpoint(path)) is not None and Bundle(prefix).is_of_objects()
 
 
-def read(path, config=None, next_sentence_pooler=False):
-    """Returns the `Source` of a checkpoint.
-
-    Args:
-        next_sentence_pooler: if True, uses the dense layer of the next-sentence head as the encoder's pooler, because
-            the Model Garden trains that layer and not the pooler.
-    """
-    bundle = Bundle(find_checkpoint(path))
+def read(path: str, config: str | None = None, next_sentence_pooler: bool = False) -> Source:
+    """Reads a checkpoint; with `next_sentence_pooler`, the dense layer of the next-sentence head as the encoder's
+    pooler, because the Model Garden trains that layer and not the pooler."""
+    bundle = Bundle(find_checkpoint(path) or path)
     assets = read_assets(os.path.dirname(bundle.prefix), config)
     return read_bundle(bundle, bundle.prefix, FORMAT.name, assets, next_sentence_pooler)
 
 
-def read_bundle(bundle, path, format, assets, next_sentence_pooler=False):
-    """Returns the `Source` of variables with the Garden's full names, which SavedModels of its exporter have too.
-
-    Args:
-        assets: result of `read_assets`.
-    """
+def read_bundle(bundle: Bundle, path: str, format: str, assets: Assets, next_sentence_pooler: bool = False) -> Source:
+    """Reads variables with the Garden's full names, which SavedModels of its exporter have too."""
     config, files, labels = assets
     if config.hidden_act == "gelu":  # official/modeling/activations/gelu.py
         config = dataclasses.replace(config, hidden_act="gelu_tanh")
     variables, skipped = bundle.variables()
-    keys = {}
+    keys: dict[str, str] = {}
     for name, key in variables.items():
         name = match[1] if (match := _KNOWN.fullmatch(name)) else name
-        if name in keys:
-            raise InputError(f"{path}: two variables have the name {name}, in two encoders: {keys[name]} and {key}")
-        keys[name] = key
+        if (other := keys.setdefault(name, key)) != key:
+            raise InputError(f"{path}: two variables have the name {name}, in two encoders: {other} and {key}")
 
-    def get(name):
+    def get(name: str) -> np.ndarray:
         return bundle.get(keys.get(name, name))
 
     shapes = {name: bundle.shapes[key] for name, key in keys.items()} | {key: bundle.shapes[key] for key in skipped}
@@ -117,10 +108,10 @@ def read_bundle(bundle, path, format, assets, next_sentence_pooler=False):
     return Source(path, format, config, kind, TABLE, shapes, get, skipped, {}, files, labels)
 
 
-def write(weights, folder):
+def write(weights: Weights, folder: str) -> None:
     """Writes a checkpoint that `tf.train.Checkpoint` restores into `BertEncoder` V1 and V2 (as `encoder` or `model`)
     and `BertPretrainerV2` (by its `checkpoint_items`, or as `model`)."""
-    copies = {}
+    copies: dict[str, str] = {}
     paths = {TABLE[name].stored_name: _PATHS[name].stored_name for name in weights.read if name in TABLE}
     aliases = {"model": "encoder"}
     if weights.kind in ("pretraining", "masked_lm"):
@@ -134,10 +125,9 @@ def write(weights, folder):
     arrays = ((name, array) for entry, array in weights.arrays(TABLE)
               for name in (entry.stored_name, copies.get(entry.stored_name)) if name)
     write_objects(os.path.join(folder, "bert_model.ckpt"), arrays, paths, aliases)
-    config = weights.config
-    if config.hidden_act in ("gelu_new", "gelu_tanh"):
-        config = dataclasses.replace(config, hidden_act="gelu")
-    write_assets(dataclasses.replace(weights, config=config), folder)
+    if weights.config.hidden_act in ("gelu_new", "gelu_tanh"):
+        weights = weights.with_config(hidden_act="gelu")
+    write_assets(weights, folder)
 
 
 FORMAT = Format("garden", recognise, read, write, ("encoder", "pretraining", "masked_lm"),

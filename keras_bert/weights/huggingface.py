@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -14,10 +15,10 @@ from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.format import TRANSPOSED, Format, Table
 from keras_bert.weights.huggingface_tokenizer import write_tokenizer
 from keras_bert.weights.kinds import ENCODER, KINDS, initial
-from keras_bert.weights.source import Source, detect
+from keras_bert.weights.source import Source, Weights, detect
 from keras_bert.weights.tensor_files import NAMES, open_tensors
 
-# The encoder's names are those of `BertModel`; in models with heads they have the prefix `bert.`.
+# The encoder has the names of `BertModel`; in models with heads they have the prefix `bert.`.
 TABLE = Table({
     "bert.embeddings.word_embeddings": "embeddings.word_embeddings",
     "bert.embeddings.position_embeddings": "embeddings.position_embeddings",
@@ -61,31 +62,25 @@ _TIED = {"cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
          "cls.predictions.decoder.bias": "cls.predictions.bias"}
 
 
-def recognise(path):
+def recognise(path: str) -> bool:
     return any(os.path.isfile(os.path.join(path, name)) for name in ("config.json", *NAMES))
 
 
-def read(path, config=None):
-    """Returns the `Source` of a folder.
-
-    Only tied weights that are stored twice are read here, and compared; see `Source` for the others.
-
-    Raises:
-        InputError: a file is missing, incomplete or not of the type that its name says.
-    """
-    config = config or os.path.join(path, "config.json")
-    if not os.path.lexists(config):
-        raise InputError(f"{config}: not found; copy the model's there, because the weights do not contain it")
-    values, config = read_json(config), BertConfig.from_json(config)
-    stored_shapes, get_stored = open_tensors(path)
-    names = {}
-    for name in stored_shapes:
+def read(path: str, config: str | None = None) -> Source:
+    """Reads a folder. Of the weights, only tied ones that are stored twice are read here, and compared."""
+    file = config or os.path.join(path, "config.json")
+    if not os.path.lexists(file):
+        raise InputError(f"{file}: not found; copy the model's there, because the weights do not contain it")
+    values, bert_config = read_json(file), BertConfig.from_json(file)
+    tensors = open_tensors(path)
+    names: dict[str, str] = {}
+    for name in tensors.shapes:
         if (other := names.setdefault(_plain_name(name), name)) != name:
             raise InputError(f"{path}: each weight must have one name; got {other} and {name}")
-    shapes = {name: stored_shapes[stored_name] for name, stored_name in names.items()}
+    shapes = {name: tensors.shapes[stored_name] for name, stored_name in names.items()}
 
-    def get(name):
-        return get_stored(names[name])
+    def get(name: str) -> np.ndarray:
+        return tensors.get(names[name])
 
     skipped = {"embeddings.position_ids": "buffer"}
     for copy, original in _TIED.items():
@@ -93,27 +88,22 @@ def read(path, config=None):
             if not np.array_equal(get(copy), get(original)):
                 raise InputError(f"{path}: {copy} must equal {original}; BERT's output layer is tied to its embeddings")
             skipped[copy] = f"copy of {original}"
-    kind, losses = _kind(values, shapes), ()
+    kind, losses = _kind(values, shapes), []
     if kind == "regression" and shapes.get("classifier.bias") != (1,):
-        kind, losses = ENCODER, ("problem_type regression must have one value here, not several",)
+        kind, losses = ENCODER, ["problem_type regression must have one value here, not several"]
         skipped |= dict.fromkeys(("classifier.weight", "classifier.bias"), losses[0])
     options, labels = _head(values, kind, shapes)
     settings, files = _settings(path, values), read_tokenizer_files(path, values)
     if files:
         settings = {"max_length": files.max_length} | settings
-    return Source(path, FORMAT.name, config, kind, TABLE, shapes, get, skipped, options, files, labels, settings,
-                  losses=losses)
+    return Source(path, FORMAT.name, bert_config, kind, TABLE, shapes, get, skipped, options, files, labels, settings,
+                  losses=tuple(losses))
 
 
-def write(weights, folder, max_length=None):
+def write(weights: Weights, folder: str, max_length: int | None = None) -> None:
     """Writes the files that transformers' `from_pretrained` reads. The settings of the task are in `config.json`, as
-    `keras_bert`.
-
-    Args:
-        max_length: length to which transformers truncates. If None, the task's or the tokenizer's.
-    """
-    architecture, settings = ARCHITECTURES[weights.kind], weights.settings or {}
-    values = weights.config.to_dict() | {"architectures": [architecture]}
+    `keras_bert`. transformers truncates to `max_length`; if it is None, to the task's or the tokenizer's."""
+    values, settings = weights.config.to_dict() | {"architectures": [ARCHITECTURES[weights.kind]]}, weights.settings
     values["hidden_act"] = _ACTIVATIONS.get(values["hidden_act"], values["hidden_act"])
     if "dropout" in weights.options:
         values["classifier_dropout"] = weights.options["dropout"]
@@ -141,23 +131,21 @@ def write(weights, folder, max_length=None):
     shutil.copymode(config, path)  # safetensors lets only the owner read a file
 
 
-def _is_untrained_pooler(name, weights):
-    """Returns True if a weight belongs to a pooler that the model does not use, and still has its initial value.
-
-    It is not written, because the models of transformers have no pooler then.
-    """
+def _is_untrained_pooler(name: str, weights: Weights) -> bool:
+    """Returns True for a weight of a pooler that the model does not use, if it still has its initial value: the models
+    of transformers have no pooler then."""
     if KINDS[weights.kind].is_pooled or not name.startswith("bert.pooler."):
         return False
     return np.array_equal(weights.read[name](), initial(name, weights.shapes[name], weights.config))
 
 
-def _plain_name(key):
+def _plain_name(key: str) -> str:
     """Removes the prefix that models with heads add, and replaces old names by the current ones."""
     key = key.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
     return key.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _kind(values, shapes):
+def _kind(values: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> str:
     """Returns the kind of model by `architectures`, or by the weights if no architecture is known. A classifier with
     one label is a regression model, as in transformers."""
     kinds = {architecture: kind for kind, architecture in ARCHITECTURES.items() if kind != "regression"}
@@ -175,7 +163,7 @@ def _kind(values, shapes):
     return "regression" if is_regression else kind
 
 
-def _settings(path, values):
+def _settings(path: str, values: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings of the task. Those in `keras_bert` count unless `problem_type` says something else."""
     problem = values.get("problem_type")
     if problem not in list(_PROBLEMS):
@@ -183,15 +171,14 @@ def _settings(path, values):
     settings, task = values.get(_SETTINGS) or {}, _PROBLEMS[problem]
     if not isinstance(settings, dict):
         raise InputError(f"{path}: {_SETTINGS} in config.json must be an object; got {settings!r:.100}")
-    if task and settings.get("task") != task:
-        settings = {"task": task}
-    elif not task and settings.get("task") == "multilabel":
-        settings = {}
-    return settings
+    if task:
+        return settings if settings.get("task") == task else {"task": task}
+    return {} if settings.get("task") == "multilabel" else settings
 
 
-def _head(values, kind, shapes):
-    """Returns (arguments of the model with the head, labels); None for a label without a name."""
+def _head(values: dict[str, Any], kind: str, shapes: dict[str, tuple[int, ...]],
+          ) -> tuple[dict[str, Any], list[Any] | None]:
+    """Returns the arguments of the model with the head, and the labels, None for one without a name."""
     if kind not in ("classification", "regression", "token_classification", "multiple_choice"):
         return {}, None
     dropout = values.get("classifier_dropout")
@@ -202,8 +189,7 @@ def _head(values, kind, shapes):
     labels = values.get("id2label") or {}
     if not isinstance(labels, dict):
         raise InputError(f"id2label in config.json must be an object; got {labels!r:.100}")
-    labels = [labels.get(str(i)) for i in range(options["num_classes"])]
-    return options, labels
+    return options, [labels.get(str(i)) for i in range(options["num_classes"])]
 
 
 FORMAT = Format("huggingface", recognise, read, write, tuple(ARCHITECTURES),

@@ -1,26 +1,27 @@
 """Writes the tokenizer's files of Hugging Face folders, which `text.tokenizer_files` reads."""
 
 import os
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN
+from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN, BertTokenizer
 from keras_bert.text.tokenizer_files import TOKENIZER
 from keras_bert.weights import assets
 
 
-def write_tokenizer(tokenizer, folder, max_length, positions):
-    """Writes the files of a tokenizer, unless it is None. transformers truncates to `max_length`; if it is None, to
-    the tokenizer's, at most the number of positions.
+def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: int | None, positions: int) -> None:
+    """Writes the files of a tokenizer. transformers truncates to `max_length`; if it is None, to the tokenizer's, at
+    most the number of positions.
 
-    Its `BertTokenizer` cannot compose characters. A tokenizer with NFC is written as a `PreTrainedTokenizerFast`, whose
-    rules are those of `tokenizer.json`.
+    Its `BertTokenizer` cannot compose characters. A tokenizer with NFC is written as a `PreTrainedTokenizerFast`, which
+    follows `tokenizer.json`.
     """
     if tokenizer is None:
         return
     assets.write_tokenizer(tokenizer, folder)
-    settings = {"model_max_length": max_length or min(tokenizer.max_length or positions, positions)}
+    settings: dict[str, Any] = {"model_max_length": max_length or min(tokenizer.max_length or positions, positions)}
     if tokenizer.rules.normalization == "NFC":
         _fast_tokenizer(tokenizer).save(os.path.join(folder, TOKENIZER))
         settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": UNKNOWN, "cls_token": "[CLS]",
@@ -29,7 +30,7 @@ def write_tokenizer(tokenizer, folder, max_length, positions):
     tokenizer.save_settings(folder, **settings)
 
 
-def _fast_tokenizer(tokenizer):
+def _fast_tokenizer(tokenizer: BertTokenizer) -> tokenizers.Tokenizer:
     rules = tokenizer.rules
     fast = tokenizers.Tokenizer(models.WordPiece(
         {token: id for id, token in enumerate(tokenizer.vocabulary)}, unk_token=UNKNOWN,

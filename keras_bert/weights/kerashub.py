@@ -2,28 +2,29 @@
 `task.weights.h5`; for the tokenizer `tokenizer.json` and `assets/tokenizer/vocabulary.txt`. This package adds
 `labels.json` and `keras_bert_settings.json`, the settings of the task."""
 
+import dataclasses
 import io
 import itertools
 import os
 import re
 import unicodedata
+from typing import Any
 
 import h5py
 import ml_dtypes
+import numpy as np
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
-from keras_bert.text import save_vocabulary
-from keras_bert.text.tokenizer_files import KERAS_HUB_RULES, KERAS_HUB_VOCABULARY, TOKENIZER, read_tokenizer_files
+from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
 from keras_bert.weights.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
 from keras_bert.weights.format import SPLIT_HEADS, Format, Table, has_file
-from keras_bert.weights.source import Source
+from keras_bert.weights.kinds import ENCODER
+from keras_bert.weights.source import Source, Weights
 from keras_bert.weights.tensor_files import stored_array
 
 _MODEL, _TASK = "model.weights.h5", "task.weights.h5"
-
-
 _BLOCK = f"{_MODEL}/layers/transformer_encoder{{_i}}"
 TABLE = Table({
     "bert.embeddings.word_embeddings": f"{_MODEL}/layers/reversible_embedding",
@@ -46,7 +47,7 @@ TABLE = Table({
 }, {"embeddings": "/vars/0", "kernel": "/vars/0", "bias": "/vars/1", "gamma": "/vars/0", "beta": "/vars/1"},
     SPLIT_HEADS)
 _KINDS = {"BertMaskedLM": "masked_lm", "BertTextClassifier": "classification"}
-# Constants in KerasHub's classes: activation and layer norm epsilons of the encoder, then those of the masked LM head.
+# Constants in KerasHub's classes: activations and layer norm epsilons, of the encoder and of the masked LM head.
 _ACTIVATION, _EPSILON = "gelu_tanh", 1e-12
 _MULTILABEL = "sigmoid"  # the activation of a classifier whose labels do not exclude one another
 _TRUNCATION = "round_robin"  # a pair that is too long loses tokens of its longer text first
@@ -60,22 +61,16 @@ _FIELDS = {
 }
 
 
-def read(path, config=None):
-    """Returns the `Source` of a preset. `config` is ignored, because the preset contains the config."""
-    files = read_tokenizer_files(path)
-    config = _read_config(os.path.join(path, "config.json"), files)
-    shapes = _read_shapes(path, _MODEL)
-    kind, options, settings, losses = "encoder", {}, {}, ()
-    if os.path.exists(os.path.join(path, _TASK)):
-        shapes |= _read_shapes(path, _TASK)
-        kind, options, settings, losses = _read_task(path)
-    skipped = {name: "optimizer variable" for name in shapes if name.startswith(f"{_TASK}/optimizer/")}
-    return Source(path, FORMAT.name, config, kind, TABLE, shapes, lambda name: _get(path, name), skipped, options,
-                  files, read_labels(path), settings, losses=losses)
+def read(path: str, config: str | None = None) -> Source:
+    """Reads a preset; ignores `config`, because the preset contains the config."""
+    files = tokenizer_files.read_tokenizer_files(path)
+    source = Source(path, FORMAT.name, _read_config(os.path.join(path, "config.json"), files), ENCODER, TABLE,
+                    _read_shapes(path, _MODEL), lambda name: _get(path, name), files=files, labels=read_labels(path))
+    return _with_task(source) if os.path.exists(os.path.join(path, _TASK)) else source
 
 
-def _read_object(file, *names):
-    """Returns (class name, its arguments) of the object in a JSON file, whose class must be one of `names`."""
+def _read_object(file: str, *names: str) -> tuple[str, dict[str, Any]]:
+    """Returns the class, one of `names`, of the object in a JSON file, and its arguments."""
     values = read_json(file)
     if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
         raise InputError(f"{file}: must be a KerasHub object with class_name and config; got {values!r:.100}")
@@ -85,10 +80,10 @@ def _read_object(file, *names):
     return name, values["config"]
 
 
-def _read_config(file, tokenizer_files):
+def _read_config(file: str, files: tokenizer_files.TokenizerFiles | None) -> BertConfig:
     _, values = _read_object(file, "BertBackbone")
     known = {name: values[field] for field, name in _FIELDS.items() if field in values}
-    pad_id = tokenizer_files and tokenizer_files.vocabulary.index("[PAD]")
+    pad_id = files and files.vocabulary.index("[PAD]")
     known |= {"hidden_act": _ACTIVATION, "layer_norm_eps": _EPSILON, "pad_token_id": pad_id}
     try:
         return BertConfig.from_dict(known | {"attention_probs_dropout_prob": known.get("hidden_dropout_prob")})
@@ -96,34 +91,37 @@ def _read_config(file, tokenizer_files):
         raise InputError(f"{file}: {error}") from None
 
 
-def _read_task(path):
-    """Returns (kind, options, settings, losses) of the model that a `task.json` describes."""
-    file = os.path.join(path, "task.json")
+def _with_task(source: Source) -> Source:
+    """Returns the source with the weights and the description of its head."""
+    path, file = source.path, os.path.join(source.path, "task.json")
+    shapes = _read_shapes(path, _TASK)
+    skipped = {name: "optimizer variable" for name in shapes if name.startswith(f"{_TASK}/optimizer/")}
     name, values = _read_object(file, *_KINDS)
-    if _KINDS[name] == "masked_lm":
-        return "masked_lm", _HEAD, {}, ()
+    source = dataclasses.replace(source, kind=_KINDS[name], shapes=source.shapes | shapes, skipped=skipped)
+    if source.kind == "masked_lm":
+        return dataclasses.replace(source, options=_HEAD)
     activation = values.get("activation")
     if activation not in (None, "linear", _MULTILABEL):
         raise InputError(f"{file}: activation must be linear, so that outputs are logits, or sigmoid, for multiple "
                          f"labels; got {activation!r}")
     if not isinstance(values.get("num_classes"), int):
         raise InputError(f"{file}: num_classes must be int; got {values.get('num_classes')!r}")
-    settings, losses = read_settings(path), ()
+    settings, losses = read_settings(path), []
     if (settings.get("task") == "multilabel") != (activation == _MULTILABEL):  # KerasHub's file is the newer one
         settings = {"task": "multilabel" if activation == _MULTILABEL else "classify"}
     if os.path.exists(preprocessor := os.path.join(path, "preprocessor.json")):
         _, preprocessing = _read_object(preprocessor, "BertTextClassifierPreprocessor")
         settings["max_length"] = preprocessing.get("sequence_length")
         if (truncate := preprocessing.get("truncate", _TRUNCATION)) != _TRUNCATION:
-            losses = (f"pairs must be truncated by {_TRUNCATION}, not {truncate}",)
+            losses = [f"pairs must be truncated by {_TRUNCATION}, not {truncate}"]
     options = {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}
-    return "classification", options, settings, losses
+    return dataclasses.replace(source, options=options, settings=settings, losses=tuple(losses))
 
 
-def _read_shapes(path, name):
+def _read_shapes(path: str, name: str) -> dict[str, tuple[int, ...]]:
     shapes = {}
 
-    def visit(key, item):
+    def visit(key: str, item: h5py.Dataset | h5py.Group) -> None:
         if isinstance(item, h5py.Dataset):
             shapes[f"{name}/{key}"] = item.shape
 
@@ -132,7 +130,7 @@ def _read_shapes(path, name):
     return shapes
 
 
-def _get(path, name):
+def _get(path: str, name: str) -> np.ndarray:
     file, _, key = name.partition("/")
     file = os.path.join(path, file)
     with _open(file) as opened:
@@ -143,16 +141,16 @@ def _get(path, name):
             raise InputError(f"{file}: {key} cannot be read: {error}") from None
 
 
-def _open(path):
+def _open(path: str) -> h5py.File:
     try:
         return h5py.File(path)
     except OSError as error:
         raise InputError(f"{path}: not a complete HDF5 file: {error}") from None
 
 
-def write(weights, folder):
+def write(weights: Weights, folder: str) -> None:
     """Writes a preset that `from_preset` reads, with the backbone and, if there is one, its masked LM or classifier."""
-    config, task_settings = weights.config, weights.settings or {}
+    config = weights.config
     backbone = _object("BertBackbone", {field: getattr(config, name) for field, name in _FIELDS.items()})
     write_json(os.path.join(folder, "config.json"), backbone)
     write_json(os.path.join(folder, "metadata.json"), _VERSIONS)
@@ -163,49 +161,48 @@ def write(weights, folder):
         if tokenizer:
             preprocessor = _object(f"{task}Preprocessor", {
                 "tokenizer": tokenizer, "config_file": "preprocessor.json",
-                "sequence_length": task_settings.get("max_length", config.max_position_embeddings)})
+                "sequence_length": weights.settings.get("max_length", config.max_position_embeddings)})
             write_json(os.path.join(folder, "preprocessor.json"), preprocessor)
-        options = weights.options if weights.kind == "classification" else {}
-        if task_settings.get("task") == "multilabel":
-            options = options | {"activation": _MULTILABEL}
-        settings = {"backbone": backbone, "preprocessor": preprocessor} | options
-        write_json(os.path.join(folder, "task.json"), _object(task, settings))
+        values: dict[str, Any] = {"backbone": backbone, "preprocessor": preprocessor}
+        values |= weights.options if weights.kind == "classification" else {}
+        values |= {"activation": _MULTILABEL} if weights.settings.get("task") == "multilabel" else {}
+        write_json(os.path.join(folder, "task.json"), _object(task, values))
     write_labels(weights.labels, folder)
     write_settings(weights.settings, folder)
     _write_weights(weights, folder)
 
 
-def _write_weights(weights, folder):
+def _write_weights(weights: Weights, folder: str) -> None:
     """Writes the HDF5 files. Each is made in memory first, because HDF5 crashes if the disk is full."""
     for name, entries in itertools.groupby(weights.arrays(TABLE), lambda pair: pair[0].stored_name.partition("/")[0]):
         content = io.BytesIO()
-        with h5py.File(content, "w") as file:
+        with h5py.File(content, "w") as hdf5:
             for entry, array in entries:
-                file[entry.stored_name.partition("/")[2]] = array
+                hdf5[entry.stored_name.partition("/")[2]] = array
         with open(os.path.join(folder, name), "wb") as file:
             file.write(content.getbuffer())
 
 
-def _write_tokenizer(tokenizer, folder):
-    """Writes a tokenizer's files and returns its JSON object; returns None if there is no tokenizer."""
+def _write_tokenizer(tokenizer: BertTokenizer | None, folder: str) -> dict[str, Any] | None:
+    """Writes a tokenizer's files and returns its JSON object."""
     if tokenizer is None:
         return None
     if tokenizer.mask_id is None or len(set(tokenizer.vocabulary)) < len(tokenizer.vocabulary):
         raise InputError("kerashub: the vocabulary must contain [MASK], and no token twice")
-    rules = tokenizer.rules
-    os.makedirs(os.path.join(folder, os.path.dirname(KERAS_HUB_VOCABULARY)))
-    save_vocabulary(tokenizer.vocabulary, os.path.join(folder, KERAS_HUB_VOCABULARY))
+    rules, path = tokenizer.rules, os.path.join(folder, tokenizer_files.KERAS_HUB_VOCABULARY)
+    os.makedirs(os.path.dirname(path))
+    save_vocabulary(tokenizer.vocabulary, path)
     values = _object("BertTokenizer", {
-        "config_file": TOKENIZER, "vocabulary": None, "lowercase": rules.lower_case,
+        "config_file": tokenizer_files.TOKENIZER, "vocabulary": None, "lowercase": rules.lower_case,
         # Without lower-casing, KerasHub does not recompose the Hangul syllables that it decomposes.
         "strip_accents": rules.strip_accents and (rules.lower_case or rules.normalization == "none"),
         "split_on_cjk": rules.split_cjk})
     stored = {"strip_accents": rules.strip_accents, "normalization": rules.normalization}
-    write_json(os.path.join(folder, TOKENIZER), values | {KERAS_HUB_RULES: stored})
+    write_json(os.path.join(folder, tokenizer_files.TOKENIZER), values | {tokenizer_files.KERAS_HUB_RULES: stored})
     return values
 
 
-def _losses(tokenizer):
+def _losses(tokenizer: BertTokenizer) -> list[str]:
     """Returns the reasons why KerasHub cannot follow the rules of a tokenizer. Its lower-casing composes characters,
     after its stripping of accents has decomposed them."""
     rules = tokenizer.rules
@@ -217,7 +214,7 @@ def _losses(tokenizer):
     return []
 
 
-def _object(name, config):
+def _object(name: str, config: dict[str, Any]) -> dict[str, Any]:
     """Returns the JSON object with which Keras describes an object of KerasHub."""
     module = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
     return {"module": f"keras_hub.src.models.bert.{module.replace('masked_lmpre', 'masked_lm_pre')}",

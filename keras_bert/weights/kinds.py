@@ -1,22 +1,26 @@
 """The kinds of models that formats can store, with the names and shapes of their weights."""
 
 import dataclasses
+from typing import Any
 
+import keras
 import numpy as np
 
 from keras_bert import models
+from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 
 # A name is the path of attributes from a model to a variable, where `{i}` is the number of the block. A dimension is a
 # number, a field of `BertConfig`, or `num_classes`.
+Dimensions = dict[str, tuple[int | str, ...]]
 
 
-def _dense(name, inputs, outputs):
+def _dense(name: str, inputs: str, outputs: int | str) -> Dimensions:
     return {f"{name}.kernel": (inputs, outputs), f"{name}.bias": (outputs,)}
 
 
-def _norm(name):
+def _norm(name: str) -> Dimensions:
     return {f"{name}.gamma": ("hidden_size",), f"{name}.beta": ("hidden_size",)}
 
 
@@ -46,18 +50,15 @@ class Kind:
     """A kind of model.
 
     Args:
-        model: class of the model.
-        head: dict of the names and shapes of the weights that are not the encoder's.
+        head: the weights that are not the encoder's.
         is_pooled: True if the model uses the pooled output. Other libraries omit the pooler if it does not.
-        options: dict of the arguments that make the class a model of this kind.
-        tasks: names of the tasks that such a model answers; a model without settings gets the first one.
+        options: the arguments that make `model` a model of this kind.
     """
 
     model: type
-    head: dict
+    head: Dimensions
     is_pooled: bool = True
-    options: dict = dataclasses.field(default_factory=dict)
-    tasks: tuple[str, ...] = ()
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 ENCODER = "encoder"
@@ -65,50 +66,38 @@ KINDS = {
     ENCODER: Kind(BertLayer, {}),
     "pretraining": Kind(models.BertPretrainer, {**_MASKED_LM, **_dense("next_sentence", "hidden_size", 2)}),
     "masked_lm": Kind(models.BertPretrainer, _MASKED_LM, is_pooled=False, options={"next_sentence": False}),
-    "classification": Kind(models.BertClassifier, _dense("classifier", "hidden_size", "num_classes"),
-                           tasks=("classify", "intent", "multilabel")),
-    "regression": Kind(models.BertRegressor, _dense("regressor", "hidden_size", 1), tasks=("regress",)),
-    "token_classification": Kind(models.BertTokenClassifier, _dense("classifier", "hidden_size", "num_classes"), False,
-                                 tasks=("tag",)),
-    "span": Kind(models.BertSpanLabeler, _dense("span", "hidden_size", 2), is_pooled=False, tasks=("span",)),
-    "multiple_choice": Kind(models.BertMultipleChoice, _dense("classifier", "hidden_size", 1), tasks=("choice",)),
-    "embedding": Kind(models.BertEmbedder, {}, is_pooled=False, tasks=("embed",)),
+    "classification": Kind(models.BertClassifier, _dense("classifier", "hidden_size", "num_classes")),
+    "regression": Kind(models.BertRegressor, _dense("regressor", "hidden_size", 1)),
+    "token_classification": Kind(models.BertTokenClassifier, _dense("classifier", "hidden_size", "num_classes"), False),
+    "span": Kind(models.BertSpanLabeler, _dense("span", "hidden_size", 2), is_pooled=False),
+    "multiple_choice": Kind(models.BertMultipleChoice, _dense("classifier", "hidden_size", 1)),
+    "embedding": Kind(models.BertEmbedder, {}, is_pooled=False),
 }
 
-
-# All names, those of the blocks with `{i}`.
+# All names; a block's have `{i}` for its number.
 NAMES = tuple({**_EMBEDDINGS, **_BLOCK, **_POOLER, **{name: None for kind in KINDS.values() for name in kind.head}})
 
 
-def model_kind(model):
-    """Returns the kind of a `BertLayer` or of a model on one.
-
-    Raises:
-        InputError: the model is another one.
-    """
-    if isinstance(model, models.BertPretrainer):
-        return "pretraining" if model.next_sentence is not None else "masked_lm"
+def model_kind(model: Any) -> str:
+    """Returns the kind of a `BertLayer` or of a model on one; raises an InputError for other models."""
     for name, kind in KINDS.items():
-        if isinstance(model, kind.model):
-            return name
+        if isinstance(model, kind.model):  # pretraining and masked_lm have the same class
+            return "masked_lm" if getattr(model, "next_sentence", True) is None else name
     raise InputError(f"model must be a BertLayer or have one of this package's heads; got {type(model).__name__}")
 
 
-def shapes(config, kind=ENCODER, num_classes=None):
-    """Returns the weights of a model, in order, as a dict of names to shapes: 5 of the embeddings, 16 per block, 2 of
-    the pooler, and those of the head."""
+def shapes(config: BertConfig, kind: str = ENCODER, num_classes: int | None = None) -> dict[str, tuple[int, ...]]:
+    """Returns the names and shapes of a model's weights: 5 of the embeddings, 16 per block, 2 of the pooler, and those
+    of the head."""
     blocks = {name.format(i=i): shape for i in range(config.num_hidden_layers) for name, shape in _BLOCK.items()}
-    sizes = dataclasses.asdict(config) | {"num_classes": num_classes}
+    sizes: dict[Any, Any] = dataclasses.asdict(config) | {"num_classes": num_classes}
     return {name: tuple(sizes.get(dimension, dimension) for dimension in shape)
             for name, shape in (_EMBEDDINGS | blocks | _POOLER | KINDS[kind].head).items()}
 
 
-def initial(name, shape, config):
-    """Returns initial values for a weight that a source does not have: 1 for scales, 0 for shifts and biases, and for
-    all others a normal distribution truncated at two standard deviations.
-
-    The seed is the name, so that each weight has different values, which are the same each time.
-    """
+def initial(name: str, shape: tuple[int, ...], config: BertConfig) -> np.ndarray:
+    """Returns initial values for a weight that a source lacks, float32: 1 for scales, 0 for shifts and biases, and for
+    all others a normal distribution truncated at two standard deviations. The seed is the name."""
     if len(shape) == 1:
         return np.full(shape, float(name.endswith("gamma")), np.float32)
     rng = np.random.default_rng(list(name.encode()))
@@ -118,8 +107,8 @@ def initial(name, shape, config):
     return values * config.initializer_range
 
 
-def variable(model, name):
-    """Returns the `keras.Variable` with that name in a `BertLayer` or a model on one."""
+def variable(model: Any, name: str) -> keras.Variable:
+    """Returns the variable with that name in a `BertLayer` or a model on one."""
     if isinstance(model, BertLayer):
         name = name.removeprefix("bert.")
     for part in name.split("."):

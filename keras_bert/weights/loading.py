@@ -30,18 +30,8 @@ _NEEDED = {"num_classes": "these weights have no classification head; pass num_c
 
 
 def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: bool = False) -> Source:
-    """Opens weights of any format, with what their files say about the task.
-
-    Args:
-        name: path of a folder or of a TensorFlow checkpoint, a name that `keras-bert presets` lists, or a Hugging Face
-            id `org/name`.
-        config: path of a `bert_config.json`, for weights that come without a config.
-        next_sentence_pooler: see `garden.read`.
-
-    Raises:
-        InputError: the format is unknown, or files are incomplete or invalid.
-    """
-    path = os.fspath(name)
+    """Opens weights of any format, with what their files say about the task; see `convert.open_source`."""
+    path, config = os.fspath(name), None if config is None else os.fspath(config)
     if not os.path.isdir(path) and not os.path.exists(f"{path}.index"):
         path = find_pretrained(path)
     form = next((form for form in FORMATS.values() if form.recognise(path)), None)
@@ -101,9 +91,7 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
 
 def with_labels(source: Source) -> Source:
     """Returns a `Source` whose classes all have names: LABEL_0, LABEL_1, … as in transformers if it does not say them.
-
-    Raises:
-        InputError: the labels are not different names, one for each class, or the dropout rate is not a rate.
+    Raises an InputError if its labels are not different names, one for each class, or its dropout rate is not a rate.
     """
     dropout = source.options.get("dropout", 0.0)
     if not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
@@ -114,7 +102,7 @@ def with_labels(source: Source) -> Source:
         return dataclasses.replace(source, labels=None)
     if type(count) is not int or count < 1:
         raise InputError(f"{source.path}: the head must have at least one class; got {count!r:.40}")
-    given = [None] * count if source.labels is None else source.labels
+    given: Any = [None] * count if source.labels is None else source.labels
     if not isinstance(given, list) or len(given) != count or not all(isinstance(label, str | None) for label in given):
         raise InputError(f"{source.path}: labels must be the names of the {count} classes; got {given!r:.100}")
     labels = [f"LABEL_{i}" if label is None else label for i, label in enumerate(given)]

@@ -17,24 +17,23 @@ TABLE = Table({name: name for name in NAMES})
 _MODEL, _SETTINGS = "model.keras", "settings.json"
 
 
-def read(path, config=None):
-    """Returns the `Source` of a folder. `config` is ignored, because `model.keras` contains the config."""
-    model, labels, losses = load_model(path), read_labels(path), ()
+def read(path: str, config: str | None = None) -> Source:
+    """Reads a folder; ignores `config`, because `model.keras` contains the config."""
+    model, labels, losses = load_model(path), read_labels(path), []
     settings = read_object(os.path.join(path, _SETTINGS))
     if isinstance(model, BertFeatureTagger):
-        model, labels, losses = model.bert, None, ("no format stores the LSTMs of a tagger on a frozen encoder",)
+        model, labels, losses = model.bert, None, ["no format stores the LSTMs of a tagger on a frozen encoder"]
     elif isinstance(model, BertEmbeddingClassifier):
-        embedder = BertEmbedder(model.bert, model.pooling, normalize=True)
-        model, labels, losses = embedder, None, (
-            "convert reads the encoder of a classifier on embeddings, not the logistic regression",)
+        model, labels = BertEmbedder(model.bert, model.pooling, normalize=True), None
+        losses = ["convert reads the encoder of a classifier on embeddings, not the logistic regression"]
         settings = {name: settings[name] for name in ("max_length", "columns") if name in settings} | {"task": "embed"}
     weights = Weights.of(model)
     return Source(path, FORMAT.name, weights.config, weights.kind, TABLE, weights.shapes,
                   lambda name: weights.read[name](), {}, weights.options, read_tokenizer_files(path), labels, settings,
-                  losses=losses)
+                  losses=tuple(losses))
 
 
-def write(weights, folder):
+def write(weights: Weights, folder: str) -> None:
     """Writes a folder that `from_pretrained` reads; if the model has a task, `FineTuned.load` reads it too."""
     write_assets(weights, folder)
     write_settings(weights.settings, folder, _SETTINGS)

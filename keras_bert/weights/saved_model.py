@@ -4,36 +4,38 @@ import dataclasses
 import os
 
 from keras_bert.errors import InputError
+from keras_bert.types import Tensor
 from keras_bert.weights import garden
 from keras_bert.weights.assets import read_assets
 from keras_bert.weights.bundle import Bundle
 from keras_bert.weights.format import Format, Table, google_rules, has_file
 from keras_bert.weights.kinds import NAMES
-from keras_bert.weights.source import Source, detect
+from keras_bert.weights.source import Source, Weights, detect
 
 # This package's SavedModels have the names of `export.writing.copy_variable`: bert/block_0/attention/query/kernel.
 TABLE = Table({name: name.replace("blocks.", "block_").replace(".", "/") for name in NAMES})
 _LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-def read(path, config=None):
-    """Returns the `Source` of a SavedModel. This package's SavedModels contain the config, others need `config`."""
+def read(path: str, config: str | None = None) -> Source:
+    """Reads a SavedModel. This package's SavedModels contain the config, others need `config`."""
     bundle = Bundle(os.path.join(path, "variables", "variables"))
-    config, files, labels = read_assets(os.path.join(path, "assets"), config)
-    if files and _LOWER_CASE in bundle.shapes:
-        files = dataclasses.replace(files, rules={"lower_case": bool(bundle.get(_LOWER_CASE))}, guesses=())
+    assets = read_assets(os.path.join(path, "assets"), config)
+    if assets.files and _LOWER_CASE in bundle.shapes:
+        rules = {"lower_case": bool(bundle.get(_LOWER_CASE))}
+        assets = assets._replace(files=dataclasses.replace(assets.files, rules=rules, guesses=()))
     keys, skipped = bundle.variables()
     if not any(name.startswith("bert/embeddings/") for name in keys):
-        return garden.read_bundle(bundle, path, FORMAT.name, (config, files, labels))
+        return garden.read_bundle(bundle, path, FORMAT.name, assets)
     if any(name.startswith(("bert/classifier/", "bert/regressor/", "bert/span/")) for name in keys):
         raise InputError(f"{path}: must be an exported encoder; this is a SavedModel of export text-model: pass the "
                          "folder that it was exported from")
     shapes = {name: bundle.shapes[key] for name, key in keys.items()} | dict.fromkeys(skipped, ())
-    return Source(path, FORMAT.name, config, detect(TABLE, shapes, ("masked_lm",)), TABLE, shapes,
-                  lambda name: bundle.get(keys[name]), skipped, {}, files, labels)
+    return Source(path, FORMAT.name, assets.config, detect(TABLE, shapes, ("masked_lm",)), TABLE, shapes,
+                  lambda name: bundle.get(keys[name]), skipped, {}, assets.files, assets.labels)
 
 
-def write(weights, folder):
+def write(weights: Weights, folder: str) -> None:
     """Writes the SavedModel of `export_encoder`."""
     from keras_bert.export import export_encoder  # only this format needs TensorFlow as Keras's backend
 
@@ -42,13 +44,14 @@ def write(weights, folder):
     export_encoder(weights.build(), folder, weights.tokenizer)
 
 
-def run(path, inputs):
-    """Runs the SavedModel on inputs of `BertLayer` or `BertPretrainer` and returns its outputs."""
+def compute_outputs(path: str, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Runs the SavedModel on inputs of `BertLayer` or `BertPretrainer`."""
     import tensorflow as tf
 
     loaded = tf.saved_model.load(path)
-    inputs = {name: tf.constant(array) for name, array in inputs.items()}
-    return loaded.mlm(inputs) if "masked_lm_positions" in inputs else loaded(inputs)
+    tensors = {name: tf.constant(array) for name, array in inputs.items()}
+    return loaded.mlm(tensors) if "masked_lm_positions" in inputs else loaded(tensors)
 
 
-FORMAT = Format("hub", has_file("saved_model.pb"), read, write, ("encoder", "masked_lm"), rules=google_rules, run=run)
+FORMAT = Format("hub", has_file("saved_model.pb"), read, write, ("encoder", "masked_lm"), rules=google_rules,
+                compute_outputs=compute_outputs)

@@ -3,7 +3,9 @@ Transformer, Pooling and Normalize, `sentence_bert_config.json` and `1_Pooling/c
 
 import dataclasses
 import os
+from typing import Any
 
+from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files import read_object, reading, write_json
 from keras_bert.models.embedder import POOLING
@@ -12,6 +14,7 @@ from keras_bert.weights import huggingface
 from keras_bert.weights.assets import read_settings, write_settings
 from keras_bert.weights.format import Format
 from keras_bert.weights.kinds import ENCODER
+from keras_bert.weights.source import Source, Weights
 
 _LIBRARY = "config_sentence_transformers.json"
 _CLASSES = ("Transformer", "Pooling", "Normalize")  # the modules that can be read, in order
@@ -21,17 +24,13 @@ _FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "
           "pooling_mode_weightedmean_tokens": "weightedmean", "pooling_mode_lasttoken": "lasttoken"}
 
 
-def recognise(path):
-    """Returns True if the folder has modules after the Transformer, unlike that of a cross-encoder."""
+def recognise(path: str) -> bool:
+    """Returns True if the folder has modules after the Transformer; a cross-encoder has none."""
     return os.path.lexists(os.path.join(path, MODULES)) and list(read_modules(path)) != ["Transformer"]
 
 
-def read(path, config=None):
-    """Returns the `Source` of a folder.
-
-    Raises:
-        InputError: see `huggingface.read`; or the modules are others, or have settings that `BertEmbedder` lacks.
-    """
+def read(path: str, config: str | None = None) -> Source:
+    """Reads a folder; raises an InputError for modules and settings that `BertEmbedder` lacks."""
     modules = read_modules(path)
     if tuple(modules) not in (_CLASSES, _CLASSES[:2]):
         raise InputError(f"{path}: the modules must be Transformer, Pooling and perhaps Normalize; got "
@@ -41,43 +40,40 @@ def read(path, config=None):
     source = huggingface.read(folder, config)
     pooling = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
     file = os.path.join(folder, TRANSFORMER)
-    _check(file, read_object(file), "transformer_task", "feature-extraction")
+    _check_value(file, read_object(file), "transformer_task", "feature-extraction")
     losses = source.losses + _losses(os.path.join(path, _LIBRARY))
     if "Normalize" in modules:
         normalize = os.path.join(path, modules["Normalize"], "config.json")
-        _check(normalize, read_object(normalize), "module_input_name", "sentence_embedding")
-    settings = {"task": "embed"}  # others are those of another task
-    if source.files:
-        settings["max_length"] = source.files.max_length
-    settings |= read_settings(path)
+        _check_value(normalize, read_object(normalize), "module_input_name", "sentence_embedding")
+    length = {"max_length": source.files.max_length} if source.files else {}
+    settings = {"task": "embed"} | length | read_settings(path)  # config.json may have another task's
     options = {"pooling": pooling, "normalize": "Normalize" in modules}
     return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options,
                                labels=None, settings=settings, losses=losses)
 
 
-def _check(file, values, name, expected):
+def _check_value(file: str, values: dict[str, Any], name: str, expected: Any) -> None:
     if values.get(name, expected) != expected:
         raise InputError(f"{file}: {name} must be {expected}; got {values[name]!r:.100}")
 
 
-def _losses(file):
+def _losses(file: str) -> tuple[str, ...]:
     """Returns what is lost: the texts that the library puts before others by name, and how it uses embeddings."""
     values = read_object(file)
-    _check(file, values, "default_prompt_name", None)
+    _check_value(file, values, "default_prompt_name", None)
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise InputError(f"{file}: prompts must be an object; got {prompts!r:.100}")
     names = [name for name, text in prompts.items() if text]
-    losses = (f"the prompts {', '.join(names)} must be part of the texts here",) if names else ()
+    losses = [f"the prompts {', '.join(names)} must be part of the texts here"] if names else []
     if values.get("truncate_dim") is not None:
-        losses += (f"embeddings have all dimensions here, not truncate_dim {values['truncate_dim']}",)
+        losses.append(f"embeddings have all dimensions here, not truncate_dim {values['truncate_dim']}")
     if values.get("similarity_fn_name") not in (None, "cosine"):
-        losses += (f"similarity_fn_name must be cosine, not {values['similarity_fn_name']}",)
-    return losses
+        losses.append(f"similarity_fn_name must be cosine, not {values['similarity_fn_name']}")
+    return tuple(losses)
 
 
-def _read_pooling(file, config):
-    """Returns the mode of a Pooling module."""
+def _read_pooling(file: str, config: BertConfig) -> str:
     with reading(file):
         os.stat(file)
     values = read_object(file)
@@ -86,13 +82,13 @@ def _read_pooling(file, config):
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in list(POOLING):
         raise InputError(f"{file}: the pooling mode must be one of {', '.join(POOLING)}; got {modes!r:.100}")
     for name in ("embedding_dimension", "word_embedding_dimension"):
-        _check(file, values, name, config.hidden_size)
+        _check_value(file, values, name, config.hidden_size)
     return modes[0]
 
 
-def write(weights, folder):
+def write(weights: Weights, folder: str) -> None:
     """Writes the files that `SentenceTransformer` of every version reads."""
-    length = (weights.settings or {}).get("max_length", weights.config.max_position_embeddings)
+    length = weights.settings.get("max_length", weights.config.max_position_embeddings)
     huggingface.write(weights.as_kind(ENCODER), folder, length)
     classes = _CLASSES if weights.options["normalize"] else _CLASSES[:2]
     paths = ["", *(f"{index}_{name}" for index, name in enumerate(classes[1:], 1))]
@@ -100,10 +96,9 @@ def write(weights, folder):
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
         for index, (name, path) in enumerate(zip(classes, paths))])
     write_json(os.path.join(folder, TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
-    write_settings({name: value for name, value in (weights.settings or {}).items() if name == "columns"}, folder)
-    settings = {"word_embedding_dimension": weights.config.hidden_size} | {
-        flag: mode == weights.options["pooling"] for flag, mode in _FLAGS.items()}
-    for path, values in zip(paths[1:], (settings, {})):
+    write_settings({name: value for name, value in weights.settings.items() if name == "columns"}, folder)
+    pooling = {flag: mode == weights.options["pooling"] for flag, mode in _FLAGS.items()}
+    for path, values in zip(paths[1:], ({"word_embedding_dimension": weights.config.hidden_size} | pooling, {})):
         os.mkdir(os.path.join(folder, path))
         write_json(os.path.join(folder, path, "config.json"), values)
 

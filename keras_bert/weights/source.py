@@ -3,8 +3,10 @@
 import dataclasses
 import fnmatch
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -15,7 +17,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized, zero_weights
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import TokenizerFiles
-from keras_bert.weights.format import Table
+from keras_bert.weights.format import Entry, Table
 from keras_bert.weights.kinds import ENCODER, KINDS, initial, model_kind, shapes, variable
 
 
@@ -24,76 +26,67 @@ class Weights:
     """The weights of a model under this package's names. The arrays are read on demand, one at a time.
 
     Args:
-        config: the encoder's `BertConfig`.
+        config: the encoder's config.
         kind: one of `KINDS`.
-        read: dict of each of this package's names (`kinds.shapes`) to a function that returns the array, float32.
+        read: functions that return the arrays, float32, by the names in `kinds.shapes`.
         options: arguments of the model with the head, e.g. `num_classes`.
-        tokenizer: the model's `BertTokenizer`, or None.
-        labels: names of the classes, or None.
-        settings: the task and its settings, as `settings.json` has them, or None for a model without a task.
+        labels: names of the classes.
+        settings: the task and its settings, as `settings.json` has them; empty for a model without a task.
     """
 
     config: BertConfig
     kind: str
-    read: dict
-    options: dict = dataclasses.field(default_factory=dict)
+    read: Mapping[str, Callable[[], np.ndarray]]
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
     tokenizer: BertTokenizer | None = None
     labels: list[str] | None = None
-    settings: dict | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, model, tokenizer=None, labels=None, settings=None):
-        """Returns the weights of a `BertLayer` or of a model on one.
-
-        Raises:
-            InputError: the model is another one, or quantized.
-        """
+    def of(cls, model: Any, tokenizer: BertTokenizer | None = None, labels: list[str] | None = None,
+           settings: dict[str, Any] | None = None) -> Self:
+        """Returns the weights of a `BertLayer` or of a model on one; raises an InputError if it is quantized."""
         kind = model_kind(model)
         check_not_quantized(model, "convert")
-        config = model.config if kind == ENCODER else model.bert.config
-        options = {} if kind == ENCODER else {
-            name: value for name, value in model.get_config().items() if name in OPTIONS}
+        config = getattr(model, "bert", model).config
+        options = {name: value for name, value in model.get_config().items() if name in OPTIONS}
         read = {name: functools.partial(_value, variable(model, name))
                 for name in shapes(config, kind, options.get("num_classes"))}
-        return cls(config, kind, read, options, tokenizer, labels, settings)
+        return cls(config, kind, read, options, tokenizer, labels, settings or {})
 
     @property
-    def shapes(self):
-        """Dict of this package's names to shapes."""
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         return shapes(self.config, self.kind, self.options.get("num_classes"))
 
-    def arrays(self, table):
-        """Yields (`Entry`, array in the form of the table's format) for every weight that the format has."""
+    def arrays(self, table: Table) -> Iterator[tuple[Entry, np.ndarray]]:
+        """Yields every weight that the table's format has, in the form of this format."""
         for name, read in self.read.items():
             if name in table:
                 yield table[name], np.ascontiguousarray(table[name].to_stored(read(), self.config))
 
-    def as_kind(self, kind):
+    def with_config(self, **changes: Any) -> Self:
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
+
+    def as_kind(self, kind: str) -> Self:
         """Returns only the weights of a model of `kind`; all of them must be among these."""
         read = {name: self.read[name] for name in shapes(self.config, kind)}
         options = self.options if kind == "masked_lm" else {}
-        return dataclasses.replace(self, kind=kind, read=read, options=options, labels=None, settings=None)
+        return dataclasses.replace(self, kind=kind, read=read, options=options, labels=None, settings={})
 
-    def build(self, model=None, options=None, *, lora_rank=None, **kwargs):
-        """Returns a `BertLayer`, or a model with a `BertLayer` as its encoder, with these weights. Variables without a
-        stored weight keep their initial values.
-
-        Args:
-            model: class to build. If None, the class for `self.kind`, see `KINDS`.
-            options: dict of arguments of the model's class, e.g. `dropout`; they override `self.options`.
-            lora_rank: if not None, enables LoRA of this rank in the encoder after loading.
-            **kwargs: arguments of `BertLayer`, e.g. `dtype`.
-        """
+    def build(self, model: Callable | None = None, options: dict[str, Any] | None = None, *,
+              lora_rank: int | None = None, **kwargs: Any) -> Any:
+        """Returns a `BertLayer`, or a model on one, with these weights; `model` is another class than the kind's, and
+        `options` override the stored ones. Variables without a stored weight keep their initial values."""
         kind = KINDS[self.kind]
         model, options = model or kind.model, kind.options | self.options | (options or {})
-        with zero_weights():  # the encoder's weights are all stored; those of a head may not be
+        with zero_weights():  # all of the encoder's weights are stored; a head's may not be
             bert = BertLayer(self.config, **kwargs)
-        built = bert if model is BertLayer else model(bert, **options)
+        built: Any = bert if model is BertLayer else model(bert, **options)
         for name, read in self.read.items():
             variable(built, name).assign(read())
         if lora_rank:
-            encoder = built if model is BertLayer else built.bert  # some models hold a frozen copy of bert
-            encoder.enable_lora(lora_rank)  # afterwards a kernel is a sum, which cannot be assigned to
+            # Afterwards a kernel is a sum, which cannot be assigned to. Some models hold a frozen copy of bert.
+            getattr(built, "bert", built).enable_lora(lora_rank)
         return built
 
 
@@ -101,7 +94,7 @@ class Weights:
 OPTIONS = ("num_classes", "dropout", "mlm_activation", "mlm_layer_norm_eps", "pooling", "normalize")
 
 
-def _value(variable):
+def _value(variable: keras.Variable) -> np.ndarray:
     return np.asarray(ops.convert_to_numpy(variable), np.float32)
 
 
@@ -111,16 +104,15 @@ class Source:
 
     Args:
         path: path of the file or folder, for messages.
-        format: name of the format.
-        config: the encoder's `BertConfig`.
+        config: the encoder's config.
         kind: one of `KINDS`.
-        table: `Table` of the format's names.
-        shapes: dict of the format's names to shapes.
-        get: function of one of the format's names that returns the array.
-        skipped: dict of the names that are not weights of this package's models to the reason why they are skipped.
+        table: this package's names in the format.
+        shapes: shapes of the arrays, by the format's names.
+        get: returns an array from the format's name for it.
+        skipped: the reasons why names are skipped that are not weights of this package's models.
         options: see `Weights`.
         files: what the files next to the weights say about the tokenizer; None if there is no vocabulary.
-        labels: names of the classes, None for one without a name; or None.
+        labels: names of the classes.
         settings: what the format says about the task; `open_source` completes it, see `task_settings`.
         notes: the rules by which something ambiguous was read, for the report of `convert`.
         losses: what the format stores and `Weights` cannot represent.
@@ -131,13 +123,13 @@ class Source:
     config: BertConfig
     kind: str
     table: Table
-    shapes: dict[str, tuple]
+    shapes: dict[str, tuple[int, ...]]
     get: Callable[[str], np.ndarray]
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
-    options: dict = dataclasses.field(default_factory=dict)
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
     files: TokenizerFiles | None = None
     labels: list[str] | None = None
-    settings: dict | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     losses: tuple[str, ...] = ()
 
@@ -146,7 +138,7 @@ class Source:
         """The tokenizer, or None if there is no vocabulary next to the weights."""
         return None if self.files is None else BertTokenizer.from_files(self.files)
 
-    def describe_head(self):
+    def describe_head(self) -> str:
         """Describes the head for messages: `these have no head`."""
         return f"these have {'no head' if self.kind == ENCODER else f'a head for {self.kind}'.replace('_', ' ')}"
 
@@ -162,7 +154,8 @@ class Source:
         self.files.warn(self.path)
         return self.tokenizer
 
-    def load(self, kind=None, allow_missing=(), ignore=()):
+    def load(self, kind: str | None = None, allow_missing: Sequence[str] = (), ignore: Sequence[str] = (),
+             ) -> tuple[Weights, dict[str, str], list[str]]:
         """Returns the weights under this package's names, after checking that they are complete.
 
         Args:
@@ -173,7 +166,7 @@ class Source:
             ignore: patterns of the format's names to skip.
 
         Returns:
-            (`Weights`, dict of the skipped names to the reason, list of the missing names); all in the format's names.
+            the weights, the reasons why names were skipped, and the missing names; all in the format's names.
 
         Raises:
             InputError: weights are missing, unexpected or have another shape. The message lists all of them.
@@ -187,7 +180,8 @@ class Source:
             pooler = "bert.pooler.kernel", "bert.pooler.bias"
             allow_missing = [*allow_missing, *(self.table[name].stored_name for name in pooler)]
         skipped = self._skipped(wanted, ignore)
-        read, missing, problems = {}, [], []
+        read: dict[str, Callable[[], np.ndarray]] = {}
+        missing, problems = [], []
         for name, shape in wanted.items():
             entry = self.table[name]
             stored_name, expected = entry.stored_name, entry.stored_shape(shape, self.config)
@@ -206,23 +200,21 @@ class Source:
         weights = Weights(self.config, self.kind, read, self.options, self.tokenizer, self.labels, self.settings)
         return weights if kind == self.kind else weights.as_kind(kind), skipped, missing
 
-    def _skipped(self, wanted, ignore):
-        """Returns a dict of the format's names to skip to the reason."""
+    def _skipped(self, wanted: Iterable[str], ignore: Sequence[str]) -> dict[str, str]:
+        """Returns the format's names to skip, with the reasons."""
         other = KINDS[self.kind].head.keys() - wanted
         head = {self.table[name].stored_name: "not part of this model" for name in other}
         ignored = {name: "ignored" for name in self.shapes if _matches(name, ignore)}
         return {name: reason for name, reason in (head | ignored | self.skipped).items() if name in self.shapes}
 
-    def _read(self, entry, shape):
+    def _read(self, entry: Entry, shape: tuple[int, ...]) -> np.ndarray:
         with naming_damage(f"{self.path}: {entry.stored_name}"):
             return entry.from_stored(self.get(entry.stored_name), shape)
 
 
-def detect(table, names, kinds):
-    """Returns the first of `kinds` with a complete head, or `encoder` if there is none.
-
-    A head is complete if at least one weight of each of its parts is among `names`, the names in a source.
-    """
+def detect(table: Table, names: Container[str], kinds: Iterable[str]) -> str:
+    """Returns the first of `kinds` with a complete head, or `encoder` if there is none. A head is complete if at least
+    one weight of each of its parts is among `names`, the names in a source."""
     for kind in kinds:
         head = KINDS[kind].head
         found = [name for name in head if name in table and table[name].stored_name in names]
@@ -231,5 +223,5 @@ def detect(table, names, kinds):
     return ENCODER
 
 
-def _matches(name, patterns):
+def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -7,6 +7,8 @@ import os
 import re
 import warnings
 import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -23,31 +25,34 @@ _POINTER = b"version https://git-lfs"  # how Git LFS begins the file that it lea
 _TF_PARTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 
 
-def open_tensors(folder):
-    """Returns (dict of each tensor's name to its shape, function of a name that returns the array).
+class Tensors(NamedTuple):
+    """The open weights of a folder: the tensors' shapes and a function that reads one, by their names."""
 
-    Raises:
-        InputError: there is no file of weights, or it is incomplete, invalid or cannot be read here.
-    """
-    for name, open_file in _FILES.items():
+    shapes: dict[str, tuple[int, ...]]
+    get: Callable[[str], np.ndarray]
+
+
+def open_tensors(folder: str) -> Tensors:
+    """Opens the weights; raises an InputError if there are none, or they are incomplete, invalid or cannot be read
+    here."""
+    for name, reader in _FILES.items():
         path, index = os.path.join(folder, name), os.path.join(folder, f"{name}.index.json")
         if os.path.lexists(path):
-            return _checked(path, open_file)
+            return _open_file(path, reader)
         if os.path.lexists(index):
-            return _open_shards(index, open_file)
+            return _open_shards(index, reader)
     raise InputError(f"{folder}: a Hugging Face folder must contain {', '.join(_FILES)} or an index of shards")
 
 
-def _checked(path, open_file):
+def _open_file(path: str, reader: Callable[[str], Tensors]) -> Tensors:
     """Opens a file of weights; its library may not say why it cannot be read."""
     with reading(path), open(path, "rb") as file:
         if file.read(len(_POINTER)) == _POINTER:
             raise InputError(f"{path}: is a pointer of Git LFS, not the weights; run git lfs pull in its repository")
-    return open_file(path)
+    return reader(path)
 
 
-def _open_shards(index, open_file):
-    """Opens the shards that an index lists."""
+def _open_shards(index: str, reader: Callable[[str], Tensors]) -> Tensors:
     with reading(index):
         values = read_json(index)
     files = values.get("weight_map") if isinstance(values, dict) else None
@@ -57,42 +62,42 @@ def _open_shards(index, open_file):
         if not isinstance(file, str) or file != os.path.basename(file):
             raise InputError(f"{index}: {name} must be in a file of the same folder; got {file!r}")
     folder = os.path.dirname(index)
-    shards = {file: _checked(os.path.join(folder, file), open_file) for file in sorted(set(files.values()))}
+    shards = {file: _open_file(os.path.join(folder, file), reader) for file in sorted(set(files.values()))}
     listed = {(file, name) for name, file in files.items()}
-    stored = {(file, name) for file, (shapes, _) in shards.items() for name in shapes}
+    stored = {(file, name) for file, shard in shards.items() for name in shard.shapes}
     for file, name in sorted(listed ^ stored):
         raise InputError(f"{index}: {file} must contain the tensors that the index lists for it, and no others; "
                          f"{name} is only in the {'index' if (file, name) in listed else 'file'}")
-    return ({name: shards[file][0][name] for name, file in files.items()},
-            lambda name: shards[files[name]][1](name))
+    return Tensors({name: shards[file].shapes[name] for name, file in files.items()},
+                   lambda name: shards[files[name]].get(name))
 
 
-def _open_safetensors(path):
+def _open_safetensors(path: str) -> Tensors:
     with _open_numpy(path) as file:
         shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}
 
-    def get(name):
+    def get(name: str) -> np.ndarray:
         with _open_numpy(path) as file:
             return file.get_tensor(name)
 
-    return shapes, get
+    return Tensors(shapes, get)
 
 
-def _open_numpy(path):
+def _open_numpy(path: str) -> safetensors.safe_open:
     try:
         return safetensors.safe_open(path, framework="numpy")
     except safetensors.SafetensorError as error:
         raise InputError(f"{path}: not a complete safetensors file: {error}") from None
 
 
-def _open_pickle(path):
+def _open_pickle(path: str) -> Tensors:
     """Opens PyTorch's pickle of tensors by a reader that runs none of its code."""
     if importlib.util.find_spec("torch") is None:
         raise InputError(f"{path}: PyTorch, which reads this pickle without running its code, is not installed: "
                          "pip install torch; or use the model's model.safetensors")
     import torch
 
-    def is_dense(value):
+    def is_dense(value: Any) -> bool:
         return (torch.is_tensor(value) and value.layout == torch.strided and value.device.type == "cpu"
                 and not (value.is_nested or value.is_quantized or value.is_complex() or value.is_neg()))
 
@@ -108,19 +113,20 @@ def _open_pickle(path):
         raise InputError(f"{path}: not a complete pickle of tensors alone: {_reason(error)}") from None
     if not isinstance(tensors, dict) or not all(isinstance(name, str) and is_dense(tensors[name]) for name in tensors):
         raise InputError(f"{path}: must be a dict of names to dense tensors of real numbers, as transformers writes it")
-    return ({name: tuple(tensor.shape) for name, tensor in tensors.items()},
-            lambda name: tensors[name].detach().float().numpy())
+    return Tensors({name: tuple(tensor.shape) for name, tensor in tensors.items()},
+                   lambda name: tensors[name].detach().float().numpy())
 
 
-def _reason(error):
+def _reason(error: Exception) -> str:
     """Returns what is wrong with a pickle in one line, without PyTorch's advice to run its code."""
     text = str(error) or type(error).__name__
-    return (re.search(r"[Uu]nsupported (global: )?\w+ \S+", text) or re.match(".*", text))[0]
+    match = re.search(r"[Uu]nsupported (global: )?\w+ \S+", text)
+    return match[0] if match else text.partition("\n")[0]
 
 
-def _open_tf(path):
+def _open_tf(path: str) -> Tensors:
     """Opens the weights of a TensorFlow model of transformers 4, `TFBert…`, which have Keras's names and forms."""
-    names = {}
+    names: dict[str, str] = {}
     with _hdf5(path) as file:
         for name in _weight_names(file):
             match = _TF_NAME.search(name.partition("/")[2])
@@ -133,15 +139,15 @@ def _open_tf(path):
         shapes = {plain: _in_form(name, np.broadcast_to(np.float32(0), file[name].shape)).shape
                   for plain, name in names.items()}
 
-    def get(name):
+    def get(name: str) -> np.ndarray:
         with _hdf5(path) as file:
             return _in_form(names[name], stored_array(file, names[name]))
 
-    return shapes, get
+    return Tensors(shapes, get)
 
 
 @contextlib.contextmanager
-def _hdf5(path):
+def _hdf5(path: str) -> Iterator[h5py.File]:
     """Context manager that opens an HDF5 file and turns errors about its contents into an InputError."""
     try:
         with h5py.File(path) as file:
@@ -150,19 +156,19 @@ def _hdf5(path):
         raise InputError(f"{path}: not a complete HDF5 file of a TFBert… model: {error}") from None
 
 
-def _weight_names(file):
+def _weight_names(file: h5py.File) -> list[str]:
     """Returns the paths of the weights in a file of Keras 2."""
     return [f"{layer}/{name}" for layer in file.attrs["layer_names"].astype(str)
             for name in file[layer].attrs["weight_names"].astype(str)]
 
 
-def _pytorch_name(name):
+def _pytorch_name(name: str) -> str:
     """Converts `encoder/layer_._0/attention/self/query/kernel` to `encoder.layer.0.attention.self.query.weight`."""
     *layer, part = re.sub("^(mlm|nsp)___", "", name).replace("_._", "/").split("/")
     return ".".join([*layer, _TF_PARTS.get(part, part)])
 
 
-def stored_array(file, name):
+def stored_array(file: h5py.File, name: str) -> np.ndarray:
     """Returns an array that is stored in the file itself: HDF5 can also refer to other files."""
     dataset = file[name]
     if dataset.file != file or dataset.external or dataset.is_virtual:
@@ -170,7 +176,7 @@ def stored_array(file, name):
     return dataset[()]
 
 
-def _in_form(name, array):
+def _in_form(name: str, array: np.ndarray) -> np.ndarray:
     """Transposes a dense kernel to PyTorch's form."""
     return array.T if name.endswith("/kernel:0") else array
 

@@ -8,7 +8,7 @@ import re
 from keras_bert.weights.assets import SETTINGS_FILE, read_assets, read_settings, write_assets, write_settings
 from keras_bert.weights.bundle import Bundle, find_checkpoint, write_bundle
 from keras_bert.weights.format import KERAS_SUFFIXES, TRANSPOSED, Format, Table, google_rules
-from keras_bert.weights.source import Source, detect
+from keras_bert.weights.source import Source, Weights, detect
 
 _LAYER = "bert/encoder/layer_{i}"
 TABLE = Table({
@@ -39,48 +39,44 @@ TABLE = Table({
 }, KERAS_SUFFIXES | {"embeddings": ""},
     {"next_sentence.kernel": TRANSPOSED, "classifier.kernel": TRANSPOSED, "span.kernel": TRANSPOSED})
 _HEADS = ("pretraining", "masked_lm", "classification", "span")
-# The moments of Adam and LAMB, and the beta powers, loss scales and step counters of optimizers.
 _NAMED = ("gelu", "relu")  # the names of activations in modeling.py
 _DROPOUT = 0.1  # run_classifier.py
 _AMBIGUOUS = ("hidden_act gelu is the erf form, as in transformers and in google-research/bert until 2019-02-07, when "
               "this began to compute the tanh form; --hidden_act=gelu_tanh for weights that were trained so")
+# The moments of Adam and LAMB, and the beta powers, loss scales and step counters of optimizers.
 _OPTIMIZER = re.compile(r".*/(adam_[mv]|Adam(_1)?|lamb_[mv])(_\d+)?$|beta[12]_power$|loss_scale|good_steps$")
 
 
-def recognise(path):
+def recognise(path: str) -> bool:
     return (prefix := find_checkpoint(path)) is not None and not Bundle(prefix).is_of_objects()
 
 
-def read(path, config=None):
-    """Returns the `Source` of a checkpoint, with `bert_config.json` and `vocab.txt` from the same folder."""
-    bundle = Bundle(find_checkpoint(path))
+def read(path: str, config: str | None = None) -> Source:
+    bundle = Bundle(find_checkpoint(path) or path)
     folder = os.path.dirname(bundle.prefix)
-    settings, notes = read_settings(folder), ()
+    settings = read_settings(folder)
     dropout, activation = settings.pop("dropout", _DROPOUT), settings.pop("hidden_act", None)
-    if config is not None:  # its activation takes precedence
-        activation = None
-    config, files, labels = read_assets(folder, config)
-    if activation:
-        config = dataclasses.replace(config, hidden_act=activation)
-    elif config.hidden_act == "gelu":
-        notes = (_AMBIGUOUS,)
+    bert_config, files, labels = read_assets(folder, config)
+    if is_stated := activation and config is None:  # the activation of another config takes precedence
+        bert_config = dataclasses.replace(bert_config, hidden_act=activation)
+    notes = (_AMBIGUOUS,) if bert_config.hidden_act == "gelu" and not is_stated else ()
     skipped = {name: "optimizer variable" for name in bundle.shapes if _OPTIMIZER.match(name)}
     skipped["global_step"] = "step counter"
     kind = detect(TABLE, bundle.shapes, _HEADS)
     head = bundle.shapes.get("output_bias") or bundle.shapes.get("output_weights") or [0]
     options = {"num_classes": head[0], "dropout": dropout} if kind == "classification" else {}
-    return Source(bundle.prefix, FORMAT.name, config, kind, TABLE, bundle.shapes, bundle.get, skipped, options,
+    return Source(bundle.prefix, FORMAT.name, bert_config, kind, TABLE, bundle.shapes, bundle.get, skipped, options,
                   files, labels, settings, notes)
 
 
-def write(weights, folder):
+def write(weights: Weights, folder: str) -> None:
     """Writes the files that google-research/bert's programs need to initialise a model, and `keras_bert_settings.json`
     with what these do not store: the settings of the task, the dropout rate of the classifier, and the form of the
     GELU."""
-    settings = dict(weights.settings or {})
+    settings = dict(weights.settings)
     if weights.config.hidden_act not in _NAMED:
         settings["hidden_act"] = weights.config.hidden_act
-        weights = dataclasses.replace(weights, config=dataclasses.replace(weights.config, hidden_act="gelu"))
+        weights = weights.with_config(hidden_act="gelu")
     if "dropout" in weights.options:
         settings["dropout"] = weights.options["dropout"]
     write_settings(settings, folder)
