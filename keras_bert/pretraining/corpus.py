@@ -9,6 +9,8 @@ import dataclasses
 import itertools
 import os
 import secrets
+from collections.abc import Iterator
+from typing import Self
 
 import numpy as np
 
@@ -31,42 +33,32 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """The concatenated token ids of documents, without the sentences and documents that have no tokens.
+    """The concatenated token ids of documents, without the sentences and documents that have no tokens."""
 
-    Args:
-        ids: int32 [tokens].
-        sentences: int64 [sentences + 1], the index in `ids` at which each sentence begins, then the end of the last.
-        documents: int64 [documents + 1], the number of each document's first sentence, then the number of sentences.
-    """
-
-    ids: np.ndarray
-    sentences: np.ndarray
-    documents: np.ndarray
+    ids: np.ndarray  # int32 [tokens]
+    sentences: np.ndarray  # int64 [sentences + 1], where each one begins in `ids`, then the end of the last
+    documents: np.ndarray  # int64 [documents + 1], the number of each one's first sentence, then of all sentences
 
     @classmethod
-    def open(cls, folder: str) -> "Corpus":
+    def open(cls, folder: str) -> Self:
         """Returns the corpus that `join` wrote; its arrays are read from the files where they are used."""
         return cls(*(np.memmap(os.path.join(folder, name), dtype, "r").view(np.ndarray)
                      for name, dtype in _DTYPES.items()))
 
     def part(self, section: Section) -> "Corpus":
-        """Returns the documents of a section as a corpus of their own."""
         documents = self.documents[section.first:section.last + 1]
         sentences = self.sentences[documents[0]:documents[-1] + 1]
         return Corpus(self.ids[sentences[0]:sentences[-1]], sentences - sentences[0], documents - documents[0])
 
-    def sections(self):
-        """Yields the `Section`s of all documents. Each has at least `SECTION` tokens, except the last."""
-        count, first = len(self.documents) - 1, 0
-        for number in itertools.count():
-            if first == count:
-                return
-            end = self._begin(first) + SECTION
-            last = bisect.bisect_left(range(count), end, first + 1, key=self._begin)
+    def sections(self) -> Iterator[Section]:
+        """Divides all documents into sections of at least `SECTION` tokens, except the last."""
+        count, number, first = len(self.documents) - 1, 0, 0
+        while first < count:
+            last = bisect.bisect_left(range(count), self._begin(first) + SECTION, first + 1, key=self._begin)
             yield Section(number, first, last)
-            first = last
+            number, first = number + 1, last
 
-    def _begin(self, document):
+    def _begin(self, document: int) -> np.int64:
         return self.sentences[self.documents[document]]
 
 
@@ -88,10 +80,9 @@ def write_part(block: Block, words: "WordIds", folder: str) -> int:
 
 
 def join(folder: str) -> int:
-    """Joins what `write_part` wrote into a folder, in the order of files and blocks, into the files that `Corpus.open`
-    reads; returns the number of documents that have tokens."""
-    totals = {"sentences": 0, "documents": 0}  # tokens, and sentences, so far
-    documents = 0
+    """Joins what `write_part` wrote, in the order of files and blocks, into the files that `Corpus.open` reads; returns
+    the number of documents that have tokens."""
+    totals, documents = {"sentences": 0, "documents": 0}, 0  # totals: tokens, and sentences, so far
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context(open(os.path.join(folder, name), "wb")) for name in _DTYPES}
         for name in totals:
@@ -110,15 +101,17 @@ def join(folder: str) -> int:
 class WordIds:
     """A converter of texts to token ids that keeps the ids of each word that it has tokenized.
 
-    It takes a third of the tokenizer's time, because most words of a text have occurred before.
-
-    Args:
-        tokenizer: The ids of a text must be those of its parts between spaces, joined.
+    It takes a third of the tokenizer's time, because most words of a text have occurred before. With the tokenizer,
+    the ids of a text must be the joined ids of its parts between spaces.
     """
 
-    def __init__(self, tokenizer: BertTokenizer):
+    def __init__(self, tokenizer: BertTokenizer) -> None:
         self.tokenizer = tokenizer
         self._reset()
+
+    def _reset(self) -> None:
+        self._numbers = _Numbers()
+        self._ids, self._counts = np.empty(0, np.int32), np.empty(0, int)  # of all words, in the order of their numbers
 
     def __call__(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of all texts, concatenated, int32 [ids], and the number of ids per text, int64 [texts]."""
@@ -126,24 +119,17 @@ class WordIds:
             self._reset()
         words = " ".join(texts).split(" ")
         numbers = np.fromiter(map(self._numbers.__getitem__, words), int, len(words))
-        self._add(list(itertools.islice(self._numbers, len(self._counts), None)))
+        ids, new = self.tokenizer.flat_ids(list(itertools.islice(self._numbers, len(self._counts), None)))
+        self._ids, self._counts = np.append(self._ids, ids), np.append(self._counts, new)
         counts = self._counts[numbers]
         begins = np.cumsum(self._counts)[numbers] - counts
         positions = np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         firsts = np.cumsum([0, *(text.count(" ") + 1 for text in texts[:-1])])
         return self._ids[positions], np.add.reduceat(counts, firsts)
 
-    def _reset(self):
-        self._numbers = _Numbers()
-        self._ids, self._counts = np.empty(0, np.int32), np.empty(0, int)  # of all words, in the order of their numbers
-
-    def _add(self, words):
-        ids, counts = self.tokenizer.flat_ids(words)
-        self._ids, self._counts = np.append(self._ids, ids), np.append(self._counts, counts)
-
 
 class _Numbers(dict):
     """A dict that numbers words from 0 in the order in which they are first looked up."""
 
-    def __missing__(self, word):
+    def __missing__(self, word: str) -> int:
         return self.setdefault(word, len(self))

@@ -2,7 +2,9 @@
 
 import dataclasses
 import re
+from collections.abc import Iterator
 
+from keras_bert.arguments import Path
 from keras_bert.data.rows import json_lines, lines, parquet_rows, suffix_of
 from keras_bert.data.tables import check_columns, text_of
 
@@ -14,22 +16,16 @@ _END = re.compile(r"""([.!?…]["'”’»」』)\]]*)\s+|([。！？]["'”’�
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Consecutive documents of one file.
-
-    Args:
-        file: number of the file.
-        number: number of the block in its file.
-        documents: list of list of str, the sentences of each document. No document and no sentence is empty.
-        share: fraction of the file that has been read at the end of this block, at most 1.
-    """
+    """Consecutive documents of one file. No document and no sentence is empty."""
 
     file: int
-    number: int
-    documents: list
-    share: float
+    number: int  # in its file
+    documents: list[list[str]]  # the sentences of each
+    share: float  # of the file that has been read at the end of this block, at most 1
 
 
-def read_blocks(path, file=0, text_column="text", split_sentences=False):
+def read_blocks(path: Path, file: int = 0, text_column: str = "text", split_sentences: bool = False
+                ) -> Iterator[Block]:
     """Yields the blocks of a file, which is read as a stream.
 
     A block ends once it has at least a million characters; the last one ends with the file. So no block is larger than
@@ -39,22 +35,19 @@ def read_blocks(path, file=0, text_column="text", split_sentences=False):
     is a document, and the lines of its text are the sentences.
 
     Args:
-        path: path of the file, UTF-8.
+        path: the file, UTF-8.
         file: number of the file, stored in the blocks.
         text_column: key or column of the text in `.jsonl` and `.parquet` files.
         split_sentences: if True, also splits lines after `. ! ? …` (and closing quotes) followed by white space, and
             after `。 ！ ？`.
 
-    Yields:
-        `Block`s.
-
     Raises:
         InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
             not installed.
     """
-    reader = _READERS.get(suffix_of(path), _read_text)
+    has_rows = suffix_of(path) in (".jsonl", ".parquet")
     documents, characters, number = [], 0, 0
-    for share, document in reader(path, text_column):
+    for share, document in _read_rows(path, text_column) if has_rows else _read_text(path):
         if split_sentences:
             document = [sentence for line in document for sentence in _END.sub(r"\1\2\n", line).split("\n")]
         if sentences := [line.strip() for line in document if line.strip()]:
@@ -67,7 +60,8 @@ def read_blocks(path, file=0, text_column="text", split_sentences=False):
         yield Block(file, number, documents, 1.0)
 
 
-def _read_text(path, _):
+def _read_text(path: Path) -> Iterator[tuple[float, list[str]]]:
+    """Yields the share of the file that has been read, and the lines of each document, perhaps none."""
     document = []
     for _, share, line in lines(path):
         if line := line.strip():
@@ -78,16 +72,11 @@ def _read_text(path, _):
     yield 1.0, document
 
 
-def _read_json_lines(path, text_column):
-    for row, share, values in json_lines(path):
-        yield share, text_of(path, row, values, text_column).split("\n")
-
-
-def _read_parquet(path, text_column):
-    rows = parquet_rows(path, [text_column])
-    check_columns(path, next(rows), [text_column])
+def _read_rows(path: Path, text_column: str) -> Iterator[tuple[float, list[str]]]:
+    if suffix_of(path) == ".jsonl":
+        rows = json_lines(path)
+    else:
+        rows = parquet_rows(path, [text_column])
+        check_columns(path, next(rows), [text_column])
     for row, share, values in rows:
         yield share, text_of(path, row, values, text_column).split("\n")
-
-
-_READERS = {".jsonl": _read_json_lines, ".parquet": _read_parquet}

@@ -6,7 +6,8 @@ import functools
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from keras_bert.arguments import Path, as_list
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, check_free, write_json
 from keras_bert.pretraining import workers
-from keras_bert.pretraining.corpus import Corpus, WordIds, join, write_part
+from keras_bert.pretraining.corpus import Corpus, Section, WordIds, join, write_part
 from keras_bert.pretraining.documents import read_blocks
 from keras_bert.pretraining.masking import Masking
 from keras_bert.pretraining.pairs import full_sentences, pack_spans, pair_sentences, truncate
@@ -50,7 +51,7 @@ class PretrainingSettings:
     dupe_factor: int | None = None
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         defaults = {"max_predictions_per_seq": -(-15 * self.max_length // 100),
                     "dupe_factor": 10 if self.masking == "static" else 1}
         for name, value in defaults.items():
@@ -65,37 +66,35 @@ class PretrainingSettings:
 
 
 class ExampleMaker:
-    """The maker of the examples of a section of a corpus, which are the same in every process.
+    """The maker of the examples of a section of the corpus in a folder, which are the same in every process."""
 
-    Args:
-        folder: folder of the corpus, see `Corpus.open`.
-    """
-
-    def __init__(self, settings: PretrainingSettings, tokenizer: BertTokenizer, folder: str):
+    def __init__(self, settings: PretrainingSettings, tokenizer: BertTokenizer, folder: str) -> None:
+        assert settings.max_predictions_per_seq is not None  # `PretrainingSettings` has set it
         self.settings = settings
         self.tokenizer = tokenizer
         self.folder = folder
         self.masking = Masking(tokenizer, settings.max_predictions_per_seq, settings.whole_word_mask)
 
-    def __reduce__(self):  # each process opens the corpus itself
+    def __reduce__(self) -> tuple:  # each process opens the corpus itself
         return ExampleMaker, (self.settings, self.tokenizer, self.folder)
 
     @functools.cached_property
     def corpus(self) -> Corpus:
         return Corpus.open(self.folder)
 
-    def examples(self, section):
-        """Yields (serialized examples, counts), a few thousand examples at a time: uint8 [examples, size], see
-        `serialize`, and a `Counter` of examples, tokens, masked and random_next."""
+    def examples(self, section: Section) -> Iterator[tuple[np.ndarray, collections.Counter[str]]]:
+        """Yields a few thousand examples at a time, as from `serialize`, with the numbers of examples, tokens, masked
+        and random_next."""
         for features in self.features(section):
             masked = features.get("masked_lm_weights", np.zeros(1)).sum()
             yield serialize(features), collections.Counter(
                 examples=len(features["input_mask"]), tokens=int(features["input_mask"].sum()), masked=int(masked),
                 random_next=int(features["next_sentence_labels"].sum()))
 
-    def features(self, section):
-        """Yields the Model Garden's features, a few thousand examples at a time: a dict of int32 arrays [examples, n];
+    def features(self, section: Section) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the Model Garden's features of a few thousand examples at a time: int32 [examples, n];
         `masked_lm_weights` is float32."""
+        assert self.settings.dupe_factor is not None
         for duplicate in range(self.settings.dupe_factor):
             rng = np.random.default_rng((self.settings.seed, section.number, duplicate))
             ids, spans, labels = self._texts(section, rng)
@@ -108,7 +107,8 @@ class ExampleMaker:
                     features |= self.masking(word_ids, self.masking.noise(rng, *word_ids.shape))
                 yield features | {"next_sentence_labels": labels[chunk, None]}
 
-    def _texts(self, section, rng):
+    def _texts(self, section: Section, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns token ids, and as from `pair_sentences`, the spans of the texts in them and their labels."""
         if self.settings.next_sentence:
             limit = self.settings.max_length - 3
             spans, labels = pair_sentences(self.corpus, section, limit, rng)
@@ -132,20 +132,20 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
     files are the same too.
 
     Args:
-        paths: list of text, JSON Lines and Parquet files, or the path of one.
-        tokenizer: `BertTokenizer` with [MASK].
+        paths: text, JSON Lines and Parquet files, or the path of one.
+        tokenizer: a tokenizer with [MASK].
         output: folder to write. It is written atomically.
-        settings: `PretrainingSettings`.
+        settings: see `PretrainingSettings`.
         text_column, split_sentences: see `read_blocks`.
         shards: number of TFRecord files.
         processes: number of worker processes. If None, one per core.
-        beam_args: list of flags of a Beam pipeline, e.g. `--runner=…`, to run it there. If None, runs on this machine.
+        beam_args: flags of a Beam pipeline, e.g. `--runner=…`, to run it there. If None, runs on this machine.
         overwrite: if True, replaces `output`.
         progress: function called repeatedly with the fraction of the texts that is done and the number of examples
             made so far.
 
     Returns:
-        dict, the content of `pretraining_data.json`.
+        the content of `pretraining_data.json`.
 
     Raises:
         InputError: the input is invalid (the message names the file and the row), the texts are empty, they are a
@@ -180,7 +180,7 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
         return description
 
 
-def _check_documents(count, paths, next_sentence):
+def _check_documents(count: int, paths: list[Path], next_sentence: bool) -> None:
     texts = f"{paths[0]}{' and the others' * (len(paths) > 1)}"
     if not count:
         raise InputError(f"{texts}: must contain text; there is none")
@@ -189,7 +189,7 @@ def _check_documents(count, paths, next_sentence):
                          "documents by blank lines, or pass next_sentence=False")
 
 
-def _beam():
+def _beam() -> types.ModuleType:
     try:
         from keras_bert.integrations import pretraining_beam as beam
     except ImportError:

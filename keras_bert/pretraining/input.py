@@ -5,22 +5,25 @@ import dataclasses
 import functools
 import glob
 import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, Self
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import read_json
 from keras_bert.pretraining.examples import SETTINGS
-from keras_bert.pretraining.masking import Masking, NextTokens
+from keras_bert.pretraining.masking import TARGETS, Masking, NextTokens
 from keras_bert.pretraining.tfrecord import RecordFiles
 from keras_bert.text import BertTokenizer
 
 # Google's own names of two features (google-research/bert `create_pretraining_data.py`).
 _OLD_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 _INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
-_MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+MakeDataset = Callable[..., tf.data.Dataset]  # of a step, a shard and the number of shards, by default 0, 0 and 1
 
 
 class PretrainingRecords:
@@ -29,12 +32,13 @@ class PretrainingRecords:
     They are `tf.train.Example`s in the form that `make_pretraining_data`, the Model Garden or Google's BERT write.
 
     Args:
-        paths: list of files, uncompressed. Their order affects the order of the examples.
+        paths: the files, uncompressed. Their order affects the order of the examples.
         skip_corrupt: if True, replaces a corrupt example by the next intact one in the order of training, and skips the
             rest of a file if the length of a record is corrupt. If False, raises an error for both.
 
     Attributes:
-        paths: list of str, the files.
+        paths: paths of the files.
+        digest: SHA-256 of the checksums of all records.
         seq_length: number of tokens per example.
         has_labels: True if the examples have `next_sentence_labels`.
 
@@ -43,13 +47,13 @@ class PretrainingRecords:
             truncated or corrupt; the message names the file, and the byte if the file is corrupt.
     """
 
-    def __init__(self, paths, skip_corrupt=False):
+    def __init__(self, paths: Sequence[Path], skip_corrupt: bool = False) -> None:
         self._files = RecordFiles(paths, skip_corrupt)
-        self.paths = self._files.paths
-        self._failure = None
+        self.paths, self.digest = self._files.paths, self._files.digest
+        self._failure: InputError | None = None
         if not len(self):
             raise InputError(f"{', '.join(self.paths) or 'paths'}: must contain examples; there are none")
-        specs = {path: spec for file, path in enumerate(self.paths) if (spec := self._spec(file))}
+        specs = {path: spec for file, path in enumerate(self.paths) if (spec := self._spec(file, path))}
         if not specs:
             raise InputError(f"{', '.join(self.paths)}: every example is corrupt")
         first, self._features = next(iter(specs.items()))
@@ -60,24 +64,20 @@ class PretrainingRecords:
         self.seq_length = self._features["input_word_ids"][1]
         self.has_labels = "next_sentence_labels" in self._features
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._files)
 
     @property
-    def corrupt(self):
+    def corrupt(self) -> int:
         """Number of corrupt records found so far, also in batches that were read ahead."""
         return len(self._files.broken)
 
-    def plan(self, seed, epoch):
+    def plan(self, seed: int, epoch: int) -> np.ndarray:
         """Returns the order of the examples in an epoch: int64 [examples], each number once."""
         return _plan(len(self), seed, epoch)
 
-    @property
-    def digest(self):
-        """SHA-256 of the checksums of all records."""
-        return self._files.digest
-
-    def dataset(self, batch_size, seed, step=0, *, shard=0, shards=1, masking=None, once=False):
+    def dataset(self, batch_size: int, seed: int, step: int = 0, *, shard: int = 0, shards: int = 1,
+                masking: Masking | NextTokens | None = None, once: bool = False) -> tf.data.Dataset:
         """Returns an endless dataset of batches that starts at `step`.
 
         The examples are in the order of `plan`, epoch after epoch. A batch may contain the end of one epoch and the
@@ -85,16 +85,16 @@ class PretrainingRecords:
 
         Args:
             batch_size: number of examples per batch, of all shards together.
-            seed: int, 0 or more.
+            seed: 0 or more.
             step: number of the first batch, from 0 over all epochs.
             shard, shards: each batch is split into `shards` equal parts, and part `shard`, counted from 0, is returned.
                 In order, the parts are the batch of `shards=1`.
-            masking: `Masking` with the vocabulary that the examples were made with. It masks the examples again at each
-                step, whether they are masked or not. If None, uses the masks of the examples.
+            masking: made with the vocabulary of the examples. It masks the examples again at each step, whether they
+                are masked or not. If None, uses the masks of the examples.
             once: if True, examples after the first epoch, which fill up its last batch, have the weight 0.
 
         Returns:
-            `tf.data.Dataset` of dicts of int32 tensors: `input_word_ids`, `input_mask`, `input_type_ids` [batch, seq];
+            batches, dicts of int32 tensors: `input_word_ids`, `input_mask`, `input_type_ids` [batch, seq];
             `masked_lm_positions`, `masked_lm_ids` and float32 `masked_lm_weights` [batch, n]; `next_sentence_labels`
             [batch], if the examples have them; `dropout_seed` [batch, 2], the seed and the step in each row; with
             `once`, float32 `example_weights` [batch], 1 or 0, by which `masked_lm_weights` are multiplied.
@@ -111,25 +111,24 @@ class PretrainingRecords:
         count = batch_size // shards
         rows = slice(shard * count, (shard + 1) * count)
 
-        def read(step):
+        def read(step: np.int64) -> np.ndarray:
             positions = np.arange(step * batch_size, (step + 1) * batch_size)[rows]
             return np.array(self._read(seed, positions), object)
 
-        def mask(step, word_ids, *masks):
-            if masks:
-                word_ids = _unmask(word_ids, *masks)
-            noise = masking.noise(np.random.default_rng((seed, step, 1)), batch_size, self.seq_length)
-            return list(masking(word_ids, noise[rows]).values())
+        def mask(step: np.int64, word_ids: np.ndarray, *masks: np.ndarray) -> list[np.ndarray]:
+            assert masking is not None
+            noise = masking.noise(np.random.default_rng((seed, int(step), 1)), batch_size, self.seq_length)
+            return list(masking(_unmask(word_ids, *masks) if masks else word_ids, noise[rows]).values())
 
-        def batch(step):
+        def batch(step: tf.Tensor) -> dict[str, tf.Tensor]:
             features = self._parse(tf.numpy_function(read, [step], tf.string, stateful=False), count)
             if masking is not None:
-                known = [features[name] for name in ("input_word_ids", *_MASKS) if name in features]
-                types = [tf.float32 if name == "masked_lm_weights" else tf.int32 for name in _MASKS]
-                masked = tf.numpy_function(mask, [step, *known], [tf.int32, *types], stateful=False)
-                for name, values in zip(("input_word_ids", *_MASKS), masked):
-                    width = masking.max_predictions if name in _MASKS else self.seq_length
-                    features[name] = tf.ensure_shape(values, [count, width])
+                known = [features[name] for name in ("input_word_ids", *TARGETS) if name in features]
+                word_ids, *masked = tf.numpy_function(mask, [step, *known], [tf.int32, *TARGETS.values()],
+                                                      stateful=False)
+                features["input_word_ids"] = tf.ensure_shape(word_ids, [count, self.seq_length])
+                for name, values in zip(TARGETS, masked):
+                    features[name] = tf.ensure_shape(values, [count, masking.max_predictions])
             if once:
                 positions = step * batch_size + tf.range(rows.start, rows.stop, dtype=tf.int64)
                 weights = tf.cast(positions < len(self), tf.float32)
@@ -142,7 +141,7 @@ class PretrainingRecords:
         return steps.map(batch, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
 
     @contextlib.contextmanager
-    def naming_errors(self):
+    def naming_errors(self) -> Iterator[None]:
         """Context manager in which a corrupt example ends the iteration of a dataset with the InputError that names the
         file and the byte, instead of TensorFlow's own error."""
         try:
@@ -152,8 +151,8 @@ class PretrainingRecords:
                 raise self._failure from None
             raise
 
-    def _read(self, seed, positions):
-        """Reads the records at `positions`, which count on over the plans of all epochs: list of bytes."""
+    def _read(self, seed: int, positions: np.ndarray) -> list[bytes | None]:
+        """Reads the records at `positions`, which count on over the plans of all epochs."""
         try:
             records = self._files.read(self._numbers(seed, positions))
             for row, position in enumerate(positions):
@@ -168,21 +167,17 @@ class PretrainingRecords:
             self._failure = error
             raise
 
-    def _numbers(self, seed, positions):
+    def _numbers(self, seed: int, positions: np.ndarray | list[int]) -> np.ndarray:
         epochs, indices = np.divmod(positions, len(self))
         return np.concatenate([self.plan(seed, int(epoch))[indices[epochs == epoch]] for epoch in np.unique(epochs)])
 
-    def _spec(self, file):
+    def _spec(self, file: int, path: str) -> dict[str, tuple[str, int]] | None:
         """Returns the features of a file's first intact example: {this package's name: (name in the file, size)}; None
         if there is no intact example."""
-        for number in range(*self._files.firsts[file:file + 2]):
-            record, = self._files.read([number])
-            if record is not None:
-                return self._spec_of(record, self.paths[file])
-        return None
-
-    @staticmethod
-    def _spec_of(record, path):
+        records = (self._files.read([number])[0] for number in range(*self._files.firsts[file:file + 2]))
+        record = next((record for record in records if record is not None), None)
+        if record is None:
+            return None
         try:
             found = tf.train.Example.FromString(record).features.feature
         except DecodeError:
@@ -191,10 +186,10 @@ class PretrainingRecords:
                 for name, feature in found.items()}
         if missing := [name for name in _INPUTS if name not in spec]:
             raise InputError(f"{path}: must contain pretraining examples; these lack {', '.join(missing)}")
-        return {name: spec[name] for name in (*_INPUTS, *_MASKS, "next_sentence_labels") if name in spec}
+        return {name: spec[name] for name in (*_INPUTS, *TARGETS, "next_sentence_labels") if name in spec}
 
-    def _parse(self, records, count):
-        """Parses examples to a dict of tensors [count, n], int32 or float32; `next_sentence_labels` is [count]."""
+    def _parse(self, records: tf.Tensor, count: int) -> dict[str, tf.Tensor]:
+        """Parses examples to tensors [count, n], int32 or float32; `next_sentence_labels` is [count]."""
         features = tf.io.parse_example(tf.ensure_shape(records, [count]), {
             name: tf.io.FixedLenFeature([size], tf.float32 if name == "masked_lm_weights" else tf.int64)
             for name, size in self._features.values()})
@@ -206,13 +201,13 @@ class PretrainingRecords:
 
 
 @functools.lru_cache(maxsize=2)
-def _plan(count, seed, epoch):
+def _plan(count: int, seed: int, epoch: int) -> np.ndarray:
     order = np.random.default_rng((seed, epoch)).permutation(count)
     order.setflags(write=False)
     return order
 
 
-def _unmask(word_ids, positions, ids, weights):
+def _unmask(word_ids: np.ndarray, positions: np.ndarray, ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Returns the texts with the original tokens at the masked positions."""
     rows, slots = np.nonzero(weights)
     word_ids = word_ids.copy()
@@ -220,7 +215,7 @@ def _unmask(word_ids, positions, ids, weights):
     return word_ids
 
 
-def _list(spec):
+def _list(spec: dict[str, tuple[str, int]]) -> str:
     return ", ".join(f"{name} [{size}]" for name, (_, size) in spec.items())
 
 
@@ -230,19 +225,19 @@ class PretrainingInput:
 
     Args:
         path: path of the folder, or a glob pattern of TFRecord files.
-        records: `PretrainingRecords`.
-        settings: dict of the settings that the examples were made with. For a glob pattern, those that can be
-            inferred from the files.
-        tokenizer: `BertTokenizer` of the folder. None for a glob pattern.
+        records: the examples.
+        settings: the settings that the examples were made with. For a glob pattern, those that can be inferred from the
+            files.
+        tokenizer: tokenizer of the folder. None for a glob pattern.
     """
 
     path: str
     records: PretrainingRecords
-    settings: dict
+    settings: dict[str, Any]
     tokenizer: BertTokenizer | None
 
     @classmethod
-    def open(cls, path, skip_corrupt=False):
+    def open(cls, path: Path, skip_corrupt: bool = False) -> Self:
         """Finds and opens the examples.
 
         Args:
@@ -264,11 +259,13 @@ class PretrainingInput:
         return cls(path, PretrainingRecords(files, skip_corrupt), read_json(settings)["settings"],
                    BertTokenizer.from_folder(path))
 
-    def batches(self, tokenizer, batch_size, seed, directionality="bidi", masking=None, once=False):
+    def batches(self, tokenizer: BertTokenizer, batch_size: int, seed: int,
+                directionality: str = "bidi", masking: Literal["static", "dynamic"] | None = None, once: bool = False
+                ) -> MakeDataset:
         """Returns a function that makes datasets of batches.
 
         Args:
-            tokenizer: `BertTokenizer` of the model.
+            tokenizer: tokenizer of the model.
             batch_size, seed, once: see `PretrainingRecords.dataset`.
             directionality: directionality of the model. For `ltr` and `rtl`, each token predicts its neighbour.
             masking: `static` or `dynamic`. If None, as in `settings`.
@@ -281,14 +278,14 @@ class PretrainingInput:
         """
         if self.tokenizer and self.tokenizer.vocabulary != tokenizer.vocabulary:
             raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; they use another")
-        masker = None
+        masker: Masking | NextTokens | None = None
         if directionality != "bidi":
             masker = NextTokens(tokenizer, self.records.seq_length, directionality)
         elif (masking or self.settings["masking"]) == "dynamic":
             limit = self.settings.get("max_predictions_per_seq", -(-15 * self.records.seq_length // 100))
             masker = Masking(tokenizer, limit, self.settings.get("whole_word_mask", False))
 
-        def dataset(step=0, shard=0, shards=1):
+        def dataset(step: int = 0, shard: int = 0, shards: int = 1) -> tf.data.Dataset:
             return self.records.dataset(batch_size, seed, step, shard=shard, shards=shards, masking=masker, once=once)
 
         return dataset

@@ -3,9 +3,12 @@
 import numpy as np
 
 from keras_bert.errors import InputError
+from keras_bert.text import BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES
 
 SHARE, MASKED, RANDOM = 0.15, 0.8, 0.1
+# The features of masked tokens, each [batch, max_predictions], and their dtypes.
+TARGETS = {"masked_lm_positions": np.int32, "masked_lm_ids": np.int32, "masked_lm_weights": np.float32}
 
 
 class Masking:
@@ -21,13 +24,12 @@ class Masking:
     TensorFlow's global generator, round each text's 15% up, and use special tokens as random tokens too.)
 
     Args:
-        tokenizer: `BertTokenizer`.
         max_predictions: maximum chosen tokens per text.
         whole_word: if True, chooses all tokens of a word or none, and never a word of more than `max_predictions`
             tokens.
     """
 
-    def __init__(self, tokenizer, max_predictions, whole_word=False):
+    def __init__(self, tokenizer: BertTokenizer, max_predictions: int, whole_word: bool = False) -> None:
         if tokenizer.mask_id is None:
             raise InputError("masking needs [MASK] in the vocabulary")
         if max_predictions < 1:
@@ -40,11 +42,11 @@ class Masking:
         self._tokens = np.flatnonzero(~self._is_special).astype(np.int32)
 
     @staticmethod
-    def noise(rng, batch, length):
+    def noise(rng: np.random.Generator, batch: int, length: int) -> np.ndarray:
         """Draws the random numbers for masking ids [batch, length]: float32 [batch, 3, length]."""
         return rng.random((batch, 3, length), np.float32)
 
-    def __call__(self, ids, noise):
+    def __call__(self, ids: np.ndarray, noise: np.ndarray) -> dict[str, np.ndarray]:
         """Masks texts.
 
         Args:
@@ -52,9 +54,9 @@ class Masking:
             noise: result of `noise` for this shape, float32 [batch, 3, length].
 
         Returns:
-            dict of `input_word_ids`, int32 [batch, length], the masked texts; `masked_lm_positions`, in ascending
-            order, and `masked_lm_ids`, the original tokens, int32 [batch, max_predictions]; and `masked_lm_weights`,
-            float32 [batch, max_predictions], 1 for a chosen token. The last three are padded with 0.
+            `input_word_ids`, int32 [batch, length], the masked texts; and padded with 0, `masked_lm_positions`, in
+            ascending order, and `masked_lm_ids`, the original tokens, int32 [batch, max_predictions], and
+            `masked_lm_weights`, float32 [batch, max_predictions], 1 for a chosen token.
         """
         choose = self._choose_words if self._whole_word else self._choose_tokens
         chosen = choose(ids, order=noise[:, 0], chance=noise[:, 1, 0])  # position 0 has [CLS], which is never masked
@@ -65,12 +67,12 @@ class Masking:
         masked[rows, positions] = np.where(action < MASKED, self.mask_id,
                                         np.where(action < MASKED + RANDOM, random, targets))
         slots = np.arange(len(rows)) - np.searchsorted(rows, np.arange(len(ids)))[rows]
-        features = {name: np.zeros((len(ids), self.max_predictions), dtype) for name, dtype in _TARGETS.items()}
+        features = {name: np.zeros((len(ids), self.max_predictions), dtype) for name, dtype in TARGETS.items()}
         for feature, values in zip(features.values(), (positions, targets, 1)):
             feature[rows, slots] = values
         return {"input_word_ids": masked} | features
 
-    def _choose_tokens(self, ids, order, chance):
+    def _choose_tokens(self, ids: np.ndarray, order: np.ndarray, chance: np.ndarray) -> np.ndarray:
         """Chooses tokens in random order up to 15% of each text: bool [batch, length]. Takes half the time of
         `_choose_words`, which would choose the same if each token were a word."""
         plain = ~self._is_special.take(ids)
@@ -81,7 +83,7 @@ class Masking:
         np.put_along_axis(chosen, positions, np.arange(positions.shape[1]) < limit[:, None], axis=1)
         return chosen
 
-    def _choose_words(self, ids, order, chance):
+    def _choose_words(self, ids: np.ndarray, order: np.ndarray, chance: np.ndarray) -> np.ndarray:
         """Chooses words in random order, each one that still fits into 15% of its text: bool [batch, length]."""
         plain = ~self._is_special.take(ids)
         first, size = self._words(ids)
@@ -97,7 +99,7 @@ class Masking:
                 break
         return np.take_along_axis(chosen, first, axis=1)
 
-    def _words(self, ids):
+    def _words(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the position where each token's word begins, and its number of tokens: both int64 [batch, length]."""
         batch, length = ids.shape
         joins = self._continues[ids]
@@ -108,37 +110,25 @@ class Masking:
         return first, np.bincount(word.ravel(), minlength=batch * length)[word]
 
 
-_TARGETS = {"masked_lm_positions": np.int32, "masked_lm_ids": np.int32, "masked_lm_weights": np.float32}
-
-
 class NextTokens:
     """The targets of a left-to-right or right-to-left language model, with the interface of `Masking`: each token
-    predicts its neighbour, unless that is a special token.
+    predicts its neighbour, the next one in `ltr`, the previous one in `rtl`, unless that is a special token."""
 
-    Args:
-        tokenizer: `BertTokenizer`.
-        length: number of tokens per text.
-        directionality: `ltr` predicts the next token, `rtl` the previous one.
-    """
-
-    def __init__(self, tokenizer, length, directionality):
+    def __init__(self, tokenizer: BertTokenizer, length: int, directionality: str) -> None:
         self.max_predictions = length - 1
         self._is_special = _special(tokenizer)
         self._step = {"ltr": 1, "rtl": -1}[directionality]
 
     @staticmethod
-    def noise(rng, batch, length):
-        """Returns an empty array, because there is no randomness: float32 [batch, 0]."""
-        return np.empty((batch, 0), np.float32)
+    def noise(rng: np.random.Generator, batch: int, length: int) -> np.ndarray:
+        return np.empty((batch, 0), np.float32)  # nothing is random
 
-    def __call__(self, ids, noise):
-        """Returns what `Masking.__call__` returns, with unchanged `input_word_ids` and each token's neighbour as its
-        target; `noise` has no effect."""
+    def __call__(self, ids: np.ndarray, noise: np.ndarray) -> dict[str, np.ndarray]:
         positions = np.arange(self.max_predictions, dtype=np.int32) + (self._step < 0)
         targets = ids[:, positions + self._step]
         return {"input_word_ids": ids, "masked_lm_positions": np.broadcast_to(positions, targets.shape),
-                "masked_lm_ids": targets, "masked_lm_weights": np.float32(~self._is_special[targets])}
+                "masked_lm_ids": targets, "masked_lm_weights": (~self._is_special[targets]).astype(np.float32)}
 
 
-def _special(tokenizer):
+def _special(tokenizer: BertTokenizer) -> np.ndarray:
     return np.array([len(token) > 2 and token[0] + token[-1] == "[]" for token in tokenizer.vocabulary])

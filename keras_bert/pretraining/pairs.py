@@ -3,10 +3,12 @@ model inputs."""
 
 import bisect
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
 from keras_bert.pretraining.corpus import Corpus, Section
+from keras_bert.text import BertTokenizer
 
 SHORT = 0.1  # fraction of the pairs that are made shorter than the limit
 
@@ -36,28 +38,27 @@ def pair_sentences(corpus: Corpus, section: Section, limit: int, rng: np.random.
     documents = corpus.documents[section.first:section.last + 1].tolist()
     offset = documents[0]
     sentences = corpus.sentences[offset:documents[-1] + 1].tolist()
-    found, targets, owners, owed, chance = [], [], [], 0, _chances(rng).__next__
+    found, owed, chance = [], 0, _chances(rng).__next__
     for owner, (first, last) in enumerate(itertools.pairwise(documents), section.first):
         first, last = first - offset, last - offset
         while first < last:
-            target = _below(chance(), limit - 1) + 2 if chance() < SHORT else limit
+            target = 2 + int(chance() * (limit - 1)) if chance() < SHORT else limit
             end = bisect.bisect_left(sentences, sentences[first] + target, first + 1, last)
-            cut = first + 1 + _below(chance(), end - first - 1)
+            cut = first + 1 + int(chance() * (end - first - 1))
             wanted = chance() < 0.5
             is_random = end - first == 1 or wanted and not owed
             owed += is_random - wanted
-            found.append((sentences[first], sentences[cut], sentences[cut], sentences[end], is_random))
-            targets.append(target)
-            owners.append(owner)
+            found.append((sentences[first], sentences[cut], sentences[cut], sentences[end], is_random, target, owner))
             first = cut if is_random else end
-    *bounds, labels = np.array(found, np.int64).T
+    *bounds, labels, targets, owners = np.array(found, np.int64).T
     spans, random = np.stack(bounds, 1), labels == 1
-    needed = (np.array(targets) - (spans[:, 1] - spans[:, 0]))[random]
-    spans[random, 2:] = _of_other_documents(corpus, np.array(owners)[random], needed, rng)
+    needed = (targets - (spans[:, 1] - spans[:, 0]))[random]
+    spans[random, 2:] = _of_other_documents(corpus, owners[random], needed, rng)
     return spans, labels.astype(np.int32)
 
 
-def _of_other_documents(corpus, documents, needed, rng):
+def _of_other_documents(corpus: Corpus, documents: np.ndarray, needed: np.ndarray, rng: np.random.Generator
+                        ) -> np.ndarray:
     """Returns one span of sentences, int64 [documents, 2], for each of some documents: from a random sentence of a
     random other document on, as many sentences as have `needed` tokens, or as there are."""
     count = len(corpus.documents) - 1
@@ -67,27 +68,15 @@ def _of_other_documents(corpus, documents, needed, rng):
     return np.stack([corpus.sentences[begin], corpus.sentences[end]], axis=1)
 
 
-def _chances(rng):
+def _chances(rng: np.random.Generator) -> Iterator[float]:
     """Yields random floats from 0 to 1 without end, in a fifth of the time of calling `rng.random()` for each."""
     while True:
         yield from rng.random(1024).tolist()
 
 
-def _below(chance, limit):
-    """Turns a random float from 0 to 1 into an int from 0 to `limit` - 1, or 0 if `limit` is 0."""
-    return int(chance * limit)
-
-
-def truncate(spans, limit, rng):
+def truncate(spans: np.ndarray, limit: int, rng: np.random.Generator) -> np.ndarray:
     """Removes tokens one by one from the longer of A and B, at random from its front or its end, until A and B together
-    have at most `limit` tokens.
-
-    Args:
-        spans: int64 [pairs, 4], begin and end of A and of B.
-
-    Returns:
-        the shortened spans, int64 [pairs, 4].
-    """
+    have at most `limit` tokens. `spans` and the result: int64 [pairs, 4], begin and end of A and of B."""
     begin_a, end_a, begin_b, end_b = spans.T
     length_a, length_b = end_a - begin_a, end_b - begin_b
     kept_a = np.minimum(length_a, np.maximum(limit - length_b, (limit + 1) // 2))  # equally long: first from B
@@ -122,17 +111,9 @@ def full_sentences(corpus: Corpus, limit: int, sep_id: int) -> tuple[np.ndarray,
     return ids, np.stack([begin, end, end, end], axis=1)
 
 
-def pack_spans(ids, spans, tokenizer, length):
-    """Packs spans into inputs: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if B is empty.
-
-    Args:
-        ids: int32 [tokens].
-        spans: int64 [examples, 4], begin and end of A and of B in `ids`.
-        length: the padded length.
-
-    Returns:
-        dict of int32 [examples, length]: `input_word_ids`, `input_mask`, `input_type_ids`.
-    """
+def pack_spans(ids: np.ndarray, spans: np.ndarray, tokenizer: BertTokenizer, length: int) -> dict[str, np.ndarray]:
+    """Packs spans of `ids`, int64 [examples, 4], begin and end of A and of B, into inputs: [CLS] A [SEP] B [SEP], or
+    [CLS] A [SEP] if B is empty. Returns `input_word_ids`, `input_mask`, `input_type_ids`, int32 [examples, length]."""
     begin_a, end_a, begin_b, end_b = (column[:, None] for column in spans.T)
     position = np.arange(length)
     middle = end_a - begin_a + 1  # the position of the first [SEP]

@@ -5,7 +5,8 @@ import dataclasses
 import functools
 import hashlib
 import os
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, ParamSpec
 
 import keras
 import tensorflow as tf
@@ -18,7 +19,7 @@ from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer, load_model
 from keras_bert.pretraining.input import PretrainingInput
-from keras_bert.pretraining.objective import Objective
+from keras_bert.pretraining.objective import MakeModel, Objective, Trainer
 from keras_bert.text import BertTokenizer
 from keras_bert.training import loop, report
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
@@ -30,8 +31,19 @@ from keras_bert.weights.source import Weights
 # Arguments that control how to run and where to save, but not the result: they may differ in a resumed run.
 _NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir", "skip_corrupt", "distribution_strategy",
                     "model_parallel")
+P = ParamSpec("P")
 
 
+def _with_plain_arguments(function: Callable[P, BertPretrainer]) -> Callable[P, BertPretrainer]:
+    """Makes a function receive its arguments in the form that JSON has, see `plain`."""
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> BertPretrainer:
+        return function(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
+
+    return call
+
+
+@_with_plain_arguments
 def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Count],
              valid: Path | list[Path] | None = None, model: Path | None = None,
              config: Path | dict | BertConfig = "base", vocab: Path | None = None,
@@ -99,8 +111,8 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
         InputError: names the file or the argument.
         Stopped: Ctrl-C or SIGTERM; the state is saved.
     """
-    arguments = {name: plain(value.to_dict() if isinstance(value, BertConfig) else value)
-                 for name, value in locals().items()}
+    config = config.to_dict() if isinstance(config, BertConfig) else config
+    arguments = dict(locals())
     on_jax = kernels.BACKEND == "jax"
     loop.check_run(
         pretrain, arguments,
@@ -117,9 +129,19 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
     has_checkpoints = os.path.exists(f"{output}.checkpoints")
     check_free(output, overwrite or has_checkpoints)
-    setup = PretrainingSetup(arguments)
-    trainer = make_trainer(setup.make, Objective(next_sentence_weight), gradient_accumulation_steps)
-    sizes = [phase.batch_size for phase in setup.phases]
+    given = _per_phase(train=train, valid=valid, steps=steps, batch_size=batch_size)
+    setup = PretrainingSetup(given, skip_corrupt, model, vocab, config, directionality, next_sentence)
+    phases = [setup.phase(**phase, masking=masking, seed=seed) for phase in given]
+    schedule = _schedule(learning_rate, [phase.steps for phase in phases], warmup_ratio, power)
+    total = sum(phase.steps for phase in phases)
+
+    def make() -> tuple[BertPretrainer, keras.optimizers.Optimizer]:
+        keras.utils.set_random_seed(seed)
+        new = setup.make_model(dtype=dtype, gradient_checkpointing=gradient_checkpointing)
+        return new, make_pretraining_optimizer(new, optimizer, schedule, weight_decay, global_clipnorm)
+
+    trainer = make_trainer(make, Objective(next_sentence_weight), gradient_accumulation_steps)
+    sizes = [phase.batch_size for phase in phases]
     parts = trainer.devices * gradient_accumulation_steps
     check_rules(("batch_size", sizes, f"multiples of gradient_accumulation_steps ({gradient_accumulation_steps}) times "
                  f"the number of devices that share it ({trainer.devices})", all(size % parts == 0 for size in sizes)))
@@ -130,23 +152,23 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     if not (has_checkpoints and report.is_report_of(output, run)):  # else killed after the model was written
         if trainer.is_chief:
             check_free(output, overwrite)
-        log = TrainingLog(setup.steps, "tokens", log_dir, peak())
+        log = TrainingLog(total, "tokens", log_dir, peak())
         with _naming_errors(setup.inputs.values(), distribution_strategy, checkpoints.folder):
-            progress = loop.train_phases(trainer, setup.phases, checkpoints, log, save_steps=save_steps,
-                                         eval_steps=eval_steps or -(-setup.steps // 10))
+            progress = loop.train_phases(trainer, phases, checkpoints, log, save_steps=save_steps,
+                                         eval_steps=eval_steps or -(-total // 10))
         if trainer.is_chief:
             with atomic_folder(output, overwrite) as new:
                 native.write(Weights.of(trainer.model, setup.tokenizer), new)
-                report.write_pretraining_report(new, setup, progress, log.rate, run)
+                report.write_pretraining_report(new, trainer.model, phases[-1], progress, {
+                    **run, "tokens_per_second": round(log.rate),
+                    "corrupt_records": sum(examples.records.corrupt for examples in setup.inputs.values())})
     if trainer.is_chief:
         checkpoints.remove()
     trainer.mean_over_processes(0.0)  # the other workers wait for the chief here
     return load_model(output)
 
 
-def _trainer_kind(strategy, model_parallel):
-    """Returns the backend's trainer as a function of `PretrainingSetup.make`, an `Objective` and the number of
-    accumulation steps."""
+def _trainer_kind(strategy: str, model_parallel: int) -> Callable[[MakeModel, Objective, int], Trainer]:
     if kernels.BACKEND == "jax":
         from keras_bert.pretraining.trainer_jax import JaxTrainer
 
@@ -157,7 +179,7 @@ def _trainer_kind(strategy, model_parallel):
 
 
 @contextlib.contextmanager
-def _naming_errors(inputs, strategy, folder):
+def _naming_errors(inputs: Iterable[PretrainingInput], strategy: str, folder: str) -> Iterator[None]:
     """Turns TensorFlow's error for a broken example or a lost worker into an InputError."""
     try:
         with contextlib.ExitStack() as stack:
@@ -175,68 +197,43 @@ def _naming_errors(inputs, strategy, folder):
 
 
 class PretrainingSetup:
-    """The inputs that the arguments of `pretrain` name, opened and checked.
+    """The files that the arguments of `pretrain` name, opened and checked. `phases` have a `train` and a `valid`."""
 
-    Args:
-        arguments: dict of the arguments of `pretrain`.
-
-    Attributes:
-        inputs: dict of paths to `PretrainingInput`s.
-        phases: list of `loop.Phase`.
-        steps: number of steps of all phases together.
-        tokenizer: `BertTokenizer`.
-        config: `BertConfig`.
-        next_sentence: True if the model has a next-sentence head.
-
-    Raises:
-        InputError: names the file or the argument.
-    """
-
-    def __init__(self, arguments):
-        self.arguments = arguments
-        phases = _per_phase(arguments, ("train", "valid", "steps", "batch_size"))
-        self.inputs = {path: PretrainingInput.open(path, arguments["skip_corrupt"])
+    def __init__(self, phases: list[dict[str, Any]], skip_corrupt: bool, model: Path | None, vocab: Path | None,
+                 config: Path | dict, directionality: str, next_sentence: bool | None) -> None:
+        self.inputs = {path: PretrainingInput.open(path, skip_corrupt)
                        for phase in phases for path in (phase["train"], phase["valid"]) if path}
-        self._source = open_weights(arguments["model"]) if arguments["model"] else None
-        self.tokenizer = self._find_tokenizer(self.inputs[phases[0]["train"]])
-        self.config = self._source.config if self._source else self._make_config()
-        self.next_sentence = arguments["next_sentence"]
-        if self.next_sentence is None:
-            self.next_sentence = all(examples.settings["next_sentence"] for examples in self.inputs.values())
-        self._check()
-        self.phases = [self._phase(**phase) for phase in phases]
-        self.steps = sum(phase.steps for phase in self.phases)
+        self._source = open_weights(model) if model else None
+        self.tokenizer = self._find_tokenizer(vocab, self.inputs[phases[0]["train"]])
+        self.config = self._source.config if self._source else self._make_config(config, directionality)
+        if next_sentence is None:
+            next_sentence = all(examples.settings["next_sentence"] for examples in self.inputs.values())
+        self.next_sentence = next_sentence
+        self._check_inputs()
 
-    def make(self):
-        """Returns the model and its optimizer, both built."""
-        keras.utils.set_random_seed(self.arguments["seed"])
-        modes = {name: self.arguments[name] for name in ("dtype", "gradient_checkpointing")}
+    def make_model(self, **modes: Any) -> BertPretrainer:
+        """Returns a new model; `modes` are arguments of `BertLayer`."""
         if self._source:
-            model = load_pretrained(self._source, BertPretrainer, next_sentence=self.next_sentence, **modes)
-        else:
-            model = BertPretrainer(BertLayer(self.config, **modes), self.next_sentence)
-        return model, make_pretraining_optimizer(
-            model, self.arguments["optimizer"], self._schedule(), self.arguments["weight_decay"],
-            self.arguments["global_clipnorm"])
+            return load_pretrained(self._source, BertPretrainer, next_sentence=self.next_sentence, **modes)
+        return BertPretrainer(BertLayer(self.config, **modes), self.next_sentence)
 
-    def examples_digest(self):
+    def phase(self, train: Path, valid: Path | None, steps: int, batch_size: int,
+              masking: Literal["static", "dynamic"] | None, seed: int) -> loop.Phase:
+        examples, held_out = self.inputs[train], self.inputs[valid] if valid else None
+        batches = functools.partial(PretrainingInput.batches, tokenizer=self.tokenizer, batch_size=batch_size,
+                                    directionality=self.config.directionality, masking=masking)
+        tokens = batch_size * examples.records.seq_length
+        return loop.Phase(
+            steps, batch_size, tokens, tokens * cost_of_token(self.config, examples.records.seq_length),
+            batches(examples, seed=seed), batches(held_out, seed=0, once=True) if held_out else None,
+            -(-len(held_out.records) // batch_size) if held_out else 0)
+
+    def examples_digest(self) -> str:
         """Returns the SHA-256 of the names of all example files and of the checksums of their records."""
         files = [(examples.records.paths, examples.records.digest) for examples in self.inputs.values()]
         return hashlib.sha256(repr(files).encode()).hexdigest()
 
-    def _phase(self, train, valid, steps, batch_size):
-        train, valid = self.inputs[train], self.inputs.get(valid)
-        tokens = batch_size * train.records.seq_length
-        options = {"tokenizer": self.tokenizer, "batch_size": batch_size, "masking": self.arguments["masking"],
-                   "directionality": self.config.directionality}
-        return loop.Phase(
-            steps, batch_size, tokens, tokens * cost_of_token(self.config, train.records.seq_length),
-            train.batches(seed=self.arguments["seed"], **options),
-            valid and valid.batches(seed=0, once=True, **options),
-            -(-len(valid.records) // batch_size) if valid else 0)
-
-    def _find_tokenizer(self, first):
-        vocab = self.arguments["vocab"]
+    def _find_tokenizer(self, vocab: Path | None, first: PretrainingInput) -> BertTokenizer:
         if vocab:
             return BertTokenizer.from_folder(vocab) if os.path.isdir(vocab) else BertTokenizer(vocab)
         tokenizer = self._source.needed_tokenizer() if self._source and self._source.files else first.tokenizer
@@ -245,17 +242,16 @@ class PretrainingSetup:
                              "that they were made with")
         return tokenizer
 
-    def _make_config(self):
-        config = self.arguments["config"]
+    def _make_config(self, config: Path | dict, directionality: str) -> BertConfig:
         if isinstance(config, dict):
-            config = BertConfig.from_dict(config)
+            made = BertConfig.from_dict(config)
         elif config in SIZES:
-            config = BertConfig.from_size(config, vocab_size=len(self.tokenizer.vocabulary))
+            made = BertConfig.from_size(config, vocab_size=len(self.tokenizer.vocabulary))
         else:
-            config = BertConfig.from_json(config)
-        return dataclasses.replace(config, directionality=self.arguments["directionality"])
+            made = BertConfig.from_json(config)
+        return dataclasses.replace(made, directionality=directionality)
 
-    def _check(self):
+    def _check_inputs(self) -> None:
         tokens, limit = len(self.tokenizer.vocabulary), self.config.max_position_embeddings
         if tokens != self.config.vocab_size:
             raise InputError(f"the vocabulary must have as many tokens as the config's vocab_size "
@@ -268,22 +264,22 @@ class PretrainingSetup:
                 raise InputError(f"{path}: the examples must have next_sentence_labels; otherwise turn next_sentence "
                                  "off")
 
-    def _schedule(self):
-        rates, steps = self.arguments["learning_rate"], [phase.steps for phase in self.phases]
-        if not isinstance(rates, list):  # one schedule over all phases
-            rates, steps = [rates], [self.steps]
-        if len(rates) != len(steps):
-            raise InputError(f"learning_rate must be one value, or one for each of {len(steps)} phases; got {rates}")
-        return PhasedSchedule([
-            WarmupDecay(rate, int(count * self.arguments["warmup_ratio"]), count, self.arguments["power"])
-            for rate, count in zip(rates, steps)])
 
-
-def _per_phase(arguments, names):
-    """Returns a list with one dict of the named arguments per phase."""
-    lists = {name: as_list(arguments[name]) for name in names}
+def _per_phase(**arguments: Any) -> list[dict[str, Any]]:
+    """Returns one dict of the arguments per phase."""
+    lists = {name: as_list(value) for name, value in arguments.items()}
     count = max(map(len, lists.values()))
     for name, values in lists.items():
         if len(values) not in (1, count):
             raise InputError(f"{name} must be one value, or one for each of {count} phases; got {len(values)}")
     return [{name: values[phase % len(values)] for name, values in lists.items()} for phase in range(count)]
+
+
+def _schedule(rates: float | list[float], steps: list[int], warmup_ratio: float, power: float) -> PhasedSchedule:
+    """Returns one schedule over all phases, or one for each phase if there are multiple `rates`."""
+    if not isinstance(rates, list):
+        rates, steps = [rates], [sum(steps)]
+    if len(rates) != len(steps):
+        raise InputError(f"learning_rate must be one value, or one for each of {len(steps)} phases; got {rates}")
+    return PhasedSchedule([WarmupDecay(rate, int(count * warmup_ratio), count, power)
+                           for rate, count in zip(rates, steps)])

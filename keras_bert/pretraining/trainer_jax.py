@@ -1,12 +1,15 @@
 """Pretraining steps on JAX, distributed over all its devices by `keras.distribution`."""
 
+from collections.abc import Iterator
+
 import jax
 import keras
 from jax import numpy as jnp
 from keras import distribution
 
 from keras_bert.errors import InputError
-from keras_bert.pretraining.objective import Trainer
+from keras_bert.pretraining.input import MakeDataset
+from keras_bert.pretraining.objective import Batch, MakeModel, Objective, Sums, Trainer
 
 # How a block's weights are split if multiple devices share them (Shoeybi et al., 2019, arXiv:1909.08053, section 3):
 # the attention heads and the intermediate layer by columns, the two output layers by rows. All other weights are copied
@@ -19,16 +22,12 @@ _SPLIT_AXES = {
 
 
 class JaxTrainer(Trainer):
-    """The trainer for JAX.
-
-    Args:
-        make, objective, accumulation_steps: see `Trainer`.
-        model_parallel: number of devices that the weights are split across.
-    """
+    """The trainer for JAX, with the weights split across `model_parallel` devices."""
 
     is_chief = True
 
-    def __init__(self, make, objective, accumulation_steps=1, model_parallel=1):
+    def __init__(self, make: MakeModel, objective: Objective, accumulation_steps: int = 1, model_parallel: int = 1
+                 ) -> None:
         devices = distribution.list_devices()
         self.devices = len(devices) // model_parallel
         if len(devices) % model_parallel:
@@ -44,33 +43,33 @@ class JaxTrainer(Trainer):
         self._step = jax.jit(self._train_step, donate_argnums=0)
         self._sums = jax.jit(self._stateless_sums)
 
-    def train(self, steps):
+    def train(self, steps: int) -> None:
         variables = [self.trainable_variables, self.optimizer.variables, self.metrics_variables]
         state = keras.tree.map_structure(lambda variable: variable.value, variables)
         for _ in range(steps):
             state = self._step(state, next(self._batches))
         keras.tree.map_structure(lambda variable, value: variable.assign(value), variables, state)
 
-    def mean_over_processes(self, value):
+    def mean_over_processes(self, value: float) -> float:
         return float(value)  # there is one process
 
-    def _distributed(self, make_dataset, step):
+    def _distributed(self, make_dataset: MakeDataset, step: int) -> Iterator[Batch]:
         for batch in make_dataset(step).as_numpy_iterator():
             yield {name: distribution.distribute_tensor(values, self._distribution.get_data_layout(values.shape))
                    for name, values in batch.items()}
 
-    def _evaluate_step(self, batch):
+    def _evaluate_step(self, batch: Batch) -> Sums:
         return self._sums([variable.value for variable in self.trainable_variables], batch)
 
-    def _stateless_sums(self, values, batch):
+    def _stateless_sums(self, values: list[jax.Array], batch: Batch) -> Sums:
         with keras.StatelessScope(zip(self.trainable_variables, values)):
             return self.objective.sums(self.model, batch) | self.objective.counts(batch)
 
-    def _train_step(self, state, batch):
+    def _train_step(self, state: list[list[jax.Array]], batch: Batch) -> list[list[jax.Array]]:
         trainable, optimizer, totals = state
         counts = self.objective.counts(batch)
 
-        def loss(trainable, part):
+        def loss(trainable: list[jax.Array], part: Batch) -> tuple[jax.Array, Sums]:
             variables = [*zip(self.trainable_variables, trainable), *zip(self.optimizer.variables, optimizer)]
             with keras.StatelessScope(variables):
                 sums = self.objective.sums(self.model, part, training=True)

@@ -1,54 +1,54 @@
 """Pretraining steps on TensorFlow, distributed by `tf.distribute`."""
 
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
 import tensorflow as tf
 
 from keras_bert import kernels
 from keras_bert.errors import InputError
-from keras_bert.pretraining.objective import Trainer
+from keras_bert.pretraining.input import MakeDataset
+from keras_bert.pretraining.objective import Batch, MakeModel, Objective, Sums, Trainer
 
 
 class PretrainingTrainer(Trainer):
-    """The trainer for TensorFlow.
+    """The trainer for TensorFlow, by default in the current strategy."""
 
-    Args:
-        make, objective, accumulation_steps: see `Trainer`.
-        strategy: a `tf.distribute.Strategy`. Defaults to the current one.
-    """
-
-    def __init__(self, make, objective, accumulation_steps=1, strategy=None):
+    def __init__(self, make: MakeModel, objective: Objective, accumulation_steps: int = 1,
+                 strategy: tf.distribute.Strategy | None = None) -> None:
         self.strategy = strategy or tf.distribute.get_strategy()
         self.devices = self.strategy.num_replicas_in_sync
         self.is_chief = self.strategy.extended.should_checkpoint
         with self.strategy.scope():
             super().__init__(make, objective, accumulation_steps)
 
-    def train(self, steps):
+    def train(self, steps: int) -> None:
         self._train(self._batches, tf.constant(steps))
 
     @tf.function
-    def _train(self, batches, steps):
+    def _train(self, batches: Iterator[Batch], steps: tf.Tensor) -> None:
         for _ in tf.range(steps):
             self.strategy.run(self._replica_step, args=(next(batches),))
 
-    def mean_over_processes(self, value):
+    def mean_over_processes(self, value: float) -> float:
         return float(self._mean(tf.constant(value, tf.float32)))
 
     @tf.function
-    def _mean(self, value):
+    def _mean(self, value: tf.Tensor) -> tf.Tensor:
         return self._sum_of_replicas(lambda: value / self.devices)
 
     @tf.function
-    def _evaluate_step(self, batch):
+    def _evaluate_step(self, batch: Batch) -> Sums:
         return self._sum_of_replicas(
             lambda batch: self.objective.sums(self.model, batch) | self.objective.counts(batch), batch)
 
-    def _sum_of_replicas(self, function, *arguments):
+    def _sum_of_replicas(self, function: Callable, *arguments: Batch) -> Any:
         """Runs a function on each replica; returns the sum of its results."""
         sums = self.strategy.run(lambda *arguments: kernels.sum_over_replicas(function(*arguments)), arguments)
         return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], sums)
 
-    def _distributed(self, make_dataset, step):
-        def local(context):
+    def _distributed(self, make_dataset: MakeDataset, step: int) -> Iterable[Batch]:
+        def local(context: tf.distribute.InputContext) -> tf.data.Dataset:
             replicas = context.num_replicas_in_sync // context.num_input_pipelines
             first = context.input_pipeline_id * replicas
             shards = [make_dataset(step, first + replica, self.devices) for replica in range(replicas)]
@@ -57,7 +57,7 @@ class PretrainingTrainer(Trainer):
 
         return self.strategy.distribute_datasets_from_function(local)
 
-    def _replica_step(self, batch):
+    def _replica_step(self, batch: Batch) -> None:
         counts = kernels.sum_over_replicas(self.objective.counts(batch))
         if self.accumulation_steps == 1:
             gradients, sums = self._gradients(batch, counts)
@@ -70,7 +70,7 @@ class PretrainingTrainer(Trainer):
         for total in self.metrics_variables:
             total.assign_add(sums[total.name])
 
-    def _gradients(self, batch, counts):
+    def _gradients(self, batch: Batch, counts: Sums) -> tuple[list[tf.Tensor], Sums]:
         """Returns this replica's part of the gradients of the global batch's loss, and its `Objective.sums`."""
         with tf.GradientTape() as tape:
             sums = self.objective.sums(self.model, batch, training=True)
@@ -80,16 +80,9 @@ class PretrainingTrainer(Trainer):
         return [tf.convert_to_tensor(gradient) for gradient in gradients], sums
 
 
-def make_strategy(name):
-    """Returns a `tf.distribute.Strategy`.
-
-    Args:
-        name: `one` for one device; `mirrored` for the devices of this machine; `multiworker` for the machines in the
-            environment variable TF_CONFIG; `tpu` for the TPU of this machine, or `tpu:NAME` for another TPU.
-
-    Raises:
-        InputError: the name is unknown, TF_CONFIG is not set, or there is no such TPU.
-    """
+def make_strategy(name: str) -> tf.distribute.Strategy:
+    """Returns the strategy of `distribution_strategy`, see `pretrain`. Raises an InputError if the name is unknown,
+    TF_CONFIG is not set, or there is no such TPU."""
     if name in ("one", "mirrored"):
         return tf.distribute.get_strategy() if name == "one" else tf.distribute.MirroredStrategy()
     if name == "multiworker":

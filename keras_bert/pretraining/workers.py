@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_bert.arguments import Path
+from keras_bert.pretraining.corpus import Section
 from keras_bert.pretraining.documents import Block
 from keras_bert.pretraining.tfrecord import frame
 from keras_bert.processes import map_in_order
@@ -22,28 +23,19 @@ if TYPE_CHECKING:
 _TOKENIZING = 0.2  # of the time, about
 
 
-def shard_path(folder, shard, shards):
-    """Returns the path of a file of examples, numbered as TensorFlow and Beam do."""
-    return os.path.join(folder, f"pretraining-{shard:05}-of-{shards:05}.tfrecord")
-
-
 class Processes:
-    """Makes pretraining examples on this machine.
+    """Makes pretraining examples on this machine, with the `progress` of `make_pretraining_data`. If `processes` is 1,
+    this process does the work."""
 
-    Args:
-        processes: number of workers. If 1, this process does the work.
-        progress: see `make_pretraining_data`.
-    """
-
-    def __init__(self, processes: int, progress: Callable[[float, int], None] | None):
+    def __init__(self, processes: int, progress: Callable[[float, int], None] | None) -> None:
         self._processes = processes
         self._progress = progress or (lambda share, examples: None)
 
     def tokenize(self, write_part: Callable[[Block], int], read: Callable[[Path, int], Iterator[Block]],
-                 paths: Sequence[Path]) -> collections.Counter:
-        """Passes each block of the files to `write_part`; returns the `Counter` of documents."""
+                 paths: Sequence[Path]) -> collections.Counter[str]:
+        """Passes each block of the files to `write_part`; returns the number of documents."""
         ends = [0, *itertools.accumulate(os.path.getsize(path) for path in paths)]
-        counts: collections.Counter = collections.Counter()
+        counts = collections.Counter[str]()
         blocks = (block for number, path in enumerate(paths) for block in read(path, number))
         for block, documents in map_in_order(write_part, blocks, self._processes):
             counts["documents"] += documents
@@ -51,20 +43,19 @@ class Processes:
             self._progress(_TOKENIZING * done / ends[-1], 0)
         return counts
 
-    def write_shards(self, maker: "ExampleMaker", folder: str, shards: int) -> collections.Counter:
-        """Writes examples to TFRecord files in turn, in the order of the texts, whichever process made them.
+    def write_shards(self, maker: "ExampleMaker", folder: str, shards: int) -> collections.Counter[str]:
+        """Writes examples to TFRecord files in turn, in the order of the texts, whichever process made them; returns
+        the sum of the counts of `ExampleMaker.examples`.
 
         A worker gets a section and writes its records to a temporary file, so that memory holds no more than one
         section per process and a few thousand examples.
-
-        Returns:
-            `Counter` of examples, tokens, masked and random_next.
         """
-        counts: collections.Counter = collections.Counter()
+        counts = collections.Counter[str]()
         total = len(maker.corpus.documents) - 1
         make = functools.partial(_make, maker=maker, folder=folder)
         with contextlib.ExitStack() as stack:
-            files = [stack.enter_context(open(shard_path(folder, shard, shards), "wb")) for shard in range(shards)]
+            paths = [os.path.join(folder, f"pretraining-{shard:05}-of-{shards:05}.tfrecord") for shard in range(shards)]
+            files = [stack.enter_context(open(path, "wb")) for path in paths]  # numbered as TensorFlow and Beam do
             for section, (part, shapes, made) in map_in_order(make, maker.corpus.sections(), self._processes):
                 with open(part, "rb") as file:
                     for shape in shapes:
@@ -78,13 +69,14 @@ class Processes:
         return counts
 
 
-def _make(section, maker, folder):
-    """Writes the records of a section as arrays to a new file; returns (its path, shapes of the arrays, `Counter`)."""
-    part, shapes, counts = os.path.join(folder, f"{section.number}.part"), [], collections.Counter()
+def _make(section: Section, maker: "ExampleMaker", folder: str) -> tuple[str, list[tuple], collections.Counter[str]]:
+    """Writes the records of a section as arrays to a new file; returns its path, the shapes of the arrays, and the
+    counts."""
+    part, shapes, counts = os.path.join(folder, f"{section.number}.part"), [], collections.Counter[str]()
     with open(part, "wb") as file:
         for examples, made in maker.examples(section):
             records = frame(examples)
-            file.write(records)
+            file.write(records.data)
             shapes.append(records.shape)
             counts.update(made)
     return part, shapes, counts

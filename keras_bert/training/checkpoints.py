@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -18,6 +20,7 @@ from safetensors.numpy import save_file
 from keras_bert import __version__, kernels
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_file, atomic_folder, read_json, write_json
+from keras_bert.text import BertTokenizer
 
 # The end of the error messages for a run that diverges.
 ADVICE = "try a lower learning_rate=… with overwrite=True; until then the checkpoints are kept"
@@ -27,6 +30,14 @@ ADVICE = "try a lower learning_rate=… with overwrite=True; until then the chec
 _NUMBER = re.compile(r"(?<!block)_\d+(?=[/_]|$)")
 
 
+class Trained(Protocol):
+    """A model or trainer whose state is saved."""
+
+    trainable_variables: list[keras.Variable]
+    optimizer: keras.optimizers.Optimizer
+    metrics_variables: list[keras.Variable]
+
+
 @dataclasses.dataclass
 class Progress:
     """The progress of a run. The order of the data and the dropout depend only on the seed and the step, so that the
@@ -34,22 +45,21 @@ class Progress:
 
     Args:
         step: number of optimizer steps done.
-        history: dict of score names to lists with one value per finished epoch; in pretraining, one value per point of
-            the training curve or per evaluation.
+        history: one value of each score per finished epoch; in pretraining, per point of the training curve or per
+            evaluation.
         best_epoch: the epoch with the best validation scores, counted from 1; 0 before the first one.
     """
 
     step: int = 0
-    history: dict = dataclasses.field(default_factory=dict)
+    history: dict[str, list[float]] = dataclasses.field(default_factory=dict)
     best_epoch: int = 0
 
     @property
-    def epoch(self):
+    def epoch(self) -> int:
         """The number of epochs trained and scored."""
         return len(self.history.get("val_loss", []))
 
-    def add(self, scores):
-        """Adds scores to the history."""
+    def add(self, scores: dict[str, Any]) -> None:
         for name, value in scores.items():
             self.history.setdefault(name, []).append(float(value))
 
@@ -62,8 +72,7 @@ class Checkpoints:
 
     Args:
         folder: folder of the checkpoints. It is created, or reused if it belongs to the same run.
-        run: dict of everything that decides the result: `arguments`, and `sha256` of the files that some arguments
-            name.
+        run: everything that decides the result: `arguments`, and `sha256` of the files that some arguments name.
         overwrite: if True, replaces the checkpoints of another run.
         writes: if False, only reads, and does not check the folder. Of the processes that train together, one writes.
 
@@ -72,7 +81,7 @@ class Checkpoints:
             backend; the message names the differences.
     """
 
-    def __init__(self, folder, run, overwrite=False, writes=True):
+    def __init__(self, folder: str, run: dict[str, dict], overwrite: bool = False, writes: bool = True) -> None:
         self.folder = folder
         self.writes = writes
         if not writes:
@@ -90,11 +99,10 @@ class Checkpoints:
         with atomic_folder(folder, overwrite) as new:
             write_json(os.path.join(new, "run.json"), run | {"made_with": made_with()})
 
-    def path(self, name):
-        """Returns the path of a file or folder of the run."""
+    def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
-    def save_last(self, model, progress):
+    def save_last(self, model: Trained, progress: Progress) -> None:
         """Saves everything that the run needs to resume.
 
         Raises:
@@ -102,23 +110,19 @@ class Checkpoints:
         """
         self._save("last", _state(model), progress)
 
-    def save_best(self, model, progress):
+    def save_best(self, model: keras.Model, progress: Progress) -> None:
         """Saves the trainable weights as the best ones."""
         self._save("best", _by_path(model=model.trainable_variables), progress)
 
-    def restore_last(self, model):
-        """Restores the last saved state of the model.
-
-        Returns:
-            the `Progress`; a new one if nothing is saved yet.
-        """
+    def restore_last(self, model: Trained) -> Progress:
+        """Restores the last saved state, if there is one; the `Progress` is new if there is none."""
         return self._restore("last", _state(model)) if os.path.exists(self.path("last.safetensors")) else Progress()
 
-    def restore_best(self, model):
+    def restore_best(self, model: keras.Model) -> None:
         """Restores the saved best weights of the model."""
         self._restore("best", _by_path(model=model.trainable_variables))
 
-    def remove(self):
+    def remove(self) -> None:
         """Deletes the folder, `run.json` last: if the process is killed meanwhile, the run can still be recognised."""
         for entry in list(os.scandir(self.folder)):
             if entry.is_dir():
@@ -127,7 +131,7 @@ class Checkpoints:
                 os.remove(entry)
         shutil.rmtree(self.folder)
 
-    def _save(self, name, variables, progress):
+    def _save(self, name: str, variables: dict[str, keras.Variable], progress: Progress) -> None:
         if not self.writes:
             return
         path = self.path(f"{name}.safetensors")
@@ -143,7 +147,7 @@ class Checkpoints:
                 number = re.search(r"os error (\d+)", str(error))
                 raise OSError(int(number[1]) if number else None, str(error)) from None
 
-    def _restore(self, name, variables):
+    def _restore(self, name: str, variables: dict[str, keras.Variable]) -> Progress:
         path = self.path(f"{name}.safetensors")
         try:
             with safetensors.safe_open(path, framework="numpy") as file:
@@ -155,24 +159,24 @@ class Checkpoints:
                              "again") from None
 
 
-def weights_digest(tokenizer, variables):
+def weights_digest(tokenizer: BertTokenizer, variables: Iterable[keras.Variable]) -> str:
     """Returns the SHA-256 of a vocabulary and weights."""
     digest = hashlib.sha256("\n".join(tokenizer.vocabulary).encode())
     for variable in variables:
-        digest.update(np.ascontiguousarray(ops.convert_to_numpy(variable)).view(np.uint8))
+        digest.update(np.ascontiguousarray(ops.convert_to_numpy(variable)).view(np.uint8).data)
     return digest.hexdigest()
 
 
-def _state(model):
-    """Returns a dict of names to all variables that training changes."""
+def _state(model: Trained) -> dict[str, keras.Variable]:
+    """Returns all variables that training changes."""
     return _by_path(model=model.trainable_variables, optimizer=model.optimizer.variables,
                     metrics=model.metrics_variables)
 
 
-def _by_path(**groups):
-    """Returns a dict of names to `keras.Variable`s. A name is the group and the path, without the numbers of Keras, so
-    that it is the same in every process."""
-    named = {}
+def _by_path(**groups: list[keras.Variable]) -> dict[str, keras.Variable]:
+    """Names variables by the group and the path, without the numbers of Keras, so that a name is the same in every
+    process."""
+    named: dict[str, keras.Variable] = {}
     for group, variables in groups.items():
         for variable in variables:
             name = f"{group}/{_NUMBER.sub('', variable.path)}"
@@ -183,15 +187,15 @@ def _by_path(**groups):
     return named
 
 
-def made_with():
-    """Returns the backend, and the versions of the packages that can change the bits of a result, as a dict."""
+def made_with() -> dict[str, str]:
+    """Returns the backend, and the versions of the packages that can change the bits of a result."""
     versions = {"keras-bert-hub": __version__, "keras": keras.version(), "tensorflow": tf.__version__}
     if kernels.BACKEND == "jax":
         versions["jax"] = importlib.metadata.version("jax")
     return {"backend": kernels.BACKEND} | versions
 
 
-def _difference(saved, run):
+def _difference(saved: dict[str, dict], run: dict[str, dict]) -> str | None:
     """Returns how a saved run differs from this one and how to finish it; None if it is the same."""
     versions, current = saved.get("made_with"), made_with()
     if versions is None:

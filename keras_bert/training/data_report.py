@@ -1,9 +1,14 @@
 """The report on the data that `finetune` prints before training: sizes, labels, lengths, and likely mistakes."""
 
 import collections
+import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from keras_bert.tasks import Task
+from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import MAX_UNKNOWN, Coverage, describe, shorten
 from keras_bert.training.held_out import identity
 
@@ -14,14 +19,9 @@ _MAX_CUT = 0.05  # share of the texts
 _MIN_UNKNOWN = 1e-4  # of the tokens
 
 
-def data_report(task, tokenizer, examples, valid_examples, held_out=None):
-    """Describes the data of a run.
-
-    Args:
-        task: the `Task`.
-        tokenizer: the `BertTokenizer`.
-        examples, valid_examples: lists of labelled examples.
-        held_out: share of the training data that the validation examples are, or None.
+def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_examples: list,
+                held_out: float | None = None) -> dict[str, Any]:
+    """Describes the data of a run. `held_out` is the share of the training data that the validation examples are.
 
     Returns:
         a dict that JSON can represent. `train` and `valid`: numbers of examples. `held_out`. `problems`: list of str.
@@ -30,35 +30,29 @@ def data_report(task, tokenizer, examples, valid_examples, held_out=None):
         `percentile_95` and `longest` of the lengths with [CLS] and [SEP]. `max_length`; `longer`: number of longer
         texts; `windows`: True if these are split instead of cut. `unknown`: share of [UNK] among the tokens;
         `unknown_words`: the most frequent ones with their counts. `tokens_per_syllable`: of Korean, or None.
-        `repeated`: the examples whose texts occur before; `contradictory`: those of them with another label than the
-        first of the equal texts; `leaked`: the validation examples whose texts, for span the context, are in the
+        `repeated`: the examples whose texts occur before; `contradictory`: the repeated ones with another label than
+        the first of the equal texts; `leaked`: the validation examples whose texts, for span the context, are in the
         training data. Each of these three is a dict of `texts`, their number, and `places`, where the first of them is
         and where its text occurs before.
     """
-    coverage, lengths, labels, unlabelled = Coverage(tokenizer), [], collections.Counter(), 0
+    coverage, lengths = Coverage(tokenizer), []
     for begin in range(0, len(examples), _CHUNK):
-        chunk = examples[begin:begin + _CHUNK]
-        lengths += _lengths([task.texts(example) for example in chunk], coverage)
-        for example in chunk:
-            classes = task.classes(example)
-            labels.update(classes)
-            unlabelled += not classes
-    first, groups, repeated, contradictory = {}, {}, [], []
-    for example in examples:
-        before = first.setdefault(identity(task.texts(example)), example)
-        groups.setdefault(identity(task.group(example)), example)
-        if before is not example:
-            repeated.append((example, before))
-            if task.label(before) != task.label(example):
-                contradictory.append((example, before))
-    leaked = [(example, groups[texts]) for example in valid_examples
-              if (texts := identity(task.group(example))) in groups]
+        lengths += _lengths([task.texts(example) for example in examples[begin:begin + _CHUNK]], coverage)
+    classes = [task.classes(example) for example in examples]
+    labels = collections.Counter(itertools.chain.from_iterable(classes))
+    texts = [identity(task.texts(example)) for example in examples]
+    first = dict(zip(reversed(texts), reversed(examples)))  # of equal texts
+    repeated = [(example, first[key]) for key, example in zip(texts, examples) if example is not first[key]]
+    contradictory = [pair for pair in repeated if task.label(pair[0]) != task.label(pair[1])]
+    groups = {identity(task.group(example)): example for example in reversed(examples)}
+    leaked = [(example, groups[key]) for example in valid_examples if (key := identity(task.group(example))) in groups]
     median, percentile, longest = map(int, np.percentile(lengths, (50, 95, 100), method="inverted_cdf"))
     share, words = coverage.unknown()
     return {
         "train": len(examples), "valid": len(valid_examples), "held_out": held_out,
         "labels": dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
-        "labels_per_text": sum(labels.values()) / len(examples) if task.stratified else None, "unlabelled": unlabelled,
+        "labels_per_text": sum(labels.values()) / len(examples) if task.stratified else None,
+        "unlabelled": sum(not of_text for of_text in classes),
         "tokens": {"median": median, "percentile_95": percentile, "longest": longest},
         "max_length": task.max_length, "longer": int((np.array(lengths) > task.max_length).sum()),
         "unknown": share, "unknown_words": words, "tokens_per_syllable": coverage.tokens_per_syllable(),
@@ -66,7 +60,7 @@ def data_report(task, tokenizer, examples, valid_examples, held_out=None):
         "windows": task.windows, "problems": coverage.problems()}
 
 
-def _lengths(examples, coverage):
+def _lengths(examples: list[tuple], coverage: Coverage) -> list[int]:
     """Returns the number of tokens of each example, [CLS] and [SEP] included: of its longest choice if it has several.
     An example is a tuple of texts, of which the last may be a list of choices."""
     choices = [texts[-1] if isinstance(texts[-1], list) else texts[-1:] for texts in examples]
@@ -76,20 +70,20 @@ def _lengths(examples, coverage):
             for texts, ends in zip(before, choices)]
 
 
-def _found(pairs):
+def _found(pairs: list[tuple]) -> dict[str, Any]:
     return {"texts": len(pairs), "places": [_place(example) for example in pairs[0]] if pairs else []}
 
 
-def _place(example):
+def _place(example: Any) -> str:
     return f"row {example.row}" if hasattr(example, "row") else f"id {example.id}"
 
 
-def report_lines(report):
+def report_lines(report: dict[str, Any]) -> list[str]:
     """Returns the dict of `data_report` as lines of text; those that need attention begin with `warning: `."""
     return [*_facts(report), *(f"warning: {problem}" for problem in _problems(report))]
 
 
-def _facts(report):
+def _facts(report: dict[str, Any]) -> Iterator[str]:
     labels, tokens = report["labels"], report["tokens"]
     sizes = [f"{report['train']:,} texts for training, {report['valid']:,} for validation"]
     if labels:
@@ -109,7 +103,7 @@ def _facts(report):
         yield f"repeated texts: {_found_in(report['repeated'])}"
 
 
-def _problems(report):
+def _problems(report: dict[str, Any]) -> Iterator[str]:
     yield from report["problems"]
     if _cuts_many(report):
         yield f"{_cut(report)}: use a larger max_length, or shorter texts"
@@ -120,20 +114,20 @@ def _problems(report):
                "scores on these are too high; remove them from one of the two")
 
 
-def _cuts_many(report):
+def _cuts_many(report: dict[str, Any]) -> bool:
     return report["longer"] > _MAX_CUT * report["train"] and not report["windows"]
 
 
-def _cut(report):
+def _cut(report: dict[str, Any]) -> str:
     return (f"texts {'split into windows of' if report['windows'] else 'cut at'} max_length {report['max_length']:,}: "
             f"{report['longer']:,} of {report['train']:,}")
 
 
-def _found_in(found):
+def _found_in(found: dict[str, Any]) -> str:
     return "{:,}, such as {} equal to {}".format(found["texts"], *found["places"])
 
 
-def _counts(labels):
+def _counts(labels: dict[str, int]) -> str:
     if len(set(labels.values())) == 1:
         return f", {next(iter(labels.values())):,} each" + (
             f": {', '.join(map(shorten, labels))}" if len(labels) <= _SHOWN else "")

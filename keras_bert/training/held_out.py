@@ -2,35 +2,28 @@
 
 import collections
 import hashlib
+from collections.abc import Iterable
 
+from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
+from keras_bert.tasks import Task
 
 
-def identity(texts):
+def identity(texts: Iterable) -> tuple:
     """Returns texts as a value that is equal for texts that differ in white space alone."""
     return tuple(" ".join(text.split()) if isinstance(text, str) else identity(text) for text in texts)
 
 
-def hold_out(task, path, examples, share, seed):
-    """Splits labelled examples.
+def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: int) -> tuple[list, list]:
+    """Splits labelled examples into those for training and those held out, both in the order of the file.
 
     Equal texts, equal pairs in either order, and for the task span all questions of a context, are in the same part
     (`Task.group`). All labels, of taggers the types of entities, are held out in proportion, and every label keeps
     examples for training; a text with several labels counts for the rarest of them (a simple form of Sechidis et al.,
     2011). The parts depend on the seed and the texts, but not on the order of the texts.
 
-    Args:
-        task: the `Task`.
-        path: the file of the examples, for error messages.
-        examples: list of labelled examples.
-        share: share of the different texts to hold out.
-        seed: int.
-
-    Returns:
-        (training examples, held-out examples), both in the order of the file.
-
     Raises:
-        InputError: there are too few texts.
+        InputError: there are too few texts; the message names `path`.
     """
     groups, labelled, strata = collections.defaultdict(list), {}, collections.defaultdict(list)
     for example in examples:
@@ -53,13 +46,13 @@ def hold_out(task, path, examples, share, seed):
                 held_out.add(texts)
                 left.subtract(labelled[texts])
                 count, owed = count - 1, owed - 1
-    parts = [], []
+    parts: tuple[list, list] = [], []
     for example in examples:
         parts[identity(task.group(example)) in held_out].append(example)
     if not parts[1]:
-        texts, of_each = task.held_out, " of each label" if task.held_out == "texts" else ""
+        unit, of_each = task.held_out, " of each label" if task.held_out == "texts" else ""
         more_helps = any(all(left[label] > 1 for label in labels) for labels in labelled.values())
-        cure = "a larger valid_share=…" if more_helps else f"add {texts}: at least two different ones{of_each}"
-        raise InputError(f"{path}: has too few different {texts}{of_each} ({len(groups)} in all) to hold out "
+        cure = "a larger valid_share=…" if more_helps else f"add {unit}: at least two different ones{of_each}"
+        raise InputError(f"{path}: has too few different {unit}{of_each} ({len(groups)} in all) to hold out "
                          f"{share:.0%} for validation; pass another file as valid=…, or {cure}")
     return parts

@@ -1,6 +1,5 @@
 """The training loops of fine-tuning and pretraining, which log, save, and resume from the last checkpoint."""
 
-import collections.abc
 import contextlib
 import dataclasses
 import importlib.util
@@ -11,29 +10,36 @@ import signal
 import sys
 import threading
 import time
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.arguments import check
+from keras_bert.arguments import Path, check
+from keras_bert.data import TextBatches
 from keras_bert.errors import InputError, Stopped
-from keras_bert.training.checkpoints import ADVICE
+from keras_bert.training.checkpoints import ADVICE, Checkpoints, Progress, Trained
 from keras_bert.training.progress import TrainingLog
+
+if TYPE_CHECKING:
+    from keras_bert.pretraining.objective import Trainer
 
 MAX_POINTS = 200  # of the training curve of pretraining
 CHECK_SECONDS = 2.0  # between two checks for signals in pretraining
 
 
 @contextlib.contextmanager
-def recorded_signals(signals):
+def recorded_signals(signals: list[int]) -> Iterator[None]:
     """Context manager in which Ctrl-C and SIGTERM append their signal numbers to a list instead of ending the process.
     A second signal of the same kind is handled as usual. Python allows signal handlers only in the main thread: in
     other threads the list stays empty."""
-    def record(number, _):
+    def record(number: int, _: types.FrameType | None) -> None:
         signals.append(number)
-        signal.signal(number, previous[number])
+        signal.signal(number, previous[signal.Signals(number)])
 
     in_main_thread = threading.current_thread() is threading.main_thread()
     previous = {number: signal.signal(number, record) for number in (signal.SIGINT, signal.SIGTERM) if in_main_thread}
@@ -45,37 +51,25 @@ def recorded_signals(signals):
 
 
 class Run:
-    """A training run, which resumes from its last checkpoint.
+    """A training run of `total` steps, which resumes from its last checkpoint. The training loop updates `progress`."""
 
-    Args:
-        model: the model or trainer, see `Checkpoints.save_last`.
-        checkpoints: `Checkpoints` of this run.
-        total: number of steps of the run.
-        save_steps: steps between two checkpoints.
-
-    Attributes:
-        signals: list for `recorded_signals`.
-        progress: the `Progress`; the training loop updates it.
-        saved: number of steps at the last checkpoint.
-    """
-
-    def __init__(self, model, checkpoints, total, save_steps):
+    def __init__(self, model: Trained, checkpoints: Checkpoints, total: int, save_steps: int) -> None:
         self.model = model
         self.checkpoints = checkpoints
-        self.save_steps = save_steps
-        self.signals = []
+        self.save_steps = save_steps  # between two checkpoints
+        self.signals: list[int] = []  # for `recorded_signals`
         self.progress = checkpoints.restore_last(model)
-        self.saved = self.progress.step
+        self.saved = self.progress.step  # at the last checkpoint
         if self.saved:
             print(f"resuming from step {self.saved} of {total}", file=sys.stderr)
 
-    def check_loss(self, loss):
+    def check_loss(self, loss: float) -> None:
         """Ends the run if the loss is not finite."""
         if not math.isfinite(loss):
             raise InputError(f"the loss must be a finite number; at step {self.progress.step} it is {loss}; the last "
                              f"checkpoint is of step {self.saved}; {ADVICE}")
 
-    def checkpoint(self, stop, now=False):
+    def checkpoint(self, stop: list[int] | bool, now: bool = False) -> None:
         """Saves the state and the progress if it is time to, or `now`. Saves them and ends the run if `stop`, which is
         `signals`, or True if any process has received a signal."""
         if stop or now or self.progress.step - self.saved >= self.save_steps:
@@ -88,7 +82,7 @@ class Run:
                               f"stopped and saved at step {self.progress.step}; run the same command again to resume")
 
 
-def check_run(function, arguments, *rules):
+def check_run(function: Callable, arguments: dict[str, Any], *rules: tuple[str, object, str, bool]) -> None:
     """Checks the arguments of `finetune` or `pretrain`, see `check`; those that both have, also against the backend and
     the installed packages."""
     check(function, arguments, *rules,
@@ -99,7 +93,7 @@ def check_run(function, arguments, *rules):
 
 
 @contextlib.contextmanager
-def naming_full_memory(advice):
+def naming_full_memory(advice: str) -> Iterator[None]:
     """Turns an error of a device without free memory into an InputError that ends with `advice`."""
     try:
         yield
@@ -109,7 +103,7 @@ def naming_full_memory(advice):
         raise InputError(f"the memory of the device is full; {advice}") from None
 
 
-def enable_determinism():
+def enable_determinism() -> None:
     """Makes TensorFlow's operations reproducible bit by bit, on a GPU too, for the rest of the process. They are slower
     on a GPU, and Keras compiles nothing with XLA."""
     keras.utils.set_random_seed(0)  # TensorFlow requires a seed first
@@ -117,27 +111,21 @@ def enable_determinism():
 
 
 @naming_full_memory("try a smaller batch_size=… or max_length=…")
-def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_size, seed, save_steps,
-          class_weight=None, patience=None, log_dir=None):
-    """Trains a compiled model from its last checkpoint to the end, then restores the weights of its best epoch.
+def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Callable[[Any], None]], dict[str, Any]],
+          main: str, checkpoints: Checkpoints, *, epochs: int, batch_size: int, seed: int, save_steps: int,
+          class_weight: dict[int, float] | None = None, patience: int | None = None, log_dir: Path | None = None
+          ) -> Progress:
+    """Trains a compiled model from its last checkpoint to the end, then restores the weights of its best epoch. The
+    order of the texts and the dropout depend only on `seed` and the step. There is also a checkpoint after each epoch.
 
     Args:
-        model: a compiled model with a built optimizer.
-        train_batches: `TextBatches`.
-        validate: function that scores the model and returns a dict with `loss` and the score that `main` names. Its
-            argument is a function, which it calls with the outputs of each batch.
+        model: has a built optimizer.
+        validate: scores the model: returns `loss` and the score that `main` names. It calls its argument with the
+            outputs of each batch.
         main: name of the score that decides which epoch is best, the highest; of epochs with the same score, the one
             with the lowest loss is best.
-        checkpoints: `Checkpoints` of this run.
-        epochs, batch_size, seed: see `finetune`; the order of the texts and the dropout depend only on `seed` and the
-            step.
-        save_steps: steps between two checkpoints; there is also one after each epoch.
-        class_weight: dict of class numbers to weights of their losses.
+        class_weight: weights of the losses of the classes.
         patience: number of epochs without a better score after which training stops; None to train all epochs.
-        log_dir: folder for TensorBoard logs, or None.
-
-    Returns:
-        the `Progress` with the complete history.
 
     Raises:
         InputError: the loss or an output is not finite, or a checkpoint cannot be written.
@@ -149,17 +137,17 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
     progress = run.progress
     log, started = TrainingLog(steps * epochs, "examples", log_dir), time.monotonic()
 
-    def show(scores, stays=False):
+    def show(scores: dict[str, float], stays: bool = False) -> None:
         done = progress.step - progress.epoch * steps
         bar = "=" * round(20 * done / steps)
         scores = {"loss": scores["loss"]} | scores  # the total loss before its parts
         log.show(progress.step, f"epoch {progress.epoch + 1}/{epochs} [{bar:20}] {done}/{steps}", scores, stays)
 
-    def restore_sums(epoch, logs):
+    def restore_sums(epoch: int, logs: dict[str, float]) -> None:
         for variable, value in zip(model.metrics_variables, sums):
             variable.assign(value)
 
-    def after_step(batch, logs):
+    def after_step(batch: int, logs: dict[str, float]) -> None:
         progress.step += 1
         run.check_loss(logs["loss"])
         log.count(1, time.monotonic() - started - log.seconds, batch_size)
@@ -168,7 +156,7 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
             log.write(progress.step, "train", logs)
         run.checkpoint(stop=run.signals)
 
-    def check_outputs(outputs):
+    def check_outputs(outputs: Any) -> None:
         if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
             raise InputError(f"the model's outputs must be finite; after step {progress.step} one is not; {ADVICE}")
         run.checkpoint(stop=run.signals)
@@ -179,7 +167,7 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
         while progress.epoch < epochs and progress.epoch - progress.best_epoch < (patience or epochs):
             epoch, done = progress.epoch, progress.step - progress.epoch * steps
             if done < steps:
-                # `fit` resets the metrics' sums; those of a resumed epoch are restored after that.
+                # `fit` resets the metrics' sums; after that, a resumed epoch gets its sums back.
                 sums = [float(variable) for variable in model.metrics_variables] if done else ()
                 model.fit(train_batches.training_dataset(batch_size, seed, epoch, done), initial_epoch=epoch,
                           epochs=epoch + 1, class_weight=class_weight, callbacks=[callback], shuffle=False, verbose=0)
@@ -201,43 +189,27 @@ def train(model, train_batches, validate, main, checkpoints, *, epochs, batch_si
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A phase of pretraining: some of the steps, with their own batches.
-
-    Args:
-        steps: number of steps.
-        batch_size: examples per step.
-        tokens: tokens per step, padding included.
-        operations: floating point operations per step.
-        make_dataset: function of a step, a shard and the number of shards that returns a dataset, see
-            `PretrainingInput.batches`. Steps are counted from the start of the phase.
-        make_valid_dataset: the same function for held-out examples, or None.
-        valid_steps: number of held-out batches to score.
-    """
+    """A phase of pretraining: some of the steps, with their own batches, see `PretrainingInput.batches`, whose steps
+    are counted from the start of the phase."""
 
     steps: int
     batch_size: int
-    tokens: int
-    operations: float
-    make_dataset: collections.abc.Callable
-    make_valid_dataset: collections.abc.Callable | None = None
-    valid_steps: int = 0
+    tokens: int  # per step, padding included
+    operations: float  # floating point operations per step
+    make_dataset: Callable[..., tf.data.Dataset]
+    make_valid_dataset: Callable[..., tf.data.Dataset] | None = None
+    valid_steps: int = 0  # number of held-out batches to score
 
 
 @naming_full_memory("try gradient_checkpointing=True, more gradient_accumulation_steps=… or a smaller batch_size=…")
-def train_phases(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
-    """Trains from the last checkpoint to the end.
-
-    Args:
-        trainer: a `Trainer`.
-        phases: list of `Phase`.
-        checkpoints: `Checkpoints` of this run; the chief writes them, all processes read them.
-        log: a `TrainingLog`.
-        save_steps: steps between two checkpoints; there is also one after each evaluation.
-        eval_steps: steps between two evaluations; there is also one at the end of each phase.
+def train_phases(trainer: "Trainer", phases: list[Phase], checkpoints: Checkpoints, log: TrainingLog, *,
+                 save_steps: int, eval_steps: int) -> Progress:
+    """Trains from the last checkpoint to the end. There is also an evaluation at the end of each phase, and a
+    checkpoint, which the chief writes and all processes read, after each evaluation.
 
     Returns:
-        the `Progress`. Its history has one value of `step`, `loss` and so on per point of the training curve, and one
-        value of `valid_step`, `valid_loss` and so on per evaluation.
+        The history has one value of `step`, `loss` and so on per point of the training curve, and one value of
+        `valid_step`, `valid_loss` and so on per evaluation.
 
     Raises:
         InputError: the loss is not finite, or a checkpoint cannot be written.
@@ -273,8 +245,8 @@ def train_phases(trainer, phases, checkpoints, log, *, save_steps, eval_steps):
                     progress.add({"step": progress.step} | scores)
                     log.write(progress.step, "train", scores)
                     trainer.reset()
-                evaluates = phase.valid_steps and (progress.step % eval_steps == 0 or progress.step == end)
-                if evaluates:
+                is_due = progress.step % eval_steps == 0 or progress.step == end
+                if evaluates := phase.make_valid_dataset is not None and is_due:
                     scores = trainer.evaluate(phase.make_valid_dataset, phase.valid_steps)
                     progress.add({f"valid_{name}": value for name, value in ({"step": progress.step} | scores).items()})
                     log.show(progress.step, f"held out, step {progress.step}/{ends[-1]}", scores, stays=True)

@@ -1,45 +1,47 @@
 """AdamW and LAMB, and the learning rate schedule with warm-up that BERT was trained with."""
 
+from collections.abc import Sequence
+from typing import Any, Literal
+
 import keras
 from keras import ops
+from keras.optimizers.schedules import LearningRateSchedule
 
 from keras_bert import kernels
 from keras_bert.errors import InputError
+from keras_bert.models import BertPretrainer
+from keras_bert.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert")
-class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupDecay(LearningRateSchedule):
     """A learning rate that rises linearly from 0 to `peak` over `warmup_steps`, then falls to 0 at `total_steps`. It
     falls as `peak * remaining**power`, where `remaining` is the share of the decay steps still to do: linearly if
     `power` is 1 (Devlin et al., 2018, appendix A.2)."""
 
-    def __init__(self, peak, warmup_steps, total_steps, power=1.0):
+    def __init__(self, peak: float, warmup_steps: int, total_steps: int, power: float = 1.0) -> None:
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.total_steps = total_steps
         self.power = power
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.cast(step, "float32")
         rising = step / self.warmup_steps if self.warmup_steps else 1.0
         remaining = ops.maximum(0.0, (self.total_steps - step) / max(1, self.total_steps - self.warmup_steps))
         return self.peak * ops.minimum(rising, ops.power(remaining, self.power))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return dict(vars(self))
 
 
-class PhasedSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A sequence of `WarmupDecay` schedules, each of which counts steps from its own start.
+class PhasedSchedule(LearningRateSchedule):
+    """A sequence of schedules, each of which counts steps from its own start, when the previous one has reached 0."""
 
-    Args:
-        schedules: list of `WarmupDecay`; each starts when the previous one has reached 0.
-    """
-
-    def __init__(self, schedules):
+    def __init__(self, schedules: list[WarmupDecay]) -> None:
         self.schedules = schedules
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.cast(step, "float32")
         rate = 0.0
         for schedule in self.schedules:
@@ -56,7 +58,6 @@ class _Adam(keras.optimizers.Optimizer):
     replica before it sums them.
 
     Args:
-        learning_rate: float or `LearningRateSchedule`.
         weight_decay: decoupled weight decay per step, multiplied by the learning rate; None for no decay.
         beta_1, beta_2: decay rates of the moments, in [0, 1).
         epsilon: added to the root of the second moment after its bias correction, as in Adam's paper and PyTorch. In
@@ -71,8 +72,10 @@ class _Adam(keras.optimizers.Optimizer):
         InputError: an option or a variable needs a feature of Keras's optimizers that this one does not support.
     """
 
-    def __init__(self, learning_rate=0.001, weight_decay=0.01, beta_1=0.9, beta_2=0.999, epsilon=1e-6,
-                 no_decay=("bias", "gamma", "beta"), sum_gradients=True, **options):
+    def __init__(self, learning_rate: float | LearningRateSchedule = 0.001, weight_decay: float | None = 0.01,
+                 beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6,
+                 no_decay: Sequence[str] = ("bias", "gamma", "beta"), sum_gradients: bool = True, **options: Any
+                 ) -> None:
         for name in ("clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps", "amsgrad"):
             if options.get(name):
                 raise InputError(f"{type(self).__name__} does not support {name}; got {options[name]!r}; leave it out")
@@ -84,7 +87,7 @@ class _Adam(keras.optimizers.Optimizer):
         self.no_decay = tuple(no_decay)
         self.sum_gradients = sum_gradients
 
-    def build(self, variables):
+    def build(self, variables: list[keras.Variable]) -> None:
         """Creates the moments of model variables. Does nothing if the optimizer is already built."""
         if self.built:
             return
@@ -100,20 +103,21 @@ class _Adam(keras.optimizers.Optimizer):
         moments = {id(row[0]): row for row in rows}
         self._moments = lambda: moments  # Keras would track the variables in a dict as the optimizer's
 
-    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+    def exclude_from_weight_decay(self, var_list: object = None, var_names: object = None) -> None:
         """Raises an InputError, because saved models would not keep the exclusion; use `no_decay` instead."""
         raise InputError(f"{type(self).__name__} does not support exclude_from_weight_decay; pass the names of the "
                          "variables to the constructor, as no_decay")
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None) -> None:
         """Updates the variables by one step.
 
         Args:
-            grads: list of gradients with the shapes of the variables: tensors, `tf.IndexedSlices`, or None for
-                variables that are not updated.
-            trainable_variables: list of the variables. Defaults to all variables of `build`, in their order there.
+            grads: gradients with the shapes of the variables: tensors, `tf.IndexedSlices`, or None for variables that
+                are not updated.
+            trainable_variables: the variables. Defaults to all variables of `build`, in their order there.
         """
         if not self.built:
+            assert trainable_variables is not None  # only a built optimizer knows its variables
             self.build(trainable_variables)
         moments = self._moments()
         if trainable_variables is None:
@@ -141,14 +145,14 @@ class _Adam(keras.optimizers.Optimizer):
             for (variable, momentum, velocity), gradient in zip(rows, gradients)])
         self.iterations.assign_add(1)
 
-    def _direction(self, momentum, velocity, gradient, step):
+    def _direction(self, momentum: Any, velocity: Any, gradient: Tensor, step: Tensor) -> Tensor:
         """Updates the moments; returns the first divided by the root of the second, both with bias correction."""
         self.assign_add(momentum, (gradient - momentum) * (1 - self.beta_1))
         self.assign_add(velocity, (ops.square(gradient) - velocity) * (1 - self.beta_2))
         bias_1, bias_2 = (ops.cast(1 - ops.power(beta, step), gradient.dtype) for beta in (self.beta_1, self.beta_2))
         return ops.divide(momentum, bias_1) / (ops.sqrt(ops.divide(velocity, bias_2)) + self.epsilon)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon, "no_decay": list(self.no_decay),
             "sum_gradients": self.sum_gradients}
@@ -159,7 +163,8 @@ class AdamW(_Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2017). On TensorFlow, the Adam step of each float32
     variable is one fused operation."""
 
-    def _update(self, variable, momentum, velocity, gradient, step, learning_rate, decay):
+    def _update(self, variable: Any, momentum: Any, velocity: Any, gradient: Tensor, step: Tensor,
+                learning_rate: Tensor, decay: float) -> None:
         if decay:
             self.assign_sub(variable, ops.multiply(variable, learning_rate * decay))
         if kernels.adam_step is None or keras.backend.standardize_dtype(variable.dtype) != "float32":
@@ -175,7 +180,8 @@ class Lamb(_Adam):
     the variable, before the learning rate is applied. As in the paper, weight decay is added to the update before it
     is scaled, and variables without weight decay get Adam's update."""
 
-    def _update(self, variable, momentum, velocity, gradient, step, learning_rate, decay):
+    def _update(self, variable: Any, momentum: Any, velocity: Any, gradient: Tensor, step: Tensor,
+                learning_rate: Tensor, decay: float) -> None:
         update = self._direction(momentum, velocity, gradient, step)
         if decay:
             value = ops.convert_to_tensor(variable)
@@ -189,7 +195,8 @@ class Lamb(_Adam):
 OPTIMIZERS = {"adamw": AdamW, "lamb": Lamb}
 
 
-def make_optimizer(model, learning_rate, total_steps, warmup_ratio=0.1, weight_decay=0.01):
+def make_optimizer(model: keras.Model, learning_rate: float, total_steps: int, warmup_ratio: float = 0.1,
+                   weight_decay: float = 0.01) -> AdamW:
     """Returns the optimizer of `finetune`: `AdamW` with `WarmupDecay`, and gradients clipped to a global norm of 1.
 
     Args:
@@ -200,7 +207,7 @@ def make_optimizer(model, learning_rate, total_steps, warmup_ratio=0.1, weight_d
         weight_decay: decoupled weight decay per step, multiplied by the learning rate.
 
     Returns:
-        an `AdamW`, built for the variables that are trainable now.
+        the optimizer, built for the variables that are trainable now.
     """
     schedule = WarmupDecay(learning_rate, int(total_steps * warmup_ratio), total_steps)
     optimizer = AdamW(schedule, weight_decay, global_clipnorm=1.0)
@@ -208,19 +215,10 @@ def make_optimizer(model, learning_rate, total_steps, warmup_ratio=0.1, weight_d
     return optimizer
 
 
-def make_pretraining_optimizer(model, name, schedule, weight_decay, global_clipnorm):
-    """Returns an optimizer for gradients that are already summed over all replicas.
-
-    Args:
-        model: a `BertPretrainer`.
-        name: `adamw` or `lamb`.
-        schedule: a `WarmupDecay` or `PhasedSchedule`.
-        weight_decay: see `make_optimizer`.
-        global_clipnorm: maximum global gradient norm; None for no clipping.
-
-    Returns:
-        the optimizer, built; for mixed_float16 it is wrapped in a `keras.optimizers.LossScaleOptimizer`.
-    """
+def make_pretraining_optimizer(model: BertPretrainer, name: Literal["adamw", "lamb"], schedule: LearningRateSchedule,
+                               weight_decay: float, global_clipnorm: float | None) -> keras.optimizers.Optimizer:
+    """Returns an optimizer, built, for gradients that are already summed over all replicas; for mixed_float16 it is
+    wrapped in a `keras.optimizers.LossScaleOptimizer`."""
     optimizer = OPTIMIZERS[name](schedule, weight_decay, global_clipnorm=global_clipnorm, sum_gradients=False)
     if model.bert.dtype_policy.name == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)

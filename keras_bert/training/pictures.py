@@ -3,8 +3,18 @@
 import itertools
 import os
 import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:  # matplotlib is optional
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+Metrics = dict[str, Any]  # of `metrics.json`
+Picture = tuple[str, str, Callable[["Figure", Metrics], None]]  # the file, the metric that it needs, what draws it
 
 MAX_PAIRS, MAX_CLASSES, MAX_LABEL = 20, 200, 80
 # Distinguishable for the colour-blind: two of Okabe and Ito's colours, and a colour map of one hue for shares.
@@ -19,20 +29,9 @@ BASELINES = {"loss": ("unigram_loss", "tokens by training frequency"),
              "accuracy": ("majority_accuracy", "always the most frequent")}
 
 
-def draw(metrics, folder, pictures):
-    """Draws pictures of metrics.
-
-    Args:
-        metrics: dict of `metrics.json`; pictures whose numbers are missing are skipped.
-        folder: existing folder to write to.
-        pictures: the pictures, `FINE_TUNING` or `PRETRAINING`.
-
-    Returns:
-        a list of str, the paths of the PNG files.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
+def draw(metrics: Metrics, folder: str, pictures: Sequence[Picture]) -> list[str]:
+    """Draws pictures of metrics, except those whose numbers are missing, into a folder; returns the paths of the PNG
+    files. Raises an ImportError if matplotlib is not installed."""
     try:
         from matplotlib import font_manager, style
         from matplotlib.figure import Figure
@@ -57,15 +56,15 @@ def draw(metrics, folder, pictures):
     return paths
 
 
-def _learning_curves(figure, metrics):
+def _learning_curves(figure: "Figure", metrics: Metrics) -> None:
     history, best = metrics["history"], metrics["best_epoch"]
     epochs = np.arange(1, len(history["loss"]) + 1)
     for left, name in ((0, "loss"), (5.2, metrics["main"])):
         score, title = history[f"val_{name}"][best - 1], name.replace("_", " ").capitalize()
-        axes = figure.add_axes([left, 0, 4.5, 3], xlabel="epoch",
+        axes = figure.add_axes((left, 0, 4.5, 3), xlabel="epoch",
                                title=f"{title}: {score:.4f} on validation at epoch {best}")
         axes.axvline(best, color=NEUTRAL, linestyle=":", label=f"epoch {best}, kept")
-        # Scores of whole files have no training curve; with few_shot, the training loss is that of pairs of texts.
+        # Scores of whole files have no training curve; with few_shot, the training loss is of pairs of texts.
         if name in history and not metrics.get("arguments", {}).get("few_shot"):
             axes.plot(epochs, history[name], color=TRAINING, marker="o", markersize=4, label="training")
         axes.plot(epochs, history[f"val_{name}"], color=VALIDATION, marker="s", markersize=4, label="validation")
@@ -73,12 +72,12 @@ def _learning_curves(figure, metrics):
         _add_grid_and_legend(axes)
 
 
-def _pretraining_curve(figure, metrics):
+def _pretraining_curve(figure: "Figure", metrics: Metrics) -> None:
     history, baselines = metrics["history"], metrics.get("baselines", {})
     heads = [head for head in ("mlm", "next_sentence") if f"{head}_loss" in history]
     for (row, head), (column, score) in itertools.product(enumerate(heads), enumerate(("loss", "accuracy"))):
         name = f"{head}_{score}"
-        axes = figure.add_axes([5.2 * column, -4.2 * row, 4.5, 3], xlabel="step", title=f"{TITLES[head]}: {score}")
+        axes = figure.add_axes((5.2 * column, -4.2 * row, 4.5, 3), xlabel="step", title=f"{TITLES[head]}: {score}")
         axes.plot(history["step"], history[name], color=TRAINING, label="training")
         if f"valid_{name}" in history:
             axes.plot(history["valid_step"], history[f"valid_{name}"], color=VALIDATION, marker="s", markersize=4,
@@ -89,18 +88,18 @@ def _pretraining_curve(figure, metrics):
         _add_grid_and_legend(axes)
 
 
-def _add_grid_and_legend(axes):
+def _add_grid_and_legend(axes: "Axes") -> None:
     axes.grid(alpha=0.3)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3, frameon=False)
 
 
-def _pairs(figure, metrics):
+def _pairs(figure: "Figure", metrics: Metrics) -> None:
     """Draws the most frequently confused pairs of classes."""
     classes, confusions = metrics["classes"], metrics["confusions"]
     texts = sum(scores["texts"] for scores in classes.values())
     wrong = sum(count for _, _, count in confusions)
     shown = confusions[:MAX_PAIRS]
-    axes = figure.add_axes([0, 0, 5, 0.26 * max(len(shown), 1)])
+    axes = figure.add_axes((0, 0, 5, 0.26 * max(len(shown), 1)))
     if not shown:
         axes.text(0.5, 0.5, f"No confusions among {texts:,} validation texts.", ha="center", va="center", fontsize=12)
         axes.set_axis_off()
@@ -115,7 +114,7 @@ def _pairs(figure, metrics):
                    f"{wrong:,} of {texts:,} validation texts are misclassified")
 
 
-def _matrix(figure, metrics):
+def _matrix(figure: "Figure", metrics: Metrics) -> None:
     """Draws the confusion matrix of the confused classes; classes without confusions have nothing to show."""
     classes, confusions = metrics["classes"], metrics["confusions"]
     confused = dict.fromkeys(itertools.chain.from_iterable(pair for *pair, _ in confusions))
@@ -132,14 +131,14 @@ def _matrix(figure, metrics):
 
     cell = min(max(10, 6 * INCH / len(labels)), INCH / 2)  # in points; a number of three digits fits
     side = cell * len(labels) / INCH
-    axes = figure.add_axes([0, 0, side, side])
+    axes = figure.add_axes((0, 0, side, side))
     cells = axes.pcolormesh(range(len(labels)), range(len(labels)), np.ma.masked_equal(shares, 0), cmap=SHARES,
                             norm="log", vmin=0.01, vmax=1, edgecolors=PALE, linewidth=0.4)
     axes.invert_yaxis()
     for row, column in np.argwhere(shares):
         share = shares[row, column]
         axes.text(column, row, f"{100 * share:.0f}" if share >= 0.01 else "<1", ha="center", va="center",
-                  fontsize=min(cell / 2, 9), color="white" if cells.norm(share) > 0.6 else "black")
+                  fontsize=min(cell / 2, 9), color="white" if np.asarray(cells.norm(share)) > 0.6 else "black")
     _name(axes, labels, labels, min(0.65 * cell, 10))
     # A large matrix has labels on all sides, so that each cell is near its labels.
     axes.tick_params(top=False, labeltop=side > 7, right=False, labelright=side > 7)
@@ -148,7 +147,7 @@ def _matrix(figure, metrics):
                    fontsize=10 + side / 3)
 
 
-def _order(labels, confusions):
+def _order(labels: list[str], confusions: list[tuple[str, str, int]]) -> list[str]:
     """Orders labels so that classes that are often confused are near each other. Each label starts as a chain of its
     own. From the most frequent confusion on, the chains of the two classes are joined; a chain is reversed first if
     this brings its class nearer to the other one."""
@@ -165,12 +164,12 @@ def _order(labels, confusions):
     return list(dict.fromkeys(itertools.chain.from_iterable(chains.values())))
 
 
-def _labels(figure, metrics):
+def _labels(figure: "Figure", metrics: Metrics) -> None:
     """Draws the labels of multi-label classification with the lowest average precision."""
     labels = [(label, scores) for label, scores in metrics["labels"].items() if scores["texts"]]
     names, scores = zip(*sorted(labels, key=lambda pair: pair[1]["average_precision"])[:MAX_PAIRS])
     height = 0.26 * len(names)
-    axes = figure.add_axes([0, 0, 5, height], xlim=(0, 1.02))
+    axes = figure.add_axes((0, 0, 5, height), xlim=(0, 1.02))
     axes.barh(range(len(names)), [row["average_precision"] for row in scores], color=TRAINING, alpha=0.6,
               label="average precision")
     axes.plot([row["f1"] for row in scores], range(len(names)), "D", color=VALIDATION, markersize=5,
@@ -185,23 +184,23 @@ def _labels(figure, metrics):
     axes.set_title(f"Labels with the lowest average precision: {len(names)} of {len(metrics['labels']):,}")
 
 
-def _calibration(figure, metrics):
+def _calibration(figure: "Figure", metrics: Metrics) -> None:
     confidences, accuracies, texts = zip(*metrics["calibration"])
-    upper = figure.add_axes([0, 1.3, 4, 4], title=f"Calibration: error {metrics['calibration_error']:.4f}",
+    upper = figure.add_axes((0, 1.3, 4, 4), title=f"Calibration: error {metrics['calibration_error']:.4f}",
                             ylabel="share of right answers", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     upper.plot([0, 1], [0, 1], color=NEUTRAL, linestyle=":", label="perfectly calibrated")
     upper.plot(confidences, accuracies, color=VALIDATION, marker="s", markersize=5, label="validation")
     upper.tick_params(labelbottom=False)
     upper.grid(alpha=0.3)
     upper.legend()
-    lower = figure.add_axes([0, 0, 4, 1], sharex=upper, xlabel="mean score of the answers", ylabel="texts")
+    lower = figure.add_axes((0, 0, 4, 1), sharex=upper, xlabel="mean score of the answers", ylabel="texts")
     lower.bar(confidences, texts, width=0.03, color=VALIDATION)
     lower.set(yscale="log", ylim=(0.8, 2 * max(texts)))
     lower.yaxis.set_major_formatter("{x:,.0f}")
     lower.minorticks_off()
 
 
-def _attention(figure, metrics):
+def _attention(figure: "Figure", metrics: Metrics) -> None:
     tokens = [_line(token) for token in metrics["attention"]["tokens"]]
     attention = np.array(metrics["attention"]["layers"])  # [layers, heads, from, to]
     layers, heads, length, _ = attention.shape
@@ -213,7 +212,7 @@ def _attention(figure, metrics):
     grid[:, :length, :, :length] = attention.transpose(0, 2, 1, 3)
     grid = grid.reshape(layers * step, heads * step)[:length - step, :length - step]
     side = max(80, length) / INCH
-    small = figure.add_axes([0, 0, heads * side, layers * side])
+    small = figure.add_axes((0, 0, heads * side, layers * side))
     _map(small, grid, "Every head: tokens from top to bottom attend to tokens from left to right")
     centres = np.arange(max(layers, heads)) * step + (length - 1) / 2
     small.set_yticks(centres[:layers], layer_names)
@@ -222,35 +221,34 @@ def _attention(figure, metrics):
 
     size, height = max(2.6, 13 * length / INCH), 13 * layers / INCH
     top = layers * side + 1 + max(size, height)
-    mean = figure.add_axes([0, top - size, size, size])
+    mean = figure.add_axes((0, top - size, size, size))
     _map(mean, attention[-1].mean(0), f"Layer {layers}, mean of its heads:\na row's token attends to …")
     _name(mean, tokens, tokens, 9)
-    first = figure.add_axes([size + 1.2, top - height, size, height])
+    first = figure.add_axes((size + 1.2, top - height, size, height))
     image = _map(first, attention.mean(1)[:, 0], f"{tokens[0]} attends to …,\nmean of a layer's heads")
     _name(first, layer_names, tokens, 9)
-    figure.colorbar(image, cax=figure.add_axes([2 * size + 1.4, top - 2.6, 0.15, 2.6]),
+    figure.colorbar(image, cax=figure.add_axes((2 * size + 1.4, top - 2.6, 0.15, 2.6)),
                     ticks=[0.01, 0.03, 0.1, 0.3, 1], format="{x:.0%}").minorticks_off()
 
 
-def _map(axes, shares, title):
+def _map(axes: "Axes", shares: np.ndarray, title: str) -> "AxesImage":
     """Draws a heat map of shares; those under 1% look like 1%."""
     axes.set_title(title)
     axes.tick_params(length=0, top=False, bottom=False, left=False, labeltop=True, labelbottom=False)
     return axes.imshow(np.clip(shares, 0.01, 1), cmap=SHARES, norm="log", vmin=0.01, vmax=1, aspect="auto")
 
 
-def _name(axes, rows, columns, fontsize):
+def _name(axes: "Axes", rows: list[str], columns: list[str], fontsize: float) -> None:
     axes.set_yticks(range(len(rows)), [_line(row) for row in rows], fontsize=fontsize)
     axes.set_xticks(range(len(columns)), [_line(column) for column in columns], fontsize=fontsize, rotation=90)
 
 
-def _line(label):
+def _line(label: str) -> str:
     """Returns a label on one line, cut to `MAX_LABEL` characters."""
     line = " ".join(label.split())
     return line if len(line) <= MAX_LABEL else line[:MAX_LABEL - 1] + "…"
 
 
-# Name of the file, key of the metrics that the picture needs, function that draws it.
 FINE_TUNING = (
     ("learning_curves", "history", _learning_curves),
     ("confusions", "classes", _pairs),

@@ -5,29 +5,25 @@ import re
 
 import tensorflow as tf
 
+from keras_bert.arguments import Path
+from keras_bert.config import BertConfig
 from keras_bert.terminal import StatusLine
 
 
 class TrainingLog:
-    """The log of a training run: shows scores, speed, share of the devices' peak speed and time left on standard error,
-    and writes TensorBoard logs.
+    """The log of a training run of `total` steps: shows scores, speed, share of the devices' peak speed and time left
+    on standard error, and writes TensorBoard logs to `log_dir`."""
 
-    Args:
-        total: steps of the run.
-        unit: what the speed is measured in: `examples` or `tokens`, padding included.
-        log_dir: folder for TensorBoard logs, or None.
-        peak: peak speed of all devices together in floating point operations per second; None if unknown.
-    """
-
-    def __init__(self, total, unit, log_dir=None, peak=None):
+    def __init__(self, total: int, unit: str, log_dir: Path | None = None, peak: float | None = None) -> None:
         self.total = total
-        self.unit = unit
-        self.peak = peak
+        self.unit = unit  # of the speed: `examples` or `tokens`, padding included
+        self.peak = peak  # floating point operations per second of all devices together; None if unknown
         self.line = StatusLine()
         self.writer = tf.summary.create_file_writer(log_dir) if log_dir else None
-        self.steps = self.seconds = self.units = self.operations = 0
+        self.steps = self.units = 0
+        self.seconds = self.operations = 0.0
 
-    def count(self, steps, seconds, units, operations=0):
+    def count(self, steps: int, seconds: float, units: int, operations: float = 0) -> None:
         """Counts steps, the seconds that they took, their examples or tokens, and their floating point operations."""
         self.steps += steps
         self.seconds += seconds
@@ -35,11 +31,11 @@ class TrainingLog:
         self.operations += operations
 
     @property
-    def rate(self):
+    def rate(self) -> float:
         """Examples or tokens per second."""
         return self.units / self.seconds if self.seconds else 0.0
 
-    def show(self, step, title, scores, stays=False):
+    def show(self, step: int, title: str, scores: dict[str, float], stays: bool = False) -> None:
         """Shows a line. Without `stays`, shows it only if it is time to, see `StatusLine`."""
         if not (stays or self.line.is_due()):
             return
@@ -50,7 +46,7 @@ class TrainingLog:
             line += f"  {self.rate:.0f} {self.unit}/s{share}  {left} left"
         self.line.show(line, stays)
 
-    def write(self, step, split, scores):
+    def write(self, step: int, split: str, scores: dict[str, float]) -> None:
         """Writes scores to the TensorBoard logs, if there is a folder for them."""
         if self.writer is None:  # without `log_dir`, TensorBoard need not be installed
             return
@@ -67,25 +63,20 @@ _PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e1
           "TPU v5 lite": 197e12, "TPU v5p": 459e12}
 
 
-def cost_of_token(config, seq_length):
+def cost_of_token(config: BertConfig, seq_length: int) -> float:
     """Returns the floating point operations to train on one token, forward and backward: 6 for each weight that it is
-    multiplied by; and in each block, for each token that it attends to, 12 for each element of its vector.
-
-    Args:
-        config: a `BertConfig`.
-        seq_length: tokens per example.
-    """
+    multiplied by; and in each block, for each token that it attends to, 12 for each element of its vector."""
     hidden = config.hidden_size
     block = 4 * hidden**2 + 2 * hidden * config.intermediate_size
     head = (hidden**2 + hidden * config.vocab_size) * 0.15  # 15% of the tokens are predicted
     return 6 * (config.num_hidden_layers * block + head) + 12 * config.num_hidden_layers * hidden * seq_length
 
 
-def peak():
+def peak() -> float | None:
     """Returns the peak operations per second of all accelerators of this process together; None if there is none, or if
     one is unknown."""
     names = [tf.config.experimental.get_device_details(device).get("device_name", "")
              for kind in ("GPU", "TPU") for device in tf.config.list_physical_devices(kind)]
     # Only whole words match: an L40 is not an L4.
-    peaks = [next((peak for key, peak in _PEAKS.items() if re.search(rf"\b{key}\b", name)), None) for name in names]
-    return sum(peaks) if peaks and None not in peaks else None
+    peaks = [next((peak for key, peak in _PEAKS.items() if re.search(rf"\b{key}\b", name)), 0.0) for name in names]
+    return sum(peaks) if peaks and all(peaks) else None

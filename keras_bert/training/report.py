@@ -7,17 +7,21 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_bert.arguments import as_flags
 from keras_bert.files import read_json, write_json
-from keras_bert.tasks import TASKS, Intent
+from keras_bert.inference.fine_tuned import FineTuned
+from keras_bert.models import BertPretrainer
+from keras_bert.tasks import TASKS, Encoded, Intent
 from keras_bert.training import pictures
-from keras_bert.training.checkpoints import made_with
+from keras_bert.training.checkpoints import Progress, made_with
 from keras_bert.training.data_report import report_lines
+from keras_bert.training.loop import Phase
 
 IN_MEMORY = "rows in memory"  # in place of the path of a file
 # The arguments of `finetune` that `evaluate` needs again: the folder does not remember them.
@@ -26,19 +30,14 @@ _COUNTED = 2**16  # training examples whose tokens are counted for the baselines
 VERSIONS = {"python": platform.python_version()} | made_with()
 
 
-def write_report(folder, model, encoded, progress, given, description):
-    """Scores a model on its validation examples; writes `metrics.json`, the pictures and `README.md` into its folder.
+def write_report(folder: str, model: FineTuned, encoded: Encoded, progress: Progress, given: dict[str, Any],
+                 description: dict[str, Any]) -> FineTuned:
+    """Scores a model on its validation examples; writes `metrics.json`, the pictures and `README.md` into the folder in
+    which the model is already saved. Returns the model, if its task has a threshold with one chosen on these examples.
 
     Args:
-        folder: folder of the model, which is already saved there.
-        model: a `FineTuned`.
-        encoded: the labelled validation examples, `Encoded`.
-        progress: the `Progress` of the training.
-        given: dict of the arguments of `finetune` that are not defaults; `IN_MEMORY` for data without a file.
-        description: dict of more entries of `metrics.json`, about the run.
-
-    Returns:
-        the model; if its task has a threshold, with the threshold chosen on the validation examples.
+        given: the arguments of `finetune` that are not defaults; `IN_MEMORY` for data without a file.
+        description: more entries of `metrics.json`, about the run.
     """
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
@@ -69,31 +68,23 @@ def describe_threshold(scope: dict) -> str:
     return f"{scope['threshold']:.4f}: rejects {rejected}"
 
 
-def write_pretraining_report(folder, setup, progress, tokens_per_second, description):
-    """Writes `metrics.json` and a picture of the training curve.
-
-    Args:
-        folder: folder to write to.
-        setup: the `PretrainingSetup`.
-        progress: the `Progress`.
-        tokens_per_second: float.
-        description: dict of more entries of `metrics.json`, about the run.
-    """
-    phase = setup.phases[-1]
-    metrics = {"history": progress.history, **description, "tokens_per_second": round(tokens_per_second),
-               "corrupt_records": sum(given.records.corrupt for given in setup.inputs.values()), "versions": VERSIONS}
-    if phase.valid_steps:
+def write_pretraining_report(folder: str, model: BertPretrainer, phase: Phase, progress: Progress,
+                             description: dict[str, Any]) -> None:
+    """Writes `metrics.json`, with the entries of `description` about the run, and a picture of the training curve.
+    `phase` is the last one."""
+    metrics = {"history": progress.history, **description, "versions": VERSIONS}
+    if phase.make_valid_dataset:
         scores = {name.removeprefix("valid_"): values[-1] for name, values in progress.history.items()
                   if name.startswith("valid_") and name != "valid_step"}
         trained = phase.make_dataset().take(min(phase.steps, -(-_COUNTED // phase.batch_size)))
         held_out = phase.make_valid_dataset().take(phase.valid_steps)
         guesses = baselines(trained.as_numpy_iterator(), held_out.as_numpy_iterator(),
-                            setup.config.vocab_size, setup.next_sentence)
+                            model.bert.config.vocab_size, model.next_sentence is not None)
         metrics = {"valid": scores, "baselines": guesses} | metrics
     _write_metrics(folder, metrics, pictures.PRETRAINING)
 
 
-def _write_metrics(folder, metrics, table):
+def _write_metrics(folder: str, metrics: dict[str, Any], table: Sequence[pictures.Picture]) -> list[str]:
     """Writes `metrics.json` and, if matplotlib is installed, pictures; returns their paths."""
     write_json(os.path.join(folder, "metrics.json"), metrics)
     try:
@@ -103,27 +94,18 @@ def _write_metrics(folder, metrics, table):
         return []
 
 
-def is_report_of(folder, run):
+def is_report_of(folder: str, run: dict[str, dict]) -> bool:
     """Returns True if `folder` holds the report of this run, see `Checkpoints`."""
     path = os.path.join(folder, "metrics.json")
     metrics = read_json(path) if os.path.exists(path) else {}
     return all(metrics.get(key) == value for key, value in run.items())
 
 
-def baselines(trained: Iterable[dict], held_out: Iterable[dict], vocab_size: int, next_sentence: bool) -> dict:
-    """Returns the scores on held-out examples of guesses without a model, which know the training examples alone.
-
-    Args:
-        trained, held_out: batches, dicts of arrays, see `PretrainingRecords.dataset`.
-        vocab_size: number of tokens in the vocabulary.
-        next_sentence: True if the model predicts next sentences.
-
-    Returns:
-        dict of floats: `mlm_majority_accuracy` for always guessing the most frequent token; `mlm_unigram_accuracy` and
-        `mlm_unigram_loss` for guessing each token with the probability of its frequency, each token counted once more
-        than it occurs; and with `next_sentence`, `next_sentence_majority_accuracy` for always guessing the most
-        frequent label.
-    """
+def baselines(trained: Iterable[dict[str, np.ndarray]], held_out: Iterable[dict[str, np.ndarray]], vocab_size: int,
+              next_sentence: bool) -> dict[str, float]:
+    """Returns the scores on held-out examples of guesses without a model, which know the training examples alone:
+    `majority` always guesses the most frequent token or label; `unigram` guesses each token with the probability of its
+    frequency, each token counted once more than it occurs."""
     (known, known_labels), (found, labels) = (
         _counts(batches, vocab_size, next_sentence) for batches in (trained, held_out))
     guessed, found = (known + 1) / (known + 1).sum(), found / max(found.sum(), 1)
@@ -134,7 +116,8 @@ def baselines(trained: Iterable[dict], held_out: Iterable[dict], vocab_size: int
     return {name: float(value) for name, value in guesses.items()}
 
 
-def _counts(batches, vocab_size, next_sentence):
+def _counts(batches: Iterable[dict[str, np.ndarray]], vocab_size: int, next_sentence: bool
+            ) -> tuple[np.ndarray, np.ndarray]:
     """Counts each masked token, int [vocabulary], and the labels 0 and 1, float [2]."""
     tokens, labels = np.zeros(vocab_size, int), np.zeros(2)
     for batch in batches:
@@ -148,16 +131,9 @@ def _counts(batches, vocab_size, next_sentence):
 _TOKENS = range(6, 17)
 
 
-def attention(model, encoded):
-    """Returns the attention probabilities for a short one of the examples.
-
-    Args:
-        model: a `FineTuned`.
-        encoded: `Encoded` examples.
-
-    Returns:
-        dict of `tokens`, and `layers`, [layer][head][token][token] as lists.
-    """
+def attention(model: FineTuned, encoded: Encoded) -> dict[str, list]:
+    """Returns the attention probabilities for a short one of the examples: its `tokens`, and `layers`,
+    [layer][head][token][token] as lists."""
     batches = encoded.batched(model.tokenizer)
     shortest = int(np.argmin(batches.lengths))
     inputs = batches.inputs([next((i for i, length in enumerate(batches.lengths) if length in _TOKENS), shortest)])
@@ -202,16 +178,9 @@ THRESHOLDS = {
 }
 
 
-def model_card(metrics, pictures):
-    """Returns a model card in the style of Hugging Face's.
-
-    Args:
-        metrics: dict of `metrics.json`.
-        pictures: list of str, file names of the pictures in the card's folder; may be empty.
-
-    Returns:
-        str, Markdown with YAML front matter.
-    """
+def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
+    """Returns a model card in the style of Hugging Face's, Markdown with YAML front matter, from the content of
+    `metrics.json` and the names of the pictures in the card's folder."""
     pipeline, title, description = TASKS[metrics["task"]].card
     base, base_model = _base_model(metrics["base_model"])
     commands, calls = zip(*(PLACEHOLDERS[name] for name in metrics["inputs"]))
@@ -239,14 +208,14 @@ def model_card(metrics, pictures):
             texts=", ".join(f"[{call}]" for call in calls))
 
 
-def _predict(texts):
+def _predict(texts: Sequence[str]) -> str:
     if len(texts) == 1:
         return f'keras-bert predict --model=FOLDER "{texts[0]}"'
     line = r"\t".join(texts) + r"\n"
     return f"printf '{line}' | keras-bert predict --model=FOLDER --input=-"
 
 
-def _base_model(base):
+def _base_model(base: dict[str, Any]) -> tuple[str, str]:
     """Returns lines of front matter about the pretrained weights, and their name in Markdown."""
     if "repository" not in base:
         return "", _text(base["name"])
@@ -258,7 +227,7 @@ def _base_model(base):
             f"[{base['name']}](https://huggingface.co/{base['repository']}){licence}")
 
 
-def _data(metrics):
+def _data(metrics: dict[str, Any]) -> str:
     rows = [(name, _text(ntpath.basename(metrics["arguments"][key] or "held out")), f"{metrics[f'{key}_examples']:,}",
              f"`{metrics['sha256'][key]}`" if key in metrics["sha256"] else "")
             for name, key in (("training", "train"), ("validation", "valid"))]
@@ -266,7 +235,7 @@ def _data(metrics):
     return f"{_table(('', 'file', 'texts', 'SHA-256'), rows)}\n\n{lines}"
 
 
-def _scores(metrics):
+def _scores(metrics: dict[str, Any]) -> str:
     rows = [(name, metrics[key]) for key, name in SCORES.items() if key in metrics]
     # Not `valid_examples`, which includes the out-of-scope texts: they have no class to be scored on.
     texts = sum(scores["texts"] for scores in metrics["classes"].values()) if "classes" in metrics else (
@@ -286,7 +255,7 @@ def _scores(metrics):
     return _table(("score", "value"), [(name, f"{value:.4f}") for name, value in rows]) + "\n\n" + basis
 
 
-def _weakest(classes):
+def _weakest(classes: dict[str, dict]) -> list[str]:
     tested = [(label, scores) for label, scores in classes.items() if scores["texts"]]
     columns = {name: key for key, name in OF_CLASSES.items() if key in next(iter(classes.values()))}
     rows = [(_text(label), *(f"{scores[key]:.4f}" for key in columns.values()), f"{scores['texts']:,}")
@@ -296,14 +265,14 @@ def _weakest(classes):
     return [_table(("class", *columns, "validation texts"), rows), *note]
 
 
-def _confusions(confusions):
+def _confusions(confusions: list[tuple[str, str, int]]) -> str:
     if not confusions:
         return "No validation text is misclassified."
     return _table(("class", "answered as", "texts"),
                   [(_text(true), _text(predicted), f"{count:,}") for true, predicted, count in confusions[:MAX_ROWS]])
 
 
-def _training(metrics):
+def _training(metrics: dict[str, Any]) -> str:
     settings = [(name, _text(str(value))) for name, value in metrics["arguments"].items()
                 if name not in SHOWN_ELSEWHERE and value not in (None, [])]
     versions = ", ".join(f"{name} {version}" for name, version in metrics["versions"].items())
@@ -317,12 +286,12 @@ def _training(metrics):
     return "\n\n".join(parts)
 
 
-def _table(header, rows):
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns a Markdown table. Cells with text from files or arguments must have been escaped by `_text`."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ("---",) * len(header), *rows))
 
 
-def _text(text):
+def _text(text: str) -> str:
     """Escapes a text so that Markdown shows it unchanged, on one line. Underscores between letters need no escape."""
     line = html.escape(" ".join(text.split()), quote=False)
     return re.sub(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
