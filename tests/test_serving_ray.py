@@ -19,6 +19,8 @@ import urllib.error
 import pytest
 from serving_server import write_echo
 
+from keras_bert.export.writing import _mark_row_wise
+
 pytestmark = [pytest.mark.long, pytest.mark.skipif(importlib.util.find_spec("ray") is None,
                                                    reason='needs Ray: pip install "ray[serve]"')]
 predict = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "examples/clients/rest.py"))["predict"]
@@ -54,12 +56,13 @@ def url(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ray")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    _mark_row_wise(write_echo(folder / "echo"), ["serving_default"])
     (folder / "config.yaml").write_text(f"""
 http_options: {{port: {port}}}
 applications:
 - name: {APP}
   import_path: keras_bert.integrations.ray_app:build
-  args: {{echo: {write_echo(folder / "echo")}, max_instances: 5, max_body: 9000}}
+  args: {{echo: {folder / "echo"}, max_instances: 5, max_body: 9000}}
   deployments:
   - name: echo
     autoscaling_config: {{min_replicas: 2, max_replicas: 2}}

@@ -3,7 +3,6 @@
 import collections
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
@@ -14,10 +13,8 @@ from keras_bert.arguments import Path
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 from keras_bert.pretraining.corpus import Section
 from keras_bert.pretraining.documents import Block
+from keras_bert.pretraining.examples import ExampleMaker
 from keras_bert.pretraining.tfrecord import frame
-
-if TYPE_CHECKING:
-    from keras_bert.pretraining.examples import ExampleMaker
 
 
 class Pipelines:
@@ -39,7 +36,7 @@ class Pipelines:
              | "Tokenize" >> beam.Map(_tokenize, write_part))
         return run_pipeline(pipeline, __name__)
 
-    def write_shards(self, maker: "ExampleMaker", folder: str, shards: int) -> collections.Counter[str]:
+    def write_shards(self, maker: ExampleMaker, folder: str, shards: int) -> collections.Counter[str]:
         pipeline = new_pipeline(self._arguments)
         _ = (pipeline
              | "Sections" >> beam.Create(list(maker.corpus.sections()))
@@ -55,7 +52,7 @@ def _tokenize(block: Block, write_part: Callable[[Block], int]) -> None:
     Metrics.counter(__name__, "documents").inc(write_part(block))
 
 
-def _records(section: Section, maker: "ExampleMaker") -> Iterator[bytes]:
+def _records(section: Section, maker: ExampleMaker) -> Iterator[bytes]:
     for examples, counts in maker.examples(section):
         for name, count in counts.items():
             Metrics.counter(__name__, name).inc(count)

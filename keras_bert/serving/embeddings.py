@@ -68,11 +68,8 @@ class Request:
             raise RequestError(400, f"model: {self.model} must return one vector for each text; got the shape "
                                     f"{list(vectors.shape)}")
         vectors = _shortened(vectors, self.dimensions)
-        rows: list[Any]
-        if self.is_base64:
-            rows = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
-        else:
-            rows = [orjson.Fragment(tensors.dump(row)) for row in tensors.to_json_values("embedding", vectors)]
+        rows = ([base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors] if self.is_base64 else
+                [orjson.Fragment(tensors.dump(row)) for row in tensors.to_json_values("embedding", vectors)])
         count, note = estimated_tokens, {"estimated": True}
         if tokens is not None and tokens.dtype.kind == "i":
             count, note = int(tokens.sum()), {}

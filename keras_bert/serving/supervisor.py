@@ -73,10 +73,9 @@ class _Worker:
 
     process: subprocess.Popen[str] | None = None
     log: threading.Thread  # copies what the process writes
-    _started: float
 
     def __init__(self, settings: Settings, listener: socket.socket, folder: str) -> None:
-        self._due, self._pause = 0.0, 0.5
+        self._started, self._due, self._pause = 0.0, 0.0, 0.5
         self._settings = settings.model_dump_json() + "\n"
         self._descriptor, self._folder = listener.fileno(), folder
 

@@ -254,7 +254,9 @@ def _reader(dtype: np.dtype) -> tuple[str, Callable[[Any], Any]]:
 def _read_string(value: Any) -> bytes:
     if isinstance(value, dict) and value.keys() == {"b64"}:
         return base64.b64decode(value["b64"], validate=True)
-    return _only(str)(value).encode()
+    if type(value) is not str:
+        raise TypeError
+    return value.encode()
 
 
 def _only(kind: type) -> Callable[[Any], Any]:
@@ -293,7 +295,9 @@ def to_json_values(name: str, array: np.ndarray) -> Any:
     """Returns an array in a form that `dump` writes: numbers as an array, all else as nested lists."""
     if array.dtype == STRING:
         write = _write_base64 if name.endswith("_bytes") else _write_text
-        return np.vectorize(write, [STRING])(array).tolist()
+        values = np.empty(array.size, STRING)
+        values[:] = [write(value) for value in array.flat]
+        return values.reshape(array.shape).tolist()
     if array.dtype.kind not in "biuf":
         raise RequestError(400, f"JSON has no {array.dtype.name}, which {name} is: use gRPC")
     return np.ascontiguousarray(array) if array.ndim else array[()]

@@ -38,7 +38,7 @@ class LingeringTransport:
     `LINGER_S`. If it closed at once, the system would reset the connection, and the client might never read the
     response (RFC 9112, section 9.6). `is_receiving` is True while the body of a request is incomplete."""
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop, self._is_closing, self.is_receiving = transport, loop, False, False
 
     def __getattr__(self, name: str) -> Any:
@@ -62,8 +62,8 @@ class Protocol(HttpToolsProtocol):
     and the next request, so that clients that never finish their headers would stay connected."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._lingering = LingeringTransport(cast(asyncio.Transport, transport), self.loop)
-        super().connection_made(cast(asyncio.Transport, self._lingering))
+        self._lingering = LingeringTransport(transport, self.loop)
+        super().connection_made(cast(Any, self._lingering))
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
