@@ -196,7 +196,7 @@ def test_parts_of_a_request_give_the_same_answer(exported, task):
     texts = np.array([text.encode() for text in TEXTS[:20]], object)
     inputs = {"prompt": texts, "choices": np.stack([texts, texts[::-1]], 1)} if task == "choose" else {"text": texts}
     whole, = model.run("serving_default", [inputs])
-    parts = model.split("serving_default", inputs, 40)
+    parts = model.split("serving_default", inputs, model.count_tokens("serving_default", inputs), 40)
     assert len(parts) > 2 and all(tokens <= 40 or len(next(iter(part.values()))) == 1 for part, tokens in parts)
     joined = model.join("serving_default", [model.run("serving_default", [part])[0] for part, _ in parts])
     assert joined.keys() == whole.keys()
@@ -225,7 +225,7 @@ def test_the_outputs_of_a_request_are_limited_before_they_are_computed(exported)
     async def predict(signature, **inputs):
         version, entry = LoadedVersion("m", 1, model, settings), Entry("", "", "")
         try:
-            return await version.predict(signature, inputs, 0, entry)
+            return (await version.predict(signature, inputs, 0, entry))[0]
         finally:
             await asyncio.to_thread(version._thread.shutdown)
 

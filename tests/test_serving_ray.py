@@ -19,6 +19,8 @@ import urllib.error
 import pytest
 from serving_server import write_echo
 
+from keras_bert.export.writing import _mark_row_wise
+
 pytestmark = [pytest.mark.long, pytest.mark.skipif(importlib.util.find_spec("ray") is None,
                                                    reason='needs Ray: pip install "ray[serve]"')]
 predict = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "examples/clients/rest.py"))["predict"]
@@ -54,12 +56,13 @@ def url(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ray")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    _mark_row_wise(write_echo(folder / "echo"), ["serving_default"])
     (folder / "config.yaml").write_text(f"""
 http_options: {{port: {port}}}
 applications:
 - name: {APP}
   import_path: keras_bert.integrations.ray_app:build
-  args: {{echo: {write_echo(folder / "echo")}}}
+  args: {{echo: {folder / "echo"}, max_instances: 5, max_body: 9000}}
   deployments:
   - name: echo
     autoscaling_config: {{min_replicas: 2, max_replicas: 2}}
@@ -91,6 +94,8 @@ def test_it_answers_and_refuses_as_the_server_does(url):
             ("no", ["a"], 404, "there is no model of this name; there are echo"),
             ("echo", [1], 400, "instances: text: row 1: must be a string"),
             ("echo", ["fail"], 400, "the model refuses the inputs: "),
+            ("echo", ["a"] * 6, 413, "a request may have at most 5 instances; got 6"),
+            ("echo", ["a" * 10_000], 413, "the body may have at most 9000 bytes"),
             ("echo/versions/7", ["a"], 404, "version 7 is not served, version 1 is")):
         with pytest.raises(urllib.error.HTTPError) as error:
             predict(url, model, instances)
@@ -138,13 +143,51 @@ def test_a_replica_that_is_killed_costs_what_it_held_and_is_replaced(url):
     assert set(lost) <= {503} and len(lost) <= clients and len(answers) > 100
 
 
+async def start_replica(path, **settings):
+    """A replica without a cluster."""
+    from keras_bert.integrations.ray_app import Replica
+    from keras_bert.serving.settings import ModelSettings
+
+    replica = Replica.func_or_class.__new__(Replica.func_or_class)
+    await replica.__init__("echo", str(path), ModelSettings(**settings))
+    return replica
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray's imports
+def test_a_replica_has_the_limits_of_the_server(tmp_path):
+    async def main():
+        replica = await start_replica(write_echo(tmp_path / "echo"), max_instances=5, max_characters=50, timeout_s=0.5)
+
+        async def refuse(**request):
+            error = await replica.predict(json.dumps(request).encode(), None)
+            return error.status, error.message
+
+        assert await refuse(instances=["a"] * 6) == (413, "a request may have at most 5 instances; got 6")
+        assert await refuse(inputs=["a", "각" * 51]) == (
+            413, "text: row 2: a text may have at most 50 characters; got 51")
+        assert await refuse(instances=["sleep 1"]) == (504, "the answer took more than 0.5 seconds")
+        replica = await start_replica(tmp_path / "echo", max_output=100)
+        assert "the outputs would have" in (await refuse(instances=["a"] * 50))[1]
+        assert json.loads(await replica.predict(b'{"instances": ["a"]}', 1))["predictions"][0]["echo"] == "a"
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore")  # of Ray's imports
+def test_the_builder_takes_models_and_limits(tmp_path):
+    from keras_bert.integrations.ray_app import build
+
+    app = build({"echo": str(tmp_path), "max_body": "100", "timeout_s": 5})
+    models, max_body = app._bound_deployment.init_args
+    name, path, settings = models["echo"]._bound_deployment.init_args
+    assert (models.keys(), max_body, name, path) == ({"echo"}, 100, "echo", str(tmp_path))
+    assert (settings.max_body, settings.timeout_s, settings.max_instances) == (100, 5, 1024)
+
+
 @pytest.mark.filterwarnings("ignore")  # of Ray's imports
 def test_a_large_body_does_not_stop_the_event_loop(tmp_path):
-    from keras_bert.integrations.ray_app import Replica
-
     async def main():
-        replica = Replica.func_or_class.__new__(Replica.func_or_class)  # without a cluster, await its __init__
-        await replica.__init__(str(write_echo(tmp_path / "echo")))
+        replica = await start_replica(write_echo(tmp_path / "echo"), max_instances=2_000_000)
         body, worst = b'{"inputs": [' + b'"a",' * 1_000_000 + b'"a"]}', 0
         answer = asyncio.create_task(replica.predict(body, None))
         while not answer.done():

@@ -12,7 +12,7 @@ from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 from keras_bert.arguments import replace_surrogates
 from keras_bert.errors import InputError
 from keras_bert.serving.saved_model import RowMismatch, SavedModel
-from keras_bert.serving.tensors import DEFAULT, STRING
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays
 
 
 class SavedModelHandler(ModelHandler[str | dict, PredictionResult, SavedModel]):
@@ -63,12 +63,12 @@ class SavedModelHandler(ModelHandler[str | dict, PredictionResult, SavedModel]):
     def get_metrics_namespace(self) -> str:
         return "keras_bert"
 
-    def _size(self, element):
+    def _size(self, element: str | dict) -> int:
         # Beam would emit an empty batch before an element of more than the maximum.
         return min(_count_bytes(element) // 4 + 2, self._max_batch_tokens)
 
 
-def _request(element, names):
+def _request(element: str | dict, names: list[str]) -> Arrays:
     values = element if isinstance(element, dict) else {names[0]: element}
     if missing := [name for name in names if name not in values]:
         raise InputError(f"an element must have values of {', '.join(names)}; {missing[0]} is missing in "
@@ -76,15 +76,15 @@ def _request(element, names):
     return {name: _strings([values[name]]) for name in names}
 
 
-def _count_bytes(element):
+def _count_bytes(element: str | dict | list[str]) -> int:
     if isinstance(element, str):
         return len(_encode(element))
     return sum(map(_count_bytes, element.values() if isinstance(element, dict) else element))
 
 
-def _strings(column):
+def _strings(column: list) -> np.ndarray:
     return np.vectorize(_encode, [STRING])(np.array(column, STRING))
 
 
-def _encode(text):
+def _encode(text: str) -> bytes:
     return replace_surrogates(text).encode()

@@ -14,15 +14,9 @@ logging.getLogger("apache_beam.runners.common").addFilter(
     lambda record: not (record.exc_info and isinstance(record.exc_info[1], InputError)))
 
 
-def new_pipeline(arguments):
-    """Returns a new pipeline.
-
-    Args:
-        arguments: list of the pipeline's flags.
-
-    Raises:
-        InputError: a flag is invalid. The flags of other runners than `DirectRunner` may be unknown to this process.
-    """
+def new_pipeline(arguments: list[str]) -> beam.Pipeline:
+    """Returns a new pipeline with these flags. Raises an `InputError` if one is invalid; flags of other runners than
+    `DirectRunner` may be unknown to this process."""
     options = PipelineOptions(arguments)
     given = options.get_all_options(retain_unknown_options=True)
     unknown = given.keys() - PipelineOptions([]).get_all_options().keys()
@@ -34,8 +28,8 @@ def new_pipeline(arguments):
         raise InputError(f"beam_args: {error}") from None
 
 
-def run_pipeline(pipeline, namespace):
-    """Runs a pipeline; returns a `Counter` of its metrics in a namespace. An InputError of a worker stays one."""
+def run_pipeline(pipeline: beam.Pipeline, namespace: str) -> collections.Counter[str]:
+    """Runs a pipeline; returns its metrics in a namespace. An InputError of a worker stays one."""
     try:
         result = pipeline.run()
         result.wait_until_finish()

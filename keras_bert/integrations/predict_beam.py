@@ -2,13 +2,15 @@
 
 import os
 import types
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io import WriteToText
 from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import RunInference
 
-from keras_bert.data.chunks import check_suffix, read_chunks
+from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, json_text
 from keras_bert.inference.exported import Exported
@@ -18,18 +20,19 @@ from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 from keras_bert.text.vocabulary_training import find_texts
 
 
-def answer_files(model, patterns, output, columns, options, arguments):
+def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
+                 arguments: list[str]) -> None:
     """Writes the answers to all rows, JSON Lines with `file` and `row`, in any order, and the invalid rows.
 
     All workers need access to the paths.
 
     Args:
         model: path of a SavedModel of `export text-model`.
-        patterns: list of paths, globs allowed.
+        patterns: paths, globs allowed.
         output: folder to write, `answers-….jsonl` and, if there are invalid rows, `invalid-….jsonl`.
-        columns: dict of the arguments of the task's `iterate`.
-        options: dict of the arguments of `Task.answer_options`.
-        arguments: list of the pipeline's flags, e.g. `--runner=FlinkRunner`.
+        columns: arguments of the task's `iterate`.
+        options: arguments of `Task.answer_options`.
+        arguments: the pipeline's flags, e.g. `--runner=FlinkRunner`.
 
     Raises:
         InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
@@ -62,7 +65,7 @@ def answer_files(model, patterns, output, columns, options, arguments):
 class _Rows(beam.DoFn):
     """Yields (path, row, example) for each row of a chunk, and the invalid rows, lines of JSON, as another output."""
 
-    def process(self, chunk, task, columns):
+    def process(self, chunk: Chunk, task: Any, columns: dict[str, Any]) -> Iterator[Any]:
         if chunk.error:
             raise chunk.error
         examples, invalid = read_examples(types.SimpleNamespace(task=task, iterate=task.iterate), chunk, columns)
@@ -77,24 +80,24 @@ class _Rows(beam.DoFn):
 class _Answers(SavedModelHandler):
     """A handler whose elements are (path, row, example), and whose results are lines of JSON."""
 
-    def __init__(self, path, options):
+    def __init__(self, path: str, options: dict[str, Any]) -> None:
         super().__init__(path)
         self._options = options
 
-    def load_model(self):
+    def load_model(self) -> Any:
         return Exported(self._path, threads=1)
 
-    def run_inference(self, batch, model, inference_args=None):
+    def run_inference(self, batch: Sequence[Any], model: Any, inference_args: dict | None = None) -> Iterator[str]:
         answers, _ = model.answer_with_cuts([example for _, _, example in batch], **self._options)
         for (path, row, example), answer in zip(batch, answers):
             yield json_text({"file": path, "row": row} | model.task.record(example, answer))
 
-    def get_num_bytes(self, batch):
+    def get_num_bytes(self, batch: Sequence[Any]) -> int:
         return sum(map(self._size, batch))
 
-    def _size(self, element):
+    def _size(self, element: Any) -> int:
         return super()._size(str(element[2]))
 
 
-def _writer(folder, name, **options):
+def _writer(folder: str, name: str, **options: Any) -> WriteToText:
     return WriteToText(os.path.join(folder, name), ".jsonl", **options)

@@ -1,29 +1,33 @@
 """Makes examples in an Apache Beam pipeline, on this machine or with Flink, Spark or Dataflow."""
 
+import collections
 import os
+from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
 from apache_beam.io import WriteToText
 from apache_beam.metrics import Metrics
 
+from keras_bert.arguments import Path
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
+from keras_bert.pretraining.corpus import Section
+from keras_bert.pretraining.documents import Block
+from keras_bert.pretraining.examples import ExampleMaker
 from keras_bert.pretraining.tfrecord import frame
 
 
 class Pipelines:
     """Makes pretraining examples as `workers.Processes` does, in pipelines that write them in another order.
 
-    All workers need access to the input and to the output folder.
-
-    Args:
-        arguments: the flags of a pipeline, e.g. `--runner=FlinkRunner`.
+    All workers need access to the input and to the output folder. The arguments are flags, e.g. `--runner=FlinkRunner`.
     """
 
-    def __init__(self, arguments: list[str]):
+    def __init__(self, arguments: list[str]) -> None:
         self._arguments = arguments
 
-    def tokenize(self, write_part, read, paths):
+    def tokenize(self, write_part: Callable[[Block], int], read: Callable[[Path, int], Iterator[Block]],
+                 paths: Sequence[Path]) -> collections.Counter[str]:
         pipeline = new_pipeline(self._arguments)
         _ = (pipeline
              | "Files" >> beam.Create([(os.path.abspath(path), number) for number, path in enumerate(paths)])
@@ -32,7 +36,7 @@ class Pipelines:
              | "Tokenize" >> beam.Map(_tokenize, write_part))
         return run_pipeline(pipeline, __name__)
 
-    def write_shards(self, maker, folder, shards):
+    def write_shards(self, maker: ExampleMaker, folder: str, shards: int) -> collections.Counter[str]:
         pipeline = new_pipeline(self._arguments)
         _ = (pipeline
              | "Sections" >> beam.Create(list(maker.corpus.sections()))
@@ -44,11 +48,11 @@ class Pipelines:
         return run_pipeline(pipeline, __name__)
 
 
-def _tokenize(block, write_part):
+def _tokenize(block: Block, write_part: Callable[[Block], int]) -> None:
     Metrics.counter(__name__, "documents").inc(write_part(block))
 
 
-def _records(section, maker):
+def _records(section: Section, maker: ExampleMaker) -> Iterator[bytes]:
     for examples, counts in maker.examples(section):
         for name, count in counts.items():
             Metrics.counter(__name__, name).inc(count)

@@ -6,7 +6,8 @@ import contextlib
 import importlib.resources
 import math
 import os
-from typing import Annotated
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
 from fastapi.middleware import Middleware
@@ -17,13 +18,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keras_bert import __version__
 from keras_bert.serving import embeddings, logs, metrics, schema
-from keras_bert.serving.model import Model, ModelServer, convert
+from keras_bert.serving.model import Model, ModelServer, in_thread_if_large
 from keras_bert.serving.saved_model import count_bytes
-from keras_bert.serving.settings import host_name
-from keras_bert.serving.tensors import DEFAULT, RequestError, decompress, read_request, write_response
+from keras_bert.serving.settings import Settings, host_name
+from keras_bert.serving.tensors import DEFAULT, RequestError, decompress
 
 MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
 
@@ -31,13 +33,11 @@ MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
 # Dependencies. All are `async`, because FastAPI runs others in a thread.
 
 
-async def get_server(request: Request):
-    """Returns the server of the models."""
+async def get_server(request: Request) -> ModelServer:
     return request.app.state.server
 
 
-async def get_entry(request: Request):
-    """Returns the log entry of the request."""
+async def get_entry(request: Request) -> logs.Entry:
     return request.state.entry
 
 
@@ -45,31 +45,32 @@ Server = Annotated[ModelServer, Depends(get_server)]
 Entry = Annotated[logs.Entry, Depends(get_entry)]
 
 
-async def check_access(request: Request, server: Server):
+async def check_access(request: Request, server: Server) -> None:
     """Rejects requests without the token, and all while the server is stopping."""
     server.check_access(request.headers.get("authorization", "").encode("latin-1"), "header Authorization")
 
 
 async def find_model(
-        server: Server, entry: Entry, name: Annotated[str, Path(description="The model; /v1/models lists them.")]):
-    """Returns the `Model` in the path."""
+        server: Server, entry: Entry, name: Annotated[str, Path(description="The model; /v1/models lists them.")]
+) -> Model:
+    """Returns the model in the path."""
     if ":" in name:  # GET for a path that needs POST
         raise HTTPException(405, headers={"Allow": "POST"})
     return server.find(name, entry)
 
 
-async def check_version(version: Annotated[int, Path(description="Its version, below 2^63.")]):
+async def check_version(version: Annotated[int, Path(description="Its version, below 2^63.")]) -> None:
     """Declares the version in the path, and rejects what is not an int64."""
     if version >= 2**63:
         raise RequestError(400, f"version: must be below 2^63; got {str(version)[:40]}")
 
 
-async def get_version(request: Request):
+async def get_version(request: Request) -> int | None:
     """Returns the version in the path; None, for the served version, if there is none."""
     return request.path_params.get("version")
 
 
-async def read_body(request: Request, server: Server):
+async def read_body(request: Request, server: Server) -> bytes:
     """Returns the body of the request, decompressed."""
     body = await request.body()
     if "gzip" in request.headers.get("content-encoding", ""):
@@ -89,23 +90,19 @@ model_router = APIRouter(responses=schema.ERRORS)
 
 @model_router.post(":predict", summary="Answer texts or ids.", openapi_extra=schema.PREDICT_REQUEST,
                    response_model=schema.Predictions | schema.Outputs)
-async def predict(model: NamedModel, number: Version, body: Body, entry: Entry):
+async def predict(model: NamedModel, number: Version, body: Body, entry: Entry) -> Response:
     with model.lease(number, entry) as version:
-        signature, inputs, is_rows = await convert(
-            len(body), read_request, body, version.saved_model.signatures, version.limits)
-        outputs = await version.predict(signature, inputs, len(body), entry)
-    content = await convert(count_bytes(outputs), write_response, outputs, entry.instances if is_rows else None)
-    return respond_json(content, entry)
+        return respond_json(await version.answer(body, entry), entry)
 
 
 @model_router.post(":classify", summary="Not for these models.", status_code=400, response_model=schema.Error)
 @model_router.post(":regress", summary="Not for these models.", status_code=400, response_model=schema.Error)
-async def reject_examples(model: NamedModel):
+async def reject_examples(model: NamedModel) -> NoReturn:
     raise RequestError(400, f"{model.name} takes no tf.Example, as classify and regress do: use predict")
 
 
 @model_router.get("/metadata", summary="The signatures.", response_model=schema.ModelMetadata)
-async def metadata(model: NamedModel, number: Version, entry: Entry):
+async def metadata(model: NamedModel, number: Version, entry: Entry) -> dict[str, Any]:
     with model.lease(number, entry) as version:
         saved_model = version.saved_model
     signatures = {name: _to_json(signature) for name, signature in saved_model.signature_defs.items()}
@@ -116,17 +113,17 @@ async def metadata(model: NamedModel, number: Version, entry: Entry):
 
 
 @model_router.get("", summary="The state of versions.", response_model=schema.ModelStatus)
-async def status(model: NamedModel, number: Version, entry: Entry):
+async def status(model: NamedModel, number: Version, entry: Entry) -> dict[str, Any]:
     return _to_json(model.get_status(number, entry))
 
 
-def respond_json(content, entry):
+def respond_json(content: bytes, entry: logs.Entry) -> Response:
     """Returns the response to a request that a model has answered."""
     times = {"Server-Timing": f"queue;dur={entry.queue_ms}, compute;dur={entry.compute_ms}"}
     return Response(content, headers=times, media_type="application/json")
 
 
-def _to_json(message):
+def _to_json(message: Any) -> dict[str, Any]:
     return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
@@ -142,7 +139,7 @@ protected.include_router(model_router, prefix="/v1/models/{name}/versions/{versi
 
 @protected.get("/v1/models", summary="The models, as KServe (`models`) and OpenAI (`data`) list them.",
                response_model=schema.Models)
-async def models(server: Server):
+async def models(server: Server) -> dict[str, Any]:
     return {"models": list(server.models), "object": "list", "data": [
         {"id": model.name, "object": "model", "created": model.created, "owned_by": "keras-bert"}
         for model in server.models.values()]}
@@ -150,34 +147,33 @@ async def models(server: Server):
 
 @protected.post(embeddings.PATH, summary="Embed texts, as OpenAI's interface does.", responses=schema.OPENAI_ERRORS,
                 openapi_extra=schema.EMBEDDINGS_REQUEST, response_model=schema.Embeddings)
-async def embed(body: Body, server: Server, entry: Entry):
+async def embed(body: Body, server: Server, entry: Entry) -> Response:
     total = max((model.current.limits.total for model in server.models.values() if model.current), default=math.inf)
-    asked = await convert(len(body), embeddings.Request, body, total)
+    asked = await in_thread_if_large(len(body), embeddings.Request, body, total)
     with server.find(asked.model, entry).lease(None, entry) as version:
-        inputs = await convert(len(body), asked.inputs, version.saved_model.signatures, version.limits)
-        outputs = await version.predict(DEFAULT, inputs, len(body), entry)
-        estimated = int(version.saved_model.count_tokens(DEFAULT, inputs).sum())
-    content = await convert(count_bytes(outputs), asked.response, outputs, estimated)
+        inputs = await in_thread_if_large(len(body), asked.inputs, version.saved_model.signatures, version.limits)
+        outputs, estimated_tokens = await version.predict(DEFAULT, inputs, len(body), entry)
+    content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens)
     return respond_json(content, entry)
 
 
 @protected.get("/metrics", summary="For Prometheus.", response_class=PlainTextResponse)
-async def prometheus():
+async def prometheus() -> Response:
     return Response(await asyncio.to_thread(metrics.exposition), media_type=CONTENT_TYPE_LATEST)
 
 
 @protected.get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request):
+async def openapi(request: Request) -> dict[str, Any]:
     return request.app.openapi()
 
 
 @public.get("/healthz", summary="Whether the server is alive.", response_class=PlainTextResponse)
-async def healthz():
+async def healthz() -> str:
     return "ok"
 
 
 @public.get("/readyz", summary="Whether each model has a version to answer with.", response_class=PlainTextResponse)
-async def readyz(server: Server):
+async def readyz(server: Server) -> str:
     if not server.is_ready():
         raise RequestError(503, "stopping" if server.stopping else
                            "a model is still loading, cannot be loaded or has no version")
@@ -199,7 +195,7 @@ _PAGE_HEADERS = {
 _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 
-def page_routes():
+def page_routes() -> Iterator[Route]:
     """Returns routes for the page's files. Not `StaticFiles`, which would answer for all paths."""
     for file in (importlib.resources.files("keras_bert.serving") / "page").iterdir():
         response = Response(file.read_bytes(), headers=_PAGE_HEADERS,
@@ -211,29 +207,29 @@ def page_routes():
 # Errors
 
 
-def respond_error(request, status, message, headers=None):
-    content = embeddings.error(status, message) if request.scope["path"] == embeddings.PATH else message
+def respond_error(request: Request, status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    content: Any = embeddings.error(status, message) if request.scope["path"] == embeddings.PATH else message
     return JSONResponse({"error": content}, status, headers)
 
 
-async def respond_request_error(request, error):
+async def respond_request_error(request: Request, error: RequestError) -> Response:
     return respond_error(request, error.status, error.message, error.headers)
 
 
-async def respond_http_exception(request, error):
+async def respond_http_exception(request: Request, error: HTTPException) -> Response:
     """Answers 404 and 405 for paths without an endpoint, to clients with the token."""
     try:
         await check_access(request, request.app.state.server)
     except RequestError as denied:
         return await respond_request_error(request, denied)
-    if error.status_code == 405:
+    if error.status_code == 405 and error.headers:
         message = f"this path takes {' and '.join(sorted(error.headers['Allow'].split(', ')))}"
     else:
         message = {404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
     return respond_error(request, error.status_code, message, error.headers)
 
 
-async def respond_bug(request, _):
+async def respond_bug(request: Request, _: Exception) -> Response:
     return respond_error(request, 500, "the server failed; its log says where")
 
 
@@ -246,11 +242,16 @@ class RequestMiddleware:
     and a client that disconnects must cancel the endpoint.
     """
 
-    def __init__(self, app, settings):
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.app, self._settings = app, settings
 
-    async def __call__(self, scope, receive, send):
-        async def send_and_record(message):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        headers = dict(scope["headers"])
+        is_complete = headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
+
+        async def send_and_record(message: Message) -> None:
             if message["type"] == "http.response.start":
                 entry.status = message["status"]
                 if not is_complete:
@@ -259,16 +260,12 @@ class RequestMiddleware:
                 entry.bytes += len(message.get("body", b""))
             await send(message)
 
-        async def receive_and_record():
+        async def receive_and_record() -> Message:
             nonlocal is_complete
             message = await receive()
             is_complete = not message.get("more_body")
             return message
 
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        headers = dict(scope["headers"])
-        is_complete = headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
         path, method = scope["path"], scope["method"]
         call = path.rpartition(":")[2] if path.endswith((":predict", ":classify", ":regress")) else (
             "embeddings" if path == embeddings.PATH else method)
@@ -287,12 +284,12 @@ class RequestMiddleware:
             except ClientDisconnect:
                 entry.status = 499  # nginx's status for a client that has disconnected
 
-    async def _answer(self, scope, receive, send):
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs the application until it has answered, the client has disconnected, or a timeout is reached: at first
         that for the body and, once the body is complete, that for the answer."""
         settings, size, received = self._settings, 0, asyncio.Event()
 
-        async def receive_limited():
+        async def receive_limited() -> Message:
             nonlocal size
             content_length = int(dict(scope["headers"]).get(b"content-length", 0))
             message = await receive() if content_length <= settings.max_body else {}
@@ -304,11 +301,11 @@ class RequestMiddleware:
                 received.set()
             return message
 
-        async def wait_for_disconnect():
+        async def wait_for_disconnect() -> None:
             await received.wait()
             await receive()
 
-        answer = asyncio.create_task(self.app(scope, receive_limited, send))
+        answer = asyncio.ensure_future(self.app(scope, receive_limited, send))
         disconnect = asyncio.create_task(wait_for_disconnect())
         try:
             async with asyncio.timeout(settings.body_timeout_s) as deadline:
@@ -331,7 +328,7 @@ class RequestMiddleware:
 
 
 @contextlib.asynccontextmanager
-async def lifespan(app):
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Loads the models and watches for their new versions until the server stops."""
     tasks = [asyncio.create_task(model.watch()) for model in app.state.server.models.values()]
     yield
@@ -339,8 +336,7 @@ async def lifespan(app):
         task.cancel()
 
 
-def create_app(server):
-    """Returns the FastAPI application of a `ModelServer`."""
+def create_app(server: ModelServer) -> FastAPI:
     app = FastAPI(
         title="keras-bert serve", version=__version__, lifespan=lifespan,
         openapi_url=None, docs_url=None, redoc_url=None,  # /openapi.json needs the token

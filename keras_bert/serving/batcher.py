@@ -3,38 +3,36 @@
 import asyncio
 import contextlib
 import dataclasses
+from collections.abc import Awaitable, Callable, Hashable
 from time import perf_counter  # asyncio's own clock may have a resolution of milliseconds
+from typing import Generic, NoReturn, TypeVar
+
+Request = TypeVar("Request")
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
-class BatchResult:
-    """The result of one request of a batch, with its times.
+class BatchResult(Generic[Result]):
+    """The result of one request of a batch."""
 
-    Args:
-        result: result of this request alone.
-        queued: seconds that the request waited.
-        computed: seconds that its batch ran.
-        batch: number of requests in the batch.
-    """
-
-    result: object
-    queued: float
-    computed: float
-    batch: int
+    result: Result
+    queued: float  # seconds that the request waited
+    computed: float  # seconds that its batch ran
+    batch: int  # requests in the batch
 
 
 @dataclasses.dataclass(eq=False)
-class _Waiting:
+class _Waiting(Generic[Request, Result]):
     """A request in the queue."""
 
-    request: object
-    key: object
+    request: Request
+    key: Hashable
     tokens: int
-    future: asyncio.Future
+    future: asyncio.Future[BatchResult[Result]]
     queued_at: float
 
 
-class Batcher:
+class Batcher(Generic[Request, Result]):
     """A queue that joins requests into batches and runs one batch at a time.
 
     The requests that wait when a batch ends form the next batch, so none waits while nothing runs. There is one
@@ -44,34 +42,31 @@ class Batcher:
     answers per second instead of 196.
 
     Args:
-        run: coroutine function from a list of requests to the list of their results.
+        run: returns the results of a batch of requests.
         budget: maximum tokens per batch; a request with more is a batch of its own.
         delay: maximum length of the pause, in seconds.
         limit: maximum number of waiting requests.
     """
 
-    def __init__(self, run, budget, delay, limit):
+    def __init__(self, run: Callable[[list[Request]], Awaitable[list[Result]]], budget: int, delay: float,
+                 limit: float) -> None:
         self._run, self._budget, self._delay, self._limit = run, budget, delay, limit
-        self._queue, self._running, self._arrived = [], [], asyncio.Event()
-        self._last_end, self._last_size = 0.0, 0
+        self._queue: list[_Waiting[Request, Result]] = []
+        self._running: list[_Waiting[Request, Result]] = []
+        self._arrived, self._last_end, self._last_size = asyncio.Event(), 0.0, 0
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Returns the number of waiting requests."""
         return len(self._queue)
 
     @property
-    def abandoned(self):
+    def abandoned(self) -> int:
         """The number of requests that run although their call of `submit` was cancelled."""
         return sum(waiting.future.cancelled() for waiting in self._running)
 
-    async def submit(self, request, key, tokens):
-        """Queues a request and returns its `BatchResult`. Cancelling this call removes the request, unless it is
-        already running.
-
-        Args:
-            request: a request for `run`.
-            key: requests with equal keys may be in one batch.
-            tokens: number of tokens that the request counts towards the budget.
+    async def submit(self, request: Request, key: Hashable, tokens: int) -> BatchResult[Result]:
+        """Queues a request of so many tokens; requests with equal keys may be in one batch. Cancelling this call
+        removes the request, unless it is already running.
 
         Raises:
             asyncio.QueueFull: the maximum number of requests is waiting.
@@ -88,7 +83,7 @@ class Batcher:
             if waiting in self._queue:
                 self._queue.remove(waiting)
 
-    async def work(self):
+    async def work(self) -> NoReturn:
         """Runs batches until its task is cancelled."""
         while True:
             await self._wait()
@@ -96,22 +91,23 @@ class Batcher:
                 await self._run_batch(batch)
                 self._last_end, self._last_size = perf_counter(), len(batch)
 
-    async def _wait(self):
+    async def _wait(self) -> None:
         """Waits for a request, then for as many as the last batch had, but not beyond the pause."""
         await self._wait_for(1)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._last_end + self._delay - perf_counter()):
                 await self._wait_for(self._last_size)
 
-    async def _wait_for(self, count):
+    async def _wait_for(self, count: int) -> None:
         while len(self) < count:
             self._arrived.clear()
             await self._arrived.wait()
 
-    def _next_batch(self):
+    def _next_batch(self) -> list[_Waiting[Request, Result]]:
         """Removes the oldest request and the later ones with the same key from the queue, up to the budget; returns
         them in order."""
-        batch, tokens = [], 0
+        batch: list[_Waiting[Request, Result]] = []
+        tokens = 0
         for waiting in self._queue:
             if waiting.key == self._queue[0].key:
                 tokens += waiting.tokens
@@ -121,7 +117,7 @@ class Batcher:
         self._queue = [waiting for waiting in self._queue if waiting not in batch]
         return batch
 
-    async def _run_batch(self, batch):
+    async def _run_batch(self, batch: list[_Waiting[Request, Result]]) -> None:
         start = perf_counter()
         try:
             results = await self._run_together(batch)
@@ -138,7 +134,7 @@ class Batcher:
                 waiting.future.set_result(
                     BatchResult(result, start - waiting.queued_at, perf_counter() - start, len(batch)))
 
-    async def _run_together(self, batch):
+    async def _run_together(self, batch: list[_Waiting[Request, Result]]) -> list[Result]:
         self._running = batch
         try:
             return await self._run([waiting.request for waiting in batch])

@@ -2,11 +2,13 @@
 responses, and errors."""
 
 import base64
+from typing import Any
 
 import numpy as np
 import orjson
 
-from keras_bert.serving.tensors import DEFAULT, STRING, RequestError, dump, parse, show, to_array, to_json_values
+from keras_bert.serving import tensors
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, parse, show
 
 PATH = "/v1/embeddings"
 KEYS = ("model", "input", "encoding_format", "dimensions")
@@ -15,24 +17,19 @@ _UNIT = 5e-3  # the length of a normalized vector differs at most this much from
 
 
 class Request:
-    """A request. Keys that are not in `KEYS` are ignored, for example `user`.
-
-    Args:
-        body: JSON as bytes.
-        total: see `tensors.parse`.
+    """A request, JSON. Keys that are not in `KEYS` are ignored, for example `user`. The message of a `RequestError`
+    begins with the key whose value is wrong.
 
     Attributes:
         model: name of the model.
-        texts: list of the texts, not checked.
+        texts: the texts, not checked.
         is_base64: True if the client wants base64 of float32 values instead of numbers.
         dimensions: number of dimensions to keep; None for all.
-
-    Raises:
-        RequestError: a value is wrong; the message begins with its key.
     """
 
-    def __init__(self, body, total):
-        self.model, texts, encoding, self.dimensions = map(parse(body, total).get, KEYS)
+    def __init__(self, body: bytes, total: float) -> None:
+        values: list[Any] = [*map(parse(body, total).get, KEYS)]
+        self.model, texts, encoding, self.dimensions = values
         if not isinstance(self.model, str):
             raise RequestError(400, f"model: must be the name of a model; got {show(self.model)}")
         if encoding not in (None, "float", "base64"):
@@ -46,55 +43,45 @@ class Request:
             raise RequestError(400, "input: must be texts; got token ids, but the model has a tokenizer of its own (in "
                                     "LangChain, pass check_embedding_ctx_length=False)")
 
-    def inputs(self, signatures, limits):
-        """Returns the texts as the inputs of a model, a dict of the one name to string [texts].
-
-        Args:
-            signatures: dict of the model's signatures.
-            limits: `Limits` of the tensor.
-
-        Raises:
-            RequestError: the model computes no embeddings, or a text is wrong.
-        """
-        signature = signatures.get(DEFAULT)
-        specs = list(signature.inputs.items()) + [signature.outputs.get("embedding")] if signature else []
-        if len(specs) != 2 or specs[1] is None or not (
-                specs[0][1].dtype == STRING and specs[0][1].fits((1,)) and specs[1].dtype.kind == "f"):
+    def inputs(self, signatures: tensors.Signatures, limits: tensors.Limits) -> Arrays:
+        """Returns the texts as the only input of a model. Raises a `RequestError` if the model computes no embeddings,
+        or a text is wrong."""
+        signature = signatures.get(DEFAULT, tensors.Signature({}, {}))
+        embedding, columns = signature.outputs.get("embedding"), list(signature.inputs.items())
+        if not (embedding and embedding.dtype.kind == "f" and len(columns) == 1 and
+                columns[0][1].dtype == STRING and columns[0][1].fits((1,))):
             raise RequestError(400, f"model: {self.model} computes no embeddings: its {DEFAULT} must take one string "
                                     "[batch] and return embedding, as after export text-model --pooling=mean")
-        name, spec = specs[0]
-        return {name: to_array(self.texts, spec, "input", limits)}
+        (name, spec), = columns
+        return {name: tensors.to_array(self.texts, spec, "input", limits)}
 
-    def response(self, outputs, estimated_tokens):
-        """Returns the body of the response, JSON as bytes.
+    def response(self, outputs: Arrays, estimated_tokens: int) -> bytes:
+        """Returns the body of the response, JSON; without `tokens`, it has the estimate and says so. Raises a
+        `RequestError` if there is not one embedding for each text, or they have fewer dimensions than requested.
 
         Args:
-            outputs: dict of the model's outputs: `embedding`, float [texts, dim], and perhaps `tokens`, int [texts].
-            estimated_tokens: the number of tokens if the model has no `tokens`; the response then says so.
-
-        Raises:
-            RequestError: there is not one embedding for each text, or they have fewer dimensions than requested.
+            outputs: `embedding`, float [texts, dim], and perhaps `tokens`, int [texts].
+            estimated_tokens: of all texts.
         """
         vectors, tokens = np.asarray(outputs["embedding"], np.float32), outputs.get("tokens")
         if vectors.ndim != 2 or len(vectors) != len(self.texts):
             raise RequestError(400, f"model: {self.model} must return one vector for each text; got the shape "
                                     f"{list(vectors.shape)}")
         vectors = _shortened(vectors, self.dimensions)
-        if self.is_base64:
-            rows = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
-        else:
-            rows = [orjson.Fragment(dump(row)) for row in to_json_values("embedding", vectors)]
-        is_exact = tokens is not None and tokens.dtype.kind == "i"
-        count = int(tokens.sum()) if is_exact else estimated_tokens
-        usage = {"prompt_tokens": count, "total_tokens": count} | ({} if is_exact else {"estimated": True})
+        rows = ([base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors] if self.is_base64 else
+                [orjson.Fragment(tensors.dump(row)) for row in tensors.to_json_values("embedding", vectors)])
+        count, note = estimated_tokens, {"estimated": True}
+        if tokens is not None and tokens.dtype.kind == "i":
+            count, note = int(tokens.sum()), {}
+        usage = {"prompt_tokens": count, "total_tokens": count} | note
         return orjson.dumps({
             "object": "list", "model": self.model, "usage": usage,
             "data": [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]})
 
 
-def _shortened(vectors, dimensions):
+def _shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
     """Returns the first dimensions of vectors, scaled to length 1 if that is the length of the whole vectors."""
-    if dimensions in (None, vectors.shape[1]):
+    if dimensions is None or dimensions == vectors.shape[1]:
         return vectors
     if dimensions > vectors.shape[1]:
         raise RequestError(400, f"dimensions: must be at most {vectors.shape[1]}, those of the model; got {dimensions}")
@@ -103,7 +90,7 @@ def _shortened(vectors, dimensions):
     return np.where(is_normalized, vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), vectors)
 
 
-def error(status, message):
+def error(status: int, message: str) -> dict[str, str | None]:
     """Returns what OpenAI's clients find under `error` in a response."""
     key = message.partition(": ")[0]
     return {"message": message, "type": "server_error" if status >= 500 else "invalid_request_error",

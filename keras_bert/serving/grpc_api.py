@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import grpc
 import numpy as np
@@ -10,9 +12,9 @@ from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2, predict_pb2
 
 from keras_bert.serving import logs
-from keras_bert.serving.model import convert
+from keras_bert.serving.model import LoadedVersion, Model, ModelServer, in_thread_if_large
 from keras_bert.serving.saved_model import count_bytes
-from keras_bert.serving.tensors import DEFAULT, STRING, RequestError, find_signature
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, Limits, RequestError, Spec, find_signature
 
 _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
           404: grpc.StatusCode.NOT_FOUND, 408: grpc.StatusCode.DEADLINE_EXCEEDED, 413: grpc.StatusCode.INVALID_ARGUMENT,
@@ -22,9 +24,9 @@ _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTI
 _MAX_RANK = 254  # TensorFlow's
 
 
-def create_server(models):
-    """Returns a `grpc.aio.Server` for a `ModelServer`. Methods without a handler below are UNIMPLEMENTED."""
-    services = {
+def create_server(models: ModelServer) -> grpc.aio.Server:
+    """Returns the server. Methods without a handler below are UNIMPLEMENTED."""
+    services: dict[str, dict[str, tuple]] = {
         "PredictionService": {"Predict": (predict_pb2.PredictRequest, _predict),
                               "GetModelMetadata": (get_model_metadata_pb2.GetModelMetadataRequest, _metadata)},
         "ModelService": {"GetModelStatus": (get_model_status_pb2.GetModelStatusRequest, _status)},
@@ -41,19 +43,20 @@ def create_server(models):
     return server
 
 
-def _make_handler(models, name, request_type, method):
+def _make_handler(models: ModelServer, name: str, request_type: Any,
+                  method: Callable[[Model, Any, int, logs.Entry], Awaitable[bytes]]) -> Callable:
     """Returns the handler of a method: checks the token before it reads the request, limits the time, sets the status
     code and writes the log."""
     settings = models.settings
 
-    async def handle(_, context):
+    async def handle(_: Any, context: grpc.aio.ServicerContext) -> bytes:
         with logs.log_request(name, name, f"/grpc/{name}", context.peer()) as entry:
             try:
                 authorization = dict(context.invocation_metadata()).get("authorization", "")
                 models.check_access(authorization.encode(), "metadata authorization")
                 body = await _read(context, settings.body_timeout_s)
                 async with asyncio.timeout(settings.timeout_s):
-                    request = await convert(len(body), _parse, request_type, body)
+                    request = await in_thread_if_large(len(body), _parse, request_type, body)
                     model = models.find(request.model_spec.name, entry)
                     response = await method(model, request, len(body), entry)
                 entry.status, entry.bytes = "OK", len(response)
@@ -69,12 +72,12 @@ def _make_handler(models, name, request_type, method):
                 logs.logger.exception("%s failed", name)
                 code, message = grpc.StatusCode.INTERNAL, "the server failed; its log says where"
             entry.status = code.name
-        await context.abort(code, message)
+        return await context.abort(code, message)  # raises
 
     return handle
 
 
-async def _read(context, seconds):
+async def _read(context: grpc.aio.ServicerContext, seconds: float) -> bytes:
     try:
         async with asyncio.timeout(seconds):
             body = await context.read()
@@ -83,14 +86,14 @@ async def _read(context, seconds):
     return b"" if body is grpc.aio.EOF else body
 
 
-def _parse(request_type, body):
+def _parse(request_type: Any, body: bytes) -> Any:
     try:
         return request_type.FromString(body)
     except DecodeError:
         raise RequestError(400, f"the request is not a {request_type.__name__}") from None
 
 
-async def _predict(model, request, size, entry):
+async def _predict(model: Model, request: Any, size: int, entry: logs.Entry) -> bytes:
     signature = request.model_spec.signature_name or DEFAULT
     with model.lease(_version(request), entry) as version:
         specs = find_signature(version.saved_model.signatures, signature).inputs
@@ -98,21 +101,21 @@ async def _predict(model, request, size, entry):
             raise RequestError(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
         size = max(size, 8 * sum(math.prod(dim.size for dim in tensor.tensor_shape.dim[:_MAX_RANK])
                                  for tensor in request.inputs.values()))  # a few bytes can claim any shape
-        inputs = await convert(size, _to_arrays, request.inputs, specs, version.limits)
-        outputs = await version.predict(signature, inputs, size, entry)
+        inputs = await in_thread_if_large(size, _to_arrays, request.inputs, specs, version.limits)
+        outputs, _ = await version.predict(signature, inputs, size, entry)
     if unknown := set(request.output_filter) - outputs.keys():
         raise RequestError(400, f"output_filter: must be of {', '.join(outputs)}; got {', '.join(sorted(unknown))}")
     outputs = {name: outputs[name] for name in request.output_filter or outputs}
-    return await convert(count_bytes(outputs), _write, outputs, _spec(model, version, signature))
+    return await in_thread_if_large(count_bytes(outputs), _write, outputs, _spec(model, version, signature))
 
 
-def _write(outputs, model_spec):
+def _write(outputs: Arrays, model_spec: model_pb2.ModelSpec) -> bytes:
     return predict_pb2.PredictResponse(
         outputs={name: tf.make_tensor_proto(array) for name, array in outputs.items()},
         model_spec=model_spec).SerializeToString()
 
 
-async def _metadata(model, request, _, entry):
+async def _metadata(model: Model, request: Any, _: int, entry: logs.Entry) -> bytes:
     if list(request.metadata_field) != ["signature_def"]:
         raise RequestError(400, f"metadata_field: must be signature_def; got {', '.join(request.metadata_field)}")
     with model.lease(_version(request), entry) as version:
@@ -122,25 +125,25 @@ async def _metadata(model, request, _, entry):
     return response.SerializeToString()
 
 
-async def _status(model, request, _, entry):
+async def _status(model: Model, request: Any, _: int, entry: logs.Entry) -> bytes:
     return model.get_status(_version(request), entry).SerializeToString()
 
 
-def _version(request):
+def _version(request: Any) -> int | None:
     if request.model_spec.version_label:
         raise RequestError(400, "version_label: versions have no labels here; name the number")
     return request.model_spec.version.value if request.model_spec.HasField("version") else None
 
 
-def _spec(model, version, signature):
+def _spec(model: Model, version: LoadedVersion, signature: str) -> model_pb2.ModelSpec:
     return model_pb2.ModelSpec(name=model.name, version={"value": version.number}, signature_name=signature)
 
 
-def _to_arrays(tensors, specs, limits):
+def _to_arrays(tensors: Mapping[str, Any], specs: Mapping[str, Spec], limits: Limits) -> Arrays:
     return {name: _to_array(name, tensors[name], spec, limits) for name, spec in specs.items()}
 
 
-def _to_array(name, tensor, spec, limits):
+def _to_array(name: str, tensor: Any, spec: Spec, limits: Limits) -> np.ndarray:
     """Converts a tensor to an array. Like TensorFlow, repeats the last of the values if there are fewer than the shape
     needs."""
     dtype = tf.as_dtype(tensor.dtype) if tensor.dtype else None
@@ -149,7 +152,7 @@ def _to_array(name, tensor, spec, limits):
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     if min(shape, default=0) < 0:
         raise RequestError(400, f"{name}: the sizes of the shape must be at least 0; got {shape}")
-    limits.check(name, spec, shape)
+    limits.check_shape(name, spec, shape)
     if spec.dtype == STRING and not tensor.string_val and math.prod(shape):
         tensor.string_val.append(b"")
     try:

@@ -12,6 +12,8 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from typing import Any
 
 from keras_bert.serving import metrics
 
@@ -22,9 +24,9 @@ class JsonFormatter(logging.Formatter):
     """Formats a record whose message is a dict as these fields, and any other with its level, logger and message. Of an
     exception, adds the type and the last five code positions."""
 
-    def format(self, record):
+    def format(self, record: logging.LogRecord) -> str:
         time_of_record = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
-        fields = {"time": time_of_record.isoformat(timespec="milliseconds")}
+        fields: dict[str, Any] = {"time": time_of_record.isoformat(timespec="milliseconds")}
         if isinstance(record.msg, dict):
             fields |= record.msg
         else:
@@ -37,7 +39,7 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields)
 
 
-def configure():
+def configure() -> None:
     """Formats what the loggers of this process (of this package, uvicorn, gRPC, asyncio) write, warnings and uncaught
     exceptions by `JsonFormatter`."""
     handler = logging.StreamHandler()
@@ -65,13 +67,9 @@ class Entry:
 
 
 @contextlib.contextmanager
-def log_request(call, method, path, client):
-    """Context manager that yields the `Entry` of a request; logs and counts the request when the block ends.
-
-    Args:
-        call: name of the call in the metrics.
-        method, path, client: fields of the log line; the path is truncated.
-    """
+def log_request(call: str, method: str, path: str, client: str) -> Iterator[Entry]:
+    """Context manager that yields the `Entry` of a request; logs and counts the request when the block ends. `call` is
+    its name in the metrics."""
     entry, start = Entry(method, path[:200], client), time.perf_counter()
     try:
         yield entry

@@ -24,8 +24,8 @@ VERSION = Gauge("keras_bert_version_workers", "Workers that serve the version.",
 FAILED = Counter("keras_bert_load_failures", "Versions that could not be loaded.", ["model", "version"])
 
 
-def exposition():
-    """Returns the metrics of all workers as bytes in Prometheus's text format."""
+def exposition() -> bytes:
+    """Returns the metrics of all workers in Prometheus's text format."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry)
     return generate_latest(registry)

@@ -7,22 +7,28 @@ import gc
 import hmac
 import os
 import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import NoReturn, TypeVar, TypeVarTuple
 
+import numpy as np
 from tensorflow_serving.apis import get_model_status_pb2
 
 from keras_bert.errors import InputError
 from keras_bert.serving import metrics
-from keras_bert.serving.batcher import Batcher
-from keras_bert.serving.logs import logger
+from keras_bert.serving.batcher import Batcher, BatchResult
+from keras_bert.serving.logs import Entry, logger
 from keras_bert.serving.saved_model import RowMismatch, SavedModel, check_rows, count_bytes, count_rows
-from keras_bert.serving.settings import find_versions
-from keras_bert.serving.tensors import DEFAULT, STRING, Limits, RequestError
+from keras_bert.serving.settings import ModelSettings, Settings, find_versions
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, Limits, RequestError, read_request, write_response
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 
 _SMALL = 10_000  # bytes; converting as much takes less time than starting a thread
 _CONVERTERS = concurrent.futures.ThreadPoolExecutor(2, "converter")
 
 
-async def convert(size, function, *arguments):
+async def in_thread_if_large(size: int, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
     """Returns the result of a function; calls it in a thread if what it converts has many bytes, so that the event loop
     answers others meanwhile."""
     if size <= _SMALL:
@@ -31,31 +37,18 @@ async def convert(size, function, *arguments):
 
 
 class ModelServer:
-    """The models of a server and the rules that REST and gRPC share.
+    """The models of a server and the rules that REST and gRPC share. `stopping` is True once the server accepts no more
+    requests."""
 
-    Args:
-        settings: the `Settings`.
-
-    Attributes:
-        models: dict of names to `Model`s.
-        stopping: True once the server accepts no more requests.
-    """
-
-    def __init__(self, settings):
+    def __init__(self, settings: Settings) -> None:
         self.settings, self.stopping = settings, False
         self.models = {name: Model(name, path, settings) for name, path in settings.models.items()}
 
-    def is_ready(self):
-        """Returns True if each model has a version that can answer and the server is not stopping."""
+    def is_ready(self) -> bool:
         return not self.stopping and all(model.current for model in self.models.values())
 
-    def check_access(self, authorization, field):
-        """Raises `RequestError` if a request has the wrong token or the server is stopping.
-
-        Args:
-            authorization: value of the request's header or metadata, bytes.
-            field: name of the header or metadata, for the message.
-        """
+    def check_access(self, authorization: bytes, field: str) -> None:
+        """Raises a `RequestError` if the header or metadata `field` has the wrong token, or the server is stopping."""
         if self.settings.token:
             scheme, _, token = authorization.partition(b" ")
             is_bearer = scheme.lower() == b"bearer"
@@ -66,12 +59,8 @@ class ModelServer:
         if self.stopping:
             raise RequestError(503, "the server is stopping", {"Retry-After": "1", "Connection": "close"})
 
-    def find(self, name, entry):
-        """Returns the model of that name, and records the name in the log entry.
-
-        Raises:
-            RequestError: there is no such model.
-        """
+    def find(self, name: str, entry: Entry) -> "Model":
+        """Returns the model of that name, and records the name in the log entry; or raises a `RequestError`."""
         if name not in self.models:
             raise RequestError(404, f"there is no model of this name; there are {', '.join(self.models)}")
         entry.model = name
@@ -79,37 +68,28 @@ class ModelServer:
 
 
 class Model:
-    """The versions of one model. The largest version that can be loaded is served.
-
-    Args:
-        name: name of the model.
-        path: see `find_versions`.
-        settings: the `Settings`.
+    """The versions of one model. The largest version under the path that can be loaded is served.
 
     Attributes:
-        current: the `LoadedVersion` that is served, or None.
+        current: the version that is served.
         created: when this object was made, in Unix seconds.
         is_empty: True if there is no version in the folder.
-        states: dict of numbers to (state, message). The state is a name of `ModelVersionStatus`; the message is that of
-            an error, or "".
+        states: (state, message) of each version. The state is a name of `ModelVersionStatus`; the message describes an
+            error, or is "".
     """
 
-    def __init__(self, name, path, settings):
-        self.name, self.path, self.current, self.is_empty, self.states = name, path, None, False, {}
-        self.created = int(time.time())
-        self._settings, self._failed, self._tasks = settings, {}, set()
+    def __init__(self, name: str, path: str, settings: Settings) -> None:
+        self.name, self.path, self.is_empty, self.created = name, path, False, int(time.time())
+        self.current: LoadedVersion | None = None
+        self.states: dict[int, tuple[str, str]] = {}
+        self._settings = settings
+        self._failed: dict[int, list] = {}  # fingerprints of the versions that could not be loaded
+        self._tasks: set[asyncio.Task] = set()
 
     @contextlib.contextmanager
-    def lease(self, number, entry):
-        """Context manager that yields the `LoadedVersion`, which stays loaded until the block ends.
-
-        Args:
-            number: the version number; None for the served version.
-            entry: log entry of the request, which gets the number.
-
-        Raises:
-            RequestError: the version is not served.
-        """
+    def lease(self, number: int | None, entry: Entry) -> Iterator["LoadedVersion"]:
+        """Context manager that yields the version, by default the served one, which stays loaded until the block ends.
+        Raises a `RequestError` if it is not served. The log entry gets its number."""
         version = self.current
         if number is not None and number not in self.states:
             raise RequestError(404, f"{self.name} has no version {number}")
@@ -125,8 +105,8 @@ class Model:
         finally:
             version.leases -= 1
 
-    def get_status(self, number, entry):
-        """Returns a `GetModelStatusResponse` with one version or, if `number` is None, with all versions."""
+    def get_status(self, number: int | None, entry: Entry) -> get_model_status_pb2.GetModelStatusResponse:
+        """Returns the status of one version or, if `number` is None, of all versions."""
         if number not in (None, *self.states):
             raise RequestError(404, f"{self.name} has no version {number}")
         entry.version = number
@@ -137,7 +117,7 @@ class Model:
                 "error_code": "INTERNAL" if message else "OK", "error_message": message})
         return response
 
-    async def watch(self, seconds=1):
+    async def watch(self, seconds: float = 1) -> NoReturn:
         """Checks the folder forever. If it is not available for a moment, for example on a network, the served version
         stays."""
         while True:
@@ -145,7 +125,7 @@ class Model:
                 await self._check_folder()
             await asyncio.sleep(seconds)
 
-    async def _check_folder(self):
+    async def _check_folder(self) -> None:
         """Serves the largest version in the folder that can be loaded. The served version stays until another one is
         loaded or the folder is empty."""
         found = await asyncio.to_thread(find_versions, self.path)
@@ -156,7 +136,7 @@ class Model:
         if self.is_empty and self.current:
             self._serve(None)
 
-    async def _load(self, number, folder):
+    async def _load(self, number: int, folder: str) -> bool:
         """Loads a version and serves it; returns True if it could be loaded. One that cannot be loaded is skipped until
         its folder changes."""
         fingerprint = await asyncio.to_thread(_fingerprint, folder)
@@ -169,14 +149,15 @@ class Model:
                 SavedModel, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
                 self._settings.timeout_s, warm_up=True)
         except Exception as error:
-            message = " ".join(str(error).split())[:500] or type(error).__name__
+            message = _describe(error)
             self._failed[number], self.states[number] = fingerprint, ("END", message)
             metrics.FAILED.labels(self.name, number).inc()
             logger.error({"event": "failed", "model": self.name, "version": number, "error": message})
             return False
         gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.6 s
-        self._serve(LoadedVersion(self.name, number, saved_model, self._settings))
-        self._start(self._warm_up_explain(self.current))
+        version = LoadedVersion(self.name, number, saved_model, self._settings)
+        self._serve(version)
+        self._start(self._warm_up_explain(version))
         self.states[number] = "AVAILABLE", ""
         metrics.VERSION.labels(self.name, number).set(1)
         logger.info({"event": "available", "model": self.name, "version": number,
@@ -185,7 +166,7 @@ class Model:
             logger.warning({"event": "warning", "model": self.name, "version": number, "message": message})
         return True
 
-    def _warnings(self, saved_model):
+    def _warnings(self, saved_model: SavedModel) -> list[str]:
         """Returns messages about signatures that are left out, or should run in batches, but do not."""
         signatures = sorted(saved_model.signatures)
         messages = [f"the signature {name} is left out: its inputs and outputs must be dense tensors"
@@ -197,29 +178,28 @@ class Model:
                             f"start the server with --row_wise={self.name}:{DEFAULT}")
         return messages
 
-    def _serve(self, version):
+    def _serve(self, version: "LoadedVersion | None") -> None:
         old, self.current = self.current, version
         if old:
             self._start(self._unload(old))
 
-    def _start(self, work):
+    def _start(self, work: Coroutine) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)  # asyncio itself keeps no reference to a task
         task.add_done_callback(self._tasks.discard)
 
-    async def _warm_up_explain(self, version):
+    async def _warm_up_explain(self, version: "LoadedVersion") -> None:
         """Warms up what only the page asks for, while the version answers."""
         version.leases += 1
         try:
             await asyncio.to_thread(version.saved_model.warm_up_explain)
         except Exception as error:  # the version answers nevertheless
-            message = " ".join(str(error).split())[:500] or type(error).__name__
             logger.warning({"event": "warning", "model": self.name, "version": version.number,
-                            "message": f"explain: {message}"})
+                            "message": f"explain: {_describe(error)}"})
         finally:
             version.leases -= 1
 
-    async def _unload(self, version):
+    async def _unload(self, version: "LoadedVersion") -> None:
         """Waits until the requests on a version have ended, then closes it."""
         number = version.number
         self.states[number] = "UNLOADING", ""
@@ -234,53 +214,44 @@ class Model:
 
 
 class LoadedVersion:
-    """A loaded version of a model, with the queue of its requests and the thread that runs their batches.
+    """A loaded version of the model with this name, with the queue of its requests and the thread that runs their
+    batches. `leases` is the number of requests that use it."""
 
-    Args:
-        name: name of the model.
-        number: number of the version.
-        saved_model: `SavedModel`.
-        settings: the `Settings`.
-
-    Attributes:
-        leases: number of requests that use this version.
-        limits: `Limits` of the tensors of a request.
-    """
-
-    def __init__(self, name, number, saved_model, settings):
+    def __init__(self, name: str, number: int, saved_model: SavedModel, settings: ModelSettings) -> None:
         self.number, self.saved_model, self.leases = number, saved_model, 0
         self.limits = Limits(settings.max_instances, saved_model.max_values, settings.max_body,
                              4 * settings.max_instances * saved_model.max_values)  # three inputs, and commas in texts
         self._name, self._settings = name, settings
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
-        self._batcher = Batcher(self._run, settings.max_batch_tokens, settings.batch_timeout_ms / 1000,
+        self._batcher = Batcher(self._run_batch, settings.max_batch_tokens, settings.batch_timeout_ms / 1000,
                                 settings.max_queue)
         self._batching = asyncio.create_task(self._batcher.work())
 
-    async def predict(self, signature, inputs, size, entry):
-        """Answers a request in batches with others; returns the outputs, a dict of names to arrays.
+    async def answer(self, body: bytes, entry: Entry) -> bytes:
+        """Answers a predict request, JSON to JSON; see `predict`."""
+        signature, inputs, is_rows = await in_thread_if_large(
+            len(body), read_request, body, self.saved_model.signatures, self.limits)
+        outputs, _ = await self.predict(signature, inputs, len(body), entry)
+        return await in_thread_if_large(
+            count_bytes(outputs), write_response, outputs, entry.instances if is_rows else None)
 
-        Args:
-            signature: name of the signature.
-            inputs: dict of names to arrays.
-            size: size of the request in bytes.
-            entry: log entry of the request, which gets the number of rows and the times.
-
-        Raises:
-            RequestError: a limit is exceeded, or the model rejects the inputs.
-        """
+    async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry) -> tuple[Arrays, int]:
+        """Answers a request of `size` bytes in batches with others. Returns the outputs, and the estimated number of
+        tokens of the inputs. The log entry gets the number of rows and the times. Raises a `RequestError` if a limit is
+        exceeded, or the model rejects the inputs."""
         entry.instances, entry.queue_ms, entry.compute_ms = count_rows(inputs), 0.0, 0.0
-        parts = await convert(size, self._prepare, signature, inputs, entry.instances)
-        metrics.TOKENS.labels(self._name).inc(sum(tokens for _, tokens in parts))
+        parts = await in_thread_if_large(size, self._check_and_split, signature, inputs, entry.instances)
+        tokens = sum(tokens for _, tokens in parts)
+        metrics.TOKENS.labels(self._name).inc(tokens)
         try:
-            return await self._run_parts(signature, parts, entry)
+            return await self._run_parts(signature, parts, entry), tokens
         except RowMismatch:
             self._stop_joining(signature)
-            return await self._run_parts(signature, [(inputs, sum(tokens for _, tokens in parts))], entry)
+            return await self._run_parts(signature, [(inputs, tokens)], entry), tokens
 
-    def _prepare(self, signature, inputs, rows):
+    def _check_and_split(self, signature: str, inputs: Arrays, rows: int) -> list[tuple[Arrays, int]]:
         """Checks the limits of a request; returns it in parts, see `SavedModel.split`."""
-        limit = self._settings.max_characters
+        limit: float = self._settings.max_characters
         for name, array in inputs.items():
             if array.dtype == STRING:
                 for i, text in enumerate(array.flat):
@@ -288,34 +259,37 @@ class LoadedVersion:
                         row = i * rows // array.size + 1
                         raise RequestError(
                             413, f"{name}: row {row}: a text may have at most {limit} characters; got {size}")
-        tokens, row = self.saved_model.largest_row(signature, inputs)
-        if tokens > (limit := max(limit, self.saved_model.max_values) * len(inputs)):
-            raise RequestError(413, f"row {row} has about {tokens} tokens; at most {limit} are allowed")
-        self._check_output(self.saved_model.count_attention(inputs), rows, rows)
-        return self.saved_model.split(signature, inputs, self._settings.max_batch_tokens)
+        tokens = self.saved_model.count_tokens(signature, inputs)
+        longest, limit = int(tokens.max(initial=0)), max(limit, self.saved_model.max_values) * len(inputs)
+        if longest > limit:
+            raise RequestError(
+                413, f"row {np.argmax(tokens) + 1} has about {longest} tokens; at most {limit} are allowed")
+        self._check_output(self.saved_model.count_attention(inputs, longest), rows, rows)
+        return self.saved_model.split(signature, inputs, tokens, self._settings.max_batch_tokens)
 
-    async def _run_parts(self, signature, parts, entry):
+    async def _run_parts(self, signature: str, parts: list[tuple[Arrays, int]], entry: Entry) -> Arrays:
         """Runs the parts of a request one after the other, so that others need not wait for all of them."""
-        outputs, size, done = [], 0, 0
+        outputs: list[Arrays] = []
+        size, done, rows = 0, 0, sum(count_rows(inputs) for inputs, _ in parts)
         for inputs, tokens in parts:
             answer = await self._submit(signature, inputs, tokens)
-            entry.queue_ms = round(entry.queue_ms + answer.queued * 1000, 2)
-            entry.compute_ms = round(entry.compute_ms + answer.computed * 1000, 2)
+            entry.queue_ms = round((entry.queue_ms or 0) + answer.queued * 1000, 2)
+            entry.compute_ms = round((entry.compute_ms or 0) + answer.computed * 1000, 2)
             if len(parts) > 1:
                 check_rows(answer.result, count_rows(inputs))
             outputs.append(answer.result)
             done, size = done + count_rows(inputs), size + count_bytes(answer.result)
-            self._check_output(size, done, entry.instances)
-        return await convert(size, self.saved_model.join, signature, outputs)
+            self._check_output(size, done, rows)
+        return await in_thread_if_large(size, self.saved_model.join, signature, outputs)
 
-    def _check_output(self, size, done, rows):
-        """Checks the size of the outputs, if that of the first rows is known."""
+    def _check_output(self, size: int, done: int, rows: int) -> None:
+        """Checks the size of the outputs for all rows, if the first `done` rows have outputs of `size` bytes."""
         limit, expected = self._settings.max_output, size * rows // max(1, done)
         if expected > limit:
             raise RequestError(413, f"the outputs would have {expected} bytes; at most {limit} are allowed: send at "
                                     f"most {limit * rows // expected} instances")
 
-    async def _submit(self, signature, inputs, tokens):
+    async def _submit(self, signature: str, inputs: Arrays, tokens: int) -> BatchResult[Arrays]:
         metrics.QUEUE.labels(self._name).set(len(self._batcher) + 1)
         try:
             return await self._batcher.submit(
@@ -326,7 +300,7 @@ class LoadedVersion:
         finally:
             metrics.ABANDONED.labels(self._name).set(self._batcher.abandoned)
 
-    async def _run(self, requests):
+    async def _run_batch(self, requests: list[tuple[str, Arrays]]) -> list[Arrays]:
         signature = requests[0][0]
         metrics.QUEUE.labels(self._name).set(len(self._batcher))
         metrics.BATCH.labels(self._name).observe(len(requests))
@@ -340,21 +314,26 @@ class LoadedVersion:
         finally:
             metrics.ABANDONED.labels(self._name).set(0)
 
-    def _stop_joining(self, signature):
+    def _stop_joining(self, signature: str) -> None:
         """From now on, runs requests of the signature one by one; logs it the first time."""
         if signature in self.saved_model.row_wise:
             self.saved_model.row_wise.remove(signature)
             logger.error({"event": "not row-wise", "model": self._name, "version": self.number,
                           "signature": signature})
 
-    async def close(self):
+    async def close(self) -> None:
         """Stops the batches and frees the memory."""
         self._batching.cancel()
         await asyncio.to_thread(self._thread.shutdown)
         await asyncio.to_thread(self.saved_model.close)
 
 
-def _fingerprint(folder):
+def _describe(error: Exception) -> str:
+    """Returns the message of an error in one line."""
+    return " ".join(str(error).split())[:500] or type(error).__name__
+
+
+def _fingerprint(folder: str) -> list[tuple[str, int, int]]:
     """Returns a value that changes when the folder does."""
     return sorted((entry.path, entry.stat().st_mtime_ns, entry.stat().st_size)
                   for where, _, _ in os.walk(folder) for entry in os.scandir(where))

@@ -8,15 +8,17 @@ import json
 import math
 import os
 import re
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.serving.tensors import DEFAULT, STRING, RequestError, Signature, Spec
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signature, Spec
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
-_PADDING = {"i": -1, "O": b"", "f": 0}  # by the kind of the dtype, see export/text_model.py
+_PADDING: dict[str, Any] = {"i": -1, "O": b"", "f": 0}  # by the kind of the dtype, see export/text_model.py
 
 
 class RowMismatch(Exception):
@@ -27,19 +29,20 @@ class SavedModel:
     """A SavedModel in its own session, as TensorFlow Serving runs it. Compared with `tf.saved_model.load`, it loads in
     half the time and a call takes a fifth less; `close` frees the memory.
 
+    Raises an `InputError` if it cannot be loaded.
+
     Args:
         path: folder of the SavedModel.
         threads: number of TensorFlow's threads. The first model of a process sets it for all models.
         row_wise: names of signatures that are row-wise in addition to those that the exporter has marked.
-        timeout_s: maximum duration of a call, in seconds; None for no limit. TensorFlow finishes the operation that
-            runs at that time, and does not start another.
-        warm_up: True to call `warm_up`.
+        timeout_s: maximum duration of a call; None for no limit. TensorFlow finishes the operation that runs at that
+            time, and does not start another.
 
     Attributes:
-        signatures: dict of names to `Signature`s, of those whose inputs and outputs are dense tensors.
+        signatures: those whose inputs and outputs are dense tensors.
         signature_defs: all signatures as TensorFlow's protocol buffers.
-        row_wise: set of names of row-wise signatures: each output has one row for each row of the inputs, which does
-            not depend on the other rows.
+        row_wise: signatures of which each output has one row for each row of the inputs, which does not depend on the
+            other rows.
         is_unmarked: True if this package has exported the SavedModel, but it has no mark of this graph, as in versions
             0.1 and 0.2.
         max_length: maximum number of tokens of a text; 512 if there is no `bert_config.json` in its assets.
@@ -47,19 +50,17 @@ class SavedModel:
             if there is no `bert_config.json`.
         labels: names of the classes, in the order of `probabilities`; empty if there is no `labels.json`.
         has_hangul: True if the vocabulary or a label contains Hangul.
-
-    Raises:
-        InputError: the SavedModel cannot be loaded.
     """
 
-    def __init__(self, path, threads, row_wise=(), timeout_s=None, warm_up=False):
+    def __init__(self, path: str, threads: int, row_wise: Iterable[str] = (), timeout_s: float | None = None,
+                 warm_up: bool = False) -> None:
         config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
         # These two passes over the graph delay the first answer and speed up no later one.
         passes = config.graph_options.rewrite_options
         passes.memory_optimization, passes.disable_tfg_optimizer = passes.NO_MEM_OPT, True
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         self._warm_up_file = os.path.join(path, "assets.extra", "tf_serving_warmup_requests")
-        self._calls = {}
+        self._calls: dict[str, Callable[..., list]] = {}
         self._options = tf.compat.v1.RunOptions(timeout_in_ms=int(1000 * (timeout_s or 0)))
         try:
             with self._session.graph.as_default():
@@ -71,9 +72,9 @@ class SavedModel:
             self._marked = _marked(path)
             self.row_wise = self.signatures.keys() & {*self._marked, *row_wise}
             self._config = _asset(path, "bert_config.json", {})
-            self.max_length = self._config.get("max_position_embeddings", 512)
-            self.max_values = self._config.get("max_position_embeddings", math.inf)
-            self.labels = _asset(path, "labels.json", [])
+            self.max_length: int = self._config.get("max_position_embeddings", 512)
+            self.max_values: float = self._config.get("max_position_embeddings", math.inf)
+            self.labels: list[str] = _asset(path, "labels.json", [])
             tokens = _asset(path, "vocab.txt", "", read=lambda file: file.read())
             self.is_unmarked = bool(self._config and tokens and not self._marked)
             self.has_hangul = bool(re.search("[가-힣]|[\u1100-\u11ff]{2}", f"{tokens}{self.labels}"))
@@ -87,7 +88,7 @@ class SavedModel:
                                  + cure * ("_QuantizedMatMul" in str(error))) from None
             raise
 
-    def close(self):
+    def close(self) -> None:
         """Frees the memory and returns it to the system. Otherwise glibc keeps it for later, too fragmented for the
         next model."""
         self._session.close()
@@ -97,7 +98,7 @@ class SavedModel:
         if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
             trim(0)
 
-    def warm_up(self):
+    def warm_up(self) -> None:
         """Runs the model once, because the first call is slow: it optimises the graph. If the SavedModel has TensorFlow
         Serving's warm-up requests, runs these."""
         if os.path.exists(self._warm_up_file):
@@ -110,31 +111,25 @@ class SavedModel:
         else:
             self._warm_up(DEFAULT)
 
-    def warm_up_explain(self):
+    def warm_up_explain(self) -> None:
         """Runs the signature `explain` of export/text_model.py once, if there is one. Its first call takes longer than
         the first answer, and only the server's page needs it."""
         self._warm_up("explain")
 
-    def _warm_up(self, name):
+    def _warm_up(self, name: str) -> None:
         """Runs a signature with a short text for each input but `layers`; not if its inputs are something else."""
         if name not in self.signatures:
             return
         specs = self.signatures[name].inputs
         if all(spec.shape and (spec.dtype == STRING or column == "layers") for column, spec in specs.items()):
-            inputs = {column: np.full([size or 1 for size in spec.shape], b"warm up" if spec.dtype == STRING else 0,
-                                      spec.dtype) for column, spec in specs.items()}
+            inputs = {column: np.full([size or 1 for size in spec.shape or ()],
+                                      b"warm up" if spec.dtype == STRING else 0, spec.dtype)
+                      for column, spec in specs.items()}
             with contextlib.suppress(RequestError):  # the strings of this model are not texts
                 self._call(name, inputs)
 
-    def run(self, name, requests):
-        """Answers requests in one call.
-
-        Args:
-            name: name of the signature.
-            requests: list of dicts of names to arrays, all with the same `batch_key`.
-
-        Returns:
-            A list of dicts of names to arrays, each as if its request had been sent alone.
+    def run(self, name: str, requests: list[Arrays]) -> list[Arrays]:
+        """Returns the outputs of requests with the same `batch_key`, each as if its request had been sent alone.
 
         Raises:
             RequestError: the model rejects one of the requests, or the call takes too long.
@@ -150,18 +145,15 @@ class SavedModel:
                  for start, end in zip([0, *ends], ends)]
         return [_cut_padding(part) for part in parts] if name in self._marked else parts
 
-    def batch_key(self, name, inputs):
+    def batch_key(self, name: str, inputs: Arrays) -> Hashable:
         """Returns the batching key of a request. Requests with equal keys may be joined: they have the same signature
         and the same sizes apart from the number of rows. A request that must not be joined gets a unique key."""
         return (name, *(array.shape[1:] for array in inputs.values())) if self._is_divisible(name, inputs) else object()
 
-    def split(self, name, inputs, budget):
+    def split(self, name: str, inputs: Arrays, tokens: np.ndarray, budget: int) -> list[tuple[Arrays, int]]:
         """Divides a request into parts of at most `budget` tokens, or of one row; not if it must not be divided.
-
-        Returns:
-            A list of (inputs, number of tokens). `join` joins their outputs.
+        Returns the inputs and the number of tokens of each; `tokens` has those of each row. `join` joins the outputs.
         """
-        tokens = self.count_tokens(name, inputs)
         if tokens.sum() <= budget or not self._is_divisible(name, inputs):
             return [(inputs, int(tokens.sum()))]
         parts, start, size = [], 0, 0
@@ -172,12 +164,9 @@ class SavedModel:
             size += count
         return parts
 
-    def join(self, name, parts):
-        """Returns the outputs of a request from those of its parts: padded as if it had not been divided.
-
-        Raises:
-            RowMismatch: the parts do not fit together.
-        """
+    def join(self, name: str, parts: list[Arrays]) -> Arrays:
+        """Returns the outputs of a request from those of its parts: padded as if it had not been divided. Raises
+        `RowMismatch` if the parts do not fit together."""
         if len(parts) == 1:
             return parts[0]
         try:
@@ -186,7 +175,7 @@ class SavedModel:
         except ValueError:
             raise RowMismatch from None
 
-    def _is_divisible(self, name, inputs):
+    def _is_divisible(self, name: str, inputs: Arrays) -> bool:
         """Returns True if requests like this one may be joined and divided: the signature is row-wise, and what is
         known of the shapes of its outputs does not depend on the other rows."""
         if name not in self.row_wise:
@@ -196,22 +185,16 @@ class SavedModel:
         has_rows = all(spec.shape and spec.shape[0] is None
                        for spec in [*signature.inputs.values(), *signature.outputs.values()])
         return has_rows and len({array.shape[0] for array in inputs.values()}) == 1 and (
-            any(sizes) or all(self._is_padded(name, column) or None not in spec.shape[1:]
+            any(sizes) or all(self._is_padded(name, column) or spec.shape and None not in spec.shape[1:]
                               for column, spec in signature.outputs.items()))
 
-    def _is_padded(self, name, column):
-        return name in self._marked and _is_padded(column, self.signatures[name].outputs)
+    def _is_padded(self, name: str, column: str) -> bool:
+        return name in self._marked and _starts(column) in self.signatures[name].outputs
 
-    def largest_row(self, name, inputs):
-        """Returns the number of tokens of the largest row, and the number of this row, from 1."""
-        tokens = self.count_tokens(name, inputs)
-        row = int(np.argmax(tokens)) if len(tokens) else 0
-        return (int(tokens[row]) if len(tokens) else 0), row + 1
-
-    def count_tokens(self, name, inputs):
-        """Estimates the number of tokens of each row, special tokens included. Counts one token for four bytes, which
-        fits English and Korean (less than two syllables). If the inputs are ids, each id is a token. If a row has
-        several texts of an input, each is paired with the texts of the other inputs."""
+    def count_tokens(self, name: str, inputs: Arrays) -> np.ndarray:
+        """Estimates the number of tokens of each row, int [rows], special tokens included. Counts one token for four
+        bytes, which fits English and Korean (less than two syllables). If the inputs are ids, each id is a token. If a
+        row has several texts of an input, each is paired with the texts of the other inputs."""
         texts = [array for array in inputs.values() if array.dtype == STRING]
         if not texts:
             size = max((array.size for array in inputs.values()), default=0)
@@ -226,16 +209,16 @@ class SavedModel:
             tokens[:len(count)] += count.sum(1) * (pairs if count.shape[1] == 1 else 1)
         return tokens
 
-    def count_attention(self, inputs):
+    def count_attention(self, inputs: Arrays, longest: int) -> int:
         """Returns the size in bytes of the attention that the signature `explain` of export/text_model.py returns for
-        a request; 0 for other signatures."""
+        a request whose longest row has that many tokens; 0 for other signatures."""
         if "layers" not in inputs or not self._config:
             return 0
-        rows, length = count_rows(inputs), min(self.largest_row("explain", inputs)[0], self.max_length)
         depth = inputs["layers"].size or self._config["num_hidden_layers"]
-        return 4 * rows * depth * self._config["num_attention_heads"] * length**2
+        heads, length = self._config["num_attention_heads"], min(longest, self.max_length)
+        return 4 * count_rows(inputs) * depth * heads * length**2
 
-    def _call(self, name, inputs, options=None):
+    def _call(self, name: str, inputs: Arrays, options: Any = None) -> Arrays:
         signature = self.signatures[name]
         if name not in self._calls:  # `Session.run` instead would spend most of a second on the message of an error
             infos = self.signature_defs[name]
@@ -253,23 +236,23 @@ class SavedModel:
                 for (column, spec), array in zip(signature.outputs.items(), arrays)}
 
 
-def count_rows(inputs):
+def count_rows(inputs: Arrays) -> int:
     """Returns the first dimension of the inputs; 1 if they have none."""
     return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
 
 
-def count_bytes(outputs):
+def count_bytes(outputs: Arrays) -> int:
     """Returns the size of outputs, with 8 bytes per string besides its own."""
     return sum(array.nbytes + (sum(map(len, array.flat)) if array.dtype == STRING else 0) for array in outputs.values())
 
 
-def check_rows(outputs, rows):
+def check_rows(outputs: Arrays, rows: int) -> None:
     """Raises a `RowMismatch` if an output has another number of rows."""
     if any(array.shape[:1] != (rows,) for array in outputs.values()):
         raise RowMismatch
 
 
-def _marked(path):
+def _marked(path: str) -> list[str]:
     """Returns the names of the signatures that export/writing.py has marked as row-wise, if the file is that of this
     graph."""
     mark = _asset(path, "keras_bert_row_wise.json", None, folder="assets.extra")
@@ -280,22 +263,22 @@ def _marked(path):
     return mark["signatures"] if is_same else []
 
 
-def _is_dense(signature):
+def _is_dense(signature: Any) -> bool:
     """Returns True if no input or output is a ragged or sparse tensor, which consists of several tensors."""
     return all(info.WhichOneof("encoding") == "name"
                for infos in (signature.inputs, signature.outputs) for info in infos.values())
 
 
-def _specs(infos):
+def _specs(infos: Mapping[str, Any]) -> dict[str, Spec]:
     return {name: Spec(np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype), _shape(info.tensor_shape))
             for name, info in sorted(infos.items())}
 
 
-def _shape(proto):
+def _shape(proto: Any) -> tuple[int | None, ...] | None:
     return None if proto.unknown_rank else tuple(None if dim.size < 0 else dim.size for dim in proto.dim)
 
 
-def _asset(path, name, default, read=json.load, folder="assets"):
+def _asset(path: str, name: str, default: Any, read: Callable[[Any], Any] = json.load, folder: str = "assets") -> Any:
     try:
         with open(os.path.join(path, folder, name), encoding="utf-8", errors="replace") as file:
             return read(file)
@@ -303,19 +286,20 @@ def _asset(path, name, default, read=json.load, folder="assets"):
         return default
 
 
-def _is_padded(column, columns):
-    """Returns True if an output is padded along its second axis. Uses the names that export/text_model.py gives: of the
-    outputs word_start, word_end, word_label and word_score, word_start is -1 where there is no word."""
-    return f"{column.rpartition('_')[0]}_start" in columns
+def _starts(column: str) -> str:
+    """Returns the name of the output that shows where an output is padded along its second axis, if there is one. Uses
+    the names of export/text_model.py: of word_start, word_end, word_label and word_score, word_start is -1 where there
+    is no word."""
+    return f"{column.rpartition('_')[0]}_start"
 
 
-def _cut_padding(outputs):
+def _cut_padding(outputs: Arrays) -> Arrays:
     """Returns the outputs without the padding that only other requests needed."""
-    return {column: array[:, :_width(outputs[f"{column.rpartition('_')[0]}_start"])]
-            if _is_padded(column, outputs) and array.ndim == 2 else array for column, array in outputs.items()}
+    return {column: array[:, :_width(outputs[_starts(column)])] if _starts(column) in outputs and array.ndim == 2
+            else array for column, array in outputs.items()}
 
 
-def _pad(arrays, is_padded):
+def _pad(arrays: list[np.ndarray], is_padded: bool) -> list[np.ndarray]:
     """Returns arrays with padding, so that all have the length of the longest along the second axis."""
     if not is_padded or arrays[0].ndim != 2:
         return arrays
@@ -324,5 +308,5 @@ def _pad(arrays, is_padded):
     return [np.pad(array, [(0, 0), (0, width - array.shape[1])], constant_values=padding) for array in arrays]
 
 
-def _width(starts):
-    return max(np.flatnonzero((starts >= 0).any(axis=0)), default=-1) + 1
+def _width(starts: np.ndarray) -> int:
+    return int(max(np.flatnonzero((starts >= 0).any(axis=0)), default=-1)) + 1

@@ -10,40 +10,38 @@ from keras_bert.errors import InputError
 from keras_bert.files import reading, version_number
 
 
-class Settings(BaseModel):
-    """The settings that the processes of a server share: the flags of `keras-bert serve`, where not described here.
-
-    Attributes:
-        models: dict of names to paths.
-        row_wise: dict of names of models to the signatures that the user has declared as row-wise.
-        max_body, max_output: in bytes.
-        token: the bearer token; "" for none.
-        threads: number of TensorFlow's threads per worker.
-    """
+class ModelSettings(BaseModel):
+    """The batches and limits of a model, with the defaults of `keras-bert serve`, whose flags describe them. `max_body`
+    and `max_output` are in bytes here."""
 
     model_config = ConfigDict(frozen=True)
 
-    models: dict[str, str]
-    row_wise: dict[str, list[str]] = {}
+    max_batch_tokens: int = 2048
+    batch_timeout_ms: float = 2.0
+    max_queue: int = 512
+    max_body: int = 16 * 2**20
+    max_output: int = 32 * 2**20
+    max_instances: int = 1024
+    max_characters: int = 100_000
+    timeout_s: float = 30.0
+
+
+class Settings(ModelSettings):
+    """The settings that the processes of a server share: the flags of `keras-bert serve`, where not described here."""
+
+    models: dict[str, str]  # names to paths
+    row_wise: dict[str, list[str]] = {}  # names of models to the signatures that the user has declared as row-wise
     host: str
     port: int
     grpc_port: int
     workers: int
-    max_batch_tokens: int
-    batch_timeout_ms: float
-    max_queue: int
-    max_body: int
-    max_output: int
-    max_instances: int
-    max_characters: int
     body_timeout_s: float
-    timeout_s: float
     grace_s: float
     allowed_host: list[str] = []
-    token: str = ""
-    threads: int = 1
+    token: str = ""  # the bearer token; "" for none
+    threads: int = 1  # of TensorFlow, per worker
 
-    def allows_host(self, header):
+    def allows_host(self, header: str) -> bool:
         """Returns True if a request may have this header `Host`. A name must be allowed, or the web page of another
         site, whose name leads to this server for a moment (DNS rebinding), could read the answers. It cannot know the
         token, so with a token all names are allowed, and it cannot be at an IP address, so these are allowed, too."""
@@ -52,26 +50,21 @@ class Settings(BaseModel):
         return bool(self.token) or name in allowed or "*" in allowed or is_address(name)
 
 
-def host_name(host):
+def host_name(host: str) -> str:
     """Returns the name or address in a header `Host`, without the port, in lower case."""
     return re.sub(r":\d*$", "", host).strip("[]").removesuffix(".").lower()
 
 
-def is_address(host):
-    """Returns True if `host` is an IP address, and not a name."""
+def is_address(host: str) -> bool:
     try:
         return bool(ipaddress.ip_address(host.partition("%")[0]))
     except ValueError:
         return False
 
 
-def find_versions(path):
-    """Returns a dict of numbers to folders: the versions under `path`, in TensorFlow Serving's folder structure, whose
-    numbers are int64. If `path` is a SavedModel itself, it is version 1.
-
-    Raises:
-        InputError: `path` cannot be read.
-    """
+def find_versions(path: str) -> dict[int, str]:
+    """Returns the folders of the versions under `path`, in TensorFlow Serving's folder structure, whose numbers are
+    int64. If `path` is a SavedModel itself, it is version 1. Raises an `InputError` if `path` cannot be read."""
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
         return {1: path}
     with reading(path):
@@ -79,12 +72,9 @@ def find_versions(path):
                 if (number := version_number(entry.name)) is not None and entry.is_dir()}
 
 
-def check_model(path):
-    """Returns the number of the version that is served first.
-
-    Raises:
-        InputError: there is no version, or this one is not a SavedModel.
-    """
+def find_first_version(path: str) -> int:
+    """Returns the number of the version that is served first. Raises an `InputError` if there is no version, or this
+    one is not a SavedModel."""
     versions = find_versions(path)
     if not versions:
         raise InputError(f"{path}: must be a SavedModel, or a folder of SavedModels whose names are numbers below "
@@ -95,6 +85,6 @@ def check_model(path):
     return number
 
 
-def format_address(host, port):
+def format_address(host: str, port: int) -> str:
     """Returns HOST:PORT, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -10,13 +10,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 
 from prometheus_client.multiprocess import mark_process_dead
 
 from keras_bert.errors import InputError
 from keras_bert.files import is_empty
 from keras_bert.serving import logs
-from keras_bert.serving.settings import check_model, format_address
+from keras_bert.serving.settings import Settings, find_first_version, format_address
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 _MAX_PAUSE = 30  # seconds
@@ -31,16 +32,10 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _ARENAS = {"MALLOC_ARENA_MAX": "1"}  # of glibc; batches of different sizes permanently fragment multiple arenas
 
 
-def supervise(settings):
-    """Serves until SIGTERM or SIGINT.
-
-    Args:
-        settings: the `Settings`; this function replaces ports of 0, and `threads`.
-
-    Raises:
-        InputError: there is neither a model nor an empty folder at a path, or a port is in use.
-    """
-    versions = {name: None if os.path.isdir(path) and is_empty(path) else check_model(path)
+def supervise(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT; replaces ports of 0, and `threads`. Raises an `InputError` if there is neither a
+    model nor an empty folder at a path, or a port is in use."""
+    versions = {name: None if os.path.isdir(path) and is_empty(path) else find_first_version(path)
                 for name, path in settings.models.items()}
     with _bind(settings.host, settings.port, "port") as listener, \
             _bind(settings.host, settings.grpc_port, "grpc_port") as reserved, \
@@ -66,7 +61,7 @@ def supervise(settings):
                     break
             listener.close()
         finally:
-            _stop([worker for worker in workers if worker.process], settings.grace_s)
+            _stop(workers, settings.grace_s)
 
 
 class _Worker:
@@ -76,12 +71,15 @@ class _Worker:
     each time, up to `_MAX_PAUSE`.
     """
 
-    def __init__(self, settings, listener, folder):
-        self.process, self.log, self._due, self._pause = None, None, 0.0, 0.5
+    process: subprocess.Popen[str] | None = None
+    log: threading.Thread  # copies what the process writes
+
+    def __init__(self, settings: Settings, listener: socket.socket, folder: str) -> None:
+        self._started, self._due, self._pause = 0.0, 0.0, 0.5
         self._settings = settings.model_dump_json() + "\n"
         self._descriptor, self._folder = listener.fileno(), folder
 
-    def keep_running(self):
+    def keep_running(self) -> None:
         """Checks whether the process has died; starts a new one when it is due."""
         now = time.monotonic()
         if self.process and self.process.poll() is not None:
@@ -94,17 +92,18 @@ class _Worker:
             self.process = None
         if not self.process and now >= self._due:
             self._started = now
-            self.process = subprocess.Popen(
+            process = self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _START, _ROOT, str(self._descriptor)], encoding="utf-8",
                 stdin=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace", pass_fds=[self._descriptor],
                 env=_ARENAS | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder})
-            self.process.stdin.write(self._settings)  # not as an argument, where others could read the token
-            self.process.stdin.flush()  # not closed: the worker stops when its standard input ends
-            self.log = threading.Thread(target=_copy_log, args=[self.process.stderr], daemon=True)
+            assert process.stdin  # a pipe
+            process.stdin.write(self._settings)  # not as an argument, where others could read the token
+            process.stdin.flush()  # not closed: the worker stops when its standard input ends
+            self.log = threading.Thread(target=_copy_log, args=[process.stderr], daemon=True)
             self.log.start()
 
 
-def _copy_log(lines):
+def _copy_log(lines: Iterable[str]) -> None:
     """Copies a worker's standard error to this process's. Lines that are not JSON, which C++ libraries and crashes
     write, become the message of a JSON line."""
     for line in lines:
@@ -116,20 +115,21 @@ def _copy_log(lines):
                 logs.logger.error(line.rstrip())
 
 
-def _stop(workers, grace):
+def _stop(workers: Iterable[_Worker], grace: float) -> None:
     """Lets the workers finish what they are doing; kills those that do not end in time."""
-    for worker in workers:
-        worker.process.terminate()
+    running = [(worker.process, worker.log) for worker in workers if worker.process]
+    for process, _ in running:
+        process.terminate()
     end = time.monotonic() + grace + 5
-    for worker in workers:
+    for process, log in running:
         try:
-            worker.process.wait(max(0, end - time.monotonic()))
+            process.wait(max(0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            worker.process.kill()
-        worker.log.join(1)
+            process.kill()
+        log.join(1)
 
 
-def _bind(host, port, flag):
+def _bind(host: str, port: int, flag: str) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family)
@@ -143,7 +143,7 @@ def _bind(host, port, flag):
     return listener
 
 
-def _announce(settings, versions):
+def _announce(settings: Settings, versions: dict[str, int | None]) -> None:
     """Writes the addresses and models for the person who started the server; the log that follows is JSON."""
     http, rpc = (format_address(settings.host, port) for port in (settings.port, settings.grpc_port))
     lines = [f"http://{http}/v1/models/NAME:predict and gRPC at {rpc}; workers: {settings.workers}, threads of each: "

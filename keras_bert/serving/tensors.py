@@ -10,6 +10,8 @@ import dataclasses
 import json
 import math
 import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -17,63 +19,47 @@ from pydantic_core import from_json
 
 DEFAULT = "serving_default"
 STRING = np.dtype(object)
+Arrays = dict[str, np.ndarray]  # the tensors of a request or of its answer, by name
 
 
 class RequestError(Exception):
-    """An error for a request that cannot be answered. The client gets the status and the message.
+    """An error for a request that cannot be answered. The client gets the message, one sentence, and the HTTP status or
+    the gRPC status that is derived from it."""
 
-    Args:
-        status: HTTP status; the gRPC status is derived from it.
-        message: one sentence.
-        headers: dict of the response's headers, or None.
-    """
-
-    def __init__(self, status, message, headers=None):
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(status, message, headers)  # the arguments that pickle needs: Ray sends it between processes
         self.status, self.message, self.headers = status, message, headers
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """The dtype and shape that a tensor must have.
-
-    Args:
-        dtype: NumPy dtype; object for strings.
-        shape: tuple with None for dimensions of any size, or None for any shape.
-    """
+    """The dtype and shape that a tensor must have. The shape has None for dimensions of any size; None is any shape."""
 
     dtype: np.dtype
-    shape: tuple | None
+    shape: tuple[int | None, ...] | None
 
-    def fits(self, shape):
-        """Returns True if a tensor may have this shape."""
+    def fits(self, shape: Sequence[int]) -> bool:
         return self.shape is None or (len(shape) == len(self.shape)
                                       and all(want in (None, size) for want, size in zip(self.shape, shape)))
 
-    def __str__(self):
+    def __str__(self) -> str:
         sizes = "any shape" if self.shape is None else [size or "any" for size in self.shape]
         return f"{'string' if self.dtype == STRING else self.dtype.name} {sizes}".replace("'", "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The sizes that a tensor may have. They are checked before it is made, because a few bytes can claim any size.
+    """The largest sizes that a tensor may have. They are checked before it is made, because a few bytes can claim any
+    size. The values of a request as JSON are counted before it is parsed, because the parser needs memory for each
+    value, and lets no other thread run."""
 
-    Args:
-        rows: maximum first dimension.
-        values: maximum last dimension of numeric tensors whose shape leaves it open: the encoder's positions.
-        size: maximum size in bytes.
-        total: maximum number of values of a request as JSON, which are counted before it is parsed, because the parser
-            needs memory for each value, and lets no other thread run.
-    """
+    rows: float = math.inf  # the first dimension
+    values: float = math.inf  # the last dimension of numeric tensors, if their shape leaves it open: positions
+    size: float = math.inf  # bytes
+    total: float = math.inf  # values of a request as JSON
 
-    rows: float = math.inf
-    values: float = math.inf
-    size: float = math.inf
-    total: float = math.inf
-
-    def check(self, where, spec, shape):
-        """Raises a `RequestError` if a tensor at `where` must not have this shape."""
+    def check_shape(self, where: str, spec: Spec, shape: Sequence[int]) -> None:
+        """Raises a `RequestError` if the tensor with this name in messages must not have this shape."""
         if not spec.fits(shape):
             raise RequestError(400, f"{where}: must be {spec}; got the shape {list(shape)}")
         if shape and shape[0] > self.rows:
@@ -88,18 +74,17 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """The inputs and outputs of a function of a SavedModel: dicts of names to `Spec`s."""
+    """The inputs and outputs of a function of a SavedModel, by name."""
 
-    inputs: dict
-    outputs: dict
+    inputs: dict[str, Spec]
+    outputs: dict[str, Spec]
 
 
-def find_signature(signatures, name):
-    """Returns the signature of that name.
+Signatures = dict[str, Signature]
 
-    Raises:
-        RequestError: there is no such signature.
-    """
+
+def find_signature(signatures: Signatures, name: str) -> Signature:
+    """Returns the signature of that name, or raises a `RequestError`."""
     if not signatures:
         raise RequestError(400, "the model has no signature that can answer")
     if name not in signatures:
@@ -107,12 +92,9 @@ def find_signature(signatures, name):
     return signatures[name]
 
 
-def decompress(body, limit):
-    """Returns the content of a gzip body.
-
-    Raises:
-        RequestError: the body is not gzip or not complete, or its content has more than `limit` bytes.
-    """
+def decompress(body: bytes, limit: int) -> bytes:
+    """Returns the content of a gzip body. Raises a `RequestError` if the body is not gzip or not complete, or the
+    content has more than `limit` bytes."""
     reader, content = zlib.decompressobj(wbits=31), b""  # 31: gzip
     with contextlib.suppress(zlib.error):
         content = reader.decompress(body, limit + 1)
@@ -123,21 +105,17 @@ def decompress(body, limit):
     return content
 
 
-def read_request(body, signatures, limits=Limits()):
-    """Reads the body of a predict request.
+class PredictRequest(NamedTuple):
+    """A request to a signature. If it has rows ("instances"), the response must have rows too."""
 
-    Args:
-        body: JSON as bytes.
-        signatures: dict of names to `Signature`s.
-        limits: `Limits` of the tensors.
+    signature: str
+    inputs: Arrays
+    is_rows: bool
 
-    Returns:
-        The name of the signature, the inputs as a dict of names to arrays, and True if the request has rows
-        ("instances"), in which case the response must have rows too.
 
-    Raises:
-        RequestError: the request is wrong; the message names the key and the row, and what was expected.
-    """
+def read_request(body: bytes, signatures: Signatures, limits: Limits = Limits()) -> PredictRequest:
+    """Reads the body of a predict request, JSON. The message of a `RequestError` names the key and the row, and what
+    was expected."""
     request = parse(body, limits.total)
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str):
@@ -149,24 +127,20 @@ def read_request(body, signatures, limits=Limits()):
     key = "instances" if is_rows else "inputs"
     columns = _columns_of_rows(request[key], specs) if is_rows else _columns(request[key], specs)
     inputs = {column: to_array(columns[column], spec, f"{key}: {column}", limits) for column, spec in specs.items()}
-    return name, inputs, is_rows
+    return PredictRequest(name, inputs, is_rows)
 
 
-def write_response(outputs, rows=None):
-    """Returns the body of the response to a predict request.
+def write_response(outputs: Arrays, rows: int | None = None) -> bytes:
+    """Returns the body of the response to a predict request, JSON.
+
+    A float is the shortest decimal that reads back as the same float32 or float64; NaN and infinities, which JSON does
+    not have, are null (TensorFlow Serving writes NaN). In strings, bytes that are not UTF-8 become U+FFFD, but outputs
+    whose name ends in `_bytes` are base64.
 
     Args:
-        outputs: dict of names to arrays; strings as bytes.
-        rows: number of rows ("instances") of the request, so that the response must have as many; None if the request
-            had columns ("inputs").
-
-    Returns:
-        JSON as bytes. A float is the shortest decimal that reads back as the same float32 or float64; NaN and
-        infinities, which JSON does not have, are null (TensorFlow Serving writes NaN). In strings, bytes that are not
-        UTF-8 become U+FFFD, but outputs whose name ends in `_bytes` are base64.
-
-    Raises:
-        RequestError: the outputs do not have `rows` rows.
+        outputs: the outputs of the model.
+        rows: number of rows ("instances") of the request, None if it had columns ("inputs"). If the outputs do not have
+            as many, raises a `RequestError`.
     """
     if rows is not None and {array.shape[:1] for array in outputs.values()} != {(rows,)}:
         raise RequestError(
@@ -180,23 +154,11 @@ def write_response(outputs, rows=None):
     return b'{"predictions":[%b]}' % b",".join(map(dump, values))
 
 
-def _count_separators(body):
-    """Returns the number of commas and opening brackets, also within strings. NumPy lets other threads run."""
-    characters = np.frombuffer(body, np.uint8)
-    return sum(int(np.count_nonzero(characters == ord(character))) for character in ",[{")
-
-
-def parse(body, total):
-    """Returns the JSON object in a body.
-
-    Args:
-        body: bytes.
-        total: maximum number of values, see `Limits`.
-
-    Raises:
-        RequestError: there are more values, or the body is not a JSON object.
-    """
-    if _count_separators(body) > total:
+def parse(body: bytes, total: float) -> dict[str, Any]:
+    """Returns the JSON object in a body. Raises a `RequestError` if it is none, or may have more values than `total`:
+    commas and opening brackets count, also within strings."""
+    characters = np.frombuffer(body, np.uint8)  # NumPy lets other threads run
+    if sum(np.count_nonzero(characters == ord(character)) for character in ",[{") > total:
         raise RequestError(413, f"the body may have at most {total} commas and opening brackets, as many as values "
                                 "that the model takes")
     try:
@@ -208,7 +170,7 @@ def parse(body, total):
     return request
 
 
-def _columns_of_rows(rows, specs):
+def _columns_of_rows(rows: Any, specs: Mapping[str, Spec]) -> dict[str, list]:
     """Returns the rows as one list per input. If there is a single input, the rows may be plain values."""
     for name, spec in specs.items():
         if spec.shape == ():
@@ -225,7 +187,7 @@ def _columns_of_rows(rows, specs):
     return {name: [row[name] for row in rows] for name in specs}
 
 
-def _columns(columns, specs):
+def _columns(columns: Any, specs: Mapping[str, Spec]) -> dict[str, Any]:
     if len(specs) == 1 and not _is_object(columns):
         return {name: columns for name in specs}
     if not isinstance(columns, dict) or specs.keys() - columns.keys():
@@ -233,24 +195,18 @@ def _columns(columns, specs):
     return columns
 
 
-def _is_object(value):
+def _is_object(value: Any) -> bool:
     """Returns True if a value is an object of named tensors, and not one that represents a binary string."""
     return isinstance(value, dict) and value.keys() != {"b64"}
 
 
-def to_array(value, spec, where, limits):
-    """Converts nested lists to an array.
-
-    Args:
-        value: nested lists, one level per axis, or a single value for a tensor without axes.
-        spec: the tensor's `Spec`.
-        where: keys of the tensor in the request, for messages.
-        limits: `Limits` of the tensor.
-    """
+def to_array(value: Any, spec: Spec, where: str, limits: Limits) -> np.ndarray:
+    """Converts nested lists, one level per axis, or a single value for a tensor without axes. Messages call the tensor
+    `where`."""
     if spec.shape and not isinstance(value, list):
         raise RequestError(400, f"{where}: must be a list, {spec}; got {show(value)}")
     shape, leaves = _shape_of_first(value), [value]
-    limits.check(where, spec, shape)
+    limits.check_shape(where, spec, shape)
     for axis, size in enumerate(shape):
         for i, leaf in enumerate(leaves):
             if not isinstance(leaf, list) or len(leaf) != size:
@@ -267,7 +223,7 @@ def to_array(value, spec, where, limits):
     return array.reshape(shape)
 
 
-def _shape_of_first(value):
+def _shape_of_first(value: Any) -> list[int]:
     """Returns the shape that nested lists have if all lists are as long as the first ones."""
     shape = []
     while isinstance(value, list):
@@ -276,12 +232,12 @@ def _shape_of_first(value):
     return shape
 
 
-def _row(shape, i):
+def _row(shape: Sequence[int], i: int) -> str:
     """Returns the row of a tensor's i-th value, for messages; an empty string for a tensor without rows."""
     return f": row {i // math.prod(shape[1:]) + 1}" if shape else ""
 
 
-def _reader(dtype):
+def _reader(dtype: np.dtype) -> tuple[str, Callable[[Any], Any]]:
     """Returns what error messages call a JSON value of this dtype, and a function that converts such a value and raises
     an error for any other. Raises a `RequestError` if JSON has no such values."""
     if dtype == STRING:
@@ -295,15 +251,17 @@ def _reader(dtype):
     raise RequestError(400, f"JSON has no {dtype.name}: use gRPC")
 
 
-def _read_string(value):
+def _read_string(value: Any) -> bytes:
     if isinstance(value, dict) and value.keys() == {"b64"}:
         return base64.b64decode(value["b64"], validate=True)
-    return _only(str)(value).encode()
+    if type(value) is not str:
+        raise TypeError
+    return value.encode()
 
 
-def _only(kind):
+def _only(kind: type) -> Callable[[Any], Any]:
     """Returns a function that returns a value of exactly this type and raises a TypeError for others."""
-    def read(value):
+    def read(value: Any) -> Any:
         if type(value) is not kind:  # in Python, True is an int
             raise TypeError
         return value
@@ -311,12 +269,12 @@ def _only(kind):
     return read
 
 
-def _float(info):
+def _float(info: np.finfo) -> Callable[[Any], float]:
     """Returns a function that accepts only numbers of a dtype with that `np.finfo`."""
     # Slightly more than the maximum, because 3.4028235e+38, the usual decimal for float32's maximum, exceeds it.
     largest = float(info.max) * (1 + float(info.eps) / 4)
 
-    def read(value):
+    def read(value: Any) -> float:
         if type(value) not in (int, float) or largest < abs(value) < math.inf:
             raise ValueError
         return value
@@ -324,7 +282,7 @@ def _float(info):
     return read
 
 
-def show(value):
+def show(value: Any) -> str:
     """Returns a value as text for an error message: truncated JSON, in ASCII so that lone surrogates can be sent; or
     `a list of 5`."""
     if isinstance(value, (dict, list)) and len(value) > 3:
@@ -333,27 +291,30 @@ def show(value):
     return text if len(text) <= 80 else text[:80] + "…"
 
 
-def to_json_values(name, array):
+def to_json_values(name: str, array: np.ndarray) -> Any:
     """Returns an array in a form that `dump` writes: numbers as an array, all else as nested lists."""
     if array.dtype == STRING:
-        if name.endswith("_bytes"):
-            return _map(lambda value: {"b64": base64.b64encode(value).decode()}, array)
-        return _map(lambda value: value.decode(errors="replace"), array)
+        write = _write_base64 if name.endswith("_bytes") else _write_text
+        values = np.empty(array.size, STRING)
+        values[:] = [write(value) for value in array.flat]
+        return values.reshape(array.shape).tolist()
     if array.dtype.kind not in "biuf":
         raise RequestError(400, f"JSON has no {array.dtype.name}, which {name} is: use gRPC")
     return np.ascontiguousarray(array) if array.ndim else array[()]
 
 
-def _map(function, array):
-    values = np.empty(array.shape, object)
-    values.flat = [function(value) for value in array.flat]
-    return values.tolist()
+def _write_base64(value: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(value).decode()}
+
+
+def _write_text(value: bytes) -> str:
+    return value.decode(errors="replace")
 
 
 _PIECE = 20_000  # values that are written without a pause, 2 ms, in which no other thread runs
 
 
-def dump(value):
+def dump(value: Any) -> bytes:
     """Returns a value as JSON, bytes: dicts and lists, of NumPy's arrays too."""
     if isinstance(value, dict):
         value = {name: orjson.Fragment(dump(item)) for name, item in value.items()}

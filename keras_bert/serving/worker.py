@@ -8,6 +8,8 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Iterator
+from typing import Any, cast
 
 from keras_bert import startup
 from keras_bert.serving import logs
@@ -34,29 +36,21 @@ SWITCH_S = 0.001  # seconds between switches of threads, so that the event loop 
 class LingeringTransport:
     """A transport that, if it is closed while the client is sending, sends its end, and receives the rest for
     `LINGER_S`. If it closed at once, the system would reset the connection, and the client might never read the
-    response (RFC 9112, section 9.6).
+    response (RFC 9112, section 9.6). `is_receiving` is True while the body of a request is incomplete."""
 
-    Args:
-        transport: an `asyncio.Transport`.
-        loop: the event loop.
-
-    Attributes:
-        is_receiving: True while the body of a request is incomplete.
-    """
-
-    def __init__(self, transport, loop):
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop, self._is_closing, self.is_receiving = transport, loop, False, False
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
-    def is_closing(self):
+    def is_closing(self) -> bool:
         return self._is_closing or self._transport.is_closing()
 
-    def close(self):
+    def close(self) -> None:
         if not self.is_receiving:
-            return self._transport.close()
-        if not self.is_closing():
+            self._transport.close()
+        elif not self.is_closing():
             self._is_closing = True
             self._transport.write_eof()
             self._transport.resume_reading()
@@ -67,41 +61,42 @@ class Protocol(HttpToolsProtocol):
     """An HTTP connection with a timeout for headers and JSON errors. uvicorn limits only the time between a response
     and the next request, so that clients that never finish their headers would stay connected."""
 
-    def connection_made(self, transport):
-        super().connection_made(LingeringTransport(transport, self.loop))
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._lingering = LingeringTransport(transport, self.loop)
+        super().connection_made(cast(Any, self._lingering))
         self._start_timer()
 
-    def data_received(self, data):
+    def data_received(self, data: bytes) -> None:
         if not self.transport.is_closing():
             super().data_received(data)
 
-    def connection_lost(self, exc):
+    def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
         super().connection_lost(exc)
 
-    def on_message_begin(self):
+    def on_message_begin(self) -> None:
         super().on_message_begin()
         if self._timer.cancelled():
             self._start_timer()
 
-    def on_headers_complete(self):
+    def on_headers_complete(self) -> None:
         self._timer.cancel()
-        self.transport.is_receiving = True
+        self._lingering.is_receiving = True
         super().on_headers_complete()
 
-    def on_message_complete(self):
-        self.transport.is_receiving = False
+    def on_message_complete(self) -> None:
+        self._lingering.is_receiving = False
         super().on_message_complete()
 
-    def _start_timer(self):
+    def _start_timer(self) -> None:
         self._timer = self.loop.call_later(HEADERS_S, self._close_soon)
 
-    def _close_soon(self):
+    def _close_soon(self) -> None:
         """Closes the connection after another 0.2 s, unless headers that have already arrived are read by then: this
         process itself may have been delayed."""
         self._timer = self.loop.call_later(0.2, self.transport.close)
 
-    def send_400_response(self, msg):
+    def send_400_response(self, msg: str) -> None:
         body = json.dumps({"error": "this is not HTTP"}).encode()
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
                              b"content-length: %d\r\n\r\n%b" % (len(body), body))
@@ -111,17 +106,14 @@ class Protocol(HttpToolsProtocol):
 class HttpServer(uvicorn.Server):
     """A uvicorn server without signal handlers; `_serve` stops it together with gRPC."""
 
-    def capture_signals(self):
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
-def main(descriptor):
-    """Serves until the supervisor stops it or has ended.
-
-    Args:
-        descriptor: file descriptor of the socket that the supervisor listens on. Standard input has the settings, one
-            line of JSON, and ends when the supervisor ends.
-    """
+def main(descriptor: str) -> None:
+    """Serves on the socket with this file descriptor until the supervisor, which listens on it, stops it or has ended.
+    Standard input has the settings, one line of JSON, and ends when the supervisor ends."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
@@ -129,21 +121,23 @@ def main(descriptor):
     models = ModelServer(Settings.model_validate_json(sys.stdin.readline()))
     config = uvicorn.Config(
         create_app(models), http=Protocol, ws="none", lifespan="on", log_config=None, access_log=False,
-        server_header=False, timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=models.settings.grace_s)
+        server_header=False, timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=cast(int, models.settings.grace_s))  # asyncio takes a float, too
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(_serve(models, HttpServer(config), socket.socket(fileno=int(descriptor))))
 
 
-async def _serve(models, http, listener):
+async def _serve(models: ModelServer, http: HttpServer, listener: socket.socket) -> None:
     loop, stop, settings = asyncio.get_running_loop(), asyncio.Event(), models.settings
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_reader(0, lambda: (loop.remove_reader(0), stop.set()))  # standard input has ended
+    loop.add_reader(0, stop.set)  # standard input has ended
     rpc = create_server(models)
     rpc.add_insecure_port(format_address(settings.host, settings.grpc_port))
     await rpc.start()
     serving = asyncio.create_task(http.serve([listener]))
     await stop.wait()
+    loop.remove_reader(0)
     models.stopping = http.should_exit = True
     await asyncio.gather(serving, rpc.stop(settings.grace_s))
     logs.logger.info({"event": "stopped", "worker": os.getpid()})
