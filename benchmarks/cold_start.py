@@ -10,27 +10,20 @@ the process's peak after 20 batches of 32 x 128 tokens. The processes take turns
 about 25 minutes for `base` on two cores.
 """
 
-import argparse
 import functools
-import json
 import os
 import pathlib
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import ruler
+from first_answer import LIBRARIES
+from peer_models import config_of, openvino_model, write_encoder, write_onnx
+from texts import ENGLISH, tokenizer_of
 
-from first_answer import LIBRARIES  # noqa: E402
-from peer_models import config_of, write_encoder, write_onnx, write_openvino  # noqa: E402
-from ruler import OURS, describe, finish, installed, print_table, ratios  # noqa: E402
-from texts import ENGLISH, tokenizer_of  # noqa: E402
-
-from keras_bert.convert import convert, load_pretrained  # noqa: E402
-from keras_bert.export import export_text_model  # noqa: E402
+from keras_bert.convert import convert, load_pretrained
+from keras_bert.export import export_text_model
 
 PROCESS = pathlib.Path(__file__).with_name("first_answer.py")
 
@@ -43,7 +36,7 @@ def write(name, source, tokenizer, folder):
         tokenizer: the encoder's `BertTokenizer`.
     """
     next(LIBRARIES[name](folder))  # runs its imports, which fail if it is not installed
-    if name.startswith(OURS):
+    if name.startswith(ruler.OURS):
         export_text_model(load_pretrained(source), tokenizer, folder, dtype="int8" if "int8" in name else "float32")
     elif name == "kerashub":
         convert(source, folder, "kerashub", allow_inexact=True)  # KerasHub's GELU is the tanh form
@@ -53,7 +46,9 @@ def write(name, source, tokenizer, folder):
         os.mkdir(folder)
         shutil.copy(f"{source}/vocab.txt", folder)
         if name == "openvino":
-            write_openvino(source, f"{folder}/model.xml")
+            import openvino
+
+            openvino.save_model(openvino_model(source), f"{folder}/model.xml", compress_to_fp16=False)
         else:
             write_onnx(source, f"{folder}/model.onnx", quantized=name == "onnxruntime-int8")
     return sum(path.stat().st_size for path in pathlib.Path(folder).rglob("*") if path.is_file())
@@ -65,29 +60,23 @@ def measure(size, names, turns):
     with tempfile.TemporaryDirectory() as work:
         source = f"{work}/source"
         write_encoder(config_of(size, vocab_size=len(tokenizer.vocabulary)), source, tokenizer)
-        sizes = installed({name: functools.partial(write, name, source, tokenizer, f"{work}/{name}")
+        sizes = ruler.installed({name: functools.partial(write, name, source, tokenizer, f"{work}/{name}")
                            for name in names})
         for _ in range(turns):
             for name in sizes:
-                command = [sys.executable, PROCESS, name, f"{work}/{name}"]
-                run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-                runs.setdefault(name, []).append(json.loads(run.stdout.splitlines()[-1]))
+                runs.setdefault(name, []).append(ruler.run_alone(PROCESS, name, f"{work}/{name}"))
     rows = [{"library": name} | {key: statistics.median(run[key] for run in runs[name]) for key in runs[name][0]}
             | {"disk_mb": stored / 1e6} for name, stored in sizes.items()]
-    ratio = ratios({row["library"]: row["seconds"] for row in rows})
+    ratio = ruler.ratios({row["library"]: row["seconds"] for row in rows})
     rows = [row | {"ratio": ratio[row["library"]]} for row in rows]
-    print_table(f"{size}: seconds to the first answer, and MB; median of {turns} processes each", rows)
+    ruler.print_table(f"{size}: seconds to the first answer, and MB; median of {turns} processes each", rows)
     return rows
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="base")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--peers", default=",".join(LIBRARIES))
-    given = parser.parse_args()
-    versions = describe("tensorflow", "torch", "transformers", "onnxruntime", "openvino", "keras-hub", "tokenizers")
-    finish("cold_start", versions, given, measure(given.size, given.peers.split(","), given.turns))
+    given = ruler.parser(__doc__, size="base", turns=5, peers=list(LIBRARIES)).parse_args()
+    versions = ruler.describe(*ruler.PACKAGES, "tokenizers")
+    ruler.finish("cold_start", versions, given, measure(given.size, given.peers, given.turns))
 
 
 if __name__ == "__main__":

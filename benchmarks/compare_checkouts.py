@@ -9,7 +9,6 @@ a time (`texts.py`, `training_step.py`), while the others wait. Ratios compare n
 minutes on two cores.
 """
 
-import argparse
 import functools
 import itertools
 import json
@@ -20,14 +19,10 @@ import sys
 import tempfile
 import time
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CORPORA = ("intents", "mixed")
+WORK = "--work"  # the first argument of the processes
 BATCHES = 16  # number of mixed-text batches to train on
-_UNCOUNTED = 2
-_SETTLING = 0.05  # seconds; the previous process's threads keep spinning for part of this time
 
 
 def work(checkout, size, dtype):
@@ -66,14 +61,13 @@ def _steps(size, dtype):
     return steps
 
 
-def start(checkout, given):
+def start(checkout, given, settling):
     """Starts a process that runs `work`; returns a function from a step's name to its seconds, and the names."""
-    process = subprocess.Popen(
-        [sys.executable, os.path.abspath(__file__), checkout, "--work", f"--size={given.size}",
-         f"--dtype={given.dtype}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, os.path.abspath(__file__), WORK, checkout, given.size, given.dtype],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(name):
-        time.sleep(_SETTLING)
+        time.sleep(settling)
         print(name, file=process.stdin, flush=True)
         return float(answer())
 
@@ -90,30 +84,25 @@ def start(checkout, given):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if sys.argv[1:2] == [WORK]:
+        return work(*sys.argv[2:])
+    import ruler  # only here: `work` imports the other checkout's
+
+    parser = ruler.parser(__doc__, size="L6-H384", dtype="float32", turns=9)
     parser.add_argument("other", help="folder of the other checkout")
-    parser.add_argument("--size", default="L6-H384")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.turns < 2:
         raise SystemExit("--turns must be at least 2")
     other = os.path.abspath(given.other)
-    if given.work:
-        work(other, given.size, given.dtype)
-        return
-    sys.path.insert(0, os.path.join(HERE, "benchmarks"))
-    from ruler import describe
-
-    describe("tensorflow", "keras")
-    (this, names), (before, known), (again, _) = (start(checkout, given) for checkout in (HERE, other, other))
+    ruler.describe("tensorflow", "keras")
+    (this, names), (before, known), (again, _) = (
+        start(checkout, given, ruler.SETTLING) for checkout in (HERE, other, other))
     if names != known:
         raise SystemExit(f"the checkouts must have the same steps; {HERE} has {names}, {other} {known}")
     seconds = {name: [] for name in names}
-    for turn, name in itertools.product(range(_UNCOUNTED + given.turns), names):
+    for turn, name in itertools.product(range(ruler.UNCOUNTED + given.turns), names):
         row = [ask(name) for ask in (before, this, again)]
-        if turn >= _UNCOUNTED:
+        if turn >= ruler.UNCOUNTED:
             seconds[name].append(row)
     title = f"median of {given.turns}"
     print(f"\n{title:28}{'other, ms':>12}{'this, ms':>12}{'this/other':>12}{'other/other, quartiles':>30}")

@@ -8,45 +8,33 @@ imports use. The conversion's final check, which compares the outputs of two mod
 minutes.
 """
 
-import argparse
 import json
 import os
-import subprocess
-import sys
+import pathlib
 import tempfile
-import threading
 import time
 
 import numpy as np
+import ruler
 from real_texts import find
-from ruler import describe, resident
 
 FORMATS = ("huggingface", "keras_bert", "tf1", "garden", "kerashub", "hub")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tensors", default=find("checkpoints/google_index_tensors.json"))
+    parser = ruler.parser(__doc__, tensors=None)
     parser.add_argument("--convert", nargs=3, metavar=("SOURCE", "TARGET", "FORMAT"), help="one conversion, measured")
     arguments = parser.parse_args()
     if arguments.convert:
         return print(json.dumps(measure(*arguments.convert)))
     with tempfile.TemporaryDirectory() as folder:
         source = os.path.join(folder, "source")
-        size = make_checkpoint(arguments.tensors, source)
-        rows = []
-        for form in FORMATS:
-            command = [sys.executable, __file__, f"--tensors={arguments.tensors}", "--convert", source,
-                       os.path.join(folder, form), form]
-            run = subprocess.run(command, capture_output=True, text=True, check=True)
-            rows.append({"format": form, **json.loads(run.stdout.splitlines()[-1])})
-    describe("tensorflow", "keras")
-    print(f"source {size / 1e6:.0f} MB\n")
-    print(f"{'to':12} {'seconds':>8} {'memory, MB':>11} {'of the source':>14}")
-    for row in rows:
-        row["ratio"] = row["bytes"] / size
-        print(f"{row['format']:12} {row['seconds']:8.1f} {row['bytes'] / 1e6:11.0f} {row['ratio']:14.2f}")
-    print(json.dumps({"benchmark": "conversion", "source_bytes": size, "rows": rows}))
+        size = make_checkpoint(arguments.tensors or find("checkpoints/google_index_tensors.json"), source)
+        rows = [{"library": form} | ruler.run_alone(__file__, "--convert", source, os.path.join(folder, form), form)
+                for form in FORMATS]
+    versions, rows = ruler.describe("tensorflow", "keras"), [row | {"ratio": 1e6 * row["mb"] / size} for row in rows]
+    ruler.print_table(f"source {size / 1e6:.0f} MB; seconds, and memory as a ratio to the source", rows)
+    ruler.finish("conversion", versions, arguments, rows)
 
 
 def make_checkpoint(path, folder):
@@ -63,36 +51,24 @@ def make_checkpoint(path, folder):
     config = {"vocab_size": vocab_size, "hidden_size": hidden_size, "num_attention_heads": hidden_size // 64,
               "num_hidden_layers": sum(name.endswith("intermediate/dense/bias") for name in shapes),
               "intermediate_size": 4 * hidden_size}
-    with open(os.path.join(folder, "bert_config.json"), "w") as file:
-        json.dump(config, file)
-    with open(os.path.join(folder, "vocab.txt"), "w") as file:
-        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        file.writelines(f"{piece}\n" for piece in [*pieces, *(f"p{i}" for i in range(vocab_size - len(pieces)))])
+    pathlib.Path(folder, "bert_config.json").write_text(json.dumps(config))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces += [f"p{i}" for i in range(vocab_size - len(pieces))]
+    pathlib.Path(folder, "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     return sum(entry.stat().st_size for entry in os.scandir(folder))
 
 
 def measure(source, target, form):
-    """Returns the seconds and the peak memory in bytes of one conversion."""
+    """Returns the seconds and the peak memory of one conversion."""
     import keras_bert.export  # noqa: F401  what any of the formats imports
     from keras_bert.convert import conversion
     from keras_bert.weights.bundle import Bundle
 
     Bundle(os.path.join(source, "bert_model.ckpt"))  # imports TensorFlow
     conversion.differences = lambda *_: {"left out": 0.0}
-    base, most, done = resident(), [0], threading.Event()
-
-    def watch():
-        while not done.wait(0.01):
-            most[0] = max(most[0], resident())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    started = time.monotonic()
+    base, started = ruler.resident(), time.monotonic()
     conversion.convert(source, target, form, allow_inexact=True)
-    seconds = time.monotonic() - started
-    done.set()
-    watcher.join()
-    return {"seconds": seconds, "bytes": most[0] - base}
+    return {"seconds": time.monotonic() - started, "mb": (ruler.peak_memory() - base) / 1e6}
 
 
 if __name__ == "__main__":

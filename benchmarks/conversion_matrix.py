@@ -10,9 +10,11 @@ tokenizes them itself, by the files that it was given. Takes one or two minutes.
 import functools
 import json
 import os
+import pathlib
 import tempfile
 
 import numpy as np
+from peer_models import garden_encoder
 
 from keras_bert.config import BertConfig
 from keras_bert.convert import FORMATS, convert
@@ -57,6 +59,9 @@ HEADS = {
 
 
 def main():
+    import ruler  # only here: it sets the environment
+
+    ruler.parser(__doc__).parse_args()
     reports, forms = {}, [form for form in FORMATS if form in LIBRARIES]
     with tempfile.TemporaryDirectory() as folder:
         for head in HEADS:
@@ -198,6 +203,11 @@ def with_keras_hub(folder, kind, labels, settings, inputs):
     return found, packed["token_ids"]
 
 
+def google_names(inputs):
+    return {name.replace("segment", "input_type"): inputs[name]
+            for name in ("input_word_ids", "input_mask", "segment_ids")}
+
+
 def google_ids(vocabulary, lower_case, inputs):
     """Returns the ids of google-research/bert's tokenizer, which the Model Garden keeps, in our packing."""
     from official.nlp.tools import tokenization
@@ -215,17 +225,13 @@ def google_ids(vocabulary, lower_case, inputs):
 def with_garden(folder, kind, labels, settings, inputs):
     import tensorflow as tf
     from official.modeling import tf_utils
-    from official.nlp.modeling import layers, networks
+    from official.nlp.modeling import layers
     from official.nlp.modeling import models as garden_models
 
     gelu = tf_utils.get_activation(_config(folder)["hidden_act"])
-    encoder = networks.BertEncoderV2(
-        vocab_size=CONFIG.vocab_size, hidden_size=CONFIG.hidden_size, num_layers=CONFIG.num_hidden_layers,
-        num_attention_heads=CONFIG.num_attention_heads, max_sequence_length=CONFIG.max_position_embeddings,
-        type_vocab_size=CONFIG.type_vocab_size, inner_dim=CONFIG.intermediate_size, inner_activation=gelu)
-    named = {"input_word_ids": inputs["input_word_ids"], "input_mask": inputs["input_mask"],
-             "input_type_ids": inputs["segment_ids"]}
-    ids = google_ids(os.path.join(folder, "vocab.txt"), False, inputs)
+    encoder = garden_encoder("BertEncoderV2", CONFIG, "float32", type_vocab_size=CONFIG.type_vocab_size,
+                             inner_activation=gelu)
+    named, ids = google_names(inputs), google_ids(os.path.join(folder, "vocab.txt"), False, inputs)
     prefix = tf.train.latest_checkpoint(folder)
     if kind == "encoder":
         encoder(named)
@@ -278,8 +284,7 @@ def with_tensorflow_hub(folder, kind, labels, settings, inputs):
     import tensorflow_hub
 
     loaded = tensorflow_hub.load(folder)
-    named = {"input_word_ids": inputs["input_word_ids"], "input_mask": inputs["input_mask"],
-             "input_type_ids": inputs["segment_ids"]}
+    named = google_names(inputs)
     if kind == "masked_lm":
         named["masked_lm_positions"] = inputs["masked_lm_positions"]
     run = loaded.mlm if kind == "masked_lm" else loaded
@@ -297,8 +302,7 @@ def with_keras_bert(folder, kind, labels, settings, inputs):
 
 
 def _config(folder):
-    with open(os.path.join(folder, "bert_config.json")) as file:
-        return json.load(file)
+    return json.loads(pathlib.Path(folder, "bert_config.json").read_text())
 
 
 LIBRARIES = {"huggingface": with_transformers, "kerashub": with_keras_hub, "garden": with_garden, "tf1": with_tf1,

@@ -6,9 +6,10 @@
 Takes seconds.
 """
 
-import argparse
 import collections
 import os
+
+import ruler
 
 from keras_bert.arguments import as_list
 from keras_bert.errors import InputError
@@ -22,9 +23,8 @@ def labels_of(example):
     return list(map(str, as_list(getattr(example, "label", "questions"))))
 
 
-parser = argparse.ArgumentParser()
+parser = ruler.parser(__doc__, data_format=None)
 parser.add_argument("--task", choices=TASKS, default="classify")
-parser.add_argument("--data_format")
 parser.add_argument("files", nargs="+")
 arguments = parser.parse_args()
 print("| file | lines | examples | labels |\n|---|---|---|---|")

@@ -8,23 +8,17 @@ optimum-onnx optimum-intel). All read one folder with the weights of MiniLM, com
 embeddings.
 """
 
-import argparse
 import functools
-import os
 import tempfile
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
+import ruler
+import tensorflow as tf
+from peer_models import load_exported
+from texts import BATCH, CORPORA, compare_orders, in_batches
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from peer_models import PACKAGES  # noqa: E402
-from ruler import OURS, describe, finish, installed  # noqa: E402
-from texts import BATCH, CORPORA, compare_orders, in_batches  # noqa: E402
-
-from keras_bert.convert import convert, load_pretrained, open_source  # noqa: E402
-from keras_bert.export import export_text_model  # noqa: E402
-from keras_bert.models import BertEmbedder  # noqa: E402
+from keras_bert.convert import convert, load_pretrained, open_source
+from keras_bert.models import BertEmbedder
 
 _TOLERANCE = 1e-4
 _BACKENDS = {"torch": {}, "onnx": {"provider": "CPUExecutionProvider"},
@@ -34,10 +28,7 @@ PEERS = [f"sentence-transformers-{backend}" for backend in _BACKENDS]
 
 def ours(folder, max_length):
     source = open_source(folder)
-    with tempfile.TemporaryDirectory() as work:
-        export_text_model(load_pretrained(source, BertEmbedder), source.tokenizer, f"{work}/model",
-                          max_length=max_length)
-        embed = tf.saved_model.load(f"{work}/model")
+    embed = load_exported(load_pretrained(source, BertEmbedder), source.tokenizer, max_length=max_length)
     return lambda texts: embed(tf.constant(texts)).numpy()
 
 
@@ -49,7 +40,7 @@ def sentence_transformers(backend, folder, max_length):
     return functools.partial(model.encode, batch_size=BATCH, show_progress_bar=False)
 
 
-MAKERS = {OURS: ours} | {name: functools.partial(sentence_transformers, backend)
+MAKERS = {ruler.OURS: ours} | {name: functools.partial(sentence_transformers, backend)
                          for name, backend in zip(PEERS, _BACKENDS)}
 
 
@@ -61,8 +52,8 @@ def measure(corpus, peers, turns):
         convert("minilm", f"{work}/minilm", "sentence_transformers")
         source = open_source(f"{work}/minilm")
         lengths = [len(ids) for ids, _ in source.tokenizer.pack(texts, None, max_length)]
-        embedders = installed({name: MAKERS[name] for name in [OURS, *peers]}, f"{work}/minilm", max_length)
-    wanted = embedders[OURS](texts[:BATCH])
+        embedders = ruler.installed({name: MAKERS[name] for name in [ruler.OURS, *peers]}, f"{work}/minilm", max_length)
+    wanted = embedders[ruler.OURS](texts[:BATCH])
     for name, embed in embedders.items():
         np.testing.assert_allclose(embed(texts[:BATCH]), wanted, rtol=0, atol=_TOLERANCE, err_msg=name)
     answers = {name: in_batches(embed) for name, embed in embedders.items()}
@@ -70,16 +61,10 @@ def measure(corpus, peers, turns):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpora", default="intents,mixed")
-    parser.add_argument("--peers", default=",".join(PEERS))
-    parser.add_argument("--turns", type=int, default=3)
-    given = parser.parse_args()
-    versions, rows = describe(*PACKAGES, "sentence-transformers", "optimum-onnx", "optimum-intel"), []
-    for corpus in given.corpora.split(","):
-        found = measure(corpus, list(filter(None, given.peers.split(","))), given.turns)
-        rows += [{"corpus": corpus} | row for row in found]
-    finish("embeddings", versions, given, rows)
+    given = ruler.parser(__doc__, corpora=["intents", "mixed"], peers=PEERS, turns=3).parse_args()
+    versions = ruler.describe(*ruler.PACKAGES, "sentence-transformers", "optimum-onnx", "optimum-intel")
+    rows = [{"corpus": corpus} | row for corpus in given.corpora for row in measure(corpus, given.peers, given.turns)]
+    ruler.finish("embeddings", versions, given, rows)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ An entity is lost if it begins or ends inside a token of the vocabulary, or insi
 default the Korean vocabularies among the data in the repository. Takes a minute.
 """
 
-import argparse
 import collections
 import json
 
 import numpy as np
+import ruler
 from real_texts import find
 
 from keras_bert.data.tagged import spans_of
@@ -21,15 +21,13 @@ VOCABULARIES = [f"vocab/{name}/vocab.txt" for name in ("bert-base-multilingual-c
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ruler.parser(__doc__, data_format=None, vocab=[])
     parser.add_argument("file")
-    parser.add_argument("--data_format")
-    parser.add_argument("--vocab", type=lambda value: value.split(","), default=list(map(find, VOCABULARIES)))
     arguments = parser.parse_args()
     examples = Tag.read(arguments.file, data_format=arguments.data_format)
     task = Tag.from_examples(arguments.file, examples, max_length=512)
     total, rows = _count(map(entities, examples)), []
-    for vocab in arguments.vocab:
+    for vocab in arguments.vocab or map(find, VOCABULARIES):
         encoded = task.encode(examples, BertTokenizer(vocab))
         perfect = [np.eye(len(task.labels))[np.maximum(row, 0)] for row in encoded.targets]
         found = _count({(entity.start, entity.end, entity.label) for entity in answer} & entities(example)

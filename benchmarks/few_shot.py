@@ -14,15 +14,13 @@ file, without the imports. Runs that are already in `--results` are skipped.
 import argparse
 import collections
 import json
-import os
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
 import time
 
-os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # inherited by the runs
+import ruler
 
 METHODS = {  # the options of `finetune`, or of setfit's TrainingArguments
     "plain": {"epochs": 30, "batch_size": 16, "learning_rate": 2e-4},
@@ -80,44 +78,35 @@ def work(method):
 
 def measure(given, wanted, **data):
     """Runs the method that the dict `wanted` names in its own process; returns a row of the result."""
-    from task_scores import matching
+    from task_scores import append, matching
 
     if known := matching(given.results, wanted):
         return known[0]
     method = wanted["method"]
-    run = subprocess.run(
-        [given.setfit if method == "setfit" else sys.executable, __file__, f"--work={method}",
-         f"--results={given.results}"], stdout=subprocess.PIPE, text=True, check=True,
+    row = wanted | ruler.run_alone(
+        __file__, f"--work={method}", f"--results={given.results}",
+        python=given.setfit if method == "setfit" else sys.executable,
         input=json.dumps(data | {name: wanted[name] for name in ("seed", "options")}))
-    row = wanted | json.loads(run.stdout.splitlines()[-1])
-    with open(given.results, "a") as file:
-        file.write(json.dumps(row) + "\n")
+    append(given.results, row)
     print(f"{method}, seed {row['seed']}: {row['score']:.4f}, {row['seconds']:.0f} s", flush=True)
     return row
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", required=True, help="JSON Lines file, one run a line")
-    parser.add_argument("--setfit", help="Python with setfit")
+    parser = ruler.parser(__doc__, results=str, setfit=None, shots=8, seeds=[0, 1, 2], methods=list(METHODS),
+                          download=False)
     parser.add_argument("--task", default="clinc-hwu-176", choices=("clinc-hwu-176", "banking77", "sst2-16"))
-    parser.add_argument("--shots", type=int, default=8)
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--download", action="store_true")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
-        work(given.work)
-        return
+        return work(given.work)
     from real_texts import DATA, DOWNLOADS
-    from ruler import describe, finish
     from task_scores import RUNS, files_of, print_scores
 
     from keras_bert.convert import convert
     from keras_bert.tasks import TASKS
 
-    versions, run, methods = describe("tensorflow", "keras"), RUNS[given.task], given.methods.split(",")
+    versions, run, methods = ruler.describe("tensorflow", "keras"), RUNS[given.task], list(given.methods)
     if not given.setfit and "setfit" in methods:
         print("without setfit: --setfit names no Python that has it")
         methods.remove("setfit")
@@ -126,7 +115,7 @@ def main():
         train, valid = (TASKS[run.task].read(path) for path in files_of(run, pathlib.Path(folder), given.download))
         convert("minilm", f"{folder}/minilm", "sentence_transformers")
         valid = [(example.text, example.label) for example in valid]
-        for seed in map(int, given.seeds.split(",")):
+        for seed in given.seeds:
             few = draw(train, given.shots, seed)
             for method in methods:
                 wanted = {"task": given.task, "data": str(DOWNLOADS if given.download else DATA), "shots": given.shots,
@@ -134,7 +123,7 @@ def main():
                 rows[method].append(measure(given, wanted, train=few, valid=valid, model=f"{folder}/minilm"))
     print(f"\n{given.shots} texts per label, {len(valid):,} validation texts")
     print_scores(given.task, "accuracy", rows)
-    finish("few_shot", versions, given, [row for some in rows.values() for row in some])
+    ruler.finish("few_shot", versions, given, [row for some in rows.values() for row in some])
 
 
 if __name__ == "__main__":

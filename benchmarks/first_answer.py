@@ -7,12 +7,8 @@ peak memory after 20 batches of 32 x 128 tokens.
 """
 
 import json
-import os
 import sys
 import time
-
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 QUESTION, FULL, BATCHES = "could you wake me at a quarter to six tomorrow", ["the " * 200] * 32, 20
 LENGTH = 128
@@ -111,8 +107,10 @@ def start(name, folder):
     answer_seconds, _ = timed(answer, [QUESTION])
     for _ in range(BATCHES):
         answer(FULL)
+    import ruler  # not earlier: it imports modules of the standard library
+
     return {"import_seconds": import_seconds, "load_seconds": load_seconds, "answer_seconds": answer_seconds,
-            "seconds": import_seconds + load_seconds + answer_seconds, "peak_mb": peak_memory() / 1e6}
+            "seconds": import_seconds + load_seconds + answer_seconds, "peak_mb": ruler.peak_memory() / 1e6}
 
 
 def timed(function, argument):
@@ -120,13 +118,6 @@ def timed(function, argument):
     started = time.perf_counter()
     result = function(argument)
     return time.perf_counter() - started, result
-
-
-def peak_memory():
-    """Returns this process's peak memory in bytes. `getrusage` would also count the parent's memory before the
-    start."""
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ GPU are named, and so are those that need more than their share of the time. `--
 test this program.
 """
 
-import argparse
 import itertools
 import multiprocessing
 import os
@@ -19,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from ruler import describe, finish, forward_cost, print_table, take_turns
+import ruler
 
 CLASSES, RATE, TURNS = 176, 5e-5, 5
 COMPARED = 8, 128  # number and maximum length of the texts whose outputs are compared
@@ -57,8 +56,9 @@ class KerasBert:
         bert = load_pretrained(folder, dtype=dtype, layout=layout)
         variables = bert.trainable_variables, bert.non_trainable_variables
         inputs = {key: self._keras.ops.convert_to_tensor(values) for key, values in inputs.items()}
-        return self._in_float32(lambda *arguments: bert.stateless_call(*arguments, outputs="pooled")[0],
-                                *([variable.value for variable in group] for group in variables), inputs)
+        arguments = *([variable.value for variable in group] for group in variables), inputs
+        run = self._compile(lambda *arguments: bert.stateless_call(*arguments, outputs="pooled")[0])
+        return lambda: self._keras.ops.convert_to_numpy(self._keras.ops.cast(run(*arguments), "float32"))
 
     def trainer(self, folder, layout, inputs, targets):
         """Returns a function that trains a classifier for one step."""
@@ -70,11 +70,6 @@ class KerasBert:
         loss = self._keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(make_optimizer(model, RATE, 10**6), loss, jit_compile=True)
         return lambda: model.train_on_batch(inputs, targets)
-
-    def _in_float32(self, function, *arguments):
-        """Returns a function that computes `function(*arguments)`, compiled, and copies it to the CPU."""
-        cast, run = self._keras.ops.cast, self._compile(function)
-        return lambda: self._keras.ops.convert_to_numpy(cast(run(*arguments), "float32"))
 
 
 class Transformers:
@@ -105,21 +100,12 @@ class Transformers:
         return encode
 
     def trainer(self, folder, layout, inputs, targets):
-        torch = self._torch
+        from peer_models import torch_step
+
         model = self._load(self._transformers.BertForSequenceClassification, folder, num_labels=CLASSES).train()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01, fused=True)
-        arguments, labels = self._tensors(inputs), torch.from_numpy(targets).long().to(self._device)
-
-        def step():
-            with torch.autocast(self._device, torch.bfloat16):
-                loss = model(*arguments, labels=labels).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.item()
-
-        return step
+        step = torch_step(model, RATE, clip_norm=1.0, device=self._device)
+        arguments, labels = self._tensors(inputs), self._torch.from_numpy(targets).long().to(self._device)
+        return lambda: step(*arguments, labels=labels).item()
 
     def _load(self, kind, folder, **options):
         return kind.from_pretrained(folder, attn_implementation="sdpa", **options).to(self._device)
@@ -149,7 +135,7 @@ def inputs_of(texts, layout, longest):
 
 
 def median(step):
-    return take_turns({"step": step}, TURNS)["step"]
+    return ruler.take_turns({"step": step}, TURNS)["step"]
 
 
 def compare(library, name, folder, vocab_size, reference):
@@ -171,7 +157,7 @@ def measure(library, name, folders, given):
     for (size, (folder, config)), length in itertools.product(folders.items(), given.lengths):
         texts = random_texts(given.positions // length, length, config.vocab_size)
         lengths = [length for _, length in texts]
-        cost, targets = sum(forward_cost(config, length) for length in lengths), np.arange(len(texts)) % CLASSES
+        cost, targets = sum(ruler.forward_cost(config, length) for length in lengths), np.arange(len(texts)) % CLASSES
         for layout in library.layouts:
             inputs = inputs_of(texts, layout, length)
             for work, passes, make, argument in (("inference", 1, library.encoder, "bfloat16"),
@@ -234,56 +220,48 @@ def write_folders(sizes, folder):
     """Writes an encoder of each size; returns the `folders` of `measure`."""
     from peer_models import config_of, write_encoder
 
-    configs = {size: config_of(size) for size in sizes}
-    for size, config in configs.items():
-        write_encoder(config, f"{folder}/{size}")
-    return {size: (f"{folder}/{size}", config) for size, config in configs.items()}
+    folders = {size: (f"{folder}/{size}", config_of(size)) for size in sizes}
+    for path, config in folders.values():
+        write_encoder(config, path)
+    return folders
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--sizes", default="base,large")
-    parser.add_argument("--lengths", default="128,512")
-    parser.add_argument("--libraries", default=",".join(LIBRARIES))
-    parser.add_argument("--tiny", action="store_true")
-    given, started = parser.parse_args(), time.monotonic()
+    started = time.monotonic()
+    given = ruler.parser(__doc__, minutes=10.0, sizes=["base", "large"], lengths=[128, 512], libraries=list(LIBRARIES),
+                         tiny=False).parse_args()
     given.positions, given.product = 2**15, 8192
     if given.tiny:
-        given.sizes, given.lengths, given.positions, given.product = "L2-H128", "16", 64, 64
-    given.lengths = [int(length) for length in given.lengths.split(",")]
-    versions = describe("tensorflow", "jax", "torch", "transformers", "keras")
-    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    names, rows, differences, fastest = given.libraries.split(","), [], [], 0.0
+        given.sizes, given.lengths, given.positions, given.product = ["L2-H128"], [16], 64, 64
+    versions = ruler.describe("tensorflow", "jax", "torch", "transformers", "keras")
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    found = []
     with tempfile.TemporaryDirectory() as work:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # this process writes the encoders
-        folders = write_folders(given.sizes.split(","), work)
+        folders = write_folders(given.sizes, work)
         reference = next(rows_of("keras_bert-tensorflow", folders, given, None, {"KERAS_BACKEND": "tensorflow"}, 600))
         if isinstance(reference, dict):
             sys.exit(f"gpu.py: the outputs on the CPU cannot be computed: {reference['problem']}")
-        for number, name in enumerate(names):
-            left = (60 * given.minutes - (time.monotonic() - started)) / (len(names) - number)
+        for number, name in enumerate(given.libraries):
+            left = (60 * given.minutes - (time.monotonic() - started)) / (len(given.libraries) - number)
             backend = "jax" if name.endswith("jax") else "tensorflow"
-            environment = {"CUDA_VISIBLE_DEVICES": visible, "KERAS_BACKEND": backend}
+            environment = {"CUDA_VISIBLE_DEVICES": ruler.GPUS, "KERAS_BACKEND": backend}
             for row in rows_of(name, folders, given, reference, environment, left):
                 print(f"{name}: {row.get('problem') or row}", file=sys.stderr, flush=True)
-                fastest = max(fastest, row.get("product", 0.0))
-                if "difference" in row:
-                    differences.append(row)
-                elif "work" in row:
-                    rows.append(row)
+                found.append(row)
+    differences, rows = ([row for row in found if key in row] for key in ("difference", "work"))
     if not rows:
         sys.exit("gpu.py: no library could be measured")
-    rows = [{name: value for name, value in row.items() if name != "flops"} | {"share": row["flops"] / fastest}
-            for row in rows]
+    fastest = max(row["product"] for row in found if "product" in row)
+    for row in rows:
+        row["share"] = row.pop("flops") / fastest
     print(f"a matrix product reaches {fastest / 1e12:.1f} TFLOP/s in bfloat16")
     for row in differences:
         print(f"largest difference to the CPU in float32: {row['library']}, {row['dtype']}: {row['difference']:.2g}")
     for work in dict.fromkeys(row["work"] for row in rows):
-        print_table(work, [{name: value for name, value in row.items() if name != "work"}
-                           for row in rows if row["work"] == work])
-    finish("gpu", versions, given, [*differences, *rows])
+        ruler.print_table(work, [{name: value for name, value in row.items() if name != "work"}
+                                 for row in rows if row["work"] == work])
+    ruler.finish("gpu", versions, given, [*differences, *rows])
 
 
 if __name__ == "__main__":

@@ -8,17 +8,14 @@ itself counts little; the table shows the time of one. If int8 is not faster her
 Takes two minutes.
 """
 
-import argparse
 import functools
 import os
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as keras_bert does, if it is imported before TensorFlow
 
+import ruler
 import tensorflow as tf  # noqa: E402
 from peer_models import config_of  # noqa: E402
-from ruler import describe, finish, print_table, take_turns  # noqa: E402
 
 from keras_bert.export.int8 import quantize_dense  # noqa: E402
 from keras_bert.layers.base import Dense  # noqa: E402
@@ -46,26 +43,22 @@ def measure(inputs, outputs, counts, turns):
             several = [tf.cast(tf.random.normal([count, inputs]), layer.input_signature[0][0].dtype)
                        for _ in range(INPUTS)]
             steps[dtype] = functools.partial(layer, several)
-        seconds = {dtype: value / INPUTS for dtype, value in take_turns(steps, turns).items()}
+        seconds = {dtype: value / INPUTS for dtype, value in ruler.take_turns(steps, turns).items()}
         rows += [{"library": f"{count} tokens, {dtype}", "microseconds": 1e6 * value,
                   "gflops": 2e-9 * count * inputs * outputs / value, "ratio": value / seconds["float32"]}
                  for dtype, value in seconds.items()]
-    print_table(f"kernel {inputs} x {outputs}", rows)
+    ruler.print_table(f"kernel {inputs} x {outputs}", rows)
     return [{"kernel": [inputs, outputs]} | row for row in rows]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="L6-H384,base")
-    parser.add_argument("--rows", default="16,128,1024")
-    parser.add_argument("--turns", type=int, default=15)
-    given = parser.parse_args()
-    versions, rows = describe("tensorflow", "keras"), []
-    for size in given.sizes.split(","):
+    given = ruler.parser(__doc__, sizes=["L6-H384", "base"], rows=[16, 128, 1024], turns=15).parse_args()
+    versions, rows = ruler.describe("tensorflow", "keras"), []
+    for size in given.sizes:
         hidden, wide = config_of(size).hidden_size, config_of(size).intermediate_size
         for inputs, outputs in (hidden, hidden), (hidden, wide), (wide, hidden):
-            rows += measure(inputs, outputs, list(map(int, given.rows.split(","))), given.turns)
-    finish("int8_products", versions, given, rows)
+            rows += measure(inputs, outputs, given.rows, given.turns)
+    ruler.finish("int8_products", versions, given, rows)
 
 
 if __name__ == "__main__":

@@ -7,22 +7,17 @@ percentage points. `korsts-embed` is Korean, which MiniLM does not know: its sco
 cores.
 """
 
-import argparse
 import dataclasses
-import os
 import pathlib
 import tempfile
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import ruler
+from task_scores import RUNS, files_of
 
-from ruler import describe, finish  # noqa: E402
-from task_scores import RUNS, files_of  # noqa: E402
+from keras_bert.inference.fine_tuned import equal_answers
+from keras_bert.training import FineTuned, finetune
 
-from keras_bert.inference.fine_tuned import equal_answers  # noqa: E402
-from keras_bert.training import FineTuned, finetune  # noqa: E402
-
-TASKS = ("clinc-hwu-176", "sst2", "wnut17", "xquad", "korsts-embed")
+TASKS = ["clinc-hwu-176", "sst2", "wnut17", "xquad", "korsts-embed"]
 
 
 def measure(name, model, seed):
@@ -52,14 +47,10 @@ def compare_bfloat16(tuned, encoded, metric):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", default=",".join(TASKS))
-    parser.add_argument("--model", default="minilm")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    versions = describe("tensorflow", "keras")
-    rows = [measure(name, given.model, given.seed) for name in given.tasks.split(",")]
-    finish("int8_scores", versions, given, rows)
+    given = ruler.parser(__doc__, tasks=TASKS, model="minilm", seed=0).parse_args()
+    versions = ruler.describe("tensorflow", "keras")
+    rows = [measure(name, given.model, given.seed) for name in given.tasks]
+    ruler.finish("int8_scores", versions, given, rows)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,11 @@ server answers requests of 64 texts from 8 clients, and transformers batches of 
 length; these three get only the first --peer_count texts, and their time does not include loading.
 """
 
-import argparse
 import collections
 import concurrent.futures
-import http.client
+import functools
 import itertools
 import json
-import os
 import pathlib
 import random
 import subprocess
@@ -23,11 +21,9 @@ import sys
 import tempfile
 import time
 
-os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # inherited by the commands
-
+import ruler
 from peer_models import config_of
-from ruler import describe
-from serving_load import start
+from serving import PATH, connect, running
 from texts import KOREAN, tokenizer_of
 
 from keras_bert.convert import convert
@@ -41,13 +37,10 @@ _LABELS = ["negative", "neutral", "positive"]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = ruler.parser(__doc__, count=200_000, peer_count=20_000, size="L6-H384")
     parser.add_argument("files", nargs="+")
-    parser.add_argument("--count", type=int, default=200_000)
-    parser.add_argument("--peer_count", type=int, default=20_000)
-    parser.add_argument("--size", default="L6-H384")
     arguments = parser.parse_args()
-    describe("tensorflow", "torch", "transformers")
+    ruler.describe("tensorflow", "torch", "transformers")
     texts = read_texts(arguments.files, arguments.count)
     some = texts[:arguments.peer_count]
     with tempfile.TemporaryDirectory() as folder:
@@ -58,13 +51,9 @@ def main():
         answers, seconds = run_predict(root, texts)
         report("predict --output", len(texts), seconds)
         print(f"{'':30} {dict(collections.Counter(answers))}")
-        for name, answer in (("serve", ask_server), ("transformers, as they arrive", run_transformers),
-                             ("transformers, sorted", lambda *given: run_transformers(*given, sort=True))):
-            try:
-                found, seconds = answer(root, some)
-            except ImportError as error:
-                print(f"without {name}: {error}")
-                continue
+        peers = {"serve": ask_server, "transformers, as they arrive": run_transformers,
+                 "transformers, sorted": functools.partial(run_transformers, sort=True)}
+        for name, (found, seconds) in ruler.installed(peers, root, some).items():
             report(name, len(some), seconds)
             different = sum(a != b for a, b in zip(found, answers))
             print(f"{'':30} {different} of {len(some):,} labels differ from those of predict")
@@ -115,25 +104,20 @@ def run_predict(root, texts):
 
 def ask_server(root, texts):
     """Returns the labels that the server gives and the seconds."""
-    server, port = start(root / "answers", [])
-
-    def ask(client):
-        connection, labels = http.client.HTTPConnection("127.0.0.1", port), {}
+    def ask(port, client):
+        connection, labels = connect(port), {}
         for first in range(client * _BATCH, len(texts), _CLIENTS * _BATCH):
             body = json.dumps({"instances": texts[first:first + _BATCH]})
-            connection.request("POST", "/v1/models/model:predict", body)
+            connection.request("POST", PATH, body)
             predictions = json.loads(connection.getresponse().read())["predictions"]
             labels[first] = [prediction["label"] for prediction in predictions]
         return labels
 
-    try:
-        started = time.monotonic()
-        with concurrent.futures.ThreadPoolExecutor(_CLIENTS) as pool:
-            parts = dict(itertools.chain.from_iterable(labels.items() for labels in pool.map(ask, range(_CLIENTS))))
+    with running(root / "answers") as (_, port), concurrent.futures.ThreadPoolExecutor(_CLIENTS) as pool:
+        started, parts = time.monotonic(), {}
+        for labels in pool.map(functools.partial(ask, port), range(_CLIENTS)):
+            parts |= labels
         seconds = time.monotonic() - started
-    finally:
-        server.terminate()
-        server.wait()
     return [label for first in sorted(parts) for label in parts[first]], seconds
 
 

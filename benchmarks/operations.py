@@ -9,23 +9,18 @@ an operation's kernel from start to end, summed over all operations of one kind.
 sum is more than the call takes.
 """
 
-import argparse
 import collections
 import functools
-import os
 import pathlib
 import tempfile
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import tensorflow as tf  # noqa: E402
-from peer_models import PACKAGES, config_of, write_encoder  # noqa: E402
-from peers import make_encoders  # noqa: E402
-from ruler import OURS, describe, finish, installed  # noqa: E402
-from tensorflow.tsl.profiler.protobuf import xplane_pb2  # noqa: E402
-from texts import ENGLISH, tokenizer_of  # noqa: E402
-from training_step import TRAINERS, full_batch, mixed_texts, real_batches  # noqa: E402
+import ruler
+import tensorflow as tf
+from peer_models import config_of, write_encoder
+from peers import make_encoders
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+from texts import ENGLISH, tokenizer_of
+from training_step import TRAINERS, full_batch, mixed_texts, real_batches
 
 WARM_UP, CALLS = 3, 5
 
@@ -53,45 +48,33 @@ def measure(call):
     return min((trace(call) for _ in range(CALLS)), key=lambda spent: spent.total())
 
 
-def encoder_calls(names, config, dtype, ids, mask):
-    """Returns a dict of functions that encode one batch."""
+def calls_of(given, config, inputs, targets):
+    """Returns a dict of functions that encode one batch, or train for one step."""
+    if given.training:
+        trainers = ruler.installed({name: TRAINERS[name] for name in given.peers}, config, given.dtype)
+        return {name: functools.partial(step, *inputs, targets=targets) for name, step in trainers.items()}
     with tempfile.TemporaryDirectory() as work:
         write_encoder(config, f"{work}/encoder")
-        encoders = make_encoders(names, f"{work}/encoder", dtype)
-    return {name: functools.partial(encode, ids, mask) for name, encode in encoders.items()}
-
-
-def training_calls(names, config, dtype, inputs, targets):
-    """Returns a dict of functions that train for one step."""
-    trainers = installed({name: TRAINERS[name] for name in names}, config, dtype)
-    return {name: functools.partial(step, *inputs, targets=targets) for name, step in trainers.items()}
+        encoders = make_encoders(given.peers, f"{work}/encoder", given.dtype)
+    return {name: functools.partial(encode, *inputs[:2]) for name, encode in encoders.items()}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="base")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--shape", default="32x128", help="BATCHxTOKENS, or mixed")
-    parser.add_argument("--peers")
-    parser.add_argument("--training", action="store_true")
-    given = parser.parse_args()
-    given.peers = given.peers or ",".join([OURS, *([] if given.training else [f"{OURS}-padded"]), "kerashub", "garden"])
-    versions, tokenizer = describe(*PACKAGES), tokenizer_of(ENGLISH)
+    given = ruler.parser(__doc__, size="base", dtype="float32", shape="32x128", peers=[], training=False).parse_args()
+    padded = [] if given.training else [f"{ruler.OURS}-padded"]
+    given.peers = given.peers or [ruler.OURS, *padded, "kerashub", "garden"]
+    versions, tokenizer = ruler.describe(*ruler.PACKAGES), tokenizer_of(ENGLISH)
     config = config_of(given.size, vocab_size=len(tokenizer.vocabulary))
-    if given.shape == "mixed":
-        inputs, targets = real_batches(mixed_texts(tokenizer, 1))[0]
-    else:
-        inputs, targets = full_batch(config, *map(int, given.shape.split("x")))[0]
-    names, rows = given.peers.split(","), []
-    calls = training_calls(names, config, given.dtype, inputs, targets) if given.training else encoder_calls(
-        names, config, given.dtype, *inputs[:2])
-    for library, call in calls.items():
+    batches = (real_batches(mixed_texts(tokenizer, 1)) if given.shape == "mixed"
+               else full_batch(config, *map(int, given.shape.split("x"))))
+    rows = []
+    for library, call in calls_of(given, config, *batches[0]).items():
         spent = measure(call)
         print(f"\n{library}, {given.dtype}, {given.shape}: {spent.total():,.1f} ms")
         for kind, milliseconds in spent.most_common(20 if given.training else 12):
             print(f"{kind:32} {milliseconds:10,.1f} {milliseconds / spent.total():6.1%}")
         rows.append({"library": library, "milliseconds": dict(spent)})
-    finish("operations", versions, given, rows)
+    ruler.finish("operations", versions, given, rows)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,15 @@
 import os
 import tempfile
 
+import tensorflow as tf
+
 from keras_bert.config import BertConfig
+from keras_bert.export import export_text_model
 from keras_bert.layers import BertLayer
 from keras_bert.weights import huggingface
 from keras_bert.weights.source import Weights
 
-PACKAGES = ("tensorflow", "keras", "torch", "transformers", "onnxruntime", "openvino", "keras-hub",
-            "tf-models-official")
+DECAY = 0.01  # of the weights, in training
 
 
 def config_of(size, **changes):
@@ -28,6 +30,13 @@ def write_encoder(config, folder, tokenizer=None):
     """Writes an encoder as a Hugging Face folder."""
     os.makedirs(folder)
     huggingface.write(Weights.of(BertLayer(config), tokenizer), folder)
+
+
+def load_exported(model, tokenizer, load=tf.saved_model.load, **options):
+    """Returns what `load` makes of the folder of `export_text_model`."""
+    with tempfile.TemporaryDirectory() as work:
+        export_text_model(model, tokenizer, f"{work}/model", **options)
+        return load(f"{work}/model")
 
 
 def torch_names(config):
@@ -102,8 +111,9 @@ def write_onnx(folder, path, quantized=False):
     with tempfile.TemporaryDirectory() as work:
         exported, optimized = f"{work}/exported.onnx", f"{work}/optimized.onnx" if quantized else path
         torch.onnx.export(
-            module, _example(), exported, dynamo=False, opset_version=17, input_names=["ids", "mask"],
-            output_names=["pooled"], dynamic_axes={"ids": dynamic, "mask": dynamic, "pooled": {0: "batch"}})
+            module, 2 * (torch.ones([2, 8], dtype=torch.int32),), exported, dynamo=False, opset_version=17,
+            input_names=["ids", "mask"], output_names=["pooled"],
+            dynamic_axes={"ids": dynamic, "mask": dynamic, "pooled": {0: "batch"}})
         fused = optimizer.optimize_model(exported, "bert", config.num_attention_heads, config.hidden_size)
         fused.save_model_to_file(optimized)
         if quantized:  # ONNX does not know the fused operations, so the dtype of their outputs is declared
@@ -114,15 +124,32 @@ def write_onnx(folder, path, quantized=False):
 def openvino_model(folder):
     """Returns the module of `torch_module` as an OpenVINO model."""
     import openvino
+    import torch
 
-    return openvino.convert_model(torch_module(folder), example_input=_example())
+    return openvino.convert_model(torch_module(folder), example_input=2 * (torch.ones([2, 8], dtype=torch.int32),))
 
 
-def write_openvino(folder, path):
-    """Writes the model of `openvino_model`, with its weights in float32."""
-    import openvino
+def torch_step(model, rate, dtype="bfloat16", clip_norm=None, device="cpu", compiled=False):
+    """Returns a function of a transformers model's inputs and labels that trains it for one step with AdamW, by
+    autocast in bfloat16, and returns the loss."""
+    import torch
 
-    openvino.save_model(openvino_model(folder), path, compress_to_fp16=False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=DECAY, fused=True)
+    if compiled:
+        torch._dynamo.reset()  # otherwise shapes of earlier models count towards the recompilation limit
+    run = torch.compile(model) if compiled else model
+
+    def step(*inputs, labels):
+        with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
+            loss = run(*inputs, labels=labels).loss
+        loss.backward()
+        if clip_norm:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
 
 
 def kerashub_backbone(config, dtype):
@@ -134,7 +161,7 @@ def kerashub_backbone(config, dtype):
         max_sequence_length=config.max_position_embeddings, dtype=dtype)
 
 
-def garden_encoder(name, config, dtype):
+def garden_encoder(name, config, dtype, **options):
     """Returns an encoder of the Model Garden's `networks`. It uses the Keras before Keras 3 (`tf_keras`)."""
     import tf_keras
     from official.nlp.modeling import networks
@@ -143,10 +170,4 @@ def garden_encoder(name, config, dtype):
     return getattr(networks, name)(
         vocab_size=config.vocab_size, hidden_size=config.hidden_size, num_layers=config.num_hidden_layers,
         num_attention_heads=config.num_attention_heads, inner_dim=config.intermediate_size,
-        max_sequence_length=config.max_position_embeddings)
-
-
-def _example():
-    import torch
-
-    return torch.ones([2, 8], dtype=torch.int32), torch.ones([2, 8], dtype=torch.int32)
+        max_sequence_length=config.max_position_embeddings, **options)

@@ -10,13 +10,12 @@ import functools
 import tempfile
 
 import numpy as np
+import peer_models
 import tensorflow as tf
-from peer_models import garden_encoder, kerashub_backbone, nested_module, openvino_model, torch_module, write_onnx
 from ruler import OURS, installed
 
 from keras_bert.config import BertConfig
 from keras_bert.convert import load_pretrained, open_source
-from keras_bert.export import export_text_model
 from keras_bert.models import BertClassifier
 from keras_bert.serving.saved_model import SavedModel
 
@@ -51,11 +50,10 @@ def ours(folder, dtype, unpadded=True):
 def served(folder, dtype, int8=False):
     """The exported model in a session, as `keras-bert predict` and `serve` run it."""
     source, labels = open_source(folder), ["0", "1"]
-    with tempfile.TemporaryDirectory() as work:
-        export_text_model(BertClassifier(load_pretrained(source), len(labels)), source.needed_tokenizer(),
-                          f"{work}/model", labels=labels, max_length=source.config.max_position_embeddings,
-                          dtype="int8" if int8 else dtype)
-        model = SavedModel(f"{work}/model", threads=0)
+    model = peer_models.load_exported(
+        BertClassifier(load_pretrained(source), len(labels)), source.needed_tokenizer(),
+        functools.partial(SavedModel, threads=0), labels=labels, max_length=source.config.max_position_embeddings,
+        dtype="int8" if int8 else dtype)
     return lambda ids, mask: model.run("encode", [{
         "input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}])[0]["probabilities"]
 
@@ -63,7 +61,7 @@ def served(folder, dtype, int8=False):
 def pytorch(folder, dtype, compiled=False, nested=False):
     import torch
 
-    model = nested_module(folder, dtype) if nested else torch_module(folder, dtype)
+    model = peer_models.nested_module(folder, dtype) if nested else peer_models.torch_module(folder, dtype)
     if compiled:
         torch._dynamo.reset()  # otherwise shapes of earlier models count towards the recompilation limit
         torch._inductor.config.freezing = True  # stores weights in the fastest layout for this machine
@@ -80,7 +78,7 @@ def onnxruntime(folder, dtype, quantized=False):
     import onnxruntime
 
     with tempfile.TemporaryDirectory() as work:
-        write_onnx(folder, f"{work}/model.onnx", quantized)
+        peer_models.write_onnx(folder, f"{work}/model.onnx", quantized)
         session = onnxruntime.InferenceSession(f"{work}/model.onnx", providers=["CPUExecutionProvider"])
     return lambda ids, mask: session.run(None, {"ids": ids, "mask": mask})[0]
 
@@ -88,19 +86,19 @@ def onnxruntime(folder, dtype, quantized=False):
 def openvino(folder, dtype):
     import openvino
 
-    model = openvino.compile_model(openvino_model(folder), "CPU", {
+    model = openvino.compile_model(peer_models.openvino_model(folder), "CPU", {
         "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype]})
     return lambda ids, mask: model([ids, mask])[0]
 
 
 def kerashub(folder, dtype, jit_compile=False):
-    backbone = kerashub_backbone(_config(folder), dtype)
+    backbone = peer_models.kerashub_backbone(_config(folder), dtype)
     return _in_graph(lambda ids, mask: backbone({
         "token_ids": ids, "padding_mask": mask, "segment_ids": tf.zeros_like(ids)})["pooled_output"], jit_compile)
 
 
 def garden(folder, dtype):
-    encoder = garden_encoder("BertEncoderV2", _config(folder), dtype)
+    encoder = peer_models.garden_encoder("BertEncoderV2", _config(folder), dtype)
     return _in_graph(lambda ids, mask: encoder({
         "input_word_ids": ids, "input_mask": mask, "input_type_ids": tf.zeros_like(ids)})["pooled_output"])
 

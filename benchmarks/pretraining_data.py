@@ -7,13 +7,14 @@ The Garden's `create_pretraining_data.py` is Google's own script of 2018 with mo
 with one process and with two; the Garden's script can use only one, so two instances of it share the text. The programs
 take turns. The start-up time of a command is measured with a short text and reported separately: a rate is the number
 of examples divided by the seconds after the start-up, and `whole` divides by all seconds. The Garden's script gets only
-the first part of the text, because its rate does not depend on the size. Takes about five minutes.
+`--peer_megabytes` of the text instead of `--megabytes`, because its rate does not depend on the size. Takes about five
+minutes.
 """
 
-import argparse
 import glob
-import json
+import itertools
 import os
+import pathlib
 import re
 import statistics
 import subprocess
@@ -21,13 +22,12 @@ import sys
 import tempfile
 import time
 
+import ruler
 from real_texts import announce, find
-from ruler import describe
 
 # Each process gets one core: without this setting, this package's tokenizer would use more.
-ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3",
-                            "TOKENIZERS_PARALLELISM": "false"}
-OURS, GARDEN = "keras_bert", "Model Garden"
+ENVIRONMENT = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
+GARDEN = "Model Garden"
 SETTINGS = {"max_length": 128, "max_predictions_per_seq": 20}
 
 
@@ -42,7 +42,7 @@ def garden_commands(parts, vocab, folder, flags):
             for number, part in enumerate(parts)]
 
 
-COMMANDS = {OURS: our_commands, GARDEN: garden_commands}
+COMMANDS = {ruler.OURS: our_commands, GARDEN: garden_commands}
 
 
 def measure(commands, folder):
@@ -67,34 +67,25 @@ def split(documents, parts, folder, name):
         files[min(parts * done // size, parts - 1)].append(document)
         done += len(document)
     for path, texts in zip(paths, files):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n\n".join(texts) + "\n")
+        pathlib.Path(path).write_text("\n\n".join(texts) + "\n", encoding="utf-8")
     return paths
 
 
 def first(documents, characters):
     """Returns the first documents, as many as it takes to have the given number of characters."""
-    kept = []
-    while len(kept) < len(documents) and sum(map(len, kept)) < characters:
-        kept.append(documents[len(kept)])
-    return kept
+    starts = itertools.accumulate(map(len, documents), initial=0)
+    return [document for document, start in zip(documents, starts) if start < characters]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--text", help="default: books in English")
-    parser.add_argument("--vocab", help="default: BERT's, uncased")
-    parser.add_argument("--dupe_factor", type=int, default=10)
-    parser.add_argument("--megabytes", type=float, default=12, help="of the text, for us")
-    parser.add_argument("--peer_megabytes", type=float, default=1, help="of the text, for the Garden")
-    parser.add_argument("--turns", type=int, default=3)
-    arguments = parser.parse_args()
-    arguments.text = arguments.text or find("corpora/en/classic_books.txt")
-    arguments.vocab = arguments.vocab or find("vocab/bert-base-uncased/vocab.txt")
-    with open(arguments.text, encoding="utf-8") as file:
-        documents = [document for document in re.split(r"\n\s*\n", file.read()) if document.strip()]
+    arguments = ruler.parser(__doc__, text=None, vocab=None, dupe_factor=10, megabytes=12.0, peer_megabytes=1.0,
+                             turns=3).parse_args()
+    arguments.text = arguments.text or str(find("corpora/en/classic_books.txt"))
+    arguments.vocab = arguments.vocab or str(find("vocab/bert-base-uncased/vocab.txt"))
+    text = pathlib.Path(arguments.text).read_text(encoding="utf-8")
+    documents = [document for document in re.split(r"\n\s*\n", text) if document.strip()]
     announce(arguments.text, len(documents), "documents")
-    sizes = {OURS: arguments.megabytes, GARDEN: arguments.peer_megabytes}
+    sizes = {ruler.OURS: arguments.megabytes, GARDEN: arguments.peer_megabytes}
     flags = [f"--{name}={value}" for name, value in (SETTINGS | {"dupe_factor": arguments.dupe_factor}).items()]
     runs = {(name, processes): [] for processes in (1, 2) for name in COMMANDS}
     starts = {key: [] for key in runs}
@@ -110,22 +101,17 @@ def main():
 
 
 def report(arguments, runs, starts):
-    describe("keras-bert-hub", "tf-models-official", "tensorflow", "tokenizers", "numpy")
-    print(f"{arguments.text}, dupe_factor {arguments.dupe_factor}, {arguments.turns} turns\n")
-    print(f"{'':14}{'processes':>10}{'examples':>10}{'start, s':>10}{'whole, s':>10}{'examples/s':>12}{'whole':>10}")
-    rows = []
+    versions, rows = ruler.describe("keras-bert-hub", "tf-models-official", "tensorflow", "tokenizers", "numpy"), []
     for (name, processes), results in runs.items():
         start = statistics.median(seconds for seconds, _ in starts[name, processes])
         whole, examples = statistics.median(seconds for seconds, _ in results), results[0][1]
-        rows.append({"name": name, "processes": processes, "examples": examples, "start": start, "seconds": whole,
-                     "rate": examples / (whole - start), "whole_rate": examples / whole})
-        print(f"{name:14}{processes:10}{examples:10,}{start:10.1f}{whole:10.1f}{rows[-1]['rate']:12,.0f}"
-              f"{rows[-1]['whole_rate']:10,.0f}")
-    ratios = {ours["processes"]: ours["rate"] / theirs["rate"] for ours, theirs in zip(rows[::2], rows[1::2])}
-    print("\n" + "; ".join(f"{ratio:.1f} times the Garden's rate with {processes} process{'es' * (processes > 1)}"
-                           for processes, ratio in ratios.items()))
-    print(json.dumps({"benchmark": "pretraining_data", "dupe_factor": arguments.dupe_factor, "rows": rows,
-                      "ratios": ratios}))
+        rows.append({"library": name, "processes": processes, "examples": examples, "start_seconds": start,
+                     "seconds": whole, "examples_per_second": examples / (whole - start),
+                     "whole_per_second": examples / whole})
+    ours = {row["processes"]: row["examples_per_second"] for row in rows if row["library"] == ruler.OURS}
+    rows = [row | {"ratio": ours[row["processes"]] / row["examples_per_second"]} for row in rows]
+    ruler.print_table(f"{arguments.text}, dupe_factor {arguments.dupe_factor}, {arguments.turns} turns", rows)
+    ruler.finish("pretraining_data", versions, arguments, rows)
 
 
 if __name__ == "__main__":

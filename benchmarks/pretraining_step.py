@@ -10,27 +10,22 @@ have no next-sentence prediction, so this package trains without it too. Takes a
 cores.
 """
 
-import argparse
 import functools
-import os
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
+import ruler
+import tensorflow as tf
+from keras import backend, losses, optimizers
+from peer_models import DECAY, config_of, kerashub_backbone, policy_of, torch_names, torch_step
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from peer_models import config_of, kerashub_backbone, policy_of, torch_names  # noqa: E402
-from ruler import OURS, compare, describe, finish, installed, report  # noqa: E402
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertPretrainer
+from keras_bert.pretraining.objective import Objective
+from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer
+from keras_bert.training.optimizer import WarmupDecay, make_pretraining_optimizer
+from keras_bert.training.progress import cost_of_token
 
-from keras_bert.layers import BertLayer  # noqa: E402
-from keras_bert.models import BertPretrainer  # noqa: E402
-from keras_bert.pretraining.objective import Objective  # noqa: E402
-from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer  # noqa: E402
-from keras_bert.training.optimizer import WarmupDecay, make_pretraining_optimizer  # noqa: E402
-from keras_bert.training.progress import cost_of_token  # noqa: E402
-
-RATE, DECAY = 1e-4, 0.01
+RATE = 1e-4
 
 
 def ours(config, batch, dtype):
@@ -49,7 +44,7 @@ def kerashub(config, batch, dtype, jit_compile=False):
     import keras_hub
 
     model = keras_hub.models.BertMaskedLM(kerashub_backbone(config, policy_of(dtype)), preprocessor=None)
-    model.compile(keras.optimizers.AdamW(RATE, DECAY), keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    model.compile(optimizers.AdamW(RATE, DECAY), losses.SparseCategoricalCrossentropy(from_logits=True),
                   jit_compile=jit_compile)
     inputs = {"token_ids": batch["input_word_ids"], "padding_mask": batch["input_mask"],
               "segment_ids": batch["input_type_ids"], "mask_positions": batch["masked_lm_positions"]}
@@ -62,24 +57,14 @@ def pytorch(config, batch, dtype):
 
     model = transformers.BertForMaskedLM(
         transformers.BertConfig(**torch_names(config), attn_implementation="sdpa")).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, fused=True)
     labels = np.full_like(batch["input_word_ids"], -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], axis=1)
-    inputs = {"input_ids": batch["input_word_ids"], "attention_mask": batch["input_mask"],
-              "token_type_ids": batch["input_type_ids"], "labels": labels}
-    inputs = {name: torch.from_numpy(values).long() for name, values in inputs.items()}
-
-    def step():
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-            loss = model(**inputs).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
+    *inputs, labels = (torch.from_numpy(values).long() for values in (
+        batch["input_word_ids"], batch["input_mask"], batch["input_type_ids"], labels))
+    return functools.partial(torch_step(model, RATE, dtype), *inputs, labels=labels)
 
 
-TRAINERS = {OURS: ours, "transformers": pytorch, "kerashub": kerashub,
+TRAINERS = {ruler.OURS: ours, "transformers": pytorch, "kerashub": kerashub,
             "kerashub-xla": functools.partial(kerashub, jit_compile=True)}
 
 
@@ -95,23 +80,18 @@ def make_batch(config, batch, length):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="base")
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--dtypes", default="float32,bfloat16")
-    parser.add_argument("--turns", type=int, default=5)
-    given = parser.parse_args()
-    versions, rows = describe("tensorflow", "keras", "keras-hub", "torch", "transformers"), []
+    given = ruler.parser(__doc__, size="base", batch=16, length=128, dtypes=["float32", "bfloat16"],
+                         turns=5).parse_args()
+    versions, rows = ruler.describe("tensorflow", "keras", "keras-hub", "torch", "transformers"), []
     config = config_of(given.size)
     batch, tokens = make_batch(config, given.batch, given.length), given.batch * given.length
-    for dtype in given.dtypes.split(","):
-        steps = installed(TRAINERS, config, batch, dtype)
-        found = report(f"{dtype}, {given.batch} x {given.length} tokens", *compare(steps, given.turns, dtype),
-                       tokens * cost_of_token(config, given.length), tokens=tokens)
+    for dtype in given.dtypes:
+        steps = ruler.installed(TRAINERS, config, batch, dtype)
+        cost, results = tokens * cost_of_token(config, given.length), ruler.compare(steps, given.turns, dtype)
+        found = ruler.report(f"{dtype}, {given.batch} x {given.length} tokens", *results, cost, tokens=tokens)
         rows += [{"dtype": dtype} | row for row in found]
-        keras.backend.clear_session()
-    finish("pretraining_step", versions, given, rows)
+        backend.clear_session()
+    ruler.finish("pretraining_step", versions, given, rows)
 
 
 if __name__ == "__main__":

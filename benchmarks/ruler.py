@@ -1,4 +1,6 @@
-"""The measurement and output of the speed benchmarks: turns, medians, a limit, a table and a line of JSON.
+"""What the benchmarks share: their flags, the machine, turns, medians, a limit, tables and a line of JSON.
+
+The programs begin with `import ruler`, so that TensorFlow, which is imported afterwards, sees no GPU and is quiet.
 
 The libraries take turns, so that other load on the machine affects all of them equally. The first two turns, in which
 graphs are traced and compiled, are not counted. A product of two large matrices takes turns with them; the speed that
@@ -9,25 +11,57 @@ Nothing else may run on the machine: OpenMP's threads, which PyTorch uses, spin 
 take ten times as long next to a single busy program. The first line of the output has the machine's load at the start.
 """
 
+import argparse
 import importlib.metadata
 import json
 import os
 import platform
 import re
 import statistics
+import subprocess
+import sys
 import time
 
-from keras_bert.errors import InputError
+GPUS = os.environ.get("CUDA_VISIBLE_DEVICES", "0")  # what `gpu.py` sees
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 OURS = "keras_bert"
-_UNCOUNTED = 2
-_SETTLING = 0.05  # seconds; the previous library's threads keep spinning for part of this time
+PACKAGES = ("tensorflow", "keras", "torch", "transformers", "onnxruntime", "openvino", "keras-hub",
+            "tf-models-official")
+UNCOUNTED = 2
+SETTLING = 0.05  # seconds; the previous library's threads keep spinning for part of this time
 _PRODUCT = 2048  # rows and columns
 # Names as in /proc/cpuinfo, on x86-64 and on arm64.
 _INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 # Variables that keep a library from using some of these instructions. OpenVINO has no such setting.
 _LIMITS = ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY", "XLA_FLAGS")
 _FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f"}  # by the last word of a key
+
+
+def parser(description, **defaults):
+    """Returns a parser of the flags that have these defaults; see `add_flags`."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return add_flags(made, **defaults)
+
+
+def add_flags(made, **defaults):
+    """Adds flags to a parser and returns it. A flag has the type of its default. A list is given with commas, False is
+    the default of a switch, None that of a str, and a type in place of a default makes the flag a required one."""
+    for name, default in defaults.items():
+        if default is False:
+            made.add_argument(f"--{name}", action="store_true")
+        elif isinstance(default, type):
+            made.add_argument(f"--{name}", type=default, required=True)
+        elif isinstance(default, list):
+            made.add_argument(f"--{name}", type=_list_of(type(default[0]) if default else str), default=default)
+        else:
+            made.add_argument(f"--{name}", type=str if default is None else type(default), default=default)
+    return made
+
+
+def _list_of(kind):
+    return lambda text: [kind(part) for part in text.split(",") if part]
 
 
 def describe(*packages):
@@ -64,6 +98,8 @@ def installed(makers, *arguments):
     Args:
         makers: dict of names to functions.
     """
+    from keras_bert.errors import InputError
+
     made = {}
     for name, make in makers.items():
         try:
@@ -71,6 +107,13 @@ def installed(makers, *arguments):
         except (ImportError, InputError) as error:
             print(f"without {name}: {error}")
     return made
+
+
+def run_alone(*command, python=sys.executable, **options):
+    """Runs a Python program in a process of its own, with options of `subprocess.run`; returns what the last line of
+    its output has as JSON."""
+    run = subprocess.run([python, *command], stdout=subprocess.PIPE, text=True, check=True, **options)
+    return json.loads(run.stdout.splitlines()[-1])
 
 
 def take_turns(steps, turns):
@@ -81,13 +124,13 @@ def take_turns(steps, turns):
         turns: number of turns that count.
     """
     seconds = {name: [] for name in steps}
-    for _ in range(_UNCOUNTED + turns):
+    for _ in range(UNCOUNTED + turns):
         for name, step in steps.items():
-            time.sleep(_SETTLING)
+            time.sleep(SETTLING)
             started = time.perf_counter()
             step()
             seconds[name].append(time.perf_counter() - started)
-    return {name: statistics.median(times[_UNCOUNTED:]) for name, times in seconds.items()}
+    return {name: statistics.median(times[UNCOUNTED:]) for name, times in seconds.items()}
 
 
 def compare(steps, turns, dtype):
@@ -130,6 +173,12 @@ def resident(process="self"):
     """Returns the resident memory of a process, in bytes."""
     with open(f"/proc/{process}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_memory():
+    """Returns this process's peak memory, in bytes. `getrusage` would also count the parent's before the start."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
 
 
 def print_table(title, rows):

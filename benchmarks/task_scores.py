@@ -11,8 +11,12 @@ process. For each seed, the two libraries take turns, on the same batches in the
 the same code scores both after the last epoch. The difference is the mean over the seeds, with its 95% interval
 (Student's t). The time is that of the whole call, which for this package includes checkpoints, pictures and the model
 card. Runs that are already in `--results` are skipped.
+
+`--seeds`, `--epochs` and `--learning_rate` are by default the task's own; the rate is the one for MiniLM. With
+`--dtype=mixed_bfloat16`, PyTorch computes by autocast.
 """
 
+import argparse
 import collections.abc
 import csv
 import dataclasses
@@ -30,11 +34,8 @@ import sys
 import tempfile
 import time
 
-os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}  # inherited by the runs
-
-from absl import app, flags
+import ruler
 from real_texts import DATA, DOWNLOADS, ROOT, announce, fetch, find
-from ruler import describe
 from scipy import stats
 
 MODULES = {"keras_bert": "keras_bert.training", "transformers": "task_scores_torch"}  # each has a `finetune`
@@ -58,7 +59,7 @@ class Run:
     batch_size: int = 32
     learning_rate: float = 2e-4
     data_format: str | None = None
-    seeds: tuple = ("0", "1", "2")
+    seeds: tuple = (0, 1, 2)
     split: collections.abc.Callable | None = None
 
 
@@ -119,22 +120,19 @@ def split_xquad(folder, path):
     return folder / "train.json", folder / "valid.json"
 
 
-def split_3i4k(folder, train, test):
-    """Writes the rows with the column names of this package; the test file is for validation."""
-    def rows(path):
-        with open(path, encoding="utf-8") as file:
-            return [reversed(line.rstrip("\n").split("\t")) for line in file]
-
-    return _write(folder, "train", rows(train)), _write(folder, "valid", rows(test))
+def rewritten(read):
+    """Returns a split that writes rows of (text, label), which `read` returns; the test file is for validation."""
+    return lambda folder, train, test: (_write(folder, "train", read(train)), _write(folder, "valid", read(test)))
 
 
-def split_banking77(folder, train, test):
-    """Writes the rows with the column names of this package; the test file is for validation."""
-    def rows(path):
-        with open(path, newline="") as file:
-            return [(row["text"], row["category"]) for row in csv.DictReader(file)]
+def read_3i4k(path):
+    with open(path, encoding="utf-8") as file:
+        return [reversed(line.rstrip("\n").split("\t")) for line in file]
 
-    return _write(folder, "train", rows(train)), _write(folder, "valid", rows(test))
+
+def read_banking77(path):
+    with open(path, newline="") as file:
+        return [(row["text"], row["category"]) for row in csv.DictReader(file)]
 
 
 # Admiration, amusement, curiosity, gratitude, joy, love, sadness, surprise: those of the sample in tests/data/real.
@@ -168,12 +166,12 @@ def _pair(pattern, train="train", valid="dev"):
 SST2 = "glue/SST-2/clairett/train.tsv"
 RUNS = {
     "demo-176": Run("intent", (), 4, learning_rate=4e-4, split=build_demo),
-    "clinc-hwu-176": Run("intent", _pair("intent/intent176/{}.tsv", valid="valid"), 4, seeds=("0",)),
-    "sst2-16": Run("classify", ("glue/SST-2/fewshot16-42_train.tsv", SST2), 10, 8, seeds=tuple("01234"),
+    "clinc-hwu-176": Run("intent", _pair("intent/intent176/{}.tsv", valid="valid"), 4, seeds=(0,)),
+    "sst2-16": Run("classify", ("glue/SST-2/fewshot16-42_train.tsv", SST2), 10, 8, seeds=(0, 1, 2, 3, 4),
                    split=split_sst2_16),
     "sst2": Run("classify", (SST2,), 2, split=split_sst2),
     "glue-sst2": Run("classify", _pair("glue/SST-2/{}.tsv"), 1, data_format="sst2", split=sample_training_rows),
-    "banking77": Run("intent", _pair("intent/banking77/{}.csv", valid="test"), 4, split=split_banking77),
+    "banking77": Run("intent", _pair("intent/banking77/{}.csv", valid="test"), 4, split=rewritten(read_banking77)),
     "goemotions": Run("multilabel", _pair("multilabel/goemotions/{}.tsv"), 12, 16, data_format="goemotions",
                       split=split_goemotions),
     "atis": Run("tag", _folders("atis", "seq.in", "seq.out"), 4, 16, data_format="snips", split=in_folders),
@@ -184,24 +182,13 @@ RUNS = {
     "xquad": Run("span", ("qa/xquad/xquad.en.json",), 4, 16, split=split_xquad),
     "korsts": Run("regress", _pair("ko/kornlu/KorSTS/sts-{}.tsv"), 3, data_format="korsts"),
     "korsts-embed": Run("embed", _pair("ko/kornlu/KorSTS/sts-{}.tsv"), 1, learning_rate=5e-5, data_format="korsts",
-                        seeds=tuple("01234")),
+                        seeds=(0, 1, 2, 3, 4)),
     "question_pair": Run("classify", _pair("ko/question_pair/{}.tsv"), 3, data_format="qqp"),
     "nsmc": Run("classify", _pair("ko/nsmc/ratings_{}.txt", valid="test"), 1, data_format="nsmc",
                 split=sample_training_rows),
-    "3i4k": Run("intent", _pair("intent/3i4k_ko/fci_{}.txt", "train_val", "test"), 1, split=split_3i4k),
+    "3i4k": Run("intent", _pair("intent/3i4k_ko/fci_{}.txt", "train_val", "test"), 1, split=rewritten(read_3i4k)),
     "klue-ner": Run("tag", _pair("ko/klue-ner/klue-ner-v1.1_{}.tsv"), 1, data_format="klue-ner"),
 }
-
-FLAGS = flags.FLAGS
-flags.DEFINE_enum("task", None, list(RUNS), "What to fine-tune for.", required=True)
-flags.DEFINE_string("model", None, "Name or folder of the encoder, as Hugging Face writes it.", required=True)
-flags.DEFINE_string("results", None, "JSON Lines file, one run a line.", required=True)
-flags.DEFINE_bool("download", False, f"Download the task's complete data to {DOWNLOADS.relative_to(ROOT)}, and use it.")
-flags.DEFINE_list("seeds", None, "Seeds; by default the task's own.")
-flags.DEFINE_integer("epochs", None, "Epochs; by default the task's own.", lower_bound=1)
-flags.DEFINE_float("learning_rate", None, "Peak learning rate; by default the task's own, which is for MiniLM.")
-flags.DEFINE_enum("dtype", "float32", ["float32", "mixed_bfloat16"], "What is computed in; PyTorch's by autocast.")
-flags.DEFINE_string("run", None, "Internal: the library to run in this process.")
 
 
 def files_of(run, folder, download=False):
@@ -210,23 +197,24 @@ def files_of(run, folder, download=False):
     return run.split(folder, *paths) if run.split else tuple(paths)
 
 
-def score_of(run, library, seed):
-    """Fine-tunes a model; returns the name of the score, its value after the last epoch, and the seconds."""
+def score_of(run, given, seed):
+    """Fine-tunes a model; returns a dict of the name of the score, its value after the last epoch, and the seconds."""
     from keras_bert.tasks import TASKS
 
-    finetune = importlib.import_module(MODULES[library]).finetune
+    finetune = importlib.import_module(MODULES[given.run]).finetune
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        train, valid = files_of(run, folder, FLAGS.download)
+        train, valid = files_of(run, folder, given.download)
         for path in (train, valid):
             announce(path, len(list(TASKS[run.task].read(path, data_format=run.data_format))), "examples")
         started = time.monotonic()
-        finetune(train, valid, model=FLAGS.model, output=folder / "model", task=run.task, data_format=run.data_format,
-                 epochs=run.epochs, batch_size=run.batch_size, learning_rate=run.learning_rate,
-                 dtype=FLAGS.dtype, seed=seed)
+        finetune(train, valid, model=given.model, output=folder / "model", task=run.task, data_format=run.data_format,
+                 epochs=run.epochs, batch_size=run.batch_size, learning_rate=run.learning_rate, dtype=given.dtype,
+                 seed=seed)
         seconds = time.monotonic() - started
         metrics = json.loads((folder / "model/metrics.json").read_text())
-    return metrics["main"], metrics["history"][f"val_{metrics['main']}"][-1], seconds
+    main = metrics["main"]
+    return {"metric": main, "score": metrics["history"][f"val_{main}"][-1], "seconds": seconds}
 
 
 def matching(results, wanted):
@@ -235,6 +223,12 @@ def matching(results, wanted):
         return []
     with open(results) as file:
         return [run for run in map(json.loads, file) if wanted.items() <= run.items()]
+
+
+def append(results, row):
+    """Adds a run to a JSON Lines file."""
+    with open(results, "a") as file:
+        file.write(json.dumps(row) + "\n")
 
 
 def print_scores(title, metric, runs):
@@ -260,12 +254,12 @@ def print_scores(title, metric, runs):
     return table
 
 
-def summarize(wanted):
-    describe("tensorflow", "keras", "torch", "transformers", "sentence-transformers")
-    runs = {library: sorted(matching(FLAGS.results, wanted | {"library": library}), key=lambda run: run["seed"])
+def summarize(wanted, results):
+    ruler.describe("tensorflow", "keras", "torch", "transformers", "sentence-transformers")
+    runs = {library: sorted(matching(results, wanted | {"library": library}), key=lambda run: run["seed"])
             for library in MODULES}
     metric, = {run["metric"] for some in runs.values() for run in some}
-    summary = wanted | {"metric": metric} | print_scores(FLAGS.task, metric, runs)
+    summary = wanted | {"metric": metric} | print_scores(wanted["task"], metric, runs)
     ours, theirs = ({run["seed"]: run["score"] for run in some} for some in runs.values())
     pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
     if len(pairs) > 1:
@@ -275,26 +269,29 @@ def summarize(wanted):
     print(json.dumps(summary))
 
 
-def main(_):
-    given = {name: FLAGS[name].value for name in ("epochs", "learning_rate") if FLAGS[name].value}
-    run = dataclasses.replace(RUNS[FLAGS.task], **given)
-    wanted = {"task": FLAGS.task, "model": FLAGS.model, "learning_rate": run.learning_rate,
-              "epochs": run.epochs, "dtype": FLAGS.dtype, "data": str(DOWNLOADS if FLAGS.download else DATA)}
-    if FLAGS.run:
-        seed = int(FLAGS.seeds[0])
-        metric, score, seconds = score_of(run, FLAGS.run, seed)
-        with open(FLAGS.results, "a") as file:
-            file.write(json.dumps(wanted | {"library": FLAGS.run, "seed": seed, "metric": metric, "score": score,
-                                            "seconds": seconds}) + "\n")
-        return
+def main():
+    parser = ruler.parser(__doc__, model=str, results=str, download=False, seeds=[], epochs=0, learning_rate=0.0)
+    parser.add_argument("--task", required=True, choices=RUNS)
+    parser.add_argument("--dtype", default="float32", choices=["float32", "mixed_bfloat16"])
+    parser.add_argument("--run", choices=MODULES, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    own = RUNS[given.task]
+    seeds = [int(seed) for seed in given.seeds] or own.seeds
+    run = dataclasses.replace(own, epochs=given.epochs or own.epochs,
+                              learning_rate=given.learning_rate or own.learning_rate)
+    wanted = {"task": given.task, "model": given.model, "learning_rate": run.learning_rate,
+              "epochs": run.epochs, "dtype": given.dtype, "data": str(DOWNLOADS if given.download else DATA)}
+    if given.run:
+        seed, = seeds
+        return append(given.results, wanted | {"library": given.run, "seed": seed} | score_of(run, given, seed))
     with tempfile.TemporaryDirectory() as folder:
-        files_of(run, pathlib.Path(folder), FLAGS.download)  # a missing file ends the program here, not during a run
-    for seed in FLAGS.seeds or run.seeds:
+        files_of(run, pathlib.Path(folder), given.download)  # a missing file ends the program here, not during a run
+    for seed in seeds:
         for library in MODULES:
-            if not matching(FLAGS.results, wanted | {"library": library, "seed": int(seed)}):
+            if not matching(given.results, wanted | {"library": library, "seed": seed}):
                 subprocess.run([sys.executable, *sys.argv, f"--run={library}", f"--seeds={seed}"], check=True)
-    summarize(wanted)
+    summarize(wanted, given.results)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

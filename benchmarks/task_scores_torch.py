@@ -25,10 +25,6 @@ def cross_entropy(logits, targets):
     return functional.cross_entropy(logits.flatten(0, -2), targets.flatten().long(), ignore_index=UNLABELLED)
 
 
-def binary_cross_entropy(logits, targets):
-    return functional.binary_cross_entropy_with_logits(logits, targets)
-
-
 def squared_error(numbers, targets):
     return functional.mse_loss(numbers[:, 0], targets)
 
@@ -42,7 +38,7 @@ CLASSIFICATION = transformers.AutoModelForSequenceClassification, cross_entropy,
 HEADS = {
     "intent": CLASSIFICATION,
     "classify": CLASSIFICATION,
-    "multilabel": (transformers.AutoModelForSequenceClassification, binary_cross_entropy, None),
+    "multilabel": (transformers.AutoModelForSequenceClassification, functional.binary_cross_entropy_with_logits, None),
     "regress": (transformers.AutoModelForSequenceClassification, squared_error, 1),
     "tag": (transformers.AutoModelForTokenClassification, cross_entropy, None),
     "span": (transformers.AutoModelForQuestionAnswering, cross_entropy_of_span, 2),

@@ -11,29 +11,23 @@ pads to, 128 tokens, or 256 for the mix. There are 176 classes. Takes about thre
 per dtype for `base` on two cores, half of that for KerasHub.
 """
 
-import argparse
 import functools
 import json
-import os
 import tempfile
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np
+import ruler
+import tensorflow as tf
+from peer_models import config_of, load_exported, policy_of, write_encoder
+from peers import ENCODERS, make_encoders
+from real_texts import BUNDLED, announce, find
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from peer_models import PACKAGES, config_of, policy_of, write_encoder  # noqa: E402
-from peers import ENCODERS, make_encoders  # noqa: E402
-from real_texts import BUNDLED, announce, find  # noqa: E402
-from ruler import OURS, compare, describe, finish, forward_cost, installed, print_table, ratios  # noqa: E402
-
-from keras_bert.convert import load_pretrained  # noqa: E402
-from keras_bert.data.tables import read_table  # noqa: E402
-from keras_bert.export import export_text_model  # noqa: E402
-from keras_bert.inference.fine_tuned import FineTuned  # noqa: E402
-from keras_bert.models import BertClassifier  # noqa: E402
-from keras_bert.tasks import TASKS  # noqa: E402
-from keras_bert.text import BertTokenizer  # noqa: E402
+from keras_bert.convert import load_pretrained
+from keras_bert.data.tables import read_table
+from keras_bert.inference.fine_tuned import FineTuned
+from keras_bert.models import BertClassifier
+from keras_bert.tasks import TASKS
+from keras_bert.text import BertTokenizer
 
 BATCH, CLASSES = 32, 176
 LABELS = [f"class {i}" for i in range(CLASSES)]
@@ -99,10 +93,8 @@ def in_batches(answer):
 
 def exported(folder, tokenizer, max_length, dtype):
     """Returns this package's raw-text SavedModel, as a function of all texts."""
-    model = BertClassifier(load_pretrained(folder), CLASSES)
-    with tempfile.TemporaryDirectory() as work:
-        export_text_model(model, tokenizer, f"{work}/model", labels=LABELS, max_length=max_length, dtype=dtype)
-        served = tf.saved_model.load(f"{work}/model")
+    served = load_exported(BertClassifier(load_pretrained(folder), CLASSES), tokenizer, labels=LABELS,
+                           max_length=max_length, dtype=dtype)
     return in_batches(lambda texts: served(tf.constant(texts))["label"].numpy())
 
 
@@ -110,8 +102,8 @@ def ours(folder, tokenizer, max_length, dtype):
     """Returns this package's two classifiers, as a dict of functions of all texts."""
     model = BertClassifier(load_pretrained(folder, dtype=policy_of(dtype), layout="unpadded"), CLASSES)
     task = TASKS["classify"](labels=LABELS, max_length=max_length)
-    return {OURS: exported(folder, tokenizer, max_length, dtype),
-            f"{OURS}-predict": FineTuned(model, tokenizer, task).predict}
+    return {ruler.OURS: exported(folder, tokenizer, max_length, dtype),
+            f"{ruler.OURS}-predict": FineTuned(model, tokenizer, task).predict}
 
 
 def theirs(names, folder, config, max_length, dtype):
@@ -135,7 +127,7 @@ def measure(corpus, size, dtype, peers, turns):
     with tempfile.TemporaryDirectory() as work:
         write_encoder(config, f"{work}/encoder", tokenizer)
         answers = ours(f"{work}/encoder", tokenizer, max_length, dtype)
-        answers |= installed({f"{OURS}-int8": exported}, f"{work}/encoder", tokenizer, max_length, "int8")
+        answers |= ruler.installed({f"{ruler.OURS}-int8": exported}, f"{work}/encoder", tokenizer, max_length, "int8")
         answers |= theirs(peers, f"{work}/encoder", config, max_length, dtype)
     return compare_orders(f"{corpus}, {dtype}", answers, texts, lengths, config, turns, dtype)
 
@@ -149,34 +141,28 @@ def compare_orders(title, answers, texts, lengths, config, turns, dtype):
         config, turns, dtype: the encoder's `BertConfig`; see `compare`.
     """
     orders = {"arrival": texts, "sorted": sorted(texts, key=len)}
-    seconds, limit = compare({(name, order): functools.partial(answer, orders[order])
+    seconds, limit = ruler.compare({(name, order): functools.partial(answer, orders[order])
                               for name, answer in answers.items() for order in orders}, turns, dtype)
-    ratio = {order: ratios({name: seconds[name, order] for name in answers}) for order in orders}
+    ratio = {order: ruler.ratios({name: seconds[name, order] for name in answers}) for order in orders}
     rows = [{"library": name} | {
         f"{order}_{key}": value for order in orders for key, value in (
             ("texts_per_second", len(texts) / seconds[name, order]),
             ("tokens_per_second", sum(lengths) / seconds[name, order]), ("ratio", ratio[order][name]))}
         for name in answers]
-    limit *= sum(lengths) / sum(forward_cost(config, length) for length in lengths)
-    print_table(f"{title}: {len(texts)} texts of {sum(lengths) / len(texts):.0f} tokens; at the rate of a "
+    limit *= sum(lengths) / sum(ruler.forward_cost(config, length) for length in lengths)
+    ruler.print_table(f"{title}: {len(texts)} texts of {sum(lengths) / len(texts):.0f} tokens; at the rate of a "
                 f"matrix product {limit:,.0f} tokens/s", rows)
     return rows
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="base")
-    parser.add_argument("--dtypes", default="float32")
-    parser.add_argument("--corpora", default=",".join(CORPORA))
-    parser.add_argument("--peers", default=",".join(name for name in ENCODERS if not name.startswith(OURS)))
-    parser.add_argument("--turns", type=int, default=3)
-    given = parser.parse_args()
-    versions, rows = describe(*PACKAGES, "tokenizers"), []
-    for dtype in given.dtypes.split(","):
-        for corpus in given.corpora.split(","):
-            found = measure(corpus, given.size, dtype, list(filter(None, given.peers.split(","))), given.turns)
-            rows += [{"corpus": corpus, "dtype": dtype} | row for row in found]
-    finish("texts", versions, given, rows)
+    peers = [name for name in ENCODERS if not name.startswith(ruler.OURS)]
+    given = ruler.parser(__doc__, size="base", dtypes=["float32"], corpora=list(CORPORA), peers=peers,
+                         turns=3).parse_args()
+    versions = ruler.describe(*ruler.PACKAGES, "tokenizers")
+    rows = [{"corpus": corpus, "dtype": dtype} | row for dtype in given.dtypes for corpus in given.corpora
+            for row in measure(corpus, given.size, dtype, given.peers, given.turns)]
+    ruler.finish("texts", versions, given, rows)
 
 
 if __name__ == "__main__":

@@ -1,35 +1,25 @@
 """Compares tokenizers in texts per second, from texts to ids.
 
-    python benchmarks/tokenizer_speed.py [--vocab=vocab.txt --texts=lines.txt --nolower_case]
+    python benchmarks/tokenizer_speed.py [--vocab=vocab.txt --texts=lines.txt --cased]
 
-Without `--vocab` and `--texts`, reads English and Korean texts (`real_texts.py`). The tokenizers take turns; a rate is
-the size of a batch divided by its median time. Tokenizers in TensorFlow run as concrete functions from strings to
-ragged ids. Libraries that are not installed are skipped. Takes about two minutes.
+Without `--vocab` and `--texts`, reads English and Korean texts (`real_texts.py`). `--cased`: does not lower-case the
+texts of `--texts`, nor strips their accents. The tokenizers take turns; a rate is the size of a batch divided by its
+median time. Tokenizers in TensorFlow run as concrete functions from strings to ragged ids. Libraries that are not
+installed are skipped. Takes about two minutes.
 """
 
 import json
-import os
 import statistics
 import time
 
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import ruler
+import tensorflow as tf
+from real_texts import announce, find
 
-import tensorflow as tf  # noqa: E402
-from absl import app, flags  # noqa: E402
-from real_texts import announce, find  # noqa: E402
-from ruler import describe  # noqa: E402
-
-from keras_bert.text import BertTokenizer  # noqa: E402
-from keras_bert.text.graph_tokenizer import GraphTokenizer  # noqa: E402
-from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN  # noqa: E402
-from keras_bert.text.vocabulary import load_vocabulary  # noqa: E402
-
-FLAGS = flags.FLAGS
-flags.DEFINE_string("vocab", None, "A vocab.txt.")
-flags.DEFINE_string("texts", None, "Texts, one a line.")
-flags.DEFINE_bool("lower_case", True, "Whether to lower-case the texts of --texts and strip their accents.")
-flags.DEFINE_integer("turns", 12, "Turns of each tokenizer; one more comes first and is not counted.")
+from keras_bert.text import BertTokenizer
+from keras_bert.text.graph_tokenizer import GraphTokenizer
+from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN
+from keras_bert.text.vocabulary import load_vocabulary
 
 REFERENCE = "FastBertTokenizer"
 BATCHES = {1: 256, 32: 64, 1024: 8}  # texts per batch: batches per turn
@@ -90,10 +80,10 @@ TOKENIZERS = {"keras_bert, graph": graph_tokenizer, REFERENCE: fast_bert_tokeniz
               "tokenizers": tokenizers_alone, "Model Garden": full_tokenizer}
 
 
-def rates(tokenizers, batches):
+def rates(tokenizers, batches, turns):
     """Returns the texts per second of each tokenizer, by name."""
     seconds = {name: [] for name in tokenizers}
-    for turn in range(FLAGS.turns + 1):
+    for turn in range(turns + 1):
         for name, tokenize in tokenizers.items():
             is_graph = hasattr(tokenize, "structured_outputs")
             for batch in map(tf.constant, batches) if is_graph else batches:
@@ -104,18 +94,14 @@ def rates(tokenizers, batches):
     return {name: len(batches[0]) / statistics.median(times) for name, times in seconds.items()}
 
 
-def measure(corpus, vocab, texts, lower_case):
+def measure(corpus, turns, vocab, texts, lower_case):
     """Prints a table for one corpus; returns the rates by batch size and name."""
     with open(texts, encoding="utf-8") as file:
         lines = [line.strip() for line in file if line.strip()]
     announce(texts, len(lines))
-    tokenizers = {}
-    for name, build in TOKENIZERS.items():
-        try:
-            tokenizers[name] = build(str(vocab), lower_case)
-        except ImportError as error:
-            print(f"without {name}: {error}")
-    results = {size: rates(tokenizers, [lines[i * size:(i + 1) * size] for i in range(min(count, len(lines) // size))])
+    tokenizers = ruler.installed(TOKENIZERS, str(vocab), lower_case)
+    results = {size: rates(tokenizers, [lines[i * size:(i + 1) * size]
+                                        for i in range(min(count, len(lines) // size))], turns)
                for size, count in BATCHES.items()}
     print(f"\n{corpus}: texts a second, and as a share of {REFERENCE}'s\n{'batch':22}"
           + "".join(f"{size:>17}" for size in BATCHES))
@@ -125,14 +111,15 @@ def measure(corpus, vocab, texts, lower_case):
     return results
 
 
-def main(_):
-    describe("tensorflow", "tensorflow-text", "tokenizers", "tf-models-official")
-    if FLAGS.vocab and FLAGS.texts:
-        corpora = {FLAGS.texts: (FLAGS.vocab, FLAGS.texts, FLAGS.lower_case)}
+def main():
+    given = ruler.parser(__doc__, vocab=None, texts=None, cased=False, turns=12).parse_args()
+    ruler.describe("tensorflow", "tensorflow-text", "tokenizers", "tf-models-official")
+    if given.vocab and given.texts:
+        corpora = {given.texts: (given.vocab, given.texts, not given.cased)}
     else:
         corpora = {name: (find(vocab), find(texts), lower) for name, (vocab, texts, lower) in CORPORA.items()}
-    print(json.dumps({name: measure(name, *settings) for name, settings in corpora.items()}))
+    print(json.dumps({name: measure(name, given.turns, *settings) for name, settings in corpora.items()}))
 
 
 if __name__ == "__main__":
-    app.run(main)
+    main()

@@ -176,7 +176,6 @@ def test_every_download_is_read_by_a_run(real_texts):
 def test_tasks_have_their_files(task, examples, tmp_path):
     """Two data sets have 176 intents; `xquad` is split by articles."""
     code = ("import json, pathlib, sys, task_scores\n"
-            f"task_scores.FLAGS(['program', '--task={task}', '--model=minilm', '--results=none'])\n"
             f"for path in task_scores.files_of(task_scores.RUNS['{task}'], pathlib.Path(sys.argv[1])):\n"
             "    text = path.read_text()\n"
             "    articles = json.loads(text)['data'] if path.suffix == '.json' else text.splitlines()[1:]\n"

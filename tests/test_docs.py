@@ -93,7 +93,7 @@ def is_module(name):
 def test_figures_that_the_performance_page_repeats_stand_on_another_page():
     page = ROOT / "docs/performance.md"
     others = "".join(other.read_text() for other in PAGES if other != page and other.name != "README.ko.md")
-    own, _, repeated = page.read_text().partition("## Fine-tuning")
+    own, _, repeated = page.read_text().partition("## On other pages")
     assert own and numbers(repeated) - numbers(others) == set()
 
 

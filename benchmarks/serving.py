@@ -1,0 +1,333 @@
+"""Tests `keras-bert serve` with a raw-text model: its speed under load, mixed requests, and load for half an hour.
+
+    keras-bert export text-model --model=demo/model --output=demo/answers
+    python benchmarks/serving.py load --model=demo/answers --texts=demo/data/valid.tsv
+    python benchmarks/serving.py mixed --model=demo/answers --texts=demo/data/valid.tsv --minutes=10
+    python benchmarks/serving.py soak --model=demo/answers --texts=demo/data/valid.tsv --folder=demo/model --minutes=30
+
+--model: a raw-text SavedModel, whose only input is `text`; for the last two tests, a classifier. --texts: a table with
+a column `text`. The memory is the worker's resident memory, every minute.
+
+load: throughput and latency, with and without batching. Each request sends one of the texts, in their order. Needs wrk
+(Debian: apt-get install wrk). Takes half a minute for each of the eight rows of the table.
+
+mixed: small, large, invalid and broken requests at once. The labels and probabilities of texts that are sent alone,
+before the test, are those that each request must get. Of 1,000 requests, 700 have one to five texts; 50 have 20 to 100;
+2 have 1,024; 2 have a text of 100,000 characters; 2 have 8 million numbers; 200 are valid JSON with random changes; and
+the rest break off, announce 1 GB, or ask for what does not exist. Another process asks for /healthz 20 times per
+second. --requests ends the test after so many requests instead.
+
+soak: many connections without pauses; a request has one, two or five texts. --folder: the fine-tuned classifier; its
+predictions in this process are the answers that the server must give.
+
+In the last two, a wrong answer, a lost answer or a status that the request should not get ends the program with status
+1.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import http.client
+import itertools
+import json
+import multiprocessing
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import ruler
+
+from keras_bert.data.tables import read_table
+
+PATH = "/v1/models/model:predict"
+TOLERANCE = 1e-5  # for probabilities: another batch sums in another order
+SCRIPT = """
+local bodies, turn = {}, 0
+for line in io.lines("BODIES") do bodies[#bodies + 1] = line end
+request = function()
+  turn = turn + 1
+  return wrk.format("POST", nil, nil, bodies[turn % #bodies + 1])
+end
+done = function(summary, latency, requests)
+  print(string.format("RESULT %d %d %d %d %d %d", summary.requests, summary.duration, latency:percentile(50),
+                      latency:percentile(99), latency:percentile(99.9),
+                      summary.errors.status + summary.errors.timeout + summary.errors.read))
+end
+"""
+
+
+@contextlib.contextmanager
+def running(model, *flags):
+    """Starts a server, which ends with the context; yields its process and its port once it is ready."""
+    with tempfile.NamedTemporaryFile() as file:
+        log = pathlib.Path(file.name)
+        server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve", f"--model=model={model}",
+                                   "--port=0", "--grpc_port=0", *flags], stderr=file)
+        try:
+            while '"event": "available"' not in (text := log.read_text()):
+                if server.poll() is not None:
+                    sys.exit(log.read_text())
+                time.sleep(0.5)
+            yield server, int(re.search(r":(\d+)/v1", text)[1])
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def connect(port):
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=90)
+
+
+def texts_of(given):
+    """Returns the texts of the table, as an iterator."""
+    return (row["text"] for _, row in read_table(given.texts, required=["text"])[1])
+
+
+def load(given):
+    if not shutil.which("wrk"):
+        sys.exit("serving.py: wrk is not installed; on Debian: apt-get install wrk")
+    bodies = [json.dumps({"instances": [text]}) for text in itertools.islice(texts_of(given), 10_000)]
+    versions, rows = ruler.describe("tensorflow", "keras-bert-hub"), []
+    for name, flags in (("batched", []), ("one by one", ["--max_batch_tokens=1"])):
+        with running(given.model, *flags) as (_, port):
+            rows += [{"library": f"{name}, {count}"} | wrk(port, bodies, count, given.seconds)
+                     for count in given.connections]
+    ruler.print_table(f"by the number of connections, {given.seconds} seconds a row", rows)
+    return versions, rows
+
+
+def wrk(port, bodies, connections, seconds):
+    """Warms up for two seconds, then runs wrk; returns the rate and the latencies."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines, script = pathlib.Path(folder, "bodies.txt"), pathlib.Path(folder, "requests.lua")
+        lines.write_text("\n".join(bodies))
+        script.write_text(SCRIPT.replace("BODIES", str(lines)))
+        command = ["wrk", "-t1", f"-c{connections}", "--timeout=30s", "-s", str(script),
+                   f"http://127.0.0.1:{port}{PATH}"]
+        subprocess.run([*command, "-d2s"], check=True, capture_output=True)
+        output = subprocess.run([*command, f"-d{seconds}s"], check=True, capture_output=True, text=True).stdout
+    requests, microseconds, p50, p99, p99_9, errors = map(int, re.search(r"RESULT (.*)", output)[1].split())
+    if errors:
+        sys.exit(f"serving.py: {errors} requests failed")
+    return {"requests_per_second": requests / microseconds * 1e6, "p50_milliseconds": p50 / 1000,
+            "p99_milliseconds": p99 / 1000, "p99.9_milliseconds": p99_9 / 1000}
+
+
+class Client:
+    """A client with one connection, which sends requests of a few texts and compares the answers.
+
+    Attributes:
+        kinds: dict of the kinds of requests to how often each is sent.
+        busy: statuses that every request may get.
+        tries: connections to try; more than 1 if the server may close one.
+        counts: `Counter` of (kind, status).
+        worst: largest difference of a probability.
+    """
+
+    kinds, busy, tries = {"few": 1}, frozenset(), 1
+
+    def __init__(self, port, wanted, seed):
+        self._port, self._wanted, self._texts, self._connection = port, wanted, list(wanted), None
+        self._random, self.counts, self.worst = random.Random(seed), collections.Counter(), 0.0
+
+    def ask(self):
+        kind, = self._random.choices(list(self.kinds), list(self.kinds.values()))
+        self.counts[kind, getattr(self, f"_{kind}")()] += 1
+
+    def _few(self):
+        return self._predict(self._random.sample(self._texts, self._random.choice([1, 1, 1, 2, 5])))
+
+    def _predict(self, texts):
+        status, answer = self._send(json.dumps({"instances": texts}))
+        if status == 200:
+            for text, got in zip(texts, answer["predictions"], strict=True):
+                label, score = self._wanted[text]
+                self.worst = max(self.worst, abs(got["score"] - score))
+                if got["label"] != label or abs(got["score"] - score) > TOLERANCE:
+                    raise SystemExit(f"serving.py: {text!r}: {got} instead of {label} {score}")
+        return self._check(status, {200})
+
+    def _check(self, status, expected):
+        if status not in expected | self.busy:
+            raise SystemExit(f"serving.py: status {status} instead of {expected}")
+        return status
+
+    def _send(self, body, path=PATH):
+        """Sends a request on the connection; opens a new one if the server has closed the last."""
+        for _ in range(self.tries):
+            self._connection = self._connection or connect(self._port)
+            try:
+                self._connection.request("POST", path, body)
+                response = self._connection.getresponse()
+                content = json.loads(response.read())
+            except (ConnectionError, http.client.RemoteDisconnected):
+                self._connection = None
+                continue
+            if response.will_close:
+                self._connection = None
+            return response.status, content
+        raise SystemExit("serving.py: a request got no answer")
+
+
+class MixedClient(Client):
+    """A client that also sends large, invalid and broken requests."""
+
+    kinds = {"small": 700, "medium": 50, "many": 2, "long": 2, "numbers": 2, "changed": 200, "broken": 20,
+             "announced": 12, "unknown": 12}
+    busy = frozenset({429, 504})  # legal answers of a server with more work than it can do
+    tries = 2
+
+    def _small(self):
+        return self._predict(self._random.choices(self._texts, k=self._random.randint(1, 5)))
+
+    def _medium(self):
+        return self._predict(self._random.choices(self._texts, k=self._random.randint(20, 100)))
+
+    def _many(self):
+        return self._predict(self._random.choices(self._texts, k=1024))
+
+    def _long(self):
+        return self._send(json.dumps({"instances": ["a long text " * 8333]}))[0]
+
+    def _numbers(self):
+        status, _ = self._send(b'{"inputs":[' + b"1," * 8_000_000 + b"1]}")
+        return self._check(status, {400, 413})
+
+    def _changed(self):
+        body = bytearray(json.dumps({"instances": self._random.choices(self._texts, k=3)}).encode())
+        for _ in range(self._random.randint(1, 4)):
+            body[self._random.randrange(len(body))] = self._random.randrange(256)
+        status, _ = self._send(bytes(body))
+        return self._check(status, {200, 400})
+
+    def _broken(self):
+        self._begin(1000).close()
+        return "left"
+
+    def _announced(self):
+        connection = self._begin(1_000_000_000)
+        status = connection.getresponse().status
+        connection.close()
+        return self._check(status, {413})
+
+    def _begin(self, length):
+        """Sends a request that ends before its announced length; returns its connection."""
+        connection = connect(self._port)
+        connection.putrequest("POST", PATH)
+        connection.putheader("Content-Length", str(length))
+        connection.endheaders(b'{"instances": ["a')
+        return connection
+
+    def _unknown(self):
+        status, _ = self._send(b"{}", self._random.choice(["/v1/models/no:predict", "/v1/models/model:x", f"{PATH}/x"]))
+        return self._check(status, {404, 405})
+
+
+def measure_health(port, stop, results):
+    """Asks for /healthz on one connection until `stop` is set; sends the milliseconds of each answer."""
+    connection, times = connect(port), []
+    while not stop.wait(0.05):
+        begin = time.perf_counter()
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
+        times.append(1000 * (time.perf_counter() - begin))
+    results.send(times)
+
+
+def run_clients(kind, port, wanted, count, seconds, requests, results):
+    """Runs that many clients in this process; sends their counts and the largest difference, or the message of the
+    first failure."""
+    end, turns, stop = time.monotonic() + seconds, iter(range(requests)), threading.Event()
+
+    def run(seed):
+        client = kind(port, wanted, seed)
+        while time.monotonic() < end and not stop.is_set() and next(turns, None) is not None:
+            client.ask()
+        return client
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        futures = [pool.submit(run, seed) for seed in range(count)]
+        concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
+        stop.set()  # after a failure, the others stop too
+    try:
+        clients = [future.result() for future in futures]
+        results.send((sum((client.counts for client in clients), collections.Counter()),
+                      max(client.worst for client in clients)))
+    except (SystemExit, Exception) as error:
+        results.send(str(error) or repr(error))
+
+
+def run_for(given, requests, kind, wanted, server, port):
+    """Runs clients of a kind in a process of their own for the given time, or until they have sent so many requests;
+    returns a row of what they got and the worker's memory."""
+    with open(f"/proc/{server.pid}/task/{server.pid}/children") as file:
+        worker, = file.read().split()
+    spawn, begin, megabytes = multiprocessing.get_context("spawn"), time.monotonic(), []
+    results, pipe = spawn.Pipe()
+    spawn.Process(target=run_clients, daemon=True, args=(
+        kind, port, wanted, given.connections, 60 * given.minutes, requests, pipe)).start()
+    while not results.poll(1):
+        if time.monotonic() - begin >= 60 * len(megabytes):
+            megabytes.append(round(ruler.resident(worker) / 1e6, 1))
+            print(f"{len(megabytes) - 1:4} min {megabytes[-1]:8.1f} MB", flush=True)
+    found = results.recv()
+    if isinstance(found, str):
+        sys.exit(found)
+    counts, worst = found
+    return {"seconds": round(time.monotonic() - begin), "requests": counts.total(), "worst": worst,
+            "megabytes": [*megabytes, round(ruler.resident(worker) / 1e6, 1)],
+            "answers": {f"{kind} {status}": count for (kind, status), count in sorted(counts.items(), key=str)}}
+
+
+def mixed(given):
+    versions = ruler.describe("tensorflow", "keras-bert-hub")
+    with running(given.model) as (server, port):
+        connection, wanted = connect(port), {}
+        for text in sorted(set(texts_of(given))):
+            connection.request("POST", PATH, json.dumps({"instances": [text]}))
+            row, = json.loads(connection.getresponse().read())["predictions"]
+            wanted[text] = row["label"], row["score"]
+        spawn = multiprocessing.get_context("spawn")
+        stop, (health, sender) = spawn.Event(), spawn.Pipe()
+        spawn.Process(target=measure_health, daemon=True, args=(port, stop, sender)).start()
+        row = run_for(given, given.requests, MixedClient, wanted, server, port)
+        stop.set()
+        times = sorted(health.recv())
+    return versions, [row | {f"health_p{100 * share:g}_ms": round(times[int(share * (len(times) - 1))], 1)
+                             for share in (.5, .99, .999, 1)}]
+
+
+def soak(given):
+    from keras_bert.inference.fine_tuned import FineTuned
+
+    texts = sorted(set(texts_of(given)))
+    predictions = FineTuned.load(given.folder).predict(texts)
+    versions = ruler.describe("tensorflow", "keras-bert-hub")
+    with running(given.model) as (server, port):
+        wanted = {text: (row.label, row.score) for text, row in zip(texts, predictions)}
+        return versions, [run_for(given, 10**9, Client, wanted, server, port)]
+
+
+TESTS = {"load": (load, {"seconds": 30, "connections": [1, 8, 64, 256]}),
+         "mixed": (mixed, {"minutes": 10.0, "requests": 10**9, "connections": 32}),
+         "soak": (soak, {"folder": str, "minutes": 30.0, "connections": 64})}
+
+
+def main():
+    parser = ruler.parser(__doc__)
+    tests = parser.add_subparsers(dest="test", required=True)
+    for name, (_, flags) in TESTS.items():
+        ruler.add_flags(tests.add_parser(name), model=str, texts=str, **flags)
+    given = parser.parse_args()
+    versions, rows = TESTS[given.test][0](given)
+    ruler.finish(f"serving {given.test}", versions, given, rows)
+
+
+if __name__ == "__main__":
+    main()
