@@ -11,10 +11,10 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
+from keras_bert.pretraining.report import baselines
 from keras_bert.text import BertTokenizer
 from keras_bert.training import pretrain
 from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay
-from keras_bert.training.report import baselines
 
 from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize, write_huggingface
 

@@ -19,7 +19,9 @@ from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer, load_model
 from keras_bert.pretraining.input import PretrainingInput
+from keras_bert.pretraining.loop import Phase, train_phases
 from keras_bert.pretraining.objective import MakeModel, Objective, Trainer
+from keras_bert.pretraining.report import write_pretraining_report
 from keras_bert.text import BertTokenizer
 from keras_bert.training import loop, report
 from keras_bert.training.checkpoints import Checkpoints, weights_digest
@@ -154,12 +156,12 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
             check_free(output, overwrite)
         log = TrainingLog(total, "tokens", log_dir, peak())
         with _naming_errors(setup.inputs.values(), distribution_strategy, checkpoints.folder):
-            progress = loop.train_phases(trainer, phases, checkpoints, log, save_steps=save_steps,
+            progress = train_phases(trainer, phases, checkpoints, log, save_steps=save_steps,
                                          eval_steps=eval_steps or -(-total // 10))
         if trainer.is_chief:
             with atomic_folder(output, overwrite) as new:
                 native.write(Weights.of(trainer.model, setup.tokenizer), new)
-                report.write_pretraining_report(new, trainer.model, phases[-1], progress, {
+                write_pretraining_report(new, trainer.model, phases[-1], progress, {
                     **run, "tokens_per_second": round(log.rate),
                     "corrupt_records": sum(examples.records.corrupt for examples in setup.inputs.values())})
     if trainer.is_chief:
@@ -218,12 +220,12 @@ class PretrainingSetup:
         return BertPretrainer(BertLayer(self.config, **modes), self.next_sentence)
 
     def phase(self, train: Path, valid: Path | None, steps: int, batch_size: int,
-              masking: Literal["static", "dynamic"] | None, seed: int) -> loop.Phase:
+              masking: Literal["static", "dynamic"] | None, seed: int) -> Phase:
         examples, held_out = self.inputs[train], self.inputs[valid] if valid else None
         batches = functools.partial(PretrainingInput.batches, tokenizer=self.tokenizer, batch_size=batch_size,
                                     directionality=self.config.directionality, masking=masking)
         tokens = batch_size * examples.records.seq_length
-        return loop.Phase(
+        return Phase(
             steps, batch_size, tokens, tokens * cost_of_token(self.config, examples.records.seq_length),
             batches(examples, seed=seed), batches(held_out, seed=0, once=True) if held_out else None,
             -(-len(held_out.records) // batch_size) if held_out else 0)

@@ -379,6 +379,7 @@ def _make_model(source: Source, tokenizer: BertTokenizer, task: Task, steps: int
     bert = load_pretrained(source, dtype=options.dtype, layout=layout, frozen=frozen, lora_rank=options.lora_rank,
                            trainable=not options.features)
     model = new_head(task, bert, options.dropout if options.dropout is not None else task.dropout or 0.0)
+    assert options.learning_rate is not None  # `_prepare` has filled it in
     optimizer = make_optimizer(model, options.learning_rate, steps * options.epochs, options.warmup_ratio,
                                options.weight_decay)
     model.compile(optimizer, **loss_arguments(task))

@@ -16,17 +16,14 @@ from keras import ops
 from keras_bert.arguments import as_flags
 from keras_bert.files import read_json, write_json
 from keras_bert.inference.fine_tuned import FineTuned
-from keras_bert.models import BertPretrainer
 from keras_bert.tasks import TASKS, Encoded, Intent
 from keras_bert.training import pictures
 from keras_bert.training.checkpoints import Progress, made_with
 from keras_bert.training.data_report import report_lines
-from keras_bert.training.loop import Phase
 
 IN_MEMORY = "rows in memory"  # in place of the path of a file
 # The arguments of `finetune` that `evaluate` needs again: the folder does not remember them.
 COLUMNS = ("data_format", "out_of_scope_label")
-_COUNTED = 2**16  # training examples whose tokens are counted for the baselines
 VERSIONS = {"python": platform.python_version()} | made_with()
 
 
@@ -53,7 +50,7 @@ def write_report(folder: str, model: FineTuned, encoded: Encoded, progress: Prog
                "command": shlex.join(["keras-bert", "finetune", *as_flags(given)]) if has_command else None,
                "columns": {name: given[name] for name in COLUMNS if name in given}, **description,
                "versions": VERSIONS, "attention": attention(model, encoded)}
-    drawn = _write_metrics(folder, metrics, pictures.FINE_TUNING)
+    drawn = write_metrics(folder, metrics, pictures.FINE_TUNING)
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(model_card(metrics, [os.path.basename(path) for path in drawn]))
     return model
@@ -68,23 +65,7 @@ def describe_threshold(scope: dict) -> str:
     return f"{scope['threshold']:.4f}: rejects {rejected}"
 
 
-def write_pretraining_report(folder: str, model: BertPretrainer, phase: Phase, progress: Progress,
-                             description: dict[str, Any]) -> None:
-    """Writes `metrics.json`, with the entries of `description` about the run, and a picture of the training curve.
-    `phase` is the last one."""
-    metrics = {"history": progress.history, **description, "versions": VERSIONS}
-    if phase.make_valid_dataset:
-        scores = {name.removeprefix("valid_"): values[-1] for name, values in progress.history.items()
-                  if name.startswith("valid_") and name != "valid_step"}
-        trained = phase.make_dataset().take(min(phase.steps, -(-_COUNTED // phase.batch_size)))
-        held_out = phase.make_valid_dataset().take(phase.valid_steps)
-        guesses = baselines(trained.as_numpy_iterator(), held_out.as_numpy_iterator(),
-                            model.bert.config.vocab_size, model.next_sentence is not None)
-        metrics = {"valid": scores, "baselines": guesses} | metrics
-    _write_metrics(folder, metrics, pictures.PRETRAINING)
-
-
-def _write_metrics(folder: str, metrics: dict[str, Any], table: Sequence[pictures.Picture]) -> list[str]:
+def write_metrics(folder: str, metrics: dict[str, Any], table: Sequence[pictures.Picture]) -> list[str]:
     """Writes `metrics.json` and, if matplotlib is installed, pictures; returns their paths."""
     write_json(os.path.join(folder, "metrics.json"), metrics)
     try:
@@ -99,32 +80,6 @@ def is_report_of(folder: str, run: dict[str, dict]) -> bool:
     path = os.path.join(folder, "metrics.json")
     metrics = read_json(path) if os.path.exists(path) else {}
     return all(metrics.get(key) == value for key, value in run.items())
-
-
-def baselines(trained: Iterable[dict[str, np.ndarray]], held_out: Iterable[dict[str, np.ndarray]], vocab_size: int,
-              next_sentence: bool) -> dict[str, float]:
-    """Returns the scores on held-out examples of guesses without a model, which know the training examples alone:
-    `majority` always guesses the most frequent token or label; `unigram` guesses each token with the probability of its
-    frequency, each token counted once more than it occurs."""
-    (known, known_labels), (found, labels) = (
-        _counts(batches, vocab_size, next_sentence) for batches in (trained, held_out))
-    guessed, found = (known + 1) / (known + 1).sum(), found / max(found.sum(), 1)
-    guesses = {"mlm_majority_accuracy": found[known.argmax()], "mlm_unigram_accuracy": found @ guessed,
-               "mlm_unigram_loss": -(found @ np.log(guessed))}
-    if next_sentence:
-        guesses["next_sentence_majority_accuracy"] = labels[known_labels.argmax()] / labels.sum()
-    return {name: float(value) for name, value in guesses.items()}
-
-
-def _counts(batches: Iterable[dict[str, np.ndarray]], vocab_size: int, next_sentence: bool
-            ) -> tuple[np.ndarray, np.ndarray]:
-    """Counts each masked token, int [vocabulary], and the labels 0 and 1, float [2]."""
-    tokens, labels = np.zeros(vocab_size, int), np.zeros(2)
-    for batch in batches:
-        tokens += np.bincount(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0], minlength=vocab_size)
-        if next_sentence:
-            labels += np.bincount(batch["next_sentence_labels"], batch.get("example_weights"), minlength=2)
-    return tokens, labels
 
 
 # The attention picture shows a text with this many tokens, if there is one.
