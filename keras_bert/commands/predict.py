@@ -65,7 +65,7 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
         if beam:
             _beam().answer_files(model, input, output, columns, options, beam_args or [])
         else:
-            predict_files.answer_files(_load, model, input, output, columns, options, processes)
+            predict_files.answer_files(_load, model, input or [], output, columns, options, processes)
         return
     path = _check_for_one_file(input)
     loaded = _load(model)
