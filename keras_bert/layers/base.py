@@ -122,6 +122,8 @@ class FreezableLayer(QuantizableLayer):
 
     def set_trainable(self, value: bool, frozen: Sequence[str]) -> None:
         """Sets `trainable` of all layers, then freezes those with the paths `frozen`."""
+        if isinstance(frozen, str):
+            raise ValueError(f"frozen must be a list of names; got {frozen!r}; pass [{frozen!r}]")
         self._frozen = tuple(frozen)
         keras.layers.Layer.trainable.fset(self, value)
         freeze(self, frozen)

@@ -1,7 +1,7 @@
 """`BertEmbedder`: one vector per text; `BertEmbeddingClassifier`: one label per text, from its vector."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import keras
 from keras import ops
@@ -10,9 +10,8 @@ from keras_bert.arguments import check_value
 from keras_bert.errors import InputError
 from keras_bert.layers.bert import BertLayer, Inputs, standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
-from keras_bert.types import Tensor
+from keras_bert.types import Pooling, Tensor
 
-Pooling = Literal["mean", "cls", "max"]
 # Functions of the tokens' vectors [batch, seq, hidden] and the mask [batch, seq, 1], both float32, that return
 # [batch, hidden].
 POOLING: dict[Pooling, Callable[[Tensor, Tensor], Tensor]] = {
