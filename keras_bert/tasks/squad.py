@@ -13,7 +13,7 @@ from keras_bert.data.rows import json_values
 from keras_bert.data.tables import choose_reader, read_table
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Card, Encoded, Task, log_softmax
-from keras_bert.tasks.offsets import tokens_with_offsets
+from keras_bert.text.offsets import tokens_with_offsets
 
 _NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 

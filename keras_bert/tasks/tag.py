@@ -10,7 +10,7 @@ from keras_bert.data import UNLABELLED, TokenBatches
 from keras_bert.data.tagged import OUTSIDE, TaggedText, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Card, Encoded, Task, log_softmax, require
-from keras_bert.tasks.offsets import tokens_with_offsets
+from keras_bert.text.offsets import tokens_with_offsets
 
 # How the probabilities of a word's tokens become those of the word, as in the TokenClassificationPipeline of
 # transformers. Other strategies label each token.
