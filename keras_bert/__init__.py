@@ -26,23 +26,16 @@ __all__ = sorted(_MODULES)
 __getattr__ = importer(__name__, _MODULES)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES})
 
 
-def _refuse_other_keras_bert():
-    """Raises ImportError if PyPI's other project `keras-bert` is installed: it has the same import name, and the files
-    would mix."""
-    try:
-        version = importlib.metadata.version("keras-bert")
-    except importlib.metadata.PackageNotFoundError:
-        return
+# PyPI's other project `keras-bert` has the same import name, and the files would mix.
+if _other := next(iter(importlib.metadata.distributions(name="keras-bert")), None):
     raise ImportError(
-        f"the package keras-bert {version} installs its files where keras-bert-hub has its own; run "
+        f"the package keras-bert {_other.version} installs its files where keras-bert-hub has its own; run "
         "`pip uninstall keras-bert` and `pip install --force-reinstall --no-deps keras-bert-hub`")
 
-
-_refuse_other_keras_bert()
 startup.enable_onednn()
 if "keras" in sys.modules:
     for _name in ("hub", "models", "training"):  # registers their classes for `keras.saving.load_model`

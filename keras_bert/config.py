@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import sys
-from typing import Self
+from typing import Any, Self
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
@@ -20,32 +20,29 @@ _ACTIVATION_ALIASES = {"gelu_pytorch_tanh": "gelu_tanh", "gelu_approximate": "ge
 
 _UNCASED_ENGLISH, _CASED_ENGLISH, _CHINESE, _MULTILINGUAL = 30522, 28996, 21128, 119547
 
+# The fields that a config file must have.
+_REQUIRED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
-def _size(layers, hidden, heads=None, vocab=_UNCASED_ENGLISH):
+
+def _size(layers: int, hidden: int, vocab: int = _UNCASED_ENGLISH) -> dict[str, Any]:
     """Returns the fields of a size. A kernel multiplies the scale of its inputs by `initializer_range` times the square
     root of their number: in narrow encoders as in BERT-base, because with BERT-base's 0.02 these predict only token
     frequencies for a long time (docs/pretraining.md)."""
-    return {
-        "vocab_size": vocab,
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads or hidden // 64,
-        "intermediate_size": 4 * hidden,
-        "initializer_range": round(0.02 * max(1, 768 / hidden) ** 0.5, 4),
-    }
+    return {"vocab_size": vocab, "hidden_size": hidden, "num_hidden_layers": layers,
+            "num_attention_heads": hidden // 64, "intermediate_size": 4 * hidden,
+            "initializer_range": round(0.02 * max(1, 768 / hidden) ** 0.5, 4)}
 
 
 # Google's 24 miniatures (Turc et al., 2019, https://arxiv.org/abs/1908.08962) as "L<layers>-H<hidden>", five of them by
 # name, too; BERT-large; the cased, multilingual and Chinese models (Devlin et al., 2018).
 SIZES = {
     f"L{layers}-H{hidden}": _size(layers, hidden) for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)
-}
-SIZES |= {
-    "tiny": SIZES["L2-H128"],
-    "mini": SIZES["L4-H256"],
-    "small": SIZES["L4-H512"],
-    "medium": SIZES["L8-H512"],
-    "base": SIZES["L12-H768"],
+} | {
+    "tiny": _size(2, 128),
+    "mini": _size(4, 256),
+    "small": _size(4, 512),
+    "medium": _size(8, 512),
+    "base": _size(12, 768),
     "large": _size(24, 1024),
     "base-cased": _size(12, 768, vocab=_CASED_ENGLISH),
     "large-cased": _size(24, 1024, vocab=_CASED_ENGLISH),
@@ -54,24 +51,17 @@ SIZES |= {
 }
 
 # Why encoders of other types cannot be read as BERT.
-_ROBERTA = "its positions begin at 2, and its texts have no segments"
 _OTHERS = {
-    "roberta": _ROBERTA, "xlm-roberta": _ROBERTA, "camembert": _ROBERTA,
     "electra": "it has no pooler, and its embeddings may be narrower than its blocks",
     "distilbert": "it has neither segments nor a pooler",
     "albert": "its blocks share their weights, and its embeddings are narrower than they",
-    "mpnet": "its attention depends on relative positions",
-    "deberta": "its attention depends on relative positions",
-    "deberta-v2": "its attention depends on relative positions",
-    "modernbert": "its attention depends on relative positions",
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"),
+                    "its positions begin at 2, and its texts have no segments"),
+    **dict.fromkeys(("mpnet", "deberta", "deberta-v2", "modernbert"), "its attention depends on relative positions"),
 }
 
 # The only supported values of these fields. Others mean a different architecture, though the files look similar.
-_REFUSED_VALUES = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-}
+_SUPPORTED_VALUES = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,28 +105,26 @@ class BertConfig:
     pad_token_id: int = 0
     directionality: str = "bidi"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        values = vars(self)
         for field in dataclasses.fields(self):
-            _check_type(field.name, field.type, getattr(self, field.name))
+            _check_type(field.name, field.type, values[field.name])
         object.__setattr__(self, "hidden_act", _ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act))
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-                     "max_position_embeddings", "type_vocab_size"):
-            _check(1 <= getattr(self, name) < 2**31, f"{name} must be at least 1 and below 2**31", getattr(self, name))
+        for name in (*_REQUIRED, "max_position_embeddings", "type_vocab_size"):
+            _check(1 <= values[name] < 2**31, f"{name} must be at least 1 and below 2**31", values[name])
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            _check(0 <= getattr(self, name) < 1, f"{name} must be in [0, 1)", getattr(self, name))
+            _check(0 <= values[name] < 1, f"{name} must be in [0, 1)", values[name])
         for name in ("initializer_range", "layer_norm_eps"):
-            _check(0 < getattr(self, name) < sys.float_info.max, f"{name} must be positive and finite",
-                   getattr(self, name))
-        _check(self.hidden_act in ACTIVATIONS, f"hidden_act must be one of {', '.join(ACTIVATIONS)}", self.hidden_act)
-        _check(self.directionality in DIRECTIONALITIES,
-               f"directionality must be one of {', '.join(DIRECTIONALITIES)}", self.directionality)
+            _check(0 < values[name] < sys.float_info.max, f"{name} must be positive and finite", values[name])
+        for name, choices in (("hidden_act", ACTIVATIONS), ("directionality", DIRECTIONALITIES)):
+            _check(values[name] in choices, f"{name} must be one of {', '.join(choices)}", values[name])
         _check(self.hidden_size % self.num_attention_heads == 0,
                f"hidden_size must be a multiple of num_attention_heads ({self.num_attention_heads})", self.hidden_size)
         _check(0 <= self.pad_token_id < self.vocab_size,
                f"pad_token_id must be below vocab_size ({self.vocab_size})", self.pad_token_id)
 
     @property
-    def head_size(self):
+    def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
@@ -154,14 +142,14 @@ class BertConfig:
         return max_length
 
     @classmethod
-    def from_size(cls, name: str, **changes) -> Self:
+    def from_size(cls, name: str, **changes: Any) -> Self:
         """Returns the config of a named size (`SIZES`), e.g. `"base"` or `"L4-H256"`; `changes` override its fields.
         `initializer_range` is 0.02 from BERT-base's width on, and more for narrower encoders."""
         _check(name in SIZES, f"a size must be one of {', '.join(SIZES)}", name)
         return cls(**SIZES[name] | changes)
 
     @classmethod
-    def from_dict(cls, values: dict) -> Self:
+    def from_dict(cls, values: dict[str, Any]) -> Self:
         """Reads the dict of a `bert_config.json` or of a Hugging Face `config.json`; ignores keys that do not describe
         the encoder.
 
@@ -173,12 +161,12 @@ class BertConfig:
             raise InputError(f"model_type must be bert; got {model_type!r}: {reason}; use transformers or KerasHub for "
                              "it, or a BERT encoder instead: `keras-bert presets` lists some, for Korean "
                              "klue-bert-base")
-        for name, expected in _REFUSED_VALUES.items():
+        for name, expected in _SUPPORTED_VALUES.items():
             _check(values.get(name, expected) == expected, f"{name} must be {expected}", values.get(name))
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+        for name in _REQUIRED:
             if name not in values:
-                raise InputError("a BERT config must have the keys vocab_size, hidden_size, num_hidden_layers, "
-                                 f"num_attention_heads and intermediate_size; {name} is missing")
+                raise InputError(f"a BERT config must have the keys {', '.join(_REQUIRED[:-1])} and {_REQUIRED[-1]}; "
+                                 f"{name} is missing")
         fields = {field.name for field in dataclasses.fields(cls)}
         config = cls(**{name: value for name, value in values.items() if name in fields and value is not None})
         for name, derived in (("head_size", config.head_size), ("attention_head_size", config.head_size),
@@ -198,7 +186,7 @@ class BertConfig:
         except InputError as error:
             raise InputError(f"{os.fspath(path)}: {error}") from None
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the field names and values, as Google and Hugging Face write them, `model_type` included."""
         return {"model_type": "bert"} | dataclasses.asdict(self)
 
@@ -207,11 +195,11 @@ class BertConfig:
         write_json(path, self.to_dict())
 
 
-def _check(condition, rule, value):
+def _check(condition: bool, rule: str, value: Any) -> None:
     if not condition:
         raise InputError(f"{rule}; got {value!r}")
 
 
-def _check_type(name, kind, value):
+def _check_type(name: str, kind: Any, value: Any) -> None:
     allowed = (int, float) if kind is float else kind
     _check(isinstance(value, allowed) and not isinstance(value, bool), f"{name} must be {kind.__name__}", value)

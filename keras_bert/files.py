@@ -13,6 +13,7 @@ On file systems without locks, workspaces of killed processes stay until somebod
 import codecs
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import math
@@ -20,7 +21,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -91,6 +92,23 @@ def atomic_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
                     _sync_folder(os.path.dirname(path))
                 finally:
                     _move_back(workspace, path)
+
+
+def find_texts(patterns: Collection[str]) -> list[str]:
+    """Returns the files that match the glob patterns, sorted.
+
+    Raises:
+        InputError: a pattern matches no file.
+    """
+    if not patterns:
+        raise InputError("input must name at least one text file; got none")
+    paths: set[str] = set()
+    for pattern in patterns:
+        found = [path for path in glob.glob(pattern, recursive=True) or [pattern] if os.path.isfile(path)]
+        if not found:
+            raise InputError(f"{pattern}: must name files, as in 'folder/*.txt' or 'folder/*.jsonl'; it names none")
+        paths.update(found)
+    return sorted(paths)
 
 
 def check_readable(*paths: Path) -> None:

@@ -35,7 +35,7 @@ class HubLayer(keras.layers.Layer):
         what the SavedModel returns, e.g. [pooled_output, sequence_output] for a list.
     """
 
-    def __init__(self, path: Path, trainable: bool = False, **kwargs) -> None:
+    def __init__(self, path: Path, trainable: bool = False, **kwargs: Any) -> None:
         if keras.backend.backend() != "tensorflow":
             raise InputError(f"HubLayer runs a TensorFlow SavedModel: set KERAS_BACKEND=tensorflow; "
                              f"got {keras.backend.backend()}")
@@ -57,21 +57,18 @@ class HubLayer(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
-        arguments = {"training": bool(training and self.trainable)} if self._takes_training else {}
+        takes_training = "training" in inspect.signature(self._loaded.__call__).parameters
+        arguments = {"training": bool(training and self.trainable)} if takes_training else {}
         if self.trainable:
             for loss in getattr(self._loaded, "regularization_losses", ()):
                 self.add_loss(loss())
         return self._loaded(inputs, **arguments)
 
-    @property
-    def _takes_training(self):
-        return "training" in inspect.signature(self._loaded.__call__).parameters
-
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"path": self.saved_model_path}
 
     @classmethod
-    def from_config(cls, config: dict) -> Self:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Creates the layer from its config.
 
         Raises:
@@ -89,13 +86,13 @@ class HubLayer(keras.layers.Layer):
         return cls(**config)
 
 
-def _absolute(path):
+def _absolute(path: Path) -> str:
     """Returns the absolute path; a URL is returned unchanged."""
     path = os.fspath(path)
     return path if "://" in path else os.path.abspath(path)
 
 
-def _holds_saved_model(path):
+def _holds_saved_model(path: str) -> bool:
     try:
         return tf.saved_model.contains_saved_model(path)
     except tf.errors.OpError as error:

@@ -2,16 +2,15 @@
 
 import ast
 import importlib
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
 
 
-def importer(package, modules):
-    """Returns a package's `__getattr__` (PEP 562), which imports names from other modules when they are first used.
-
-    Args:
-        package: the package's `__name__`.
-        modules: dict of names to the modules that define them, or to the package itself for its submodules.
-    """
-    def get(name):
+def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Returns a package's `__getattr__` (PEP 562), which imports each name from its module when it is first used; the
+    module of a submodule is the package itself."""
+    def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if modules[name] == package:
@@ -21,8 +20,9 @@ def importer(package, modules):
     return get
 
 
-def read_stub(path):
+def read_stub(path: pathlib.Path) -> dict[str, str]:
     """Returns the `modules` for `importer` that a stub (`.pyi`) declares, so that type checkers and this package read
     the same declaration: lines of `from module import Name as Name`."""
     lines = ast.parse(path.read_text(encoding="utf-8")).body
-    return {alias.name: line.module for line in lines if isinstance(line, ast.ImportFrom) for alias in line.names}
+    return {alias.name: line.module for line in lines if isinstance(line, ast.ImportFrom) and line.module
+            for alias in line.names}

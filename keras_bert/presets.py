@@ -20,29 +20,17 @@ _OPTIONAL = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.j
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A pretrained encoder on the Hugging Face hub. For a repository that is not in the table, only the id is known.
+    """A pretrained encoder on the Hugging Face hub. For a repository that is not in the table, only the id is known."""
 
-    Args:
-        name: name in this package.
-        repository: Hugging Face id.
-        size: number of layers and width.
-        parameters: number of the encoder's parameters, in millions.
-        language: language of the training data.
-        licence: licence of the weights.
-        learning_rate: learning rate with which to start fine-tuning, the default of `finetune`.
-        package: Python package that has the encoder's files in a folder `model`.
-        sha256: checksum of `model.safetensors`.
-    """
-
-    name: str
-    repository: str
-    size: str | None = None
-    parameters: float | None = None
-    language: str | None = None
-    licence: str | None = None
-    learning_rate: float | None = None
-    package: str | None = None
-    sha256: str | None = None
+    name: str  # in this package
+    repository: str  # Hugging Face id
+    size: str | None = None  # number of layers and width
+    parameters: float | None = None  # of the encoder, in millions
+    language: str | None = None  # of the training data
+    licence: str | None = None  # of the weights
+    learning_rate: float | None = None  # to start fine-tuning with, the default of `finetune`
+    package: str | None = None  # Python package that has the encoder's files in a folder `model`
+    sha256: str | None = None  # of `model.safetensors`
 
 
 # The licences are from the model cards and, for Google's models, from github.com/google-research/bert. There is a
@@ -96,16 +84,9 @@ def find_pretrained(name: Path) -> str:
     return folder
 
 
-def origin(name: Path) -> dict:
-    """Describes the weights that `name` means, without the path of their folder.
-
-    Args:
-        name: as for `find_pretrained`, or a TensorFlow checkpoint.
-
-    Returns:
-        dict of `name` and, for weights on the Hugging Face hub, `repository`, `language` and `licence`, which are None
-        if unknown.
-    """
+def origin(name: Path) -> dict[str, str | None]:
+    """Describes the weights that `name` means, as for `find_pretrained`, or a TensorFlow checkpoint: their `name`
+    without its folder and, on the Hugging Face hub, `repository`, `language` and `licence`, None if unknown."""
     preset = find_preset(name)
     if preset is None:
         return {"name": os.path.basename(os.path.abspath(name))}
@@ -113,26 +94,24 @@ def origin(name: Path) -> dict:
 
 
 def find_preset(name: Path) -> Preset | None:
-    """Returns the preset that `name` means, see `origin`; None for a TensorFlow checkpoint, and for a folder that is
-    not that of an installed package."""
+    """Returns the preset that `name` means, see `origin`; None for a TensorFlow checkpoint, and for a folder outside
+    the installed packages."""
     name = os.fspath(name)
-    path = os.path.abspath(name)
-    packaged = [preset for preset in PRESETS.values() if _in_package(preset) == path]
-    if packaged or os.path.isdir(name) or os.path.exists(f"{name}.index"):
-        return packaged[0] if packaged else None
-    return _preset(name)
+    for preset in PRESETS.values():
+        if _in_package(preset) == os.path.abspath(name):
+            return preset
+    return None if os.path.isdir(name) or os.path.exists(f"{name}.index") else _preset(name)
 
 
-def where(preset):
+def where(preset: Preset) -> str:
     """Returns where a preset's files are on this machine: `package`, `cache` or, if nowhere, an empty string."""
     if _in_package(preset):
         return "package"
     return "cache" if _has_hub_library() and _in_cache(preset.repository) else ""
 
 
-def _preset(name):
-    """Returns the preset with that name or repository. For a Hugging Face id outside the table, returns a preset with
-    only the id."""
+def _preset(name: str) -> Preset:
+    """Returns the preset with that name or repository; for another Hugging Face id, one with only the id."""
     for preset in PRESETS.values():
         if name in (preset.name, preset.repository):
             return preset
@@ -143,17 +122,17 @@ def _preset(name):
                      f"{found}{did_you_mean(name, PRESETS)}")
 
 
-def _in_package(preset):
-    """Returns the folder in the installed package, or None."""
-    spec = preset.package and importlib.util.find_spec(preset.package)
+def _in_package(preset: Preset) -> str | None:
+    """Returns the folder in the installed package."""
+    spec = importlib.util.find_spec(preset.package) if preset.package else None
     return os.path.join(os.path.dirname(spec.origin), "model") if spec and spec.origin else None
 
 
-def _has_hub_library():
+def _has_hub_library() -> bool:
     return importlib.util.find_spec("huggingface_hub") is not None
 
 
-def _from_hub(repository):
+def _from_hub(repository: str) -> str:
     """Returns the folder of a repository in the cache; downloads it if necessary."""
     if not _has_hub_library():
         raise InputError(f"{repository}: the download needs huggingface_hub: pip install huggingface_hub")
@@ -166,19 +145,17 @@ def _from_hub(repository):
                          f"{_reason(error)}") from None
 
 
-def _in_cache(repository):
-    """Returns the folder of a repository if all needed files are in the cache, or None. Never uses the network."""
+def _in_cache(repository: str) -> str | None:
+    """Returns the folder of a repository if all needed files are in the cache. Never uses the network."""
     from huggingface_hub import try_to_load_from_cache
 
-    def is_there(file):
-        return isinstance(try_to_load_from_cache(repository, file), str)
-
-    if not all(map(is_there, _NEEDED)) or not any(map(is_there, _VOCABULARIES)):
-        return None
-    return os.path.dirname(try_to_load_from_cache(repository, _WEIGHTS))
+    cached = {file: path for file in (*_NEEDED, *_VOCABULARIES)
+              if isinstance(path := try_to_load_from_cache(repository, file), str)}
+    is_whole = cached.keys() >= {*_NEEDED} and not cached.keys().isdisjoint(_VOCABULARIES)
+    return os.path.dirname(cached[_WEIGHTS]) if is_whole else None
 
 
-def _download(repository):
+def _download(repository: str) -> str:
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
@@ -194,7 +171,7 @@ def _download(repository):
     return folder
 
 
-def _reason(error):
+def _reason(error: BaseException) -> str:
     """Returns one line about an error of the library, whose messages have more than one line."""
     from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
 
@@ -206,7 +183,7 @@ def _reason(error):
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _check_sha256(path, expected):
+def _check_sha256(path: str, expected: str) -> None:
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:

@@ -9,19 +9,20 @@ import signal
 import sys
 import threading
 import types
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
+from typing import Any
 
 from keras_bert.errors import InputError
 
+_function: Callable[[Any], Any]  # what a worker calls
 
-def map_in_order(function, items, processes):
-    """Yields (item, function(item)) for each item, in order. Holds about twice as many items as there are processes.
 
-    Args:
-        function: function of an item. Each process gets a copy.
-        items: iterable, which is read by this process.
-        processes: number of worker processes. If 1, this process does the work.
+def map_in_order(function: Callable[[Any], Any], items: Iterable, processes: int) -> Iterator[tuple[Any, Any]]:
+    """Yields (item, function(item)) for each item, in order. This process reads the items and holds about twice as many
+    as there are processes; each of these gets a copy of the function. With one process, this one does the work.
 
     Raises:
         InputError: a worker was killed.
@@ -31,11 +32,11 @@ def map_in_order(function, items, processes):
             yield item, function(item)
         return
     with _pool(processes, function) as pool:
-        waiting, starting = collections.deque(), _starting_context(function)
+        waiting: collections.deque[tuple[Any, Future]] = collections.deque()
+        starting = _starting_context(function)
         for item in items:
             with starting():  # this may start a process
-                future = pool.submit(_work, item)
-            waiting.append((item, future))
+                waiting.append((item, pool.submit(_work, item)))
             if len(waiting) > processes:
                 item, future = waiting.popleft()
                 yield item, future.result()
@@ -43,7 +44,7 @@ def map_in_order(function, items, processes):
             yield item, future.result()
 
 
-def _starting_context(function):
+def _starting_context(function: Callable[[Any], Any]) -> Callable[[], contextlib.AbstractContextManager]:
     """Returns the context manager in which to start processes that get a function: one that does nothing if the
     function needs the user's script, for example for a class that is defined there."""
     with _no_main_module():
@@ -55,7 +56,7 @@ def _starting_context(function):
 
 
 @contextlib.contextmanager
-def _no_main_module():
+def _no_main_module() -> Iterator[None]:
     """Context manager in which new processes do not run the user's script again, as `multiprocessing` makes them do: a
     script needs no `if __name__ == "__main__":`."""
     main = sys.modules["__main__"]
@@ -67,7 +68,7 @@ def _no_main_module():
 
 
 @contextlib.contextmanager
-def _pool(processes, function):
+def _pool(processes: int, function: Callable[[Any], Any]) -> Iterator[ProcessPoolExecutor]:
     """Context manager that gives a pool of worker processes. They end at once when this process ends or when the body
     of the `with` statement fails, so that none still writes while its folder is removed."""
     context = multiprocessing.get_context("forkserver")
@@ -88,7 +89,7 @@ def _pool(processes, function):
         held.close()
 
 
-def _begin(held, function):
+def _begin(held: Connection, function: Callable[[Any], Any]) -> None:
     """Initialises a worker."""
     global _function
     _function = function
@@ -97,11 +98,11 @@ def _begin(held, function):
     threading.Thread(target=_end_with, args=(held,), daemon=True).start()
 
 
-def _work(item):
+def _work(item: Any) -> Any:
     return _function(item)
 
 
-def _end_with(held):
+def _end_with(held: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         held.recv_bytes()  # nothing is ever sent; this ends when the other end closes
     os._exit(1)

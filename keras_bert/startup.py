@@ -2,11 +2,14 @@
 
 import contextlib
 import glob
-import importlib.util
+import importlib.machinery
 import os
 import platform
 import subprocess
 import sys
+import types
+from collections.abc import Iterator
+from typing import Any
 
 # Copies standard input to standard error, without TensorFlow's notes and absl's lines at the levels in the argument.
 _FILTER = r"""
@@ -21,25 +24,22 @@ for line in sys.stdin.buffer:
 """
 
 
-def enable_onednn():
+def enable_onednn() -> None:
     """Turns on oneDNN's kernels on x86-64 processors, unless TF_ENABLE_ONEDNN_OPTS is set or TensorFlow is already
-    imported.
-
-    TensorFlow itself turns them on only if the processor has AVX-512 VNNI or newer instructions. On other processors,
-    fine-tuning takes 1.8 times as long without them. Results differ by rounding.
-    """
+    imported. TensorFlow itself turns them on only for AVX-512 VNNI or newer instructions; on other processors,
+    fine-tuning takes 1.8 times as long without them. Results differ by rounding."""
     if platform.machine() in ("x86_64", "AMD64") and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 @contextlib.contextmanager
-def without_keras():
+def without_keras() -> Iterator[None]:
     """Context manager in which TensorFlow is imported without Keras, which takes half of the time. TensorFlow imports
     Keras only to register its classes for `tf.saved_model.load`, and does without if it is not installed; afterwards
     Keras can be imported as usual."""
     is_hidden = "tensorflow" not in sys.modules and "keras" not in sys.modules
     if is_hidden:
-        sys.modules["keras"] = None  # makes its import fail
+        sys.modules["keras"] = None  # type: ignore[assignment]  # makes its import fail; mypy knows modules only
     try:
         yield
     finally:
@@ -47,12 +47,12 @@ def without_keras():
             del sys.modules["keras"]
 
 
-def quiet_tensorflow():
+def quiet_tensorflow() -> None:
     """Hides TensorFlow's log notes and warnings by setting TF_CPP_MIN_LOG_LEVEL, unless it is already set.
 
-    TensorFlow 2.21 writes some of them before it reads that variable; these are filtered out of standard error. Call
-    this function before anything imports TensorFlow. Errors are shown if there is an NVIDIA device. Otherwise errors
-    are hidden too, because every program would log one about the missing device.
+    TensorFlow 2.21 writes some of them before it reads that variable; these are filtered out of standard error. Errors
+    are shown only if there is an NVIDIA device, because every program would log one about a missing device. Call this
+    before anything imports TensorFlow.
     """
     has_gpu = bool(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"))  # the second is for WSL
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or ("2" if has_gpu else "3")
@@ -62,36 +62,28 @@ def quiet_tensorflow():
 
 
 class _QuietImport:
-    """A module finder that filters standard error during the import of TensorFlow.
+    """A module finder that filters standard error during the import of TensorFlow; `levels` are the letters of the log
+    levels to hide."""
 
-    Args:
-        levels: letters of the log levels to hide.
-    """
-
-    def __init__(self, levels):
+    def __init__(self, levels: str) -> None:
         self.levels = levels
 
-    def find_spec(self, name, path=None, target=None):
-        if name != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(0, self)
-        if spec:
-            load = spec.loader.exec_module
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        spec = importlib.machinery.PathFinder.find_spec(name) if name == "tensorflow" else None
+        if spec and spec.loader:
+            loader: Any = spec.loader
+            load = loader.exec_module
 
-            def load_quietly(module):
+            def load_quietly(module: types.ModuleType) -> None:
                 with _filtered_stderr(self.levels):
                     load(module)
 
-            spec.loader.exec_module = load_quietly
+            loader.exec_module = load_quietly
         return spec
 
 
 @contextlib.contextmanager
-def _filtered_stderr(levels):
+def _filtered_stderr(levels: str) -> Iterator[None]:
     """Context manager that sends standard error through a filter. The filter is a separate process, so that the last
     output before a crash gets through."""
     try:
@@ -102,6 +94,7 @@ def _filtered_stderr(levels):
     except OSError:  # or standard error is closed
         yield
         return
+    assert process.stdin is not None
     os.dup2(process.stdin.fileno(), 2)
     try:
         yield

@@ -4,14 +4,16 @@ import contextlib
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 from keras_bert.errors import Stopped
 
 
 @contextlib.contextmanager
-def stoppable(message):
+def stoppable(message: str) -> Iterator[None]:
     """Context manager in which SIGTERM raises `Stopped` with the message, so that temporary files are removed."""
-    def stop(number, _):
+    def stop(number: int, _: Any) -> None:
         raise Stopped(number, message)
 
     previous = signal.signal(signal.SIGTERM, stop)
@@ -21,56 +23,45 @@ def stoppable(message):
         signal.signal(signal.SIGTERM, previous)
 
 
-class StatusLine:
-    """A status line, which is redrawn up to five times a second on a terminal; elsewhere, one line every ten seconds.
-    As a context manager, it removes the line at the end.
+class StatusLine(contextlib.AbstractContextManager):
+    """A status line, by default on standard error. On a terminal, it is redrawn up to five times a second and removed
+    at the end of the `with` statement; elsewhere, a line is written every ten seconds."""
 
-    Args:
-        stream: where to write. Defaults to standard error.
-    """
-
-    def __init__(self, stream=None):
+    def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.interactive = self.stream.isatty()
         self._shown = time.monotonic()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self.clear()
 
-    def is_due(self):
-        """Returns True if it is time to show the next line."""
+    def is_due(self) -> bool:
+        """Tells whether it is time to show the next line."""
         return time.monotonic() - self._shown >= (0.2 if self.interactive else 10)
 
-    def show(self, line, stays=False):
+    def show(self, line: str, stays: bool = False) -> None:
         """Writes a line. On a terminal, it replaces the last line, unless that was shown with `stays=True`."""
         self._shown = time.monotonic()
         end = "\r" if self.interactive and not stays else "\n"
         self.stream.write(f"\x1b[K{line}{end}" if self.interactive else line + end)
         self.stream.flush()
 
-    def clear(self):
-        """Removes the line, on a terminal."""
+    def clear(self) -> None:
         if self.interactive:
             self.stream.write("\x1b[K")
 
 
 class ProgressLine(StatusLine):
-    """A status line of the share of the work that is done, the number of results, results a second and the time left.
+    """A status line of the share of the work that is done, the number of results, results a second and the time left;
+    `unit` is what the results are called."""
 
-    Args:
-        unit: what the results are called.
-    """
-
-    def __init__(self, unit, stream=None):
+    def __init__(self, unit: str, stream: TextIO | None = None) -> None:
         super().__init__(stream)
         self.unit = unit
         self.started = time.monotonic()
 
-    def __call__(self, share, count):
-        """Shows the line if it is due. `share` is above 0."""
+    def __call__(self, share: float, count: int) -> None:
+        """Shows the line if it is due. `share` is in (0, 1]."""
         if not self.is_due():
             return
         seconds, filled = time.monotonic() - self.started, round(20 * share)

@@ -110,16 +110,20 @@ def expected_offsets(tokenizer, parts):
     return words
 
 
+def pieces_of(texts, options):
+    """Half of the words are pieces, the others are spelt by characters, or [UNK] where one of them is unassigned."""
+    words = sorted({word for text in texts for word in words_of(text, *options)})
+    known = sorted({c for word in words for c in word if unicodedata.category(c) != "Cn"})
+    return [*SPECIAL, *known, *("##" + c for c in known), *words[::2]]
+
+
 # The quick ones have each option both ways.
 @pytest.mark.parametrize("options,count", [
     *((options, 300) for options in [(True, False, True, "NFC"), (False, True, False, "none")]),
     *(pytest.param(options, 100_000, marks=LONG) for options in OPTIONS)])
 def test_hard_texts(options, count):
-    # Half of the words are pieces, the others are spelt by characters, or [UNK] where one of them is unassigned.
     texts = hard_texts(count, seed=4)
-    words = sorted({word for text in texts for word in words_of(text, *options)})
-    known = sorted({c for word in words for c in word if unicodedata.category(c) != "Cn"})
-    pieces = [*SPECIAL, *known, *("##" + c for c in known), *words[::2]]
+    pieces = pieces_of(texts, options)
     tokenizer, graph = with_graph(BertTokenizer(pieces, *options))
     assert_same_ids(tokenizer, graph, texts)
 

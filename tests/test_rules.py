@@ -123,6 +123,16 @@ def test_the_fast_path_gives_what_the_definition_gives(options, count):
         assert rules.normalize(text).split() == rules.normalize_in_context(text).split(), ascii(text)
 
 
+@pytest.mark.parametrize("count", [pytest.param(50_000, marks=pytest.mark.long), 500])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_traced_characters_are_those_of_the_definition(options, count):
+    rules = Rules(*options)
+    for text in hard_texts(count, seed=6):
+        traced = rules.trace(text)
+        assert "".join(part.character for part in traced) == rules.normalize_in_context(text), ascii(text)
+        assert all(0 <= part.start < part.end <= len(text) for part in traced), ascii(text)
+
+
 def test_lone_surrogates_are_deleted():
     assert Rules().normalize("a\ud800b\udfff") == "ab"
 

@@ -18,6 +18,7 @@ from keras_bert.data.tables import Row, Rows
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files import (
     atomic_file,
+    find_texts,
     folder_digest,
     is_empty,
     json_text,
@@ -30,7 +31,6 @@ from keras_bert.inference.text_model import TextModel
 from keras_bert.processes import map_in_order
 from keras_bert.tasks import Task
 from keras_bert.terminal import ProgressLine, stoppable
-from keras_bert.text.vocabulary_training import find_texts
 
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out

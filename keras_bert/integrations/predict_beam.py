@@ -11,13 +11,12 @@ from apache_beam.ml.inference.base import RunInference
 
 from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_folder, json_text
+from keras_bert.files import atomic_folder, find_texts, json_text
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.files import read_examples
 from keras_bert.integrations.beam import SavedModelHandler
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 from keras_bert.tasks import Task
-from keras_bert.text.vocabulary_training import find_texts
 
 
 def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],

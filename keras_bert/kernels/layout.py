@@ -5,33 +5,36 @@ Dimensions: B rows of the inputs, S their length, T texts, N heads, H hidden siz
 in a layout's arrangement; for attention they are arranged as R rows of length L, [R, N, L, D].
 """
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
 from keras_bert import kernels
+from keras_bert.types import Tensor
+
+AttendPooled = Callable[[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]], tuple[Tensor, Tensor]]
 
 
 class Layout:
     """An arrangement of the tokens of a batch. This class is the layout `padded`: one text per row, with padding, as in
-    the inputs. The subclasses are the other layouts.
+    the inputs. Its subclasses are the other layouts.
 
     Args:
         mask: int32 [B, S], 1 for real tokens.
-        heads: number of attention heads.
-        directionality, dtype: see `attention_bias`.
         visible: see `attention_bias`; by default, all real tokens of a row.
 
     Attributes:
         position_ids: int32, the position of each token in its text; broadcasts to the shape that `pack` returns.
-        bias: the attention bias, added to the scores: [R, 1, L, L], or [R, 1, 1, L] if it is the same for all tokens.
-        attend_pooled: None, or a faster attention for the pooled token of each text only. It is a function of the
-            scaled query [T, H], key and value […, H] and `drop`, see `attend`; it returns the context [T, H] and the
-            probabilities.
+        bias: see `attention_bias`.
+        attend_pooled: None, or a faster `attend` for the pooled token of each text alone, from the scaled query [T, H],
+            key and value […, H] to the context [T, H].
     """
 
-    attend_pooled = None
+    attend_pooled: AttendPooled | None = None
 
-    def __init__(self, mask, heads, directionality, dtype, visible=None):
+    def __init__(self, mask: Tensor, heads: int, directionality: str, dtype: str,
+                 visible: Tensor | None = None) -> None:
         self._mask = mask
         self._heads = heads
         self._is_ltr = directionality == "ltr"
@@ -39,15 +42,15 @@ class Layout:
         visible = ops.expand_dims(ops.greater(mask, 0), 1) if visible is None else visible
         self.bias = attention_bias(visible, directionality, dtype)
 
-    def pack(self, ids):
+    def pack(self, ids: Tensor) -> Tensor:
         """Arranges integers [B, S]."""
         return ids
 
-    def unpack(self, x):
+    def unpack(self, x: Tensor) -> Tensor:
         """Restores [B, S, H] from […, H]."""
         return x
 
-    def queries(self, positions=None):
+    def queries(self, positions: Tensor | None = None) -> Tensor | None:
         """Returns the tokens that the last block should compute: the pooled token of each text, and those at
         `positions`, int32 [B, n]. Returns None if it should compute all tokens."""
         pooled = ops.zeros_like(self._mask[:, :1])
@@ -56,75 +59,62 @@ class Layout:
             pooled = ops.max(ops.where(ops.greater(self._mask, 0), indices, 0), axis=1, keepdims=True)
         return pooled if positions is None else ops.concatenate([pooled, positions], axis=1)
 
-    def select(self, x, queries):
+    def select(self, x: Tensor, queries: Tensor) -> Tensor:
         """Returns the hidden states […, H] of the tokens `queries`, in the arrangement of `queries`."""
         return kernels.gather(x, queries)
 
-    def pooled(self, x, queries=None):
-        """Returns the hidden state of each text's pooled token, [T, H]; x is […, H], or the result of `select` for
-        `queries`."""
+    def pooled(self, x: Tensor, queries: Tensor | None = None) -> Tensor:
+        """Returns the hidden state of each text's pooled token, [T, H]; x is […, H], or `select(x, queries)`."""
         return (self.select(x, self.queries()) if self._is_ltr and queries is None else x)[:, 0]
 
-    def split_heads(self, x):
+    def split_heads(self, x: Tensor) -> Tensor:
         """Arranges […, H] as rows for attention, [R, N, L, D]."""
         x = ops.reshape(x, (-1, ops.shape(x)[1], self._heads, x.shape[2] // self._heads))
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def merge_heads(self, x):
+    def merge_heads(self, x: Tensor) -> Tensor:
         """Inverts `split_heads`."""
         return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, ops.shape(x)[2], self._heads * x.shape[3]))
 
-    def select_bias(self, queries):
+    def select_bias(self, queries: Tensor | None) -> Tensor:
         """Returns the rows of `bias` for the tokens `queries`; all rows if None."""
         if queries is None or self.bias.shape[2] == 1:
             return self.bias
         return ops.expand_dims(kernels.gather(ops.squeeze(self.bias, 1), queries), 1)
 
-    def normalize(self, x, norm):
-        """Applies `norm`, a `LayerNormalization`, to `x`."""
+    def normalize(self, x: Tensor, norm: keras.layers.LayerNormalization) -> Tensor:
         return norm(x)
 
 
 class PackedLayout(Layout):
     """The layout with multiple texts per row, one after the other; each text attends only to itself (Krell et al.,
     2021, https://arxiv.org/abs/2107.02027). XLA compiles the shapes once, and there is little padding. Hidden states
-    are [B, S, H].
+    are [B, S, H]. For `sequence_ids`, int32 [B, S], and `pooled_positions`, int32 [T], see `BertLayer`."""
 
-    Args:
-        mask, heads, directionality, dtype: see `Layout`.
-        sequence_ids: int32 [B, S], the number of the text that each token belongs to, from 1; 0 for padding.
-        pooled_positions: int32 [T], the index of each text's pooled token among all B * S tokens.
-    """
-
-    def __init__(self, mask, heads, directionality, dtype, sequence_ids, pooled_positions):
+    def __init__(self, mask: Tensor, heads: int, directionality: str, dtype: str, sequence_ids: Tensor,
+                 pooled_positions: Tensor) -> None:
         same = ops.equal(ops.expand_dims(sequence_ids, 2), ops.expand_dims(sequence_ids, 1))
         super().__init__(mask, heads, directionality, dtype, visible=same)
         earlier = ops.transpose(is_later(ops.shape(mask)[1]))
         self.position_ids = ops.sum(ops.cast(ops.logical_and(same, earlier), "int32"), axis=2)
         self._pooled_positions = pooled_positions
 
-    def queries(self, positions=None):
+    def queries(self, positions: Tensor | None = None) -> None:
         if positions is not None:
             raise ValueError("positions are of rows with one text each; got layout='packed'")
         return None  # one query per text would need a copy of its whole row's keys and values
 
-    def pooled(self, x, queries=None):
+    def pooled(self, x: Tensor, queries: Tensor | None = None) -> Tensor:
         return ops.take(ops.reshape(x, (-1, x.shape[2])), self._pooled_positions, axis=0)
 
 
-def attention_bias(visible, directionality, dtype):
+def attention_bias(visible: Tensor, directionality: str, dtype: str) -> Tensor:
     """Returns the bias to add to attention scores: 0 where a token is visible, elsewhere a number so negative that the
     softmax gives it no weight. The number is finite in every dtype, so that a row without visible tokens stays finite.
 
-    Args:
-        visible: bool [R, L, L], True where the first token may attend to the second; or [R, 1, L] if this is the same
-            for all tokens of a row.
-        directionality: `bidi` hides nothing else; `ltr` hides the tokens after each token, `rtl` those before it.
-        dtype: dtype of the scores.
-
-    Returns:
-        [R, 1, L, L], or [R, 1, 1, L] if the bias is the same for all tokens of a row.
-    """
+    `visible` is bool [R, L, L], True where the first token may attend to the second, and the bias [R, 1, L, L]; or they
+    are [R, 1, L] and [R, 1, 1, L], the same for all tokens of a row. The directionality `ltr` also hides the tokens
+    after each token, `rtl` the tokens before it."""
     if directionality != "bidi":
         later = is_later(ops.shape(visible)[2])
         visible = ops.logical_and(visible, ops.logical_not(later if directionality == "ltr" else ops.transpose(later)))
@@ -133,7 +123,7 @@ def attention_bias(visible, directionality, dtype):
     return ops.where(ops.expand_dims(visible, 1), ops.zeros((), dtype), ops.full((), lowest, dtype))
 
 
-def is_later(length):
+def is_later(length: int | Tensor) -> Tensor:
     """Returns bool [length, length], True where the second position comes after the first."""
     positions = ops.arange(length)
     return ops.greater(positions, ops.expand_dims(positions, 1))

@@ -1,6 +1,9 @@
 """`UnpaddedLayout`, which skips padding: only the real tokens of a batch, one after the other. TensorFlow only, as the
 shapes depend on the values; XLA cannot compile it."""
 
+from collections.abc import Callable
+
+import keras
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
@@ -16,23 +19,15 @@ class UnpaddedLayout(Layout):
 
     Dense layers and norms process only real tokens, as in Nvidia's FasterTransformer. For attention the texts are
     packed into rows; multiple short texts share a row, and each text attends only to itself (Krell et al., 2021,
-    https://arxiv.org/abs/2107.02027).
-
-    Args:
-        mask: int32 [B, S], 1 for real tokens.
-        heads: number of attention heads.
-        directionality, dtype: see `attention_bias`.
-        training: If True, uses custom gradients, which are faster. They are off otherwise because a SavedModel that
-            contains custom gradients prints a warning when it is loaded.
-
-    Attributes:
-        few_tokens: below this number of tokens, `normalize` uses several plain operations; these take less time than
-            oneDNN's layer normalization, which has a fixed cost of 0.1 ms.
+    https://arxiv.org/abs/2107.02027). Training uses custom gradients, which are faster; a SavedModel that contains them
+    would print a warning when it is loaded.
     """
 
+    # Below this number of tokens, `normalize` uses several plain operations, which take less time than oneDNN's layer
+    # normalization with its fixed cost of 0.1 ms.
     few_tokens = 256
 
-    def __init__(self, mask, heads, directionality, dtype, training):
+    def __init__(self, mask: tf.Tensor, heads: int, directionality: str, dtype: str, training: bool | None) -> None:
         if kernels.BACKEND != "tensorflow" or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
             raise ValueError("layout='unpadded' has shapes that depend on the values, so it runs only on Keras's "
                              f"TensorFlow backend (KERAS_BACKEND is {kernels.BACKEND!r}) and without XLA; use "
@@ -52,9 +47,11 @@ class UnpaddedLayout(Layout):
         self._pooled = starts + lengths - 1 if directionality == "ltr" else starts
         self._pack_rows(lengths, starts, directionality, dtype)
         with_gradient = tf.custom_gradient if training else lambda function: lambda x: function(x)[0]
-        self.split_heads, self.merge_heads = map(with_gradient, (self._split_heads, self._merge_heads))
+        # mypy refuses functions in place of methods; these depend on `training`.
+        self.split_heads, self.merge_heads = map(  # type: ignore[method-assign]
+            with_gradient, (self._split_heads, self._merge_heads))
 
-    def _pack_rows(self, lengths, starts, directionality, dtype):
+    def _pack_rows(self, lengths: tf.Tensor, starts: tf.Tensor, directionality: str, dtype: str) -> None:
         """Packs the texts into rows of one length, made of L slots for one token each, and sets these attributes:
 
         `bias`: see `Layout`.
@@ -75,27 +72,27 @@ class UnpaddedLayout(Layout):
         other = tf.gather(tf.concat([[-2], tf.where(self._seen, self._text, -2)], 0), source)
         self.bias = attention_bias(own[:, :, None] == other[:, None, :], directionality, dtype)
 
-    def pack(self, ids):
+    def pack(self, ids: tf.Tensor) -> tf.Tensor:
         return tf.gather_nd(ids, self._indices)
 
-    def unpack(self, x):
+    def unpack(self, x: tf.Tensor) -> tf.Tensor:
         return tf.scatter_nd(self._indices, x, tf.cast(tf.concat([self._shape, tf.shape(x)[1:]], 0), tf.int64))
 
-    def queries(self, positions=None):
+    def queries(self, positions: tf.Tensor | None = None) -> tf.Tensor:
         return self._pooled
 
-    def select(self, x, queries):
+    def select(self, x: tf.Tensor, queries: tf.Tensor) -> tf.Tensor:
         return tf.gather(x, queries)
 
-    def pooled(self, x, queries=None):
+    def pooled(self, x: tf.Tensor, queries: tf.Tensor | None = None) -> tf.Tensor:
         return self.select(x, self._pooled) if queries is None else x
 
-    def normalize(self, x, norm):
+    def normalize(self, x: tf.Tensor, norm: keras.layers.LayerNormalization) -> tf.Tensor:
         """Applies `norm`; outside training, in the form that is faster for this number of tokens."""
         tokens, width = tf.shape(x)[0], x.shape[1]
         gamma, beta = tf.cast(norm.gamma, x.dtype), tf.cast(norm.beta, x.dtype)
 
-        def fused():
+        def fused() -> tf.Tensor:
             """The only form that TensorFlow's graph optimizer replaces by oneDNN's layer normalization: the scales have
             an unknown first dimension, so that the optimizer cannot fold them into constants."""
             normalized, *_ = tf.raw_ops.FusedBatchNormV3(
@@ -103,7 +100,7 @@ class UnpaddedLayout(Layout):
                 mean=tf.zeros([0]), variance=tf.zeros([0]), epsilon=norm.epsilon, data_format="NCHW")
             return tf.reshape(normalized, [tokens, width]) * gamma + beta
 
-        def plain():
+        def plain() -> tf.Tensor:
             values = tf.cast(x, tf.float32)
             centered = values - tf.reduce_mean(values, axis=1, keepdims=True)
             scale = tf.math.rsqrt(tf.reduce_mean(tf.square(centered), axis=1, keepdims=True) + norm.epsilon)
@@ -111,7 +108,8 @@ class UnpaddedLayout(Layout):
 
         return fused() if self._training or not self.few_tokens else tf.cond(tokens < self.few_tokens, plain, fused)
 
-    def attend_pooled(self, query, key, value, drop):
+    def attend_pooled(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor,
+                      drop: Callable[[tf.Tensor], tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """Attends from the one query of each text to the tokens of the text; the probabilities are [tokens, N]."""
         by_head = [-1, self._heads, query.shape[1] // self._heads]
         scores = tf.reduce_sum(tf.reshape(tf.gather(query, self._text) * key, by_head), axis=2)  # [tokens, N]
@@ -123,33 +121,27 @@ class UnpaddedLayout(Layout):
 
     # These two functions convert [tokens, H] to [R, N, L, D] and back, and each is the gradient of the other. Empty
     # slots hold copies of a token, whose gradient from there is 0. TensorFlow's own gradient would sum over all slots.
-    def _split_heads(self, x):
+    def _split_heads(self, x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         return tf.gather(tf.reshape(x, [-1, x.shape[1] // self._heads]), self._to_rows), self.merge_heads
 
-    def _merge_heads(self, x):
-        def gradient(upstream):
+    def _merge_heads(self, x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return self.split_heads(upstream) * tf.cast(self._is_token, x.dtype)
 
         size = x.shape[3]
         return tf.reshape(tf.gather(tf.reshape(x, [-1, size]), self._from_rows), [-1, self._heads * size]), gradient
 
 
-def assign_rows(lengths, width):
-    """Assigns texts to rows: each row gets the longest remaining text, and after it as many of the shortest as fit.
-
-    Args:
-        lengths: int32 [texts].
-        width: length of a row, int32; at least that of the longest text.
-
-    Returns:
-        (row of each text, int32 [texts]; start of each text in its row, int32 [texts]; number of rows, int32).
-    """
+def assign_rows(lengths: tf.Tensor, width: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Assigns texts of the given lengths, int32 [texts], to rows of length `width`, which no text exceeds: each row
+    gets the longest remaining text, and after it as many of the shortest as fit. Returns the row of each text, the
+    start of each text in its row, both int32 [texts], and the number of rows."""
     texts = tf.size(lengths)
     order = tf.argsort(lengths, direction="DESCENDING")
     longest = tf.gather(lengths, order)
     before = tf.concat([[0], tf.cumsum(longest[::-1])], 0)  # number of tokens in the n shortest texts
 
-    def fill(rows, assigned, ends):
+    def fill(rows: tf.Tensor, assigned: tf.Tensor, ends: tf.TensorArray) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
         last = tf.searchsorted(before, [before[assigned] + width - longest[rows]], side="right")[0] - 1
         last = tf.minimum(last, texts - rows - 1)
         return rows + 1, last, ends.write(rows, last)

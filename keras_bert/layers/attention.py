@@ -1,26 +1,25 @@
 """Multi-head self-attention and the encoder block that contains it."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_bert import kernels
+from keras_bert.config import BertConfig
+from keras_bert.kernels.layout import Layout
 from keras_bert.layers.base import ConfiguredLayer
+from keras_bert.types import Tensor
 
 
-def attend(query, key, value, bias, drop):
-    """Computes softmax(Q Kᵀ + bias) V (Vaswani et al., 2017, equation 1).
-
-    Args:
-        query: [R, N, n, D], scaled by D**-0.5; n queries per row; for the other dimensions see `kernels.layout`.
-        key, value: [R, N, L, D].
-        bias: a tensor that broadcasts to [R, N, n, L].
-        drop: a function that zeroes some probabilities, see `kernels.drop`.
-
-    Returns:
-        (context [R, N, n, D], probabilities [R, N, n, L] before dropout).
-    """
+def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor,
+           drop: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """Computes softmax(Q Kᵀ + bias) V (Vaswani et al., 2017, equation 1) for n queries per row; `kernels.layout` names
+    the other dimensions. The query is [R, N, n, D], scaled by D**-0.5; key and value are [R, N, L, D]; the bias
+    broadcasts to [R, N, n, L]; `drop` zeroes some probabilities, see `kernels.drop`. Returns the context [R, N, n, D]
+    and the probabilities [R, N, n, L] before dropout."""
     # Not `ops.add`, here and below: in a batch without rows, it takes what it adds for a bias vector.
     probabilities = ops.softmax(kernels.matmul_transposed(query, key) + bias)
     return ops.matmul(drop(probabilities), value), probabilities
@@ -31,12 +30,8 @@ class SelfAttention(ConfiguredLayer):
     """Scaled dot-product attention over `num_attention_heads` heads, with its output projection (Vaswani et al., 2017,
     section 3.2).
 
-    Args:
-        config: a `BertConfig`.
-
     Call arguments:
         x: hidden states […, H] in the layout's arrangement, compute dtype.
-        layout: a `Layout`.
         seed: int32 [2], or None for no dropout.
         queries: the tokens to compute outputs for, as returned by `layout.queries`; None for all tokens.
 
@@ -45,7 +40,7 @@ class SelfAttention(ConfiguredLayer):
         before dropout), both in the compute dtype.
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         hidden = self.config.hidden_size
         self.query = self.make_dense("query", hidden)
@@ -53,7 +48,8 @@ class SelfAttention(ConfiguredLayer):
         self.value = self.make_dense("value", hidden)
         self.output_dense = self.make_dense("output_dense", hidden)
 
-    def call(self, x, layout, seed=None, queries=None):
+    def call(self, x: Tensor, layout: Layout, seed: Tensor | None = None,
+             queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
         query = self.query(x if queries is None else layout.select(x, queries))
         query = ops.multiply(query, self.config.head_size**-0.5)
         key, rate = self.key(x), self.config.attention_probs_dropout_prob
@@ -73,10 +69,10 @@ class EncoderBlock(ConfiguredLayer):
     """A transformer encoder block: attention, add and norm, feed-forward, add and norm (Vaswani et al., 2017, figure 1,
     left).
 
-    For arguments, call arguments and return values see `SelfAttention`.
+    For call arguments and return values see `SelfAttention`.
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.attention = SelfAttention(self.config, dtype=self.dtype_policy, name="attention")
         self.attention_norm = self.make_norm("attention_norm")
@@ -84,11 +80,12 @@ class EncoderBlock(ConfiguredLayer):
         self.output_dense = self.make_dense("output_dense", self.config.hidden_size)
         self.output_norm = self.make_norm("output_norm")
 
-    def build(self, *_):
+    def build(self, *_: Any) -> None:
         self.output_dense.build((None, None, self.config.intermediate_size))
         super().build()
 
-    def call(self, x, layout, seed=None, queries=None):
+    def call(self, x: Tensor, layout: Layout, seed: Tensor | None = None,
+             queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
         rate = self.config.hidden_dropout_prob
         attended, probabilities = self.attention(x, layout=layout, seed=kernels.fold_in(seed, 0), queries=queries)
         x = x if queries is None else layout.select(x, queries)

@@ -12,10 +12,15 @@ from keras_bert.arguments import Path, check_value
 from keras_bert.config import BertConfig
 from keras_bert.kernels.layout import Layout, PackedLayout
 from keras_bert.layers.attention import EncoderBlock
-from keras_bert.layers.base import ConfiguredLayer, FreezableLayer, freeze, own_layers
+from keras_bert.layers.base import ConfiguredLayer, FreezableLayer, freeze
+from keras_bert.types import Tensor
+
+Inputs = dict[str, Tensor] | Sequence[Tensor]
+LayoutName = Literal["padded", "packed", "unpadded"]
+Outputs = Literal["pair", "pooled", "all", "attention"]
 
 
-def standardize_inputs(inputs, axes=("batch", "seq")):
+def standardize_inputs(inputs: Inputs, axes: Sequence[str] = ("batch", "seq")) -> tuple[Tensor, ...]:
     """Returns the inputs of an encoder call, a dict or a list of three, as int32 tensors (word_ids, mask, segment_ids).
 
     A dict needs `input_word_ids`, `input_mask`, and `segment_ids` or `input_type_ids`; other keys are ignored.
@@ -23,8 +28,8 @@ def standardize_inputs(inputs, axes=("batch", "seq")):
     return tuple(ops.cast(tensor, "int32") for tensor in check_inputs(inputs, axes))
 
 
-def check_inputs(inputs, axes=("batch", "seq")):
-    """Returns the inputs of an encoder call as a list [word_ids, mask, segment_ids], unchanged."""
+def check_inputs(inputs: Inputs, axes: Sequence[str] = ("batch", "seq")) -> Sequence[Tensor]:
+    """Returns the inputs of an encoder call in the order word_ids, mask, segment_ids, unchanged."""
     if isinstance(inputs, dict):
         segments = "segment_ids" if "segment_ids" in inputs else "input_type_ids"
         missing = [key for key in ("input_word_ids", "input_mask", segments) if key not in inputs]
@@ -36,31 +41,23 @@ def check_inputs(inputs, axes=("batch", "seq")):
         got = len(inputs) if isinstance(inputs, (list, tuple)) else f"{type(inputs).__name__}, not a list or dict"
         raise ValueError(f"inputs need three tensors, input_word_ids, input_mask, segment_ids; got {got}")
     shapes = [tuple(tensor.shape) for tensor in inputs]
-    if any(len(shape) != len(axes) or not _same(shape, shapes[0]) for shape in shapes):
+    known_sizes = [{*sizes} - {None} for sizes in zip(*shapes)]
+    if any(len(shape) != len(axes) for shape in shapes) or any(len(sizes) > 1 for sizes in known_sizes):
         raise ValueError(f"input_word_ids, input_mask and segment_ids must have one shape, [{', '.join(axes)}]; got "
                          f"{', '.join(map(str, shapes))}")
     return inputs
 
 
-def check_ids(name, ids, count):
+def check_ids(name: str, ids: Tensor, count: int) -> None:
     """Checks that ids are below `count`, outside a graph: in a graph and on JAX, tensors have no values yet."""
     if hasattr(ids, "numpy") and ids.shape.num_elements() and not 0 <= ids.numpy().min() <= ids.numpy().max() < count:
         raise ValueError(f"{name} must be from 0 to {count - 1}; got {ids.numpy().min()} to {ids.numpy().max()}")
 
 
-def _same(shape, other):
-    """Compares shapes; None fits every size."""
-    return all(a is None or b is None or a == b for a, b in zip(shape, other))
-
-
-def _refused_if_negative(ids, count):
-    """Returns ids of which the lookup in a table of `count` rows treats negative ones as it does those that are too
-    large: TensorFlow raises an error on CPUs, JAX returns NaN. Keras counts ids from -`count` to -1 from the end."""
+def _refused_if_negative(ids: Tensor, count: int) -> Tensor:
+    """Moves negative ids so far down that a lookup in a table of `count` rows treats them like ids that are too large:
+    TensorFlow raises an error on CPUs, JAX returns NaN. Keras counts ids from -`count` to -1 from the end."""
     return ops.where(ids < 0, ids - count, ids)
-
-
-LayoutName = Literal["padded", "packed", "unpadded"]
-Outputs = Literal["pair", "pooled", "all", "attention"]
 
 
 class BertOutput(NamedTuple):
@@ -71,11 +68,11 @@ class BertOutput(NamedTuple):
     [batch, heads, 1 + n, seq], first the pooled token.
     """
 
-    pooled_output: Any  # [batch, hidden]
-    sequence_output: Any  # [batch, seq, hidden]
-    embedding_output: Any  # [batch, seq, hidden]
-    encoder_outputs: list  # one [batch, seq, hidden] per block
-    attention_probabilities: list  # one [batch, heads, seq, seq] per block; empty unless requested
+    pooled_output: Tensor  # [batch, hidden]
+    sequence_output: Tensor  # [batch, seq, hidden]
+    embedding_output: Tensor  # [batch, seq, hidden]
+    encoder_outputs: list[Tensor]  # one [batch, seq, hidden] per block
+    attention_probabilities: list[Tensor]  # one [batch, heads, seq, seq] per block; empty unless requested
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -83,32 +80,28 @@ class BertEmbeddings(ConfiguredLayer):
     """The sum of word, position and segment embeddings, then layer normalization and dropout (Devlin et al., 2018,
     section 3).
 
-    Args:
-        config: a `BertConfig`.
-
     Call arguments:
         word_ids, segment_ids: int32, in the layout's arrangement.
-        layout: a `Layout`.
         seed: int32 [2], or None for no dropout.
 
     Returns:
         hidden states […, H], compute dtype.
     """
 
-    def __init__(self, config, **kwargs):
+    def __init__(self, config: BertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.word_embeddings = self.make_embedding("word_embeddings", self.config.vocab_size)
         self.position_embeddings = self.make_embedding("position_embeddings", self.config.max_position_embeddings)
         self.segment_embeddings = self.make_embedding("segment_embeddings", self.config.type_vocab_size)
         self.norm = self.make_norm("norm")
 
-    def call(self, word_ids, segment_ids, layout, seed=None):
+    def call(self, word_ids: Tensor, segment_ids: Tensor, layout: Layout, seed: Tensor | None = None) -> Tensor:
         x = (self.word_embeddings(_refused_if_negative(word_ids, self.config.vocab_size))
              + self.segment_embeddings(_refused_if_negative(segment_ids, self.config.type_vocab_size)))
         x = layout.normalize(x + self.position_embeddings(layout.position_ids), self.norm)
         return kernels.dropout(x, self.config.hidden_dropout_prob, seed)
 
-    def word_table(self):
+    def word_table(self) -> Tensor:
         """Returns the word embeddings, [vocab, H]."""
         if self.word_embeddings.quantization_mode:  # the variable holds quantized integers without their scales
             return self.word_embeddings(ops.arange(self.config.vocab_size))
@@ -160,9 +153,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         ValueError: an argument or an input is invalid; the message gives the rule and the value.
     """
 
-    def __init__(self, config: BertConfig | dict, layout: LayoutName = "padded",
-                 frozen: Sequence[str] = (), lora_rank: int | None = None, gradient_checkpointing: bool = False,
-                 **kwargs) -> None:
+    def __init__(self, config: BertConfig | dict[str, Any], layout: LayoutName = "padded", frozen: Sequence[str] = (),
+                 lora_rank: int | None = None, gradient_checkpointing: bool = False, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.embeddings = BertEmbeddings(self.config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = [EncoderBlock(self.config, dtype=self.dtype_policy, name=f"block_{i}")
@@ -180,14 +172,14 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
             self.enable_lora(lora_rank)
 
     @classmethod
-    def from_pretrained(cls, folder: Path, **kwargs) -> Self:
+    def from_pretrained(cls, folder: Path, **kwargs: Any) -> Self:
         """Loads the encoder in `folder`, see `keras_bert.convert.load_pretrained`."""
         from keras_bert.weights import load_pretrained  # imported here, as convert imports layers
 
         return load_pretrained(folder, **kwargs)
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None, layout: LayoutName | None = None,
-             outputs: Outputs = "pair", positions: Any = None) -> Any:
+    def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None,
+             layout: LayoutName | None = None, outputs: Outputs = "pair", positions: Tensor | None = None) -> Any:
         check_value("outputs", outputs, Outputs)
         check_value("layout", layout, LayoutName | None)
         word_ids, mask, segment_ids = standardize_inputs(inputs)
@@ -217,12 +209,13 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         embedding, *encoded = map(batch_layout.unpack, [*states[:-1], sequence])
         return BertOutput(pooled, encoded[-1], embedding, encoded, attention if outputs == "attention" else [])
 
-    def pool(self, inputs: Any, **options) -> Any:
+    def pool(self, inputs: Inputs, **options: Any) -> Tensor:
         """Computes only the pooled output, [batch, hidden]; arguments as in a call. The last block computes no other
         tokens, unless the layout is `packed`."""
         return self(inputs, outputs="pooled", **options)
 
-    def encode(self, inputs: Any, return_attention: bool = False, positions: Any = None, **options) -> BertOutput:
+    def encode(self, inputs: Inputs, return_attention: bool = False, positions: Tensor | None = None,
+               **options: Any) -> BertOutput:
         """Computes all outputs and returns them as a `BertOutput`.
 
         Attention probabilities and `positions` refer to the rows of the inputs, padding included, whatever the layout.
@@ -235,8 +228,9 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         """
         return self(inputs, outputs="attention" if return_attention else "all", positions=positions, **options)
 
-    def compute_output_spec(self, inputs: Any, training: Any = False, seed: Any = None, layout: Any = None,
-                            outputs: Any = "pair", positions: Any = None) -> Any:
+    def compute_output_spec(self, inputs: Any, training: bool | None = False, seed: Tensor | None = None,
+                            layout: LayoutName | None = None, outputs: Outputs = "pair",
+                            positions: Tensor | None = None) -> Any:
         # Keras would trace all blocks, which takes a second for BERT-base.
         batch, length = check_inputs(inputs)[0].shape
         texts = inputs["pooled_positions"].shape[0] if (layout or self.layout) == "packed" else batch
@@ -252,12 +246,12 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         return {"pooled": every.pooled_output, "pair": every[:2]}.get(outputs, every)
 
     @property
-    def output(self):
+    def output(self) -> Any:
         """The symbolic outputs of the call that returned the most tensors. When Keras checks the graph of a model, it
         assumes this number of outputs for every call."""
         return max((node.output_tensors for node in self._inbound_nodes), key=len, default=None) or super().output
 
-    def _arrange(self, mask, inputs, layout, is_whole, training):
+    def _arrange(self, mask: Tensor, inputs: Any, layout: LayoutName, is_whole: bool, training: bool | None) -> Layout:
         """Returns the `Layout` of a call; if `is_whole`, one that keeps the rows of the inputs."""
         length, longest = mask.shape[1], self.config.max_position_embeddings
         if length is not None and length > longest:
@@ -275,8 +269,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
 
         return UnpaddedLayout(*settings, training)
 
-    def dropout_seed(self, inputs: Any, training: bool | None, seed: Any = None) -> Any:
-        """Returns the seed of one call: None outside training; otherwise `seed`, that of the inputs, or a new one."""
+    def dropout_seed(self, inputs: Inputs, training: bool | None, seed: Tensor | None = None) -> Tensor | None:
+        """Returns the seed of a call: None outside training; otherwise `seed`, the inputs' own or a new one."""
         if not training:
             return None
         if seed is None and isinstance(inputs, dict) and "dropout_seed" in inputs:
@@ -294,7 +288,7 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         """Freezes the embeddings and the first `num_blocks` blocks; 0 freezes nothing."""
         if not 0 <= num_blocks <= len(self.blocks):
             raise ValueError(f"the blocks to freeze must be 0 to {len(self.blocks)}; got {num_blocks}")
-        freeze(own_layers(self), first_parts(num_blocks))
+        freeze(self, first_parts(num_blocks))
 
     def enable_lora(self, rank: int) -> None:
         """Adds low-rank matrices to the query and value projections; only these are trained then (LoRA: Hu et al.,
@@ -306,12 +300,12 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         self.lora_rank = rank
         self.set_trainable(self.trainable, self.frozen)  # `self.trainable = self.trainable` has no effect in Keras
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "layout": self.layout, "frozen": list(self.frozen), "lora_rank": self.lora_rank,
             "gradient_checkpointing": self.gradient_checkpointing}
 
 
-def first_parts(num_blocks):
+def first_parts(num_blocks: int) -> tuple[str, ...]:
     """Returns the names of the embeddings and the first `num_blocks` blocks, for `frozen`; an empty tuple for 0."""
     return ("embeddings", *(f"block_{i}" for i in range(num_blocks))) if num_blocks else ()

@@ -1,11 +1,14 @@
 """The masked language model head."""
 
 import dataclasses
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bert.config import BertConfig
 from keras_bert.layers.base import ConfiguredLayer
+from keras_bert.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -26,11 +29,12 @@ class MaskedLMHead(ConfiguredLayer):
         logits [..., vocab], float32; the product is computed in the compute dtype.
     """
 
-    def __init__(self, config, activation=None, layer_norm_eps=None, **kwargs):
+    def __init__(self, config: BertConfig | dict[str, Any], activation: str | None = None,
+                 layer_norm_eps: float | None = None, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         # KerasHub's head uses the erf GELU and an epsilon of 1e-5, whatever its encoder uses. The changed values go
         # into the head's own config, which validates and saves them.
-        changes = {"hidden_act": activation, "layer_norm_eps": layer_norm_eps}
+        changes: dict[str, Any] = {"hidden_act": activation, "layer_norm_eps": layer_norm_eps}
         self.config = dataclasses.replace(
             self.config, **{field: value for field, value in changes.items() if value is not None})
         self.dense = self.make_dense("dense", self.config.hidden_size)
@@ -38,7 +42,7 @@ class MaskedLMHead(ConfiguredLayer):
         self.bias = self.add_weight(name="bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False)
         self.build()
 
-    def call(self, x, embeddings):
+    def call(self, x: Tensor, embeddings: Tensor) -> Tensor:
         x = self.norm(self.activate(self.dense(x)))
         logits = ops.cast(ops.matmul(x, ops.transpose(embeddings)), "float32")
         return ops.add(logits, ops.cast(self.bias, "float32"))

@@ -12,36 +12,24 @@ from keras_bert import kernels
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, version_number
-from keras_bert.layers import BertLayer
-from keras_bert.layers.base import (
-    FreezableLayer,
-    change_encoder,
-    combine_policies,
-    freeze,
-    own_layers,
-    quantized_dtype,
-    zero_weights,
-)
+from keras_bert.layers.base import FreezableLayer, change_encoder, combine_policies, freeze, own_layers, zero_weights
+from keras_bert.layers.bert import BertLayer, Inputs
+from keras_bert.types import Tensor
 
 
 class BertTask(FreezableLayer, keras.Model):
     """Base class of the heads: models on top of an encoder. The constructor of a subclass makes its layers, then calls
-    `build`, so that all variables exist afterwards.
+    `build`, so that all variables exist afterwards. `frozen` and `dtype` concern the head's own layers: the paths that
+    are not trained, see `BertLayer`, and a `DTypePolicyMap` that quantizes; any other dtype is ignored."""
 
-    Args:
-        bert: a `BertLayer`.
-        frozen: names of the head's own layers that are not trained, see `BertLayer.frozen`.
-        dtype: a `keras.dtype_policies.DTypePolicyMap` that quantizes the head's own layers; any other value is ignored.
-    """
-
-    def __init__(self, bert: BertLayer, frozen: Sequence[str] = (), dtype: Any = None, **kwargs) -> None:
+    def __init__(self, bert: BertLayer, frozen: Sequence[str] = (), dtype: Any = None, **kwargs: Any) -> None:
         # With the encoder's policy, Keras scales the loss if the encoder is in mixed_float16.
         super().__init__(dtype=combine_policies(bert.dtype_policy, dtype), **kwargs)
         self.bert = bert
         self._frozen = tuple(frozen)
 
     @classmethod
-    def from_pretrained(cls, name: Path, **kwargs) -> Self:
+    def from_pretrained(cls, name: Path, **kwargs: Any) -> Self:
         """Loads a pretrained encoder with this head, see `keras_bert.convert.load_pretrained`."""
         from keras_bert.weights import load_pretrained  # imported here, as convert imports models
 
@@ -55,19 +43,19 @@ class BertTask(FreezableLayer, keras.Model):
             width, dtype=combine_policies(keras.DTypePolicy("float32"), self.dtype_policy), name=name,
             kernel_initializer=keras.initializers.RandomNormal(stddev=self.bert.config.initializer_range))
 
-    def build(self, *_) -> None:
+    def build(self, *_: Any) -> None:
         for layer in own_layers(self):
             if not layer.built:
                 layer.build((None, self.bert.config.hidden_size))
         self.built = True
-        freeze(own_layers(self), self._frozen)
+        freeze(self, self._frozen)
 
-    def get_compile_config(self) -> dict | None:
+    def get_compile_config(self) -> dict[str, Any] | None:
         """Returns Keras's config, with the optimizer that scales the loss instead of the one inside it."""
         config = super().get_compile_config()
         return config and config | {"optimizer": keras.saving.serialize_keras_object(self.optimizer)}
 
-    def compile_from_config(self, config: dict) -> None:
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles the model with the saved optimizer, unchanged: Keras would scale the loss even if the saved model
         did not, and would fail on a model without an optimizer."""
         config = keras.saving.deserialize_keras_object(config)
@@ -75,48 +63,42 @@ class BertTask(FreezableLayer, keras.Model):
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
-            "bert": keras.saving.serialize_keras_object(self.bert), "frozen": list(self.frozen)} | quantized_dtype(self)
+            "bert": keras.saving.serialize_keras_object(self.bert), "frozen": list(self.frozen)}
 
     @classmethod
-    def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
         bert = keras.saving.deserialize_keras_object(config["bert"], custom_objects=custom_objects)
         return cls(**config | {"bert": bert})
 
 
 class DropoutTask(BertTask):
     """Base class of the heads that apply dropout and a dense layer, the attribute `classifier`, to an output of the
-    encoder.
+    encoder. `num_classes` is None if the dense layer computes a single value."""
 
-    Args:
-        bert: a `BertLayer`.
-        dropout: dropout rate of that output.
-        num_classes: number of labels, or None if the dense layer computes a single value.
-    """
-
-    def __init__(self, bert: BertLayer, dropout: float, num_classes: int | None = None, **kwargs) -> None:
+    def __init__(self, bert: BertLayer, dropout: float, num_classes: int | None = None, **kwargs: Any) -> None:
         super().__init__(bert, **kwargs)
         self.dropout = dropout
         self.num_classes = num_classes
 
-    def encoder_output(self, inputs: Any, **options) -> Any:
-        """Returns what dropout is applied to: by default, the pooled output. Arguments are those of a call."""
+    def encoder_output(self, inputs: Inputs, **options: Any) -> Tensor:
+        """Returns what dropout is applied to, by default the pooled output; arguments as in a call."""
         return self.bert.pool(inputs, **options)
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
+    def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None) -> Tensor:
         seed = self.bert.dropout_seed(inputs, training, seed)
         x = self.encoder_output(inputs, training=training, seed=seed)
-        # The encoder folds the numbers from 0 to that of its last block into the seed.
+        # The encoder folds the numbers from 0 to num_hidden_layers into the seed.
         x = kernels.dropout(x, self.dropout, kernels.fold_in(seed, self.bert.config.num_hidden_layers + 1))
         return self.classifier(x)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config() | {"dropout": self.dropout}
         return config if self.num_classes is None else config | {"num_classes": self.num_classes}
 
 
-def load_model(folder, **changes):
+def load_model(folder: Path, **changes: Any) -> BertTask:
     """Loads the model in `folder`/model.keras; `changes` are arguments of the `BertLayer` to replace, e.g. `layout`.
 
     Raises:
@@ -147,13 +129,13 @@ def load_model(folder, **changes):
     return model
 
 
-def _what_is(folder):
+def _what_is(folder: Path) -> str:
     """Describes a folder without `model.keras`, and says what to do."""
     names = os.listdir(folder)
     if "saved_model.pb" in names:
         return "this is a SavedModel: pass the folder that it was exported from"
-    if versions := [name for name in names if version_number(name) is not None]:
-        latest = os.path.join(folder, max(versions, key=version_number))
+    if versions := {number: name for name in names if (number := version_number(name)) is not None}:
+        latest = os.path.join(folder, versions[max(versions)])
         return f"this is a folder of versions: pass one of them, {latest}"
     if "config.json" in names or any(name.endswith(".index") for name in names):
         return (f"if these are weights of another format, convert them: keras-bert convert --model={folder} "

@@ -1,19 +1,20 @@
 """`BertEmbedder`: one vector per text; `BertEmbeddingClassifier`: one label per text, from its vector."""
 
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_bert.arguments import check_value
 from keras_bert.errors import InputError
-from keras_bert.layers import BertLayer, standardize_inputs
+from keras_bert.layers.bert import BertLayer, Inputs, standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
+from keras_bert.types import Pooling, Tensor
 
-Pooling = Literal["mean", "cls", "max"]
 # Functions of the tokens' vectors [batch, seq, hidden] and the mask [batch, seq, 1], both float32, that return
 # [batch, hidden].
-POOLING = {
+POOLING: dict[Pooling, Callable[[Tensor, Tensor], Tensor]] = {
     "mean": lambda vectors, mask: ops.sum(vectors * mask, axis=1) / ops.maximum(ops.sum(mask, axis=1), 1.0),
     "cls": lambda vectors, mask: vectors[:, 0],
     "max": lambda vectors, mask: ops.max(ops.where(mask == 0, -1e9, vectors), axis=1),
@@ -44,14 +45,14 @@ class BertEmbedder(BertTask):
         InputError: `pooling` is unknown, or the layout is `packed`.
     """
 
-    def __init__(self, bert: BertLayer, pooling: Pooling, normalize: bool = False, **kwargs) -> None:
-        _check(bert, pooling)
+    def __init__(self, bert: BertLayer, pooling: Pooling, normalize: bool = False, **kwargs: Any) -> None:
+        _check_arguments(bert, pooling)
         super().__init__(bert, **kwargs)
         self.pooling = pooling
         self.normalize = normalize
         self.build()
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
+    def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None) -> Tensor:
         seed = self.bert.dropout_seed(inputs, training, seed)
         has_groups = any(len(tensor.shape) == 3 for tensor in keras.tree.flatten(inputs))
         tensors = standardize_inputs(inputs, ("batch", "texts", "seq") if has_groups else ("batch", "seq"))
@@ -60,7 +61,7 @@ class BertEmbedder(BertTask):
         embeddings = _embed(self.bert, rows, self.pooling, self.normalize, training=training, seed=seed)
         return ops.reshape(embeddings, (-1, *groups[1:], self.bert.config.hidden_size))
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"pooling": self.pooling, "normalize": self.normalize}
 
 
@@ -88,27 +89,27 @@ class BertEmbeddingClassifier(DropoutTask):
     """
 
     def __init__(self, bert: BertLayer, num_classes: int, pooling: Pooling = "mean", dropout: float = 0.0,
-                 **kwargs) -> None:
-        _check(bert, pooling)
+                 **kwargs: Any) -> None:
+        _check_arguments(bert, pooling)
         super().__init__(bert, dropout, num_classes, **kwargs)
         self.pooling = pooling
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()
 
-    def encoder_output(self, inputs: Any, **options) -> Any:
+    def encoder_output(self, inputs: Inputs, **options: Any) -> Tensor:
         return _embed(self.bert, standardize_inputs(inputs), self.pooling, True, **options)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"pooling": self.pooling}
 
 
-def _check(bert, pooling):
+def _check_arguments(bert: BertLayer, pooling: Pooling) -> None:
     check_value("pooling", pooling, Pooling)
     if bert.layout == "packed":
         raise InputError("the layout of an embedder must be padded or unpadded; got packed")
 
 
-def _embed(bert, inputs, pooling, normalize, **options):
+def _embed(bert: BertLayer, inputs: Sequence[Tensor], pooling: Pooling, normalize: bool, **options: Any) -> Tensor:
     """Returns the embeddings [batch, hidden] of word ids, mask and segment ids [batch, seq]."""
     _, sequence = bert(inputs, **options)
     mask = ops.expand_dims(ops.cast(inputs[1], "float32"), 2)

@@ -1,14 +1,16 @@
 """`BertFeatures` and `BertFeatureTagger`: vectors and labels of tokens from a frozen encoder."""
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_bert.errors import InputError
-from keras_bert.layers import BertLayer, standardize_inputs
+from keras_bert.layers.bert import BertLayer, Inputs, standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
+from keras_bert.types import Tensor
 
 CONCATENATED, WEIGHTED = "concat-last-4", "weighted-all"
 
@@ -28,35 +30,25 @@ def features_of(blocks: int) -> dict[str, tuple[int, Any]]:
 
 @keras.saving.register_keras_serializable("keras_bert")
 class ScalarMix(keras.layers.Layer):
-    """A weighted sum of tensors, multiplied by a scalar. The weights are a softmax of trained values and start equal;
-    the scalar is trained, too, and starts at 1 (ELMo: Peters et al., 2018, equation 1,
-    https://arxiv.org/abs/1802.05365).
+    """A weighted sum of `count` tensors of one shape, multiplied by a scalar. The weights are a softmax of trained
+    values and start equal; the scalar is trained, too, and starts at 1 (ELMo: Peters et al., 2018, equation 1,
+    https://arxiv.org/abs/1802.05365)."""
 
-    Args:
-        count: number of tensors.
-
-    Call arguments:
-        tensors: list of `count` tensors of one shape, compute dtype.
-
-    Returns:
-        a tensor of that shape and dtype.
-    """
-
-    def __init__(self, count, **kwargs):
+    def __init__(self, count: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.count = count
         self.mix = self.add_weight(name="mix", shape=(self.count,), initializer="zeros")
         self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
         self.built = True
 
-    def call(self, tensors):
+    def call(self, tensors: Sequence[Tensor]) -> Tensor:
         return self.scale * sum(map(operator.mul, ops.unstack(ops.softmax(self.mix)), tensors))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"count": self.count}
 
 
-def frozen_copy(bert):
+def frozen_copy(bert: BertLayer) -> BertLayer:
     """Returns `bert`, or a frozen copy of it if it has trainable variables."""
     return bert.rebuild(trainable=False) if bert.trainable_variables else bert
 
@@ -83,7 +75,7 @@ class BertFeatures(BertTask):
         InputError: the encoder has no such features.
     """
 
-    def __init__(self, bert: BertLayer, features: str = CONCATENATED, **kwargs) -> None:
+    def __init__(self, bert: BertLayer, features: str = CONCATENATED, **kwargs: Any) -> None:
         super().__init__(frozen_copy(bert), **kwargs)
         blocks = bert.config.num_hidden_layers
         table = features_of(blocks)
@@ -96,14 +88,14 @@ class BertFeatures(BertTask):
         self.width = times * bert.config.hidden_size
         self.build()
 
-    def call(self, inputs: Any, training: bool | None = False) -> Any:
+    def call(self, inputs: Inputs, training: bool | None = False) -> Tensor:
         encoded = self.bert.encode(inputs, training=False)
         # Otherwise TensorFlow would also trace a backward pass through the encoder, where no variable is trained.
         outputs = [ops.stop_gradient(ops.cast(output, "float32"))
                    for output in (encoded.embedding_output, *encoded.encoder_outputs)]
         return self.combine(outputs) if self.mix is None else self.mix(outputs[1:])
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"features": self.features}
 
 
@@ -128,7 +120,7 @@ class BertFeatureTagger(DropoutTask):
     """
 
     def __init__(self, bert: BertLayer, num_classes: int, features: str = CONCATENATED, units: int = 384,
-                 dropout: float = 0.1, **kwargs) -> None:
+                 dropout: float = 0.1, **kwargs: Any) -> None:
         super().__init__(frozen_copy(bert), dropout, num_classes, **kwargs)
         self.units = units
         self.features = BertFeatures(self.bert, features, name="features")
@@ -136,21 +128,21 @@ class BertFeatureTagger(DropoutTask):
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()
 
-    def _make_lstm(self, name):
+    def _make_lstm(self, name: str) -> keras.layers.Bidirectional:
         # With cuDNN's operation, an export would run only on GPUs, and XLA does not have this operation.
         lstm = keras.layers.LSTM(self.units, return_sequences=True, dtype="float32", use_cudnn=False, name="lstm")
         return keras.layers.Bidirectional(lstm, dtype="float32", name=name)
 
-    def build(self, *_) -> None:
+    def build(self, *_: Any) -> None:
         self.first.build((None, None, self.features.width))
         for layer in (self.second, self.classifier):
             layer.build((None, None, 2 * self.units))
         super().build()
 
-    def encoder_output(self, inputs: Any, **options) -> Any:
+    def encoder_output(self, inputs: Inputs, **options: Any) -> Tensor:
         is_real = ops.cast(standardize_inputs(inputs)[1], "bool")
         x = self.first(self.features(inputs), mask=is_real)
         return self.second(x, mask=is_real)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"features": self.features.features, "units": self.units}

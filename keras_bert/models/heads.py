@@ -5,8 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bert.layers import BertLayer, MaskedLMHead, standardize_inputs
+from keras_bert.layers import BertLayer, MaskedLMHead
+from keras_bert.layers.bert import Inputs, standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
+from keras_bert.types import Tensor
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -27,7 +29,7 @@ class BertClassifier(DropoutTask):
         logits [batch, num_classes], float32.
     """
 
-    def __init__(self, bert: BertLayer, num_classes: int, dropout: float = 0.2, **kwargs) -> None:
+    def __init__(self, bert: BertLayer, num_classes: int, dropout: float = 0.2, **kwargs: Any) -> None:
         super().__init__(bert, dropout, num_classes, **kwargs)
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()
@@ -50,7 +52,7 @@ class BertRegressor(DropoutTask):
         values [batch, 1], float32.
     """
 
-    def __init__(self, bert: BertLayer, dropout: float = 0.1, **kwargs) -> None:
+    def __init__(self, bert: BertLayer, dropout: float = 0.1, **kwargs: Any) -> None:
         super().__init__(bert, dropout, **kwargs)
         self.regressor = self.make_dense("regressor", 1)
         self.build()
@@ -78,12 +80,12 @@ class BertTokenClassifier(DropoutTask):
         logits [batch, seq, num_classes], float32; those of padding are meaningless.
     """
 
-    def __init__(self, bert: BertLayer, num_classes: int, dropout: float = 0.1, **kwargs) -> None:
+    def __init__(self, bert: BertLayer, num_classes: int, dropout: float = 0.1, **kwargs: Any) -> None:
         super().__init__(bert, dropout, num_classes, **kwargs)
         self.classifier = self.make_dense("classifier", num_classes)
         self.build()
 
-    def encoder_output(self, inputs: Any, **options) -> Any:
+    def encoder_output(self, inputs: Inputs, **options: Any) -> Tensor:
         return self.bert(inputs, **options)[1]
 
 
@@ -104,12 +106,12 @@ class BertSpanLabeler(BertTask):
         dict of `start_logits` and `end_logits`, each [batch, seq], float32; -1e9 for padding, which no answer contains.
     """
 
-    def __init__(self, bert: BertLayer, **kwargs) -> None:
+    def __init__(self, bert: BertLayer, **kwargs: Any) -> None:
         super().__init__(bert, **kwargs)
         self.span = self.make_dense("span", 2)
         self.build()
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
+    def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None) -> dict[str, Tensor]:
         _, sequence = self.bert(inputs, training=training, seed=seed)
         is_padding = ops.equal(standardize_inputs(inputs)[1], 0)
         logits = ops.where(ops.expand_dims(is_padding, 2), -1e9, self.span(sequence))
@@ -133,12 +135,12 @@ class BertMultipleChoice(DropoutTask):
         logits [batch, choices], float32.
     """
 
-    def __init__(self, bert: BertLayer, dropout: float = 0.1, **kwargs) -> None:
+    def __init__(self, bert: BertLayer, dropout: float = 0.1, **kwargs: Any) -> None:
         super().__init__(bert, dropout, **kwargs)
         self.classifier = self.make_dense("classifier", 1)
         self.build()
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
+    def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None) -> Tensor:
         seed = self.bert.dropout_seed(inputs, training, seed)
         tensors = standardize_inputs(inputs, ("batch", "choices", "seq"))
         _, choices, length = ops.shape(tensors[0])
@@ -168,13 +170,13 @@ class BertPretrainer(BertTask):
     """
 
     def __init__(self, bert: BertLayer, next_sentence: bool = True, mlm_activation: str | None = None,
-                 mlm_layer_norm_eps: float | None = None, **kwargs) -> None:
+                 mlm_layer_norm_eps: float | None = None, **kwargs: Any) -> None:
         super().__init__(bert, **kwargs)
         self.mlm = MaskedLMHead(bert.config, mlm_activation, mlm_layer_norm_eps, dtype=self.dtype_policy, name="mlm")
         self.next_sentence = self.make_dense("next_sentence", 2) if next_sentence else None
         self.build()
 
-    def call(self, inputs: Any, training: bool | None = False, seed: Any = None) -> Any:
+    def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None) -> dict[str, Tensor]:
         positions = inputs.get("masked_lm_positions") if isinstance(inputs, dict) else None
         outputs = self.bert.encode(inputs, training=training, seed=seed, positions=positions)
         logits = {"mlm_logits": self.mlm(outputs.sequence_output, self.bert.embeddings.word_table())}
@@ -182,7 +184,7 @@ class BertPretrainer(BertTask):
             logits["next_sentence_logits"] = self.next_sentence(outputs.pooled_output)
         return logits
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "next_sentence": self.next_sentence is not None, "mlm_activation": self.mlm.config.hidden_act,
             "mlm_layer_norm_eps": self.mlm.config.layer_norm_eps}

@@ -15,8 +15,8 @@ from keras_bert.data.rows import json_values
 from keras_bert.data.tables import Rows, choose_reader, read_table
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax
-from keras_bert.tasks.offsets import TokenOffsets, tokens_with_offsets
 from keras_bert.text import BertTokenizer
+from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
 T = TypeVar("T")
 Golds = Sequence[Sequence[str]]  # the right answers to each question

@@ -13,8 +13,8 @@ from keras_bert.data.tables import Rows
 from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax, require
-from keras_bert.tasks.offsets import TokenOffsets, tokens_with_offsets
 from keras_bert.text import BertTokenizer
+from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
 # How the probabilities of a word's tokens become those of the word, as in the TokenClassificationPipeline of
 # transformers. Other strategies label each token.

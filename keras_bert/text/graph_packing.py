@@ -3,21 +3,14 @@
 import tensorflow as tf
 
 from keras_bert.errors import InputError
+from keras_bert.text.tokenizer import BertTokenizer
 
 MAX_SEGMENTS = 4
 
 
-def round_robin(lengths, limit):
-    """Computes how many tokens of each segment to keep if the segments take turns, one token per turn, until `limit`
-    tokens or all tokens are kept.
-
-    Args:
-        lengths: list of int32 [batch].
-        limit: int32 scalar.
-
-    Returns:
-        a list of int32 [batch].
-    """
+def round_robin(lengths: list[tf.Tensor], limit: tf.Tensor) -> list[tf.Tensor]:
+    """Computes how many tokens of each segment, int32 [batch], to keep if the segments take turns, one token per turn,
+    until `limit` tokens, int32 scalar, or all tokens are kept."""
     # Each of the n segments keeps min(length, level) tokens. For any m, the m shortest lengths and (n - m) times the
     # level sum to at least the number of tokens kept, and for the right m to exactly this number. So the level is the
     # maximum over all m of the highest level for which the sum is within the limit.
@@ -35,10 +28,10 @@ def round_robin(lengths, limit):
     return kept
 
 
-def waterfall(lengths, limit):
-    """Computes how many tokens of each segment to keep if the first segment gets as many as it needs, the second gets
-    as many of the rest as it needs, and so on. Arguments and result are those of `round_robin`."""
-    kept = []
+def waterfall(lengths: list[tf.Tensor], limit: tf.Tensor) -> list[tf.Tensor]:
+    """Computes how many tokens of each segment, int32 [batch], to keep if the first segment gets as many as it needs,
+    the second gets as many of the rest as it needs, and so on."""
+    kept: list[tf.Tensor] = []
     for length in lengths:
         kept.append(tf.minimum(length, limit))
         limit -= kept[-1]
@@ -48,22 +41,22 @@ def waterfall(lengths, limit):
 TRUNCATORS = {"round_robin": round_robin, "waterfall": waterfall}
 
 
-def flatten(tokens):
+def flatten(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
     """Flattens a ragged [batch, (tokens)] or [batch, (words), (tokens)] to [batch, (tokens)]."""
     return tokens.merge_dims(1, -1) if tokens.shape.rank > 2 else tokens
 
 
-def pack(segments, seq_length, tokenizer, truncator):
+def pack(segments: list[tf.RaggedTensor], seq_length: int | tf.Tensor, tokenizer: BertTokenizer,
+         truncator: str) -> dict[str, tf.Tensor]:
     """Packs segments as [CLS] a [SEP] b [SEP] …, truncated and padded to `seq_length`.
 
     Args:
-        segments: one to four ragged int32 [batch, (tokens)].
-        seq_length: int or int32 scalar, at least the number of segments plus one.
-        tokenizer: the `BertTokenizer` whose special tokens to use.
+        segments: one to four, int32 [batch, (tokens)].
+        seq_length: at least the number of segments plus one.
         truncator: a key of `TRUNCATORS`.
 
     Returns:
-        dict of int32 [batch, seq_length]: input_word_ids; input_mask; input_type_ids, 0 for the first segment, 1 for
+        int32 [batch, seq_length]: input_word_ids; input_mask; input_type_ids, 0 for the first segment, 1 for
         the second, and so on.
     """
     if not 1 <= len(segments) <= MAX_SEGMENTS:

@@ -5,10 +5,11 @@ import dataclasses
 import functools
 import itertools
 import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from keras_bert.text.rules import CJK, CONTEXTUAL, is_deleted, second_halves
+from keras_bert.text.rules import CJK, CONTEXTUAL, Rules, is_deleted, second_halves
 from keras_bert.text.unicode14 import ASSIGNED
 from keras_bert.text.vocabulary import CONTINUES
 
@@ -34,13 +35,9 @@ class DoubleArray:
     behind: np.ndarray
 
 
-def double_array(keys, symbols):
-    """Builds the `DoubleArray` of a set of keys.
-
-    Args:
-        keys: dict of tuples of symbols to ids >= 0. Symbols are less than `symbols`; frequent ones should be low.
-        symbols: number of symbols.
-    """
+def double_array(keys: dict[tuple[int, ...], int], symbols: int) -> DoubleArray:
+    """Builds the `DoubleArray` of keys and their ids, at least 0. Symbols are less than `symbols`; frequent ones should
+    be low."""
     children, values = _trie(keys)
     slots = _Slots(symbols)
     bases = np.zeros(len(children), np.int64)
@@ -53,10 +50,11 @@ def double_array(keys, symbols):
     return _arrays(children, values, bases, symbols)
 
 
-def _trie(keys):
+def _trie(keys: dict[tuple[int, ...], int]) -> tuple[list[dict[int, int]], list[int]]:
     """Returns the nodes, as dicts of symbol to child node, and the id of the key that ends at each node, -1 if there is
     none. Parents come before their children."""
-    children, values = [{}], [-1]
+    children: list[dict[int, int]] = [{}]
+    values = [-1]
     for key, value in keys.items():
         node = 0
         for symbol in key:
@@ -72,13 +70,13 @@ class _Slots:
     """The array indices of the nodes, free or in use. The children of a node with more than one child are placed by
     next fit. The gaps between them are filled with the many nodes that are only children."""
 
-    def __init__(self, symbols):
+    def __init__(self, symbols: int) -> None:
         self._free = np.ones(4 * (symbols + _WINDOW), bool)
         self._free[:symbols] = False  # so that no base is negative
         self._margin = symbols + _WINDOW
         self._cursor = symbols
 
-    def place(self, offsets):
+    def place(self, offsets: np.ndarray) -> int:
         """Reserves base + offsets, all of which are free, and returns the base."""
         while True:
             if self._cursor + self._margin > len(self._free):
@@ -92,13 +90,13 @@ class _Slots:
                 return base
             self._cursor += _WINDOW
 
-    def fill_gaps(self, count):
+    def fill_gaps(self, count: int) -> np.ndarray:
         """Returns the first `count` free slots."""
         free = np.flatnonzero(self._free)[:count]
         return np.concatenate([free, np.arange(count - len(free)) + len(self._free)])
 
 
-def _arrays(children, values, bases, symbols):
+def _arrays(children: list[dict[int, int]], values: list[int], bases: np.ndarray, symbols: int) -> DoubleArray:
     length = int(bases.max()) + symbols
     base, parent, depth, match, behind = (np.full(length, fill, np.int32) for fill in (0, -1, 0, -1, 0))
     slots = np.zeros(len(children), np.int64)
@@ -126,42 +124,30 @@ IN_CONTEXT = 1 << 24  # its neighbours may change the result
 _BLOCK = 128  # code points that are tested together
 
 
-def number_symbols(vocabulary):
-    """Numbers the characters of a vocabulary: a dict of characters to numbers from 1, the frequent ones first. 0 is the
-    number of all other characters. At the start of a word, the number of a character is higher by the size of the dict
-    plus 1."""
+def number_symbols(vocabulary: list[str]) -> dict[str, int]:
+    """Numbers the characters of a vocabulary from 1, the frequent ones first. 0 is the number of all other characters.
+    At the start of a word, the number of a character is higher by the size of the dict plus 1."""
     frequencies = collections.Counter(character for token in vocabulary for character in token.removeprefix(CONTINUES))
     return {character: number for number, (character, _) in enumerate(frequencies.most_common(), 1)}
 
 
-def vocabulary_trie(vocabulary, symbols):
+def vocabulary_trie(vocabulary: list[str], symbols: dict[str, int]) -> DoubleArray:
     """Returns the tokens as a `DoubleArray` with a single root. The first symbol of a token distinguishes those that
-    start a word from those that continue one.
-
-    Args:
-        symbols: result of `number_symbols`.
-    """
+    start a word from those that continue one."""
     keys, count = {}, len(symbols) + 1
     for index, token in enumerate(vocabulary):
         if text := token.removeprefix(CONTINUES):
-            first, *rest = map(symbols.get, text)
+            first, *rest = map(symbols.__getitem__, text)
             keys[first if token.startswith(CONTINUES) else first + count, *rest] = index
     return double_array(keys, 2 * count)
 
 
-def cells(rules, symbols):
-    """Computes the cell of each code point.
-
-    Args:
-        rules: the `Rules` to follow.
-        symbols: result of `number_symbols`.
-
-    Returns:
-        cells: int32 [CODE_POINTS].
-        multiple: int32 [n, longest], rows of cells for the code points with the flag MULTIPLE, padded with -1.
-    """
+def cells(rules: Rules, symbols: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the cell of each code point, int32 [CODE_POINTS]; and rows of cells for the code points with the flag
+    MULTIPLE, int32 [n, longest], padded with -1."""
     flags, rewritten = _rewritten(rules)
-    table, rows = flags.copy(), []
+    table = flags.copy()
+    rows: list[list[int]] = []
     for character, symbol in symbols.items():
         table[ord(character)] |= symbol
     for code_point, words in rewritten.items():
@@ -175,17 +161,13 @@ def cells(rules, symbols):
 
 
 @functools.cache
-def _rewritten(rules):
-    """Applies the rules to each code point, independently of the vocabulary.
-
-    Returns:
-        flags: int32 [CODE_POINTS], ALONE, IN_CONTEXT or 0.
-        rewritten: dict of each code point that the rules change, or may change, to its words.
-    """
+def _rewritten(rules: Rules) -> tuple[np.ndarray, dict[int, str]]:
+    """Applies the rules to each code point, independently of the vocabulary. Returns the flags, int32 [CODE_POINTS],
+    ALONE, IN_CONTEXT or 0; and the words of each code point that the rules change, or may change."""
     flags, rewritten = np.zeros(CODE_POINTS, np.int32), {}
     known = sorted({*_all_assigned(), *_code_points(CJK)})  # other code points do not change; CJK may be unassigned
-    for _, block in itertools.groupby(known, lambda code_point: code_point // _BLOCK):
-        block = list(block)
+    for _, group in itertools.groupby(known, lambda code_point: code_point // _BLOCK):
+        block = list(group)
         flag = _flag_of_all("".join(map(chr, block)), rules)
         if flag is not None:
             flags[block] = flag
@@ -199,7 +181,7 @@ def _rewritten(rules):
     return flags, rewritten
 
 
-def _flag_of_all(characters, rules):
+def _flag_of_all(characters: str, rules: Rules) -> int | None:
     """Returns 0 if the rules change none of the characters, ALONE if they only make each a word of its own, else None.
     All but 30,000 of the 280,000 code points are in blocks that get a flag; these blocks take a sixth of the time that
     their code points would take one by one."""
@@ -212,9 +194,9 @@ def _flag_of_all(characters, rules):
     return None
 
 
-def _cells_of(words, symbols):
+def _cells_of(words: str, symbols: dict[str, int]) -> list[int]:
     """Returns the cells of some words. If there are spaces around the words, each of their characters is ALONE."""
-    row = []
+    row: list[int] = []
     for word in words.split():
         alone = ALONE if words != word else 0
         row += [alone | symbols.get(character, 0) for character in word]
@@ -222,7 +204,7 @@ def _cells_of(words, symbols):
 
 
 @functools.cache
-def sigma_context():
+def sigma_context() -> tuple[np.ndarray, np.ndarray]:
     """Returns two bool [CODE_POINTS]: the characters that are ignored in deciding if a sigma is final (case-ignorable
     and deleted ones), and the cased characters, both as in `str.lower`."""
     cased = _tabulate(lambda character: (character + "Σ").lower()[-1] == "ς", bool)
@@ -231,21 +213,18 @@ def sigma_context():
 
 
 @functools.cache
-def deleted():
+def deleted() -> np.ndarray:
     """Returns the code points that BERT deletes: bool [CODE_POINTS]."""
     return _tabulate(is_deleted, bool)
 
 
 @functools.cache
-def decompositions(rules):
-    """Lower-cases, if the rules do, and decomposes each code point, before marks are dropped.
-
-    Returns:
-        int16 [CODE_POINTS], the row of each code point, -1 if it does not change; int32 [n, longest], the rows of code
-        points, padded with -1.
-    """
+def decompositions(rules: Rules) -> tuple[np.ndarray, np.ndarray]:
+    """Lower-cases, if the rules do, and decomposes each code point, before marks are dropped. Returns the row of each
+    code point, int16 [CODE_POINTS], -1 if it does not change; and the rows of code points, int32 [n, longest], padded
+    with -1."""
     which = np.full(CODE_POINTS, -1, np.int16)
-    rows = []
+    rows: list[list[int]] = []
     for code_point in _all_assigned():
         character = chr(code_point)
         decomposed = unicodedata.normalize("NFD", character.lower() if rules.lower_case else character)
@@ -256,12 +235,12 @@ def decompositions(rules):
 
 
 @functools.cache
-def combining_classes():
+def combining_classes() -> np.ndarray:
     """Returns the canonical combining class of each code point: uint8 [CODE_POINTS]."""
     return _tabulate(unicodedata.combining, np.uint8)
 
 
-def compositions():
+def compositions() -> tuple[np.ndarray, np.ndarray]:
     """Returns the canonical compositions: the keys first * CODE_POINTS + second, int64 [n], sorted, and their
     composites, int32 [n]."""
     pairs = sorted((ord(first) * CODE_POINTS + ord(second), ord(composite))
@@ -269,24 +248,24 @@ def compositions():
     return np.array([key for key, _ in pairs], np.int64), np.array([composite for _, composite in pairs], np.int32)
 
 
-def _tabulate(function, dtype):
+def _tabulate(function: Callable[[str], int], dtype: type) -> np.ndarray:
     """Returns the results of a function of one character for all assigned code points, else 0: [CODE_POINTS]."""
-    table = np.zeros(CODE_POINTS, dtype)
+    table: np.ndarray = np.zeros(CODE_POINTS, dtype)
     for code_point in _all_assigned():
         table[code_point] = function(chr(code_point))
     return table
 
 
-def _all_assigned():
+def _all_assigned() -> Iterator[int]:
     return _code_points(ASSIGNED)
 
 
-def _code_points(spans):
+def _code_points(spans: Iterable[tuple[int, int]]) -> Iterator[int]:
     for first, last in spans:
         yield from range(first, last + 1)
 
 
-def _padded(rows):
+def _padded(rows: list[list[int]]) -> np.ndarray:
     padded = np.full((max(len(rows), 1), max(map(len, rows), default=1)), -1, np.int32)
     for index, row in enumerate(rows):
         padded[index, :len(row)] = row

@@ -2,24 +2,22 @@
 strings."""
 
 import functools
+from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bert.text import graph_tables
 from keras_bert.text.graph_tables import ALONE, CODE_POINTS, DROPPED, IN_CONTEXT, MULTIPLE, SPACE, SYMBOL
-from keras_bert.text.tokenizer import MAX_WORD_LENGTH
+from keras_bert.text.rules import Rules
+from keras_bert.text.tokenizer import MAX_WORD_LENGTH, BertTokenizer
 
 
 class InContext(tf.Module):
     """The part of the rules that depends on context: rewrites code points so that the result for each one no longer
-    depends on its neighbours.
+    depends on its neighbours. For `cells`, see `graph_tables`."""
 
-    Args:
-        rules: the `Rules` to follow.
-        cells: int32 [CODE_POINTS], see `graph_tables.cells`.
-    """
-
-    def __init__(self, rules, cells):
+    def __init__(self, rules: Rules, cells: np.ndarray) -> None:
         super().__init__(name="in_context")
         self._lower_case = rules.lower_case
         self._composes = rules.normalization == "NFC"
@@ -35,7 +33,7 @@ class InContext(tf.Module):
         if self._composes:
             self._pairs, self._composites = map(tf.constant, graph_tables.compositions())
 
-    def __call__(self, code_point):
+    def __call__(self, code_point: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Rewrites int32 [characters]. Returns the rewritten code points and the indices of the first and the last
         character that each came from: three int32 [rewritten]."""
         if self._lower_case:
@@ -46,7 +44,7 @@ class InContext(tf.Module):
             characters = self._in_order(*self._decomposed(code_point))
         return self._composed(*characters) if self._composes else characters
 
-    def _with_final_sigmas(self, code_point):
+    def _with_final_sigmas(self, code_point: tf.Tensor) -> tf.Tensor:
         """Replaces each capital sigma at the end of a word by the final small sigma, like `str.lower`: a sigma after a
         cased letter and not before one, ignoring case-ignorable characters."""
         is_seen = ~_is_in(self._unseen, code_point)
@@ -57,7 +55,7 @@ class InContext(tf.Module):
         is_final = tf.equal(code_point, ord("Σ")) & tf.gather(cased, before) & ~tf.gather(cased, after)
         return tf.where(is_final, ord("ς"), code_point)
 
-    def _decomposed(self, code_point):
+    def _decomposed(self, code_point: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         row = tf.cast(tf.gather(self._decomposition, code_point), tf.int32)
         parts = tf.gather(self._parts, tf.maximum(row, 0))
         alone = tf.concat([code_point[:, None], tf.fill(tf.shape(parts[:, 1:]), -1)], 1)
@@ -66,17 +64,18 @@ class InContext(tf.Module):
         index = tf.cast(at[:, 0], tf.int32)
         return tf.gather_nd(parts, at), index, index
 
-    def _combining(self, code_point):
+    def _combining(self, code_point: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.gather(self._class, code_point), tf.int32)
 
-    def _in_order(self, code_point, first, last):
+    def _in_order(self, code_point: tf.Tensor, first: tf.Tensor,
+                  last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Sorts the marks between two starters by combining class; marks of the same class keep their order. A mark
         that moves gets the first and last character of all marks in its run."""
         combining = self._combining(code_point)
         run = tf.cumsum(tf.cast(tf.equal(combining, 0), tf.int64))
         order = run * 256 + tf.cast(combining, tf.int64)
 
-        def sorted_runs():
+        def sorted_runs() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             count = tf.size(order, tf.int64)
             index = tf.range(count)
             source = tf.sort(order * count + index) % count
@@ -91,10 +90,10 @@ class InContext(tf.Module):
 
         return tf.cond(tf.reduce_any(order[1:] < order[:-1]), sorted_runs, lambda: (code_point, first, last))
 
-    def _composed(self, *characters):
+    def _composed(self, *characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Composes each starter with the first mark, or starter, that it composes with, and repeats this until nothing
         composes."""
-        def step(_, code_point, first, last):
+        def step(_: tf.Tensor, code_point: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.Tensor, ...]:
             combining = self._combining(code_point)
             is_starter = tf.equal(combining, 0)
             index = tf.range(tf.size(code_point))
@@ -124,12 +123,12 @@ class InContext(tf.Module):
                              shape_invariants=(tf.TensorShape([]), any_length, any_length, any_length))[1:]
 
 
-def _bools(array):
+def _bools(array: np.ndarray) -> tf.Tensor:
     """Returns a bool array as a constant of bytes, because TensorFlow writes bool constants one value at a time."""
     return tf.constant(array.view("uint8"))
 
 
-def _is_in(bools, code_point):
+def _is_in(bools: tf.Tensor, code_point: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.gather(bools, code_point), tf.bool)
 
 
@@ -143,13 +142,9 @@ class GraphTokenizer(tf.Module):
 
     All texts of a batch are one array of characters, which every operation processes at once; the trie is walked for
     all words in parallel. Steps that few texts need are in conditional branches that only batches with such texts
-    execute.
+    execute."""
 
-    Args:
-        tokenizer: the `BertTokenizer` whose vocabulary and rules to use.
-    """
-
-    def __init__(self, tokenizer):
+    def __init__(self, tokenizer: BertTokenizer) -> None:
         super().__init__(name="tokenizer")
         symbols = graph_tables.number_symbols(tokenizer.vocabulary)
         self._word_starts = len(symbols) + 1  # symbols >= this start a word, or are not part of one
@@ -166,16 +161,16 @@ class GraphTokenizer(tf.Module):
             self._tokenize, [tf.TensorSpec([None], tf.string)], autograph=False,
             experimental_attributes={"_noinline": True}))
 
-    def tokenize(self, texts):
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Converts string [batch] to ids: int32 ragged [batch, (words), (tokens)]."""
         return self.tokenize_with_offsets(texts)[0]
 
-    def tokenize_with_offsets(self, texts):
+    def tokenize_with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Converts string [batch] to three ragged tensors [batch, (words), (tokens)]: the ids, int32, and the start and
         the end of each token in its text, int64, in bytes of the original text."""
         return _in_halves(self._ragged, texts)
 
-    def _tokenize(self, texts):
+    def _tokenize(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         code_point, byte, text_ends = _decode(texts)
         cell, start, limit = self._cells_of(code_point, byte)
         alone = cell >= ALONE  # True for spaces too
@@ -195,18 +190,18 @@ class GraphTokenizer(tf.Module):
         text_ends = tf.cast(text_ends, tf.int64)
         text_start = tf.gather(tf.concat([[0], text_ends], 0), tf.searchsorted(text_ends, starts, side="right"))
 
-        def ragged(values):
+        def ragged(values: tf.Tensor) -> tf.RaggedTensor:
             words = tf.RaggedTensor.from_row_splits(values, token_splits, validate=False)
             return tf.RaggedTensor.from_row_splits(words, word_splits, validate=False)
 
         return (ragged(_gather(token_of, token_at) - 1), ragged(starts - text_start), ragged(limits - text_start))
 
-    def _cells_of(self, code_point, byte):
+    def _cells_of(self, code_point: tf.Tensor, byte: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the cells of the code points, without dropped characters, and the bytes at which the source of each
         cell starts and ends: three int32 [cells]. The last cell is a space."""
         cell = _gather(self._cells, code_point)
 
-        def rare():
+        def rare() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             index = tf.range(tf.size(code_point))
             rewritten = tf.cond(_any(cell, IN_CONTEXT), lambda: self._rewritten(code_point),
                                 lambda: (cell, index, index))
@@ -217,18 +212,19 @@ class GraphTokenizer(tf.Module):
 
         return tf.cond(tf.reduce_max(cell) >= DROPPED, rare, lambda: (cell, byte[:-1], byte[1:]))
 
-    def _rewritten(self, code_point):
+    def _rewritten(self, code_point: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         code_point, first, last = self._in_context(code_point)
         return tf.gather(self._cells, code_point) & ~IN_CONTEXT, first, last
 
-    def _expanded(self, cell, first, last):
+    def _expanded(self, cell: tf.Tensor, first: tf.Tensor,
+                  last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         multiple = cell & MULTIPLE != 0
         row = tf.gather(self._multiple, tf.where(multiple, cell & SYMBOL, 0))
         row = tf.where(multiple[:, None], row, tf.concat([cell[:, None], tf.fill(tf.shape(row[:, 1:]), -1)], 1))
         at = tf.where(row >= 0)
         return tf.gather_nd(row, at), tf.gather(first, at[:, 0]), tf.gather(last, at[:, 0])
 
-    def _longest_matches(self, symbol, starts_word, word_at):
+    def _longest_matches(self, symbol: tf.Tensor, starts_word: tf.Tensor, word_at: tf.Tensor) -> tf.Tensor:
         """Returns 1 + the id of the token that starts at each character, 0 if none does: int32 [characters]."""
         next_at = tf.concat([word_at[1:], tf.shape(symbol)], 0)
         last = tf.minimum(word_at + MAX_WORD_LENGTH, tf.size(symbol) - 1)
@@ -238,7 +234,7 @@ class GraphTokenizer(tf.Module):
         token_of = tf.math.unsorted_segment_sum(token + 1, at, tf.size(symbol))  # ten times as fast as scatter_nd
         unknown_at = tf.concat([tf.boolean_mask(at, token < 0), tf.boolean_mask(word_at, is_long)], 0)
 
-        def without_unknown_words():
+        def without_unknown_words() -> tf.Tensor:
             word = tf.searchsorted(word_at, unknown_at, side="right") - 1
             at = tf.ragged.range(tf.gather(word_at, word), tf.gather(next_at, word)).flat_values
             tokens = tf.where(tf.gather(starts_word, at), self._unknown + 1, 0)
@@ -246,18 +242,11 @@ class GraphTokenizer(tf.Module):
 
         return tf.cond(tf.size(unknown_at) > 0, without_unknown_words, lambda: token_of)
 
-    def _walk(self, symbol, word_at):
-        """Finds the greedy longest matches of all words at once.
-
-        Args:
-            symbol: int32 [characters]; the last one is not part of a word.
-            word_at: int32 [words], the start of each word.
-
-        Returns:
-            the starts of the tokens and their ids, two int32 [tokens], in no particular order; the id is -1 if the
-            rest of a word cannot be spelled.
-        """
-        def step(node, position, at, token):
+    def _walk(self, symbol: tf.Tensor, word_at: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Finds the greedy longest matches of all words, which start at `word_at`, int32 [words], at once. The last of
+        the symbols, int32 [characters], is not part of a word. Returns the starts of the tokens and their ids, two
+        int32 [tokens], in no particular order; the id is -1 if the rest of a word cannot be spelled."""
+        def step(node: tf.Tensor, position: tf.Tensor, at: tf.Tensor, token: tf.Tensor) -> tuple[tf.Tensor, ...]:
             for _ in range(_STEPS):
                 following = tf.gather(self._base, node) + tf.gather(symbol, position)
                 continues = tf.equal(tf.gather(self._parent, following), node)
@@ -278,13 +267,14 @@ class GraphTokenizer(tf.Module):
             shape_invariants=4 * (tf.TensorShape([None]),), parallel_iterations=1)[2:]
 
 
-def _in_halves(function, texts):
-    """Returns `function(texts)`, ragged tensors in a structure. Computes two halves of a large batch in parallel."""
-    def halves():
+def _in_halves(function: Callable[[tf.Tensor], tuple[tf.RaggedTensor, ...]],
+               texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
+    """Returns `function(texts)`. Computes two halves of a large batch in parallel."""
+    def halves() -> tuple[tf.RaggedTensor, ...]:
         half = tf.size(texts) // 2
         return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), function(texts[:half]), function(texts[half:]))
 
-    def with_static_batch(tokens):  # the results of the branches have no static batch size
+    def with_static_batch(tokens: tf.RaggedTensor) -> tf.RaggedTensor:  # which the results of the branches lack
         splits = tf.concat([[0], tf.reshape(tokens.row_splits[1:], tf.shape(texts))], 0)
         return tf.RaggedTensor.from_row_splits(tokens.values, splits, validate=False)
 
@@ -292,20 +282,17 @@ def _in_halves(function, texts):
                                  tf.cond(tf.size(texts) >= _LARGE, halves, lambda: function(texts)))
 
 
-def _decode(texts):
-    """Decodes string [batch]. A space after each text ends its last word.
-
-    Returns:
-        the code points, int32 [characters]; the byte at which each one starts, counted over all texts, and the end of
-        the last one, int32 [characters + 1]; the end of each text, int32 [batch].
-    """
+def _decode(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Decodes string [batch]. A space after each text ends its last word. Returns the code points, int32 [characters];
+    the byte at which each one starts, counted over all texts, and the end of the last one, int32 [characters + 1]; and
+    the end of each text, int32 [batch]."""
     joined = tf.strings.join([tf.strings.reduce_join(texts, separator=" "), " "])
     raw = tf.io.decode_raw(joined, tf.uint8)
 
-    def ascii():  # five times as fast
+    def ascii() -> tuple[tf.Tensor, tf.Tensor]:  # five times as fast
         return tf.cast(raw, tf.int32), tf.range(tf.size(raw) + 1)
 
-    def utf8():
+    def utf8() -> tuple[tf.Tensor, tf.Tensor]:
         _, code_point, byte = tf.raw_ops.UnicodeDecodeWithOffsets(
             input=[joined], input_encoding="UTF-8", errors="replace")
         return code_point, tf.concat([tf.cast(byte, tf.int32), tf.shape(raw)], 0)
@@ -314,13 +301,13 @@ def _decode(texts):
     return code_point, byte, tf.cumsum(tf.strings.length(texts) + 1)
 
 
-def _gather(values, index):  # faster than tf.gather on a CPU if there are many indices
-    return tf.gather_nd(values, index[:, None])
+def _gather(values: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+    return tf.gather_nd(values, index[:, None])  # faster than tf.gather on a CPU if there are many indices
 
 
-def _where(condition):
+def _where(condition: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.where(condition)[:, 0], tf.int32)
 
 
-def _any(cell, flag):
+def _any(cell: tf.Tensor, flag: int) -> tf.Tensor:
     return tf.reduce_any(cell & flag != 0)

@@ -1,9 +1,11 @@
 """Packing and padding of the token ids of one or two texts into the three inputs of an encoder."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 
-def truncate_pair(first, second, limit):
+def truncate_pair(first: list, second: list, limit: int) -> tuple[list, list]:
     """Truncates the longer of two lists, one token at a time from its end, until both together have at most `limit`
     tokens (`_truncate_seq_pair` of google-research/bert `run_classifier.py`: if both are equally long, truncates the
     second)."""
@@ -11,30 +13,24 @@ def truncate_pair(first, second, limit):
     return first[:kept], second[:limit - kept]
 
 
-def pack(first, second, cls_id, sep_id, max_length):
-    """Packs ids as [CLS] first [SEP] second [SEP], truncated to `max_length` ids.
-
-    Args:
-        first: list of ids.
-        second: list of ids, or None for a single text.
-
-    Returns:
-        (ids, number of ids that belong to segment 0).
-    """
+def pack(first: list[int], second: list[int] | None, cls_id: int, sep_id: int,
+         max_length: int) -> tuple[list[int], int]:
+    """Packs ids as [CLS] first [SEP] second [SEP], or a single text as [CLS] first [SEP], truncated to `max_length`
+    ids. Returns the ids, and the number of those that belong to segment 0."""
     if second is None:
         return [cls_id, *first[:max_length - 2], sep_id], min(len(first), max_length - 2) + 2
     first, second = truncate_pair(first, second, max_length - 3)
     return [cls_id, *first, sep_id, *second, sep_id], len(first) + 2
 
 
-def pad(packed, pad_id, length=None):
-    """Pads a list of `pack`ed texts and returns the input dict of `BertLayer`.
+def pad(packed: Collection[tuple[list[int], int]], pad_id: int, length: int | None = None) -> dict[str, np.ndarray]:
+    """Pads `pack`ed texts to the inputs of `BertLayer`.
 
     Args:
         length: the padded length. Defaults to the length of the longest text.
 
     Returns:
-        dict of int32 [batch, length]: `input_word_ids`, `input_mask`, `segment_ids`.
+        int32 [batch, length]: `input_word_ids`, `input_mask`, `segment_ids`.
     """
     length = length or max((len(ids) for ids, _ in packed), default=0)
     word_ids = np.full((len(packed), length), pad_id, np.int32)

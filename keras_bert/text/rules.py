@@ -3,8 +3,12 @@ it into words."""
 
 import dataclasses
 import functools
+import itertools
 import re
+import sys
 import unicodedata
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from keras_bert.errors import InputError
 from keras_bert.text.unicode14 import ASSIGNED
@@ -19,11 +23,23 @@ _ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # punctuation in BERT, but not in Unico
 CONTEXTUAL = "\0"
 
 
-def _any_of(spans):
+def _any_of(spans: Iterable[tuple[int, int]]) -> str:
     return "[" + "".join(f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in spans) + "]"
 
 
 _CJK, _RUN = re.compile(_any_of(CJK)), re.compile(_any_of(ASSIGNED) + "+")
+
+
+class Traced(NamedTuple):
+    """A character of the result, with the spaces around it, and the range of the text that it came from."""
+
+    character: str
+    start: int
+    end: int
+
+    @property
+    def combining(self) -> int:
+        return unicodedata.combining(self.character)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,35 +62,35 @@ class Rules:
     split_cjk: bool = True
     normalization: str = "none"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.normalization not in NORMALIZATIONS:
             raise InputError(f"normalization must be one of {', '.join(NORMALIZATIONS)}; got {self.normalization!r}")
 
-    def normalize(self, text):
+    def normalize(self, text: str) -> str:
         """Returns the words of a text as one str, with white space between them and possibly at both ends."""
         words = text.translate(self.table)
         return words if CONTEXTUAL not in words else self.normalize_in_context(text)
 
     @property
-    def table(self):
+    def table(self) -> "_Table":
         """The result of `normalize` for each single character, as a table for `str.translate`. Entries are computed
         when first used."""
         return _table(self)
 
-    def normalize_in_context(self, text):
+    def normalize_in_context(self, text: str) -> str:
         """Computes the result of `normalize` without the table, one character at a time like Google's code, and correct
         for any neighbours. This method is the definition of the rules."""
         cleaned = "".join(map(self._clean, text))
         return "".join(map(_space_punctuation, _RUN.sub(lambda run: self._rewrite(run[0]), cleaned)))
 
-    def _clean(self, character):
+    def _clean(self, character: str) -> str:
         if is_deleted(character):
             return ""
         if character.isspace():
             return " "
         return f" {character} " if self.split_cjk and _CJK.match(character) else character
 
-    def _rewrite(self, run):
+    def _rewrite(self, run: str) -> str:
         """Rewrites a run of characters that may change with their neighbours. A code point that Unicode 14 does not
         assign ends a run, because it has no case and does not combine."""
         if self.lower_case:
@@ -83,37 +99,99 @@ class Rules:
             run = "".join(c for c in unicodedata.normalize("NFD", run) if unicodedata.category(c) != "Mn")
         return unicodedata.normalize("NFC", run) if self.normalization == "NFC" else run
 
-    def is_contextual(self, character):
+    def trace(self, text: str) -> list[Traced]:
+        """Returns the result of `normalize_in_context` character by character, with what each came from."""
+        cleaned = [Traced(part, index, index + 1) for index, character in enumerate(text)
+                   for part in self._clean(character)]
+        traced: list[Traced] = []
+        for is_assigned, group in itertools.groupby(cleaned, lambda part: bool(_RUN.match(part.character))):
+            run = list(group)
+            traced += self._trace_run(run) if is_assigned else run
+        return [part._replace(character=_space_punctuation(part.character)) for part in traced]
+
+    def _trace_run(self, run: list[Traced]) -> list[Traced]:
+        """Takes the steps of `_rewrite`."""
+        if self.lower_case:
+            lowered = iter("".join(part.character for part in run).lower())
+            run = [part._replace(character=next(lowered)) for part in run for _ in part.character.lower()]
+        if self.normalization == "NFC":
+            run = _decomposed(run)
+            return _composed(_in_canonical_order(_without_accents(run) if self.strip_accents else run))
+        return _without_accents(_in_canonical_order(_decomposed(run))) if self.strip_accents else run
+
+    def is_contextual(self, character: str) -> bool:
         """Returns True if neighbours may change the result for a character: a capital sigma, which may be final, or
         marks that may be reordered or composed."""
         if self.lower_case and character == "Σ":
             return True
         return self.combines(self._rewrite(character) if _RUN.match(character) else character)
 
-    def combines(self, text):
+    def combines(self, text: str) -> bool:
         """Returns True if a character of a rewritten text may be reordered or composed with the previous one."""
         if not self.strip_accents and self.normalization == "none":
             return False
         return any(unicodedata.combining(c) or self.normalization == "NFC" and c in second_halves() for c in text)
 
 
-class _Table(dict):
-    def __init__(self, rules):
-        self._rules = rules
+class _Table(dict[int, str]):
+    """See `Rules.table`. `lengths` contains the number of characters of each entry, without spaces."""
 
-    def __missing__(self, code_point):
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self.lengths = bytearray(sys.maxunicode + 1)
+
+    def __missing__(self, code_point: int) -> str:
         rules, character = self._rules, chr(code_point)
         words = CONTEXTUAL if rules.is_contextual(character) else rules.normalize_in_context(character)
+        self.lengths[code_point] = len(words.replace(" ", ""))
         return self.setdefault(code_point, words)
 
 
 _table = functools.cache(_Table)
 
 
+def _decomposed(run: list[Traced]) -> list[Traced]:
+    return [part._replace(character=character) for part in run
+            for character in unicodedata.normalize("NFD", part.character)]
+
+
+def _without_accents(run: list[Traced]) -> list[Traced]:
+    return [part for part in run if unicodedata.category(part.character) != "Mn"]
+
+
+def _in_canonical_order(run: list[Traced]) -> list[Traced]:
+    """Sorts the marks between two starters by combining class. If one of them moves, each gets the range of all."""
+    ordered: list[Traced] = []
+    for _, group in itertools.groupby(run, lambda part: part.combining > 0):
+        before = list(group)
+        after = sorted(before, key=lambda part: part.combining)
+        start, end = before[0].start, before[-1].end
+        ordered += before if after == before else [Traced(part.character, start, end) for part in after]
+    return ordered
+
+
+def _composed(run: list[Traced]) -> list[Traced]:
+    """Composes each starter with what follows it. The marks between the starter and a mark that it was composed with
+    end where that mark ends."""
+    composed: list[Traced] = []
+    starter = -1  # the index of the last one in `composed`
+    for part in run:
+        is_reachable = starter == len(composed) - 1 or composed[-1].combining < part.combining
+        composite = second_halves().get(part.character, {}).get(composed[starter].character) if starter >= 0 else None
+        if is_reachable and composite:
+            composed[starter] = composed[starter]._replace(character=composite)
+            composed[starter:] = [earlier._replace(end=part.end) for earlier in composed[starter:]]
+            continue
+        if not part.combining:
+            starter = len(composed)
+        composed.append(part)
+    return composed
+
+
 @functools.cache
-def second_halves():
+def second_halves() -> dict[str, dict[str, str]]:
     """Returns the characters that compose with a previous character: {second: {first: composite}}, Hangul included."""
-    pairs = {}
+    pairs: dict[str, dict[str, str]] = {}
     for first_code, last_code in ASSIGNED:
         for composite in map(chr, range(first_code, last_code + 1)):
             if unicodedata.normalize("NFC", composite) != composite:  # excluded from composition
@@ -125,17 +203,17 @@ def second_halves():
     return pairs
 
 
-def is_deleted(character):
+def is_deleted(character: str) -> bool:
     """Returns True if BERT deletes a character: U+0000, U+FFFD, surrogates, format characters, and control characters
     except tab, newline and carriage return."""
     return character in "\0\ufffd" or _category(character) in ("Cc", "Cf", "Cs") and character not in "\t\n\r"
 
 
-def _category(character):
+def _category(character: str) -> str:
     return unicodedata.category(character) if _RUN.match(character) or "\ud800" <= character <= "\udfff" else "Cn"
 
 
-def _space_punctuation(character):
+def _space_punctuation(character: str) -> str:
     if character in _ASCII_SYMBOLS or _category(character)[0] == "P":
         return f" {character} "
     return character

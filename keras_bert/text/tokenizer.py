@@ -3,7 +3,7 @@ graph."""
 
 import os
 from collections.abc import Iterable
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import tokenizers
@@ -88,7 +88,7 @@ class BertTokenizer:
         """Makes the tokenizer that the files of a folder describe."""
         return cls(files.vocabulary, **files.rules, max_length=files.max_length)
 
-    def save_settings(self, folder: Path, **additional) -> None:
+    def save_settings(self, folder: Path, **additional: Any) -> None:
         """Writes `tokenizer_config.json` with Hugging Face's names of the settings; `normalization` is an addition of
         this package. `additional` are more names and values, which replace these."""
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.rules.lower_case,

@@ -274,7 +274,7 @@ def _in_order(tokens: dict[int, str], notes: list[str]) -> list[str]:
 def _lengths(folder: str, config: dict, settings: dict, transformer: dict) -> list[tuple[str, str, object]]:
     """Returns what the files say about the maximum length: files, names and values, those that count before others
     first."""
-    def ours(name):
+    def ours(name: str) -> tuple[str, str, object]:
         return name, "max_length", read_object(os.path.join(folder, name)).get("max_length")
 
     return [

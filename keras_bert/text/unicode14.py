@@ -74,4 +74,5 @@ FE76-FEFC FEFF FF01-FFBE FFC2-FFC7 FFCA-FFCF FFD2-FFD7 FFDA-FFDC FFE0-FFE6 FFE8-
 """
 
 # Pairs of (first, last).
-ASSIGNED = [tuple(int(end, 16) for end in (span.split("-") * 2)[:2]) for span in _RANGES.split()]
+ASSIGNED: list[tuple[int, int]] = [
+    (int(ends[0], 16), int(ends[-1], 16)) for ends in (span.split("-") for span in _RANGES.split())]

@@ -13,7 +13,7 @@ INSTEAD = "use a model with BERT's WordPiece vocabulary, for Korean klue-bert-ba
 _NEEDED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
-def load_vocabulary(path):
+def load_vocabulary(path: Path) -> list[str]:
     """Reads a `vocab.txt` into a list of tokens in the order of their ids.
 
     Raises:
@@ -45,13 +45,13 @@ def check_vocabulary(path: Path, tokens: Collection[str]) -> None:
                          f"missing {', '.join(missing)}")
 
 
-def fits_a_line(token):
+def fits_a_line(token: str) -> bool:
     """Returns True if `save_vocabulary` and `load_vocabulary` keep a token: not one with a line break, or with white
     space at an end."""
     return token == token.strip() and "\n" not in token
 
 
-def save_vocabulary(tokens, path):
+def save_vocabulary(tokens: Iterable[str], path: Path) -> None:
     """Writes a `vocab.txt` that `load_vocabulary` can read."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{token}\n" for token in tokens)
@@ -62,7 +62,7 @@ def has_capitals(tokens: Iterable[str]) -> bool:
     return any(token != token.lower() for token in tokens if not token.startswith("["))
 
 
-def holds_hangul_syllables(tokens):
+def holds_hangul_syllables(tokens: Iterable[str]) -> bool:
     """Returns True if a vocabulary spells Korean in syllables (U+AC00 to U+D7A3) rather than in jamo (U+1100 to
     U+11FF)."""
     text = "".join(tokens)

@@ -1,22 +1,23 @@
 """`train_vocabulary`, which trains a WordPiece vocabulary on texts with the trainer of the `tokenizers` library, and
 `report_vocabulary`, which evaluates it on other texts."""
 
-import collections
 import dataclasses
-import glob
 import itertools
 import json
 import math
 import os
 import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from keras_bert.arguments import Count, Share, as_list, check
+from keras_bert.arguments import Count, Path, Share, as_list, check
 from keras_bert.errors import InputError
 from keras_bert.files import decode, reading
+from keras_bert.files import find_texts as find_texts
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN, BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES, holds_hangul_syllables
@@ -35,18 +36,18 @@ class TrainedVocabulary:
     """A vocabulary that was trained on texts.
 
     Args:
-        tokens: list of str, the tokens in the order of their ids, `SPECIALS` first.
-        merges: list of pairs of tokens, in the order in which BPE merges them.
-        rules: the `Rules` of its words; `BertTokenizer(tokens, lower_case, strip_accents)` chooses the same rules.
-        held_out: list of str, the lines that were not used for training.
+        tokens: in the order of their ids, `SPECIALS` first.
+        merges: pairs of tokens, in the order in which BPE merges them.
+        rules: those of its words; `BertTokenizer(tokens, lower_case, strip_accents)` chooses the same rules.
+        held_out: the lines that were not used for training.
     """
 
-    tokens: list
-    merges: list
+    tokens: list[str]
+    merges: list[tuple[str, str]]
     rules: Rules
-    held_out: list
+    held_out: list[str]
 
-    def bpe_tokenizer(self):
+    def bpe_tokenizer(self) -> tokenizers.Tokenizer:
         """Returns a `tokenizers.Tokenizer` that splits the words of `rules.normalize` in the order of the merges."""
         ids = {token: index for index, token in enumerate(self.tokens)}
         tokenizer = tokenizers.Tokenizer(
@@ -55,26 +56,10 @@ class TrainedVocabulary:
         return tokenizer
 
 
-def find_texts(patterns):
-    """Returns the files that match the glob patterns, sorted.
-
-    Raises:
-        InputError: a pattern matches no file.
-    """
-    if not patterns:
-        raise InputError("input must name at least one text file; got none")
-    paths = set()
-    for pattern in patterns:
-        found = [path for path in glob.glob(pattern, recursive=True) or [pattern] if os.path.isfile(path)]
-        if not found:
-            raise InputError(f"{pattern}: must name files, as in 'folder/*.txt' or 'folder/*.jsonl'; it names none")
-        paths.update(found)
-    return sorted(paths)
-
-
-def train_vocabulary(paths, vocab_size, lower_case=False, strip_accents=None,
-                     hangul: Literal["syllables", "jamo"] = "syllables", min_frequency: Count = 2,
-                     held_out: Share = 0.01, progress=None):
+def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lower_case: bool = False,
+                     strip_accents: bool | None = None, hangul: Literal["syllables", "jamo"] = "syllables",
+                     min_frequency: Count = 2, held_out: Share = 0.01,
+                     progress: Callable | None = None) -> TrainedVocabulary:
     """Trains a vocabulary on text files, which are read line by line. The same texts give the same vocabulary.
 
     Tokens are created by repeatedly merging the most frequent pair (Sennrich et al. 2016, arXiv:1508.07909), as in
@@ -86,7 +71,7 @@ def train_vocabulary(paths, vocab_size, lower_case=False, strip_accents=None,
     leave no space for words. If the words do not need the other half, more characters are kept.
 
     Args:
-        paths: list of UTF-8 text files, or the path of one.
+        paths: UTF-8 text files, or one.
         vocab_size: number of tokens in the vocabulary, `SPECIALS` included; it gets fewer if the texts do not contain
             enough.
         lower_case: if True, lower-cases the text.
@@ -95,17 +80,14 @@ def train_vocabulary(paths, vocab_size, lower_case=False, strip_accents=None,
         min_frequency: how often a character, or a pair that becomes a token, must occur.
         held_out: share of the lines to hold out, evenly spread, up to 100,000 lines; all lines after them are used for
             training.
-        progress: function that is called from time to time with a line of text about the progress.
-
-    Returns:
-        a `TrainedVocabulary`.
+        progress: called from time to time with a line of text about the progress.
 
     Raises:
         InputError: an argument is out of range; a file cannot be read, is empty or not UTF-8; the texts contain no
             words.
     """
-    paths = as_list(paths)
-    if not paths:
+    files = as_list(paths)
+    if not files:
         raise InputError("paths must name at least one text file; got none")
     strip_accents = lower_case if strip_accents is None else strip_accents
     progress = progress or (lambda line: None)
@@ -117,7 +99,7 @@ def train_vocabulary(paths, vocab_size, lower_case=False, strip_accents=None,
         ("strip_accents", strip_accents, "True for hangul=jamo, because it decomposes the syllables",
          strip_accents or hangul != "jamo"))
     rules = Rules(lower_case, strip_accents, normalization="NFC" if strip_accents and hangul == "syllables" else "none")
-    counts, lines = _count(paths, rules, held_out, progress)
+    counts, lines = _count(files, rules, held_out, progress)
     characters = _characters(counts, rules, min_frequency)
     limit = (vocab_size - len(SPECIALS)) // 2
     if rules.normalization == "NFC" and not holds_hangul_syllables(characters[:limit]):
@@ -126,7 +108,7 @@ def train_vocabulary(paths, vocab_size, lower_case=False, strip_accents=None,
         counts = {unicodedata.normalize("NFD", word): count for word, count in counts.items()}
         characters = _characters(counts, rules, min_frequency)
     if not characters:
-        raise InputError(f"{paths[0]}{' and the others' * (len(paths) > 1)}: no character occurs at least "
+        raise InputError(f"{files[0]}{' and the others' * (len(files) > 1)}: no character occurs at least "
                          f"min_frequency={min_frequency} times in the lines that are not held out")
     progress(f"training {vocab_size} tokens on {len(counts)} different words")
     tokens, merges = _merge(counts, characters[:limit], vocab_size, min_frequency)
@@ -136,13 +118,15 @@ def train_vocabulary(paths, vocab_size, lower_case=False, strip_accents=None,
     return TrainedVocabulary(tokens, merges, rules, lines)
 
 
-def _count(paths, rules, share, progress):
+def _count(paths: list[Path], rules: Rules, share: float, progress: Callable[[str], object],
+           ) -> tuple[Mapping[str, int], list[str]]:
     """Counts how often each word occurs; returns the counts, and the lines that are held out for the report.
 
     Whenever there are more than `MAX_WORDS` different words, subtracts the median count from each count and drops words
     that reach 0. A count is too low by at most the sum of these medians (Misra & Gries 1982).
     """
-    counts, held_out = collections.Counter(), []
+    counts: Counter[str] = Counter()
+    held_out: list[str] = []
     for number, line in enumerate(_lines(paths, progress)):
         if math.floor((number + 1) * share) > math.floor(number * share) and len(held_out) < MAX_HELD_OUT:
             held_out.append(line)
@@ -150,12 +134,12 @@ def _count(paths, rules, share, progress):
         counts.update([word for word in rules.normalize(line).split() if len(word) <= MAX_WORD_LENGTH])
         if len(counts) > MAX_WORDS:
             rare = sorted(counts.values())[len(counts) // 2]
-            counts = collections.Counter({word: count - rare for word, count in counts.items() if count > rare})
+            counts = Counter({word: count - rare for word, count in counts.items() if count > rare})
     return counts, held_out
 
 
-def _lines(paths, progress):
-    """Yields the lines of the text files that contain more than white space, as str."""
+def _lines(paths: list[Path], progress: Callable[[str], object]) -> Iterator[str]:
+    """Yields the lines of the text files that contain more than white space."""
     sizes = {path: _size(path) for path in paths}  # now, so that a missing file fails before hours of reading
     total, done = sum(sizes.values()), 0
     for path in paths:
@@ -172,15 +156,15 @@ def _lines(paths, progress):
             raise InputError(f"{path}: must contain text; it has none")
 
 
-def _size(path):
+def _size(path: Path) -> int:
     with reading(path), open(path, "rb") as file:
         return os.fstat(file.fileno()).st_size
 
 
-def _characters(counts, rules, min_frequency):
+def _characters(counts: Mapping[str, int], rules: Rules, min_frequency: int) -> list[str]:
     """Returns the tokens of one character, the most frequent first: the character itself and, unless the rules make it
     a word of its own, "##" and the character."""
-    occurrences = collections.Counter()
+    occurrences: Counter[str] = Counter()
     for word, count in counts.items():
         for character in word:
             occurrences[character] += count
@@ -193,7 +177,8 @@ def _characters(counts, rules, min_frequency):
     return tokens
 
 
-def _merge(counts, characters, vocab_size, min_frequency):
+def _merge(counts: Mapping[str, int], characters: list[str], vocab_size: int,
+           min_frequency: int) -> tuple[list[str], list[tuple[str, str]]]:
     """Returns the tokens and merges that the trainer gets from the counted words that consist of `characters`."""
     starts, continues = set(characters), {token[2:] for token in characters if token.startswith(CONTINUES)}
     counts = {word: count for word, count in counts.items() if word[0] in starts and continues.issuperset(word[1:])}
@@ -207,10 +192,10 @@ def _merge(counts, characters, vocab_size, min_frequency):
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.train_from_iterator(_repeated(counts, scale), trainer)
     model = json.loads(tokenizer.to_str())["model"]
-    return sorted(model["vocab"], key=model["vocab"].get), [tuple(pair) for pair in model["merges"]]
+    return sorted(model["vocab"], key=model["vocab"].get), [(first, second) for first, second in model["merges"]]
 
 
-def _repeated(counts, scale):
+def _repeated(counts: Mapping[str, int], scale: int) -> Iterator[str]:
     """Yields each word as many times as it was counted, divided by `scale`, because the trainer reads texts and not
     counts. The texts are short so that the trainer can distribute them over the cores."""
     for word, count in counts.items():
@@ -226,13 +211,12 @@ class VocabularyReport:
     """Statistics of a vocabulary on held-out lines. Shares are between 0 and 1, and NaN if no words were held out.
 
     Args:
-        lines: number of lines held out.
-        words: number of words in these lines.
+        lines, words: numbers of those held out.
         coverage: share of the characters of the words that are in the vocabulary.
         unknown_rate: share of the words that contain [UNK].
         tokens_per_word: mean number of tokens per word; [UNK] counts as one token.
         single_token_rate: share of the words that are one token other than [UNK].
-        longest: list of str, the ten longest tokens.
+        longest: the ten longest tokens.
     """
 
     lines: int
@@ -241,22 +225,17 @@ class VocabularyReport:
     unknown_rate: float
     tokens_per_word: float
     single_token_rate: float
-    longest: list
+    longest: list[str]
 
 
-def report_vocabulary(vocabulary, model="wordpiece"):
-    """Computes statistics of a `TrainedVocabulary` on the lines that it has held out.
-
-    Args:
-        vocabulary: a `TrainedVocabulary`.
-        model: how to split words: `wordpiece`, by `BertTokenizer`, or `bpe`, in the order of the merges.
-
-    Returns:
-        a `VocabularyReport`.
-    """
+def report_vocabulary(vocabulary: TrainedVocabulary,
+                      model: Literal["wordpiece", "bpe"] = "wordpiece") -> VocabularyReport:
+    """Computes statistics of a vocabulary on the lines that it has held out. Words are split by `BertTokenizer`, or if
+    `model` is `bpe`, in the order of the merges."""
     rules, tokens = vocabulary.rules, vocabulary.tokens
     tokenizer = vocabulary.bpe_tokenizer() if model == "bpe" else BertTokenizer(tokens).wordpiece
-    words, characters = [], []
+    words: list[list[str]] = []
+    characters: list[str] = []
     for line in vocabulary.held_out:
         normalized = rules.normalize(line)
         characters += "".join(normalized.split())
@@ -274,8 +253,8 @@ def report_vocabulary(vocabulary, model="wordpiece"):
         longest=sorted(tokens[len(SPECIALS):], key=lambda token: -len(token.removeprefix(CONTINUES)))[:10])
 
 
-def format_report(report):
-    """Returns a report as a str of multiple lines."""
+def format_report(report: VocabularyReport) -> str:
+    """Returns a report in multiple lines."""
     rates = [("coverage", f"{report.coverage:.4f} of the characters"),
              ("[UNK]", f"{report.unknown_rate:.4f} of the words"),
              ("single-token words", f"{report.single_token_rate:.4f} of the words"),
@@ -285,5 +264,5 @@ def format_report(report):
     return "\n".join(f"{name:18} {value}" for name, value in rows)
 
 
-def _mean(values):
+def _mean(values: list[bool] | list[int]) -> float:
     return sum(values) / len(values) if values else math.nan

@@ -374,7 +374,7 @@ def _make_model(source: Source, tokenizer: BertTokenizer, task: Task, steps: int
     """Returns the compiled model with its optimizer built. `steps` is the number of steps per epoch."""
     keras.utils.set_random_seed(options.seed)
     _check_fit(source, tokenizer, options)
-    frozen = [*first_parts(options.freeze_blocks), *task.unused]
+    frozen = [*first_parts(options.freeze_blocks or 0), *task.unused]
     layout = "packed" if options.pack else "padded" if kernels.prefers_few_shapes() else "unpadded"
     bert = load_pretrained(source, dtype=options.dtype, layout=layout, frozen=frozen, lora_rank=options.lora_rank,
                            trainable=not options.features)
