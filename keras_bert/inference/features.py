@@ -37,7 +37,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
                    pooling: Literal["none", "cls", "mean", "max"] = "none", normalize: bool = False,
                    text_column: str = "text", text_pair_column: str | None = None, max_length: Length | None = None,
                    batch_size: Count = 32, overwrite: bool = False,
-                   progress: Callable[[int, int], None] | None = None) -> tuple[int, int]:
+                   progress: Callable | None = None) -> tuple[int, int]:
     """Writes the vectors of texts, in their order.
 
     `.npz` has `vectors`, float32 [texts, width]; without pooling `vectors` [tokens, width], of all texts end to end,

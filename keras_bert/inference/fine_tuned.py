@@ -4,7 +4,7 @@ import dataclasses
 import operator
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -156,7 +156,7 @@ class FineTuned:
         return Int8Comparison(metric, scores[0], scores[1], len(encoded.examples), equal_answers(*answers),
                               self.task.percent)
 
-    def predict(self, *texts: Any, batch_size: Count | None = None, top_k: Count = 1,
+    def predict(self, *texts: Iterable, batch_size: Count | None = None, top_k: Count = 1,
                 aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
         """Returns the answers to inputs, in the order of the inputs. An InputWarning says how many of them were cut at
         the model's `max_length`; a tagger and the task span split long texts instead.
