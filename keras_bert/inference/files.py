@@ -66,12 +66,9 @@ def answer_files(load: Callable[[str], TextModel], model: str, patterns: list[st
         for folder in (output, os.path.join(output, INVALID)):
             remove_workspaces(folder)
         todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
-        files = written | {shard: _identify(path) for shard, path in todo.items()}
+        settings |= {"files": written | {shard: _identify(path) for shard, path in todo.items()}}
         answerer = Answerer(load, model, columns, options)
-        counts: Counter = Counter()
-        unread: list[str | InputError] = []
-        if todo:
-            counts, unread = _answer(answerer, todo, output, settings | {"files": files}, processes)
+        counts, unread = _answer(answerer, todo, output, settings, processes) if todo else (Counter(), [])
         done = len(shards) - len(todo)
         cut = f", texts cut at max_length: {counts['cut']}" * bool(counts["cut"])
         before = f", {done} of {len(shards)} files were finished before" * bool(done)
