@@ -30,6 +30,9 @@ from keras_bert.text import BertTokenizer
 
 from . import writing
 
+_Inputs = dict[str, tf.Tensor] | list[tf.Tensor]
+_Outputs = dict[str, Any]  # tensors, or a list of one tensor per block
+
 
 class _Reusable(tf.Module):
     """Base class of the parts of a reusable SavedModel, `bert` and `mlm`; sets the attributes that a part must have.
@@ -68,7 +71,7 @@ class EncoderModule(_Reusable):
         run = writing.with_variables(bert, self.variables, bert.encode)
 
         def encode(word_ids: tf.Tensor, mask: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None,
-                   unpadded: bool) -> dict[str, Any]:  # the seed is None outside training
+                   unpadded: bool) -> _Outputs:  # the seed is None outside training
             outputs = run([word_ids, mask, segment_ids], training=seed is not None, seed=seed,
                           layout="unpadded" if unpadded else "padded")
             return {name: tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), getattr(outputs, name))
@@ -94,14 +97,13 @@ class EncoderModule(_Reusable):
             self.mlm = MaskedLMModule(model, self, dtype)
 
     @tf.function(autograph=False)
-    def __call__(self, inputs: dict[str, tf.Tensor] | list[tf.Tensor],
-                 training: bool = False) -> dict[str, Any] | list[tf.Tensor]:
+    def __call__(self, inputs: _Inputs, training: bool = False) -> _Outputs | list[tf.Tensor]:
         outputs = self.encode(inputs, training)
         if isinstance(inputs, dict):
             return outputs | {"default": outputs["pooled_output"]}
         return [outputs["pooled_output"], outputs["sequence_output"]]
 
-    def encode(self, inputs: dict[str, tf.Tensor] | list[tf.Tensor], training: bool) -> dict[str, Any]:
+    def encode(self, inputs: _Inputs, training: bool) -> _Outputs:
         """Returns all outputs of the encoder."""
         inputs = standardize_inputs(inputs)
         if not training:
@@ -110,8 +112,7 @@ class EncoderModule(_Reusable):
         return self._train(*inputs, tf.bitcast(calls, tf.int32))
 
     @tf.function(autograph=False)
-    def serve(self, input_word_ids: tf.Tensor, input_mask: tf.Tensor,
-              input_type_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+    def serve(self, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor) -> _Outputs:
         """Computes the signature `serving_default`."""
         outputs = self._serve(input_word_ids, input_mask, input_type_ids)
         return {name: outputs[name] for name in ("pooled_output", "sequence_output")}
@@ -129,7 +130,7 @@ class MaskedLMModule(_Reusable):
         self._predict = lambda x: predict(x, embeddings)
 
     @tf.function(autograph=False)
-    def __call__(self, inputs: dict[str, tf.Tensor], training: bool = False) -> dict[str, Any]:
+    def __call__(self, inputs: dict[str, tf.Tensor], training: bool = False) -> _Outputs:
         outputs = self._encode(inputs, training)
         masked = tf.gather(outputs["sequence_output"], inputs["masked_lm_positions"], batch_dims=1)
         return outputs | {"mlm_logits": self._predict(masked)}

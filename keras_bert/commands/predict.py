@@ -4,7 +4,6 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from keras_bert.arguments import AggregationStrategy, Count, given, replace_surrogates
@@ -69,11 +68,19 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
         _check_for_files(texts, data_format, output_format)
         options = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
         if beam:
-            _beam().answer_files(model, input, output, columns, options, beam_args or [])
+            try:
+                from keras_bert.integrations import predict_beam
+            except ImportError:
+                raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
+            predict_beam.answer_files(model, input, output, columns, options, beam_args or [])
         else:
             predict_files.answer_files(_load, model, input, output, columns, options, processes)
         return
-    path = _check_for_one_file(input)
+    if input is not None and len(input) != 1:
+        raise InputError(f"--input must be one file without --output; got {len(input)}")
+    path = input[0] if input else None
+    if path not in (None, "-"):
+        check_readable(path)
     loaded = _load(model)
     task = loaded.task
     options = task.answer_options(top_k, aggregation_strategy)
@@ -106,24 +113,6 @@ def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_for
         raise InputError(f"--data_format must be left out with --output; got {data_format}")
     if output_format not in (None, "jsonl"):
         raise InputError(f"--output_format must be jsonl with --output; got {output_format}")
-
-
-def _check_for_one_file(input: list[str] | None) -> str | None:
-    if input is None:
-        return None
-    if len(input) != 1:
-        raise InputError(f"--input must be one file without --output; got {len(input)}")
-    if input != ["-"]:
-        check_readable(input[0])
-    return input[0]
-
-
-def _beam() -> ModuleType:
-    try:
-        from keras_bert.integrations import predict_beam
-    except ImportError:
-        raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
-    return predict_beam
 
 
 def _load(path: str) -> "Exported | FineTuned":
