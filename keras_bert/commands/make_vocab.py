@@ -13,7 +13,7 @@ EXAMPLE = "keras-bert make-vocab --input='texts/*.txt' --vocab_size=32000 --outp
 
 def run(input: list[str], vocab_size: int, output: str, lower_case: bool = False, strip_accents: bool | None = None,
         hangul: Literal["syllables", "jamo"] = "syllables", algorithm: Literal["wordpiece", "bpe"] = "wordpiece",
-        min_frequency: int = 2, held_out: float = 0.01, overwrite: bool = False):
+        min_frequency: int = 2, held_out: float = 0.01, overwrite: bool = False) -> None:
     """Train a vocabulary on text.
 
     Args:
@@ -56,7 +56,7 @@ def run(input: list[str], vocab_size: int, output: str, lower_case: bool = False
     print(vocabulary_training.format_report(vocabulary_training.report_vocabulary(vocabulary, algorithm)))
 
 
-def _check_output(output, paths, overwrite):
+def _check_output(output: str, paths: list[str], overwrite: bool) -> None:
     """Checks that the output can be written, before the texts are read."""
     check_free(output, overwrite)
     if os.path.isdir(output):
