@@ -48,6 +48,7 @@ multiple ones. A `BertMultipleChoice` has no `explain`, because each of its rows
 Attributes: `vocab_file`, `bert_config`, `label_file` (assets; JSON, if the model has labels), `do_lower_case`.
 """
 
+import inspect
 import itertools
 import types
 from collections.abc import Callable, Sequence
@@ -204,7 +205,7 @@ def make_head(model: BertLayer | BertTask, options: dict[str, Any]) -> heads.Hea
         options = {name: value for name, value in options.items() if name != "thresholds"}
     elif make is heads.Classifier:
         make = heads.MultiLabelClassifier
-    known = list(getattr(make, "__dataclass_fields__", ()))
+    known = list(inspect.signature(make).parameters)
     for name in sorted(options.keys() - known):
         raise InputError(f"a {type(model).__name__} takes only these options: {', '.join(known) or 'none'}; got {name}")
     if "labels" in known and (count := len(options.get("labels") or [])) != model.num_classes:

@@ -61,7 +61,7 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
     supervise(Settings(**given | {  # which ignores the flags that are not settings
         "models": models, "row_wise": _signatures(row_wise or [], models), "host": host.strip("[]"),
         "max_body": int(max_body_mb * 2**20), "max_output": int(max_output_mb * 2**20),
-        "allowed_host": allowed_host or [], "token": _token(token_file) if token_file else ""}))
+        "allowed_host": allowed_host or [], "token": _read_token(token_file) if token_file else ""}))
 
 
 def _by_name(arguments: list[str]) -> dict[str, str]:
@@ -91,7 +91,7 @@ def _signatures(arguments: list[str], models: dict[str, str]) -> dict[str, list[
     return signatures
 
 
-def _token(path: str) -> str:
+def _read_token(path: str) -> str:
     with reading(path), open(path, encoding="utf-8") as file:
         token = file.read().strip()
     if not token:
