@@ -49,8 +49,7 @@ def compare_bfloat16(tuned, encoded, metric):
 def main():
     given = ruler.parser(__doc__, tasks=TASKS, model="minilm", seed=0).parse_args()
     versions = ruler.describe("tensorflow", "keras")
-    rows = [measure(name, given.model, given.seed) for name in given.tasks]
-    ruler.finish("int8_scores", versions, given, rows)
+    ruler.finish("int8_scores", versions, given, [measure(name, given.model, given.seed) for name in given.tasks])
 
 
 if __name__ == "__main__":

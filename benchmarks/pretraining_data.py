@@ -37,6 +37,7 @@ def our_commands(parts, vocab, folder, flags):
 
 
 def garden_commands(parts, vocab, folder, flags):
+    flags = [flag.replace("max_length", "max_seq_length") for flag in flags]
     return [[sys.executable, "-m", "official.nlp.data.create_pretraining_data", f"--input_file={part}",
              f"--vocab_file={vocab}", f"--output_file={folder}/{number}.tfrecord", "--use_v2_feature_names", *flags]
             for number, part in enumerate(parts)]

@@ -1,20 +1,26 @@
-"""The functions that both contracts' checks share."""
+"""The functions that the checks of all contracts share."""
 
 import contextlib
 import dataclasses
+import importlib.util
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
+from keras_bert.arguments import Path
+
+Loaded = Any  # the root object of a SavedModel of any exporter
+Check = Callable[[Loaded, Path], str | None]  # returns what to report, or raises; its docstring is the rule
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The result for one line of the contract: its number, its rule, its status (`passed`, `failed` or `not
-    applicable`) and what was observed."""
+    """The result for one line of the contract: its number, its rule, its status and what was observed."""
 
     line: int
     rule: str
@@ -26,15 +32,13 @@ class NotApplicable(Exception):
     """The exception of a check that does not apply to this SavedModel."""
 
 
-def expect(condition, seen):
+def expect(condition: object, seen: str) -> None:
     """Fails a check unless the condition holds; `seen` says what was observed."""
     if not condition:
         raise ValueError(seen)
 
 
-def run_check(line, check, loaded, path):
-    """Returns the `Result` of `check(loaded, path)`, which returns what to report or raises an exception. The
-    docstring of `check` is the rule."""
+def run_check(line: int, check: Check, loaded: Loaded, path: Path) -> Result:
     rule = check.__doc__ or check.__name__  # `python -OO` has no docstrings
     try:
         return Result(line, rule, PASSED, check(loaded, path) or "")
@@ -44,17 +48,25 @@ def run_check(line, check, loaded, path):
         return Result(line, rule, FAILED, one_line(error))
 
 
-def static_shapes(call, inputs, **arguments):
-    """Returns the static shapes of the tensors that `call(inputs, **arguments)` returns, in the same structure.
-    `inputs` is a structure of `tf.TypeSpec`s."""
+def keras_layer(path: Path, **arguments: Any) -> Any:
+    """Returns `hub.KerasLayer(path, **arguments)`."""
+    if not importlib.util.find_spec("tensorflow_hub"):
+        raise NotApplicable("tensorflow-hub is not installed")
+    import tensorflow_hub as hub
+
+    return hub.KerasLayer(os.fspath(path), **arguments)
+
+
+def static_shapes(call: Callable, inputs: Any, **arguments: Any) -> Any:
+    """Returns the static shapes of what `call(inputs, **arguments)` returns, in the same structure. `inputs` is a
+    structure of `tf.TypeSpec`s."""
     outputs = tf.function(lambda inputs: call(inputs, **arguments)).get_concrete_function(inputs).structured_outputs
     return tf.nest.map_structure(lambda spec: spec.shape, outputs)
 
 
 @contextlib.contextmanager
-def saved_again(path):
-    """Context manager that loads a copy of a SavedModel, saves it again, and removes the copy; returns the path of what
-    was saved."""
+def saved_again(path: Path) -> Iterator[str]:
+    """Loads a copy of a SavedModel, saves it again, removes the copy, and yields the path of what was saved."""
     with tempfile.TemporaryDirectory() as folder:
         first, second = os.path.join(folder, "first"), os.path.join(folder, "second")
         shutil.copytree(path, first)
@@ -63,7 +75,7 @@ def saved_again(path):
         yield second
 
 
-def one_line(error):
+def one_line(error: Exception) -> str:
     """Returns the first line of an error's message; for an error in a traced function, the one below the traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1 if lines[0] == "in user code:" else 0]

@@ -16,8 +16,10 @@ input_mask, input_type_ids -> pooled_output, sequence_output.
 """
 
 import functools
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
+import keras
 import tensorflow as tf
 
 from keras_bert.arguments import Path, check
@@ -28,27 +30,29 @@ from keras_bert.text import BertTokenizer
 
 from . import writing
 
+_Inputs = dict[str, tf.Tensor] | list[tf.Tensor]
+_Outputs = dict[str, Any]  # tensors, or a list of one tensor per block
+
 
 class _Reusable(tf.Module):
-    """Base class of the parts of a reusable SavedModel; sets the attributes that such a part must have.
+    """Base class of the parts of a reusable SavedModel, `bert` and `mlm`; sets the attributes that a part must have.
 
     Args:
-        part: name of the part, `bert` or `mlm`.
-        sources: the Keras variables to copy.
         dtype: `float32`, or `bfloat16` for serving: half the size, float32 outputs, nothing trainable.
-        shared: additional `tf.Variable`s, which belong to another part.
+        shared: additional variables, which belong to another part.
     """
 
-    # Overrides tf.Module's properties of these names, which have no setter.
-    variables = None
-    trainable_variables = None
+    # Override tf.Module's properties of these names, which have no setter.
+    variables: list[tf.Variable] = []
+    trainable_variables: list[tf.Variable] = []
 
-    def __init__(self, part, sources, dtype, shared=()):
+    def __init__(self, part: Literal["bert", "mlm"], sources: list[keras.Variable], dtype: str,
+                 shared: Iterable[tf.Variable] = ()) -> None:
         super().__init__()
         copies = [writing.copy_variable(source, dtype, dtype == "float32", part) for source in sources]
         self.variables = [*shared, *copies]
         self.trainable_variables = [variable for variable in self.variables if variable.trainable]
-        self.regularization_losses = []
+        self.regularization_losses: list[Callable] = []
 
 
 class EncoderModule(_Reusable):
@@ -61,12 +65,13 @@ class EncoderModule(_Reusable):
         jit_compile: If True, XLA compiles the encoder wherever it runs, once per shape.
     """
 
-    def __init__(self, model, dtype, jit_compile):
+    def __init__(self, model: BertLayer | BertPretrainer, dtype: str, jit_compile: bool) -> None:
         bert = writing.encoder_of(model)
         super().__init__("bert", bert.weights, dtype)
         run = writing.with_variables(bert, self.variables, bert.encode)
 
-        def encode(word_ids, mask, segment_ids, seed, unpadded):  # the seed is None outside training
+        def encode(word_ids: tf.Tensor, mask: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None,
+                   unpadded: bool) -> _Outputs:  # the seed is None outside training
             outputs = run([word_ids, mask, segment_ids], training=seed is not None, seed=seed,
                           layout="unpadded" if unpadded else "padded")
             return {name: tf.nest.map_structure(lambda tensor: tf.cast(tensor, tf.float32), getattr(outputs, name))
@@ -74,12 +79,12 @@ class EncoderModule(_Reusable):
 
         # Concrete functions, because saving traces every tf.function again, together with each tf.function that it
         # calls. The partials hide them from the module, which would otherwise save them as parts of its interface.
-        encode = tf.function(encode, jit_compile=jit_compile, autograph=False)
+        traced = tf.function(encode, jit_compile=jit_compile, autograph=False)
         tokens, seed = [tf.TensorSpec([None, None], tf.int32)] * 3, tf.TensorSpec([2], tf.int32)
-        self._predict = functools.partial(encode.get_concrete_function(*tokens, None, False))
-        self._train = functools.partial(encode.get_concrete_function(*tokens, seed, False))
+        self._predict = functools.partial(traced.get_concrete_function(*tokens, None, False))
+        self._train = functools.partial(traced.get_concrete_function(*tokens, seed, False))
         # The signature skips padding; the root cannot, as the program that loads it may compile its calls with XLA.
-        serve = functools.partial(encode.get_concrete_function(*tokens, None, not jit_compile))
+        serve = functools.partial(traced.get_concrete_function(*tokens, None, not jit_compile))
         self._serve = (lambda *inputs: serve(*writing.checked(inputs, bert.config))) if jit_compile else serve
         # The seed of the dropout is the number of calls in training, not one from TensorFlow's random operations:
         # without a seed, these fail under op determinism; with one, they repeat themselves for each new shape. Each
@@ -92,13 +97,13 @@ class EncoderModule(_Reusable):
             self.mlm = MaskedLMModule(model, self, dtype)
 
     @tf.function(autograph=False)
-    def __call__(self, inputs, training=False):
+    def __call__(self, inputs: _Inputs, training: bool = False) -> _Outputs | list[tf.Tensor]:
         outputs = self.encode(inputs, training)
         if isinstance(inputs, dict):
             return outputs | {"default": outputs["pooled_output"]}
         return [outputs["pooled_output"], outputs["sequence_output"]]
 
-    def encode(self, inputs, training):
+    def encode(self, inputs: _Inputs, training: bool) -> _Outputs:
         """Returns all outputs of the encoder."""
         inputs = standardize_inputs(inputs)
         if not training:
@@ -107,7 +112,7 @@ class EncoderModule(_Reusable):
         return self._train(*inputs, tf.bitcast(calls, tf.int32))
 
     @tf.function(autograph=False)
-    def serve(self, input_word_ids, input_mask, input_type_ids):
+    def serve(self, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor) -> _Outputs:
         """Computes the signature `serving_default`."""
         outputs = self._serve(input_word_ids, input_mask, input_type_ids)
         return {name: outputs[name] for name in ("pooled_output", "sequence_output")}
@@ -116,7 +121,7 @@ class EncoderModule(_Reusable):
 class MaskedLMModule(_Reusable):
     """The attribute `mlm`: the encoder of `root` with the masked language model head of a `BertPretrainer`."""
 
-    def __init__(self, pretrainer, root, dtype):
+    def __init__(self, pretrainer: BertPretrainer, root: EncoderModule, dtype: str) -> None:
         super().__init__("mlm", pretrainer.mlm.weights, dtype, shared=root.variables)
         self._encode = root.encode
         paths = [weight.path for weight in pretrainer.bert.weights]
@@ -125,7 +130,7 @@ class MaskedLMModule(_Reusable):
         self._predict = lambda x: predict(x, embeddings)
 
     @tf.function(autograph=False)
-    def __call__(self, inputs, training=False):
+    def __call__(self, inputs: dict[str, tf.Tensor], training: bool = False) -> _Outputs:
         outputs = self._encode(inputs, training)
         masked = tf.gather(outputs["sequence_output"], inputs["masked_lm_positions"], batch_dims=1)
         return outputs | {"mlm_logits": self._predict(masked)}
@@ -155,13 +160,13 @@ def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: Ber
     if bert.dtype_policy.name != dtype or bert.lora_rank or bert.gradient_checkpointing:
         model = model.rebuild(dtype=dtype, lora_rank=None, gradient_checkpointing=False)
     module = EncoderModule(model, dtype, jit_compile)
-    assets = {"bert_config": ("bert_config.json", bert.config.to_json)}
+    assets: writing.Assets = {"bert_config": ("bert_config.json", bert.config.to_json)}
     writing.save(module, path, {"serving_default": _trace(module)}, tokenizer, assets, overwrite)
 
 
-def _trace(module):
+def _trace(module: EncoderModule) -> Callable:
     """Traces every form of a call, so that all forms are saved, and returns the serving signature."""
-    def tokens(*names):
+    def tokens(*names: str) -> dict[str, tf.TensorSpec]:
         return {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
 
     for training in (False, True):

@@ -1,30 +1,31 @@
 """The checks of the contract of a Hub-style encoder (docs/hub_contract.md)."""
 
-import importlib.util
 import os
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from .checking import NotApplicable, expect, static_shapes
+from keras_bert.arguments import Path
+
+from .checking import Loaded, NotApplicable, expect, keras_layer, static_shapes
 
 _KEYS = ("input_word_ids", "input_mask", "input_type_ids")
 _DRAWS = 20
 
 
-def _inputs(batch, length):
+def _inputs(batch: int, length: int) -> dict[str, tf.Tensor]:
     """Returns inputs of real tokens, with small ids that every vocabulary has."""
     word_ids = np.random.default_rng(0).integers(1, 5, (batch, length))
     return dict(zip(_KEYS, (tf.constant(a, tf.int32) for a in (word_ids, np.ones_like(word_ids), word_ids * 0))))
 
 
-def _needs_training(loaded):
+def _needs_training(loaded: Loaded) -> None:
     if not loaded.trainable_variables:
         raise NotApplicable("nothing is trainable: an export for serving")
 
 
-def _dict_call(loaded, _):
+def _dict_call(loaded: Loaded, _: Path) -> None:
     """the root is callable with a dict of input_word_ids, input_mask, input_type_ids, int32 [batch, seq]"""
     expect(callable(loaded), "the root object is not callable")
     for batch, length in ((1, 2), (3, 7)):
@@ -32,7 +33,7 @@ def _dict_call(loaded, _):
         expect(pooled.shape[0] == batch, f"a batch of {batch} gave pooled_output {pooled.shape}")
 
 
-def _list_call(loaded, _):
+def _list_call(loaded: Loaded, _: Path) -> None:
     """a list of the three returns the list [pooled_output, sequence_output]"""
     inputs = _inputs(2, 5)
     try:
@@ -48,7 +49,7 @@ def _list_call(loaded, _):
         expect(difference < 1e-5, f"{key} for a list differs from that for a dict by {difference:.1e}")
 
 
-def _training_is_traced(loaded, _):
+def _training_is_traced(loaded: Loaded, _: Path) -> None:
     """training is a Python bool, False by default, and both values are traced"""
     inputs = _inputs(2, 5)
     default, off = loaded(inputs), loaded(inputs, training=False)
@@ -57,7 +58,7 @@ def _training_is_traced(loaded, _):
     expect(difference < 1e-6, f"without `training` the output differs from training=False by {difference:.1e}")
 
 
-def _outputs(loaded, _):
+def _outputs(loaded: Loaded, _: Path) -> str:
     """a dict returns pooled_output, default (the same), sequence_output and encoder_outputs, float32"""
     outputs = loaded(_inputs(2, 5))
     expected = {"pooled_output", "default", "sequence_output", "encoder_outputs"}
@@ -71,20 +72,16 @@ def _outputs(loaded, _):
     return f"{len(outputs['encoder_outputs'])} blocks, hidden size {hidden}"
 
 
-def _hub_layer(loaded, path):
+def _hub_layer(loaded: Loaded, path: Path) -> str:
     """hub.KerasLayer(path, trainable=True) has the trainable variables as weights, in order"""
     _needs_training(loaded)
-    if importlib.util.find_spec("tensorflow_hub") is None:
-        raise NotApplicable("tensorflow-hub is not installed")
-    import tensorflow_hub as hub
-
-    weights = hub.KerasLayer(os.fspath(path), trainable=True).trainable_weights
+    weights = keras_layer(path, trainable=True).trainable_weights
     shapes, expected = [w.shape for w in weights], [v.shape for v in loaded.trainable_variables]
     expect(shapes == expected, f"{len(shapes)} weights, {len(expected)} trainable_variables, or their order differs")
     return f"{len(weights)} weights"
 
 
-def _dropout(loaded, _):
+def _dropout(loaded: Loaded, _: Path) -> None:
     """dropout is off with training=False and on with training=True"""
     _needs_training(loaded)
     callables = {"": (loaded, _inputs(2, 5))}
@@ -98,7 +95,7 @@ def _dropout(loaded, _):
                    f"{name}pooled_output deviates by {deviation:.1e} over {_DRAWS} calls with training={training}")
 
 
-def _static_shapes(loaded, _):
+def _static_shapes(loaded: Loaded, _: Path) -> None:
     """inputs of static length give outputs of static shape"""
     shapes = static_shapes(loaded, dict.fromkeys(_KEYS, tf.TensorSpec([None, 10], tf.int32)))
     pooled, sequence = (str(shapes[name]) for name in ("pooled_output", "sequence_output"))
@@ -107,7 +104,7 @@ def _static_shapes(loaded, _):
            f"inputs (None, 10) gave pooled_output {pooled}, sequence_output {sequence}")
 
 
-def _variables(loaded, _):
+def _variables(loaded: Loaded, _: Path) -> None:
     """variables contains trainable_variables; regularization_losses are callables that return a scalar"""
     variables = {variable.ref() for variable in loaded.variables}
     expect(variables, "variables is empty")
@@ -118,7 +115,7 @@ def _variables(loaded, _):
         expect(loss().shape == (), f"a regularization loss has shape {loss().shape}")
 
 
-def _nothing_else(_, path):
+def _nothing_else(_: Loaded, path: Path) -> None:
     """no optimizer is saved and no Python lambda is needed to load"""
     with open(os.path.join(path, "saved_model.pb"), "rb") as file:
         nodes = SavedModel.FromString(file.read()).meta_graphs[0].object_graph_def.nodes
@@ -128,7 +125,7 @@ def _nothing_else(_, path):
         expect('"class_name": "Lambda"' not in node.user_object.metadata, "a Lambda layer, Python bytecode, is saved")
 
 
-def _assets(loaded, _):
+def _assets(loaded: Loaded, _: Path) -> str:
     """vocab_file is an asset that can be read; do_lower_case is a non-trainable variable"""
     if hasattr(loaded, "sp_model_file"):
         raise NotApplicable("the tokenizer is SentencePiece")
@@ -139,7 +136,7 @@ def _assets(loaded, _):
     return f"{tokens} tokens, do_lower_case {bool(lower_case.numpy())}"
 
 
-def _mlm(loaded, _):
+def _mlm(loaded: Loaded, _: Path) -> None:
     """.mlm also takes masked_lm_positions, returns mlm_logits, and trains the root's variables and its head's"""
     if not hasattr(loaded, "mlm"):
         raise NotApplicable("no .mlm")

@@ -16,18 +16,17 @@ from typing import Literal
 
 import tensorflow as tf
 
-from keras_bert.arguments import Path
-from keras_bert.errors import InputError
+from keras_bert.arguments import Length, Path, check
 from keras_bert.text import BertTokenizer
-from keras_bert.text.graph_packing import MAX_SEGMENTS, TRUNCATORS, flatten, pack
+from keras_bert.text.graph_packing import MAX_SEGMENTS, flatten, pack
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 
-from .writing import Callable, save
+from .writing import CallablePart, save
 
 _TEXTS = tf.TensorSpec([None], tf.string, "sentences")
 
 
-class Preprocessor(Callable):
+class Preprocessor(CallablePart):
     """The root object of the SavedModel.
 
     Args:
@@ -36,30 +35,31 @@ class Preprocessor(Callable):
         truncator: how `bert_pack_inputs` divides the length among the segments: `round_robin` or `waterfall`.
     """
 
-    def __init__(self, tokenizer, max_length, truncator):
-        def preprocess(texts):
+    def __init__(self, tokenizer: BertTokenizer, max_length: int, truncator: str) -> None:
+        def preprocess(texts: tf.Tensor) -> dict[str, tf.Tensor]:
             return pack([flatten(self.tokenize(texts))], max_length, tokenizer, truncator)
 
-        def bert_pack_inputs(inputs, seq_length=max_length):
+        def bert_pack_inputs(inputs: list[tf.RaggedTensor],
+                             seq_length: int | tf.Tensor = max_length) -> dict[str, tf.Tensor]:
             return pack_flat([flatten(segment) for segment in inputs], tf.convert_to_tensor(seq_length))
 
         pack_flat = tf.function(lambda segments, length: pack(segments, length, tokenizer, truncator), autograph=False)
         graph = GraphTokenizer(tokenizer)
         super().__init__(tf.function(preprocess, input_signature=[_TEXTS], autograph=False))
-        special_tokens = Callable(tf.function(lambda: _special_tokens(tokenizer), input_signature=[]))
+        special_tokens = CallablePart(tf.function(lambda: _special_tokens(tokenizer), input_signature=[]))
         for name in ("tokenize", "tokenize_with_offsets"):
-            function = Callable(tf.function(getattr(graph, name), input_signature=[_TEXTS], autograph=False))
+            function = CallablePart(tf.function(getattr(graph, name), input_signature=[_TEXTS], autograph=False))
             function.get_special_tokens_dict = special_tokens
             setattr(self, name, function)
-        self.bert_pack_inputs = Callable(tf.function(bert_pack_inputs, autograph=False))
+        packing = tf.function(bert_pack_inputs, autograph=False)
+        self.bert_pack_inputs = CallablePart(packing)
         for segments in range(1, MAX_SEGMENTS + 1):
             for rank in (2, 3):
                 tokens = tf.RaggedTensorSpec([None] * rank, tf.int32)
-                self.bert_pack_inputs.__call__.get_concrete_function(
-                    [tokens] * segments, seq_length=tf.TensorSpec([], tf.int32))
+                packing.get_concrete_function([tokens] * segments, seq_length=tf.TensorSpec([], tf.int32))
 
 
-def export_preprocessor(tokenizer: BertTokenizer, path: Path, *, max_length: int = 128,
+def export_preprocessor(tokenizer: BertTokenizer, path: Path, *, max_length: Length = 128,
                         truncator: Literal["round_robin", "waterfall"] = "round_robin",
                         overwrite: bool = False) -> None:
     """Writes a preprocessor SavedModel. Output is written atomically.
@@ -73,15 +73,12 @@ def export_preprocessor(tokenizer: BertTokenizer, path: Path, *, max_length: int
     Raises:
         InputError: `path` exists or cannot be written, or an argument is out of its range.
     """
-    if max_length < 3:
-        raise InputError(f"max_length must be at least 3; got {max_length}")
-    if truncator not in TRUNCATORS:
-        raise InputError(f"truncator must be one of {', '.join(TRUNCATORS)}; got {truncator!r}")
+    check(export_preprocessor, {"max_length": max_length, "truncator": truncator})
     module = Preprocessor(tokenizer, max_length, truncator)
     save(module, path, {"serving_default": module.__call__}, tokenizer, {}, overwrite)
 
 
-def _special_tokens(tokenizer):
+def _special_tokens(tokenizer: BertTokenizer) -> dict[str, tf.Tensor]:
     ids = {"padding_id": tokenizer.pad_id, "start_of_sequence_id": tokenizer.cls_id,
            "end_of_segment_id": tokenizer.sep_id, "mask_id": tokenizer.mask_id,
            "vocab_size": len(tokenizer.vocabulary)}

@@ -7,19 +7,20 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from keras_bert.arguments import Path
 from keras_bert.text import BertTokenizer
 
-from .checking import NotApplicable, expect, saved_again, static_shapes
+from .checking import Loaded, NotApplicable, expect, saved_again, static_shapes
 
 _KEYS = ["input_mask", "input_type_ids", "input_word_ids"]
 _TEXT = "abc d ef"
 
 
-def _special_tokens(loaded):
+def _special_tokens(loaded: Loaded) -> dict[str, int]:
     return {name: int(value) for name, value in loaded.tokenize.get_special_tokens_dict().items()}
 
 
-def _root(loaded, _):
+def _root(loaded: Loaded, _: Path) -> str:
     """the root takes string [batch] and returns three int32 [batch, seq]; longer texts are truncated"""
     texts = tf.constant([_TEXT, _TEXT + f" {_TEXT}" * 400])
     outputs = loaded(texts)
@@ -33,30 +34,30 @@ def _root(loaded, _):
     return f"length {mask.shape[1]}"
 
 
-def _tokenize(loaded, _):
+def _tokenize(loaded: Loaded, _: Path) -> None:
     """tokenize returns int32 ragged [batch, (words), (tokens)]"""
-    _ragged_tokens(loaded.tokenize(tf.constant([_TEXT, "", _TEXT])), tf.int32)
+    _expect_tokens(loaded.tokenize(tf.constant([_TEXT, "", _TEXT])), tf.int32)
 
 
-def _tokenize_with_offsets(loaded, _):
+def _tokenize_with_offsets(loaded: Loaded, _: Path) -> None:
     """tokenize_with_offsets adds int64 starts and limits, in bytes of the text"""
     if not hasattr(loaded, "tokenize_with_offsets"):
         raise NotApplicable("no tokenize_with_offsets")
     tokens, starts, limits = loaded.tokenize_with_offsets(tf.constant([_TEXT, "", _TEXT]))
     for tensor, dtype in zip((tokens, starts, limits), (tf.int32, tf.int64, tf.int64)):
-        _ragged_tokens(tensor, dtype)
+        _expect_tokens(tensor, dtype)
     begin, end = [word[0] for word in starts[0].to_list()], [word[-1] for word in limits[0].to_list()]
     expect((begin, end) == ([0, 4, 6], [3, 5, 8]), f"the words of {_TEXT!r} start at {begin} and end at {end}")
 
 
-def _ragged_tokens(tensor, dtype):
+def _expect_tokens(tensor: tf.RaggedTensor, dtype: tf.DType) -> None:
     expect(isinstance(tensor, tf.RaggedTensor) and tensor.dtype == dtype and tensor.shape.rank == 3,
            f"returned {type(tensor).__name__} {tensor.dtype.name} {tensor.shape}")
     expect(tensor.row_lengths().numpy().tolist() == [3, 0, 3],
            f"texts of 3, 0 and 3 words gave {tensor.row_lengths().numpy().tolist()} words")
 
 
-def _special_tokens_dict(loaded, _):
+def _special_tokens_dict(loaded: Loaded, _: Path) -> str:
     """get_special_tokens_dict has the ids of the special tokens and vocab_size, in any graph; both share it"""
     with tf.Graph().as_default():
         names = set(loaded.tokenize.get_special_tokens_dict())
@@ -71,7 +72,7 @@ def _special_tokens_dict(loaded, _):
     return f"{size} tokens"
 
 
-def _pack(loaded, _):
+def _pack(loaded: Loaded, _: Path) -> None:
     """bert_pack_inputs takes one or two segments of ragged rank 1 or 2, and seq_length as int or tensor"""
     special = _special_tokens(loaded)
     cls, sep, padding = (special[name] for name in ("start_of_sequence_id", "end_of_segment_id", "padding_id"))
@@ -87,7 +88,7 @@ def _pack(loaded, _):
         expect(got == wanted, f"{segments} segments gave {got}")
 
 
-def _truncation(loaded, _):
+def _truncation(loaded: Loaded, _: Path) -> str:
     """at length 10, two segments of 8 tokens keep 4 and 3, or 7 and 0; three keep 2, 2 and 2, or 6, 0 and 0"""
     kept = [_kept(loaded, 2)]
     with contextlib.suppress(TypeError, ValueError):  # if at most two segments are accepted
@@ -98,14 +99,14 @@ def _truncation(loaded, _):
     raise ValueError(f"the segments keep {kept}")
 
 
-def _kept(loaded, segments):
-    """Returns how many tokens of each segment `bert_pack_inputs` keeps."""
+def _kept(loaded: Loaded, segments: int) -> tuple[int, ...]:
+    """Returns how many of 8 tokens of each segment `bert_pack_inputs` keeps at length 10."""
     inputs = [tf.ragged.constant([[4 + number] * 8], tf.int32) for number in range(segments)]
     word_ids = loaded.bert_pack_inputs(inputs, seq_length=10)["input_word_ids"].numpy()[0].tolist()
     return tuple(word_ids.count(4 + number) for number in range(segments))
 
 
-def _golden(loaded, path):
+def _golden(loaded: Loaded, path: Path) -> str:
     """the ids are those of BERT's own tokenizer"""
     files = [file for file in pathlib.Path(path, "assets").glob("*") if b"[CLS]" in file.read_bytes().split()]
     if len(files) != 1:
@@ -119,7 +120,7 @@ def _golden(loaded, path):
     return casings[0] if len(casings) == 1 else ""
 
 
-def _static_shapes(loaded, _):
+def _static_shapes(loaded: Loaded, _: Path) -> None:
     """shapes are static for a batch of 7 and an unknown one"""
     length = loaded(tf.constant([_TEXT]))["input_word_ids"].shape[1]
     for batch in (7, None):
@@ -133,7 +134,7 @@ def _static_shapes(loaded, _):
             expect(all(found.as_list() == shape for found in shapes), f"a batch of {batch} gave {shapes}, not {shape}")
 
 
-def _saved_again(loaded, path):
+def _saved_again(loaded: Loaded, path: Path) -> None:
     """a copy that is loaded and saved again works without the original"""
     texts = tf.constant([_TEXT, "DEF"])
     with saved_again(path) as copy:
@@ -142,5 +143,5 @@ def _saved_again(loaded, path):
 
 
 # docs/hub_contract.md has the same lines. Line 10, the use with an encoder's .mlm, is about the exporter.
-CHECKS = ((1, _root), (2, _tokenize), (3, _tokenize_with_offsets), (4, _special_tokens_dict), (5, _pack),
-          (6, _truncation), (7, _golden), (8, _static_shapes), (9, _saved_again))
+CHECKS = tuple(enumerate((_root, _tokenize, _tokenize_with_offsets, _special_tokens_dict, _pack, _truncation, _golden,
+                          _static_shapes, _saved_again), 1))

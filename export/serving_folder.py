@@ -6,12 +6,17 @@ import itertools
 import os
 import re
 import tempfile
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_file, version_number, writing
+from keras_bert.layers import BertLayer
+from keras_bert.models.base import BertTask
+from keras_bert.text import BertTokenizer
 
 from .text_model import default_length, export_text_model, lengths_up_to, make_head
 
@@ -40,8 +45,9 @@ num_batch_threads {{ value: 2 }}
 """
 
 
-def export_version(model, tokenizer, folder, name=None, *, max_length=None, dtype=None, jit_compile=False,
-                   **options):
+def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder: Path, name: str | None = None, *,
+                   max_length: int | None = None, dtype: Literal["float32", "bfloat16", "int8"] | None = None,
+                   jit_compile: bool = False, **options: Any) -> str:
     """Writes a raw-text SavedModel as the next version in a folder. The version is written atomically, and other
     versions are not changed. Also writes warm-up requests, in the `assets.extra` of the version, and the files
     `models.config` and `batching_parameters.txt`, next to the versions, unless they have been changed by hand.
@@ -49,13 +55,10 @@ def export_version(model, tokenizer, folder, name=None, *, max_length=None, dtyp
     Args:
         folder: folder of the versions.
         name: name of the model in requests. Defaults to the name of the folder.
-        model, tokenizer, max_length, dtype, jit_compile, options: see `export_text_model`.
+        model, tokenizer, max_length, dtype, jit_compile, options: see `export_text_model`, for the errors, too.
 
     Returns:
         the path of the version.
-
-    Raises:
-        InputError: see `export_text_model`.
     """
     folder = os.path.abspath(folder)
     name = name or os.path.basename(folder)
@@ -81,20 +84,22 @@ def export_version(model, tokenizer, folder, name=None, *, max_length=None, dtyp
     return path
 
 
-def _rename_to_next(version, folder):
+def _rename_to_next(version: str, folder: str) -> str:
     """Moves `version` into `folder`, with the number after the last version as its name, or the next free number if
     another process has just used that one. Returns the new path."""
     versions = (number for name in os.listdir(folder) if (number := version_number(name)) is not None)
-    for number in itertools.count(max(versions, default=0) + 1):
+    number = max(versions, default=0) + 1
+    while True:
         try:
             os.rename(version, path := os.path.join(folder, str(number)))
             return path
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
+        number += 1
 
 
-def _write_settings(path, text):
+def _write_settings(path: str, text: str) -> None:
     """Writes a text below a line with its digest. If the digest in the existing file does not match its text, somebody
     has edited the file, and it is not changed."""
     if os.path.exists(path):
@@ -106,14 +111,14 @@ def _write_settings(path, text):
         file.write(f"# Written by keras-bert export, which updates it until somebody edits it: {_digest(text)}\n{text}")
 
 
-def _digest(text):
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _write_requests(folder, name, specs, words, rows):
+def _write_requests(folder: str, name: str, specs: list[tf.TensorSpec], words: list[int], rows: list[int]) -> None:
     """Writes `tf_serving_warmup_requests`, one request for each combination of a number of rows and a number of words
-    in the last text; the other texts have one word. A request is a serialized `tensorflow.serving.PredictionLog`, see
-    tensorflow_serving/apis/*.proto."""
+    in the last text. A request is a serialized `tensorflow.serving.PredictionLog`, see tensorflow_serving/apis/*.proto.
+    """
     os.makedirs(folder, exist_ok=True)
     model_spec = _field(1, name.encode()) + _field(3, b"serving_default")  # name, signature_name
     with tf.io.TFRecordWriter(os.path.join(folder, "tf_serving_warmup_requests")) as file:
@@ -126,10 +131,10 @@ def _write_requests(folder, name, specs, words, rows):
             file.write(_field(6, _field(1, request)))  # predict_log: request
 
 
-def _field(number, payload):
+def _field(number: int, payload: bytes) -> bytes:
     """Encodes a field of bytes, a string or a message in the wire format of protocol buffers."""
     return _varint(number << 3 | 2) + _varint(len(payload)) + payload
 
 
-def _varint(value):
+def _varint(value: int) -> bytes:
     return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)

@@ -2,13 +2,20 @@
 
 import dataclasses
 import math
-import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import tensorflow as tf
 
+from keras_bert.arguments import Count, check
+from keras_bert.data.tagged import OUTSIDE, type_of
 from keras_bert.errors import InputError
+from keras_bert.tasks.squad import MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH, N_BEST, Span
+from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import flatten, pack
 from keras_bert.text.graph_tokenizer import GraphTokenizer
+
+Answers = dict[str, tf.Tensor]
 
 
 class Reader:
@@ -16,34 +23,27 @@ class Reader:
 
     Args:
         run: the model, a function of int32 word ids, mask and segment ids [batch, seq].
-        tokenizer: the `BertTokenizer` of the model.
         max_length: maximum length of an input, in tokens.
-        lengths: the lengths to pad inputs to, increasing ints that end with `max_length`. If None, inputs are padded to
-            the longest of their batch.
+        lengths: the lengths to pad inputs to, increasing up to `max_length`. If None, inputs are padded to the longest
+            of their batch.
     """
 
-    def __init__(self, run, tokenizer, max_length, lengths=None):
+    def __init__(self, run: Callable, tokenizer: BertTokenizer, max_length: int,
+                 lengths: list[int] | None = None) -> None:
         self.run = run
         self.max_length = max_length
         self._lengths = lengths
         self.tokenizer = GraphTokenizer(tokenizer)
         self._special_tokens = tokenizer
 
-    def tokens(self, texts):
+    def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Converts string [batch] to ids: int32 ragged [batch, (tokens)]."""
         return flatten(self.tokenizer.tokenize(texts))
 
-    def pack(self, *segments, truncator="round_robin"):
-        """Returns inputs of the form [CLS] a [SEP] or [CLS] a [SEP] b [SEP], truncated to `max_length` and padded to
-        the longest of the batch or, if there are `lengths`, to the next of them.
-
-        Args:
-            segments: one or two ragged int32 [batch, (tokens)].
-            truncator: how segments that are too long are truncated, see `graph_packing`.
-
-        Returns:
-            list of int32 [batch, seq]: word ids, mask, segment ids.
-        """
+    def pack(self, *segments: tf.RaggedTensor, truncator: str = "round_robin") -> list[tf.Tensor]:
+        """Packs one or two segments, int32 [batch, (tokens)], as [CLS] a [SEP] or [CLS] a [SEP] b [SEP], truncated to
+        `max_length` and padded to the longest of the batch or, if there are `lengths`, to the next of them. Returns
+        word ids, mask and segment ids: int32 [batch, seq]."""
         added = len(segments) + 1  # [CLS] and a [SEP] per segment
         longest = tf.reduce_max(tf.add_n([tf.cast(segment.row_lengths(), tf.int32) for segment in segments]))
         length = tf.clip_by_value(longest, 0, self.max_length - added) + added
@@ -52,54 +52,49 @@ class Reader:
         return list(pack(segments, length, self._special_tokens, truncator).values())
 
 
+def strings(*names: str) -> list[tf.TensorSpec]:
+    """Returns arguments with these names: strings of shape [batch]."""
+    return [tf.TensorSpec([None], tf.string, name) for name in names]
+
+
 class Head:
     """Base class of the heads: the inputs and the answers of a SavedModel. The fields of a subclass are the options of
-    `export_text_model` for one kind of model.
+    `export_text_model` for one kind of model."""
 
-    Attributes:
-        labels: names of the classes, or None.
-        shortest: minimum `max_length`.
-        texts: list of the `tf.TensorSpec` of each argument of `answer`.
-        explains: True if a row of texts is a row of the encoder's input or begins with one, as the signature `explain`
-            requires.
-        truncator: how texts that are too long together are truncated, see `graph_packing`.
-        root: the output that the root object returns, as a tensor; if None, it returns the dict of all outputs.
-    """
+    labels: list[str] | None = None  # names of the classes
+    explains = True  # a row of texts is a row of the encoder's input or begins with one, as `explain` requires
+    truncator = "round_robin"  # how texts that are too long together are truncated, see `graph_packing`
+    root: str | None = None  # the output that the root object returns, as a tensor; if None, it returns all outputs
 
-    labels: list | None = None
-    shortest = 4
-    explains = True
-    truncator = "round_robin"
-    root: str | None = None
+    @property
+    def texts(self) -> list[tf.TensorSpec]:
+        """The arguments of `answer`."""
+        return strings("text")
 
-    def read(self, reader, *texts):
+    @property
+    def shortest(self) -> int:
+        """The minimum `max_length`."""
+        return 4
+
+    def read(self, reader: Reader, *texts: tf.Tensor) -> list[list[tf.RaggedTensor]]:
         """Returns the tokens of each text, before they are truncated to an input: (ids, starts, limits) as returned by
         `GraphTokenizer.tokenize_with_offsets`, but ragged [batch, (tokens)]."""
         return [[flatten(part) for part in reader.tokenizer.tokenize_with_offsets(text)] for text in texts]
 
-    def encode(self, outputs, mask):
-        """Returns the answers to token ids: a dict of tensors. Defaults to the outputs of the model.
-
-        Args:
-            outputs: the outputs of the model for the token ids.
-            mask: int32 [batch, seq], 1 for real tokens.
-        """
+    def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
+        """Returns the answers to token ids, by default the outputs of the model. `mask` is int32 [batch, seq], 1 for
+        real tokens."""
         return outputs
 
-    def answer(self, reader, *texts):
-        """Returns the answers to texts: a dict of dense tensors.
-
-        Args:
-            reader: a `Reader`.
-            texts: string tensors.
-        """
+    def answer(self, reader: Reader, *texts: tf.Tensor) -> Answers:
+        """Returns the answers to texts, string tensors: dense tensors."""
         raise NotImplementedError
 
 
 class _OneInput(Head):
     """Base class of the heads that read the texts of a row as one input, truncated to `max_length`."""
 
-    def answer(self, reader, *texts):
+    def answer(self, reader: Reader, *texts: tf.Tensor) -> Answers:
         inputs = reader.pack(*map(reader.tokens, texts))
         return self.encode(reader.run(*inputs), inputs[1])
 
@@ -110,11 +105,7 @@ class Embedder(_OneInput):
 
     root = "embedding"
 
-    @property
-    def texts(self):
-        return strings("text")
-
-    def encode(self, outputs, mask):
+    def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"embedding": outputs, "tokens": tf.reduce_sum(mask, axis=1)}
 
 
@@ -129,14 +120,14 @@ class _WholeTexts(_OneInput):
     pairs: bool = False
 
     @property
-    def texts(self):
+    def texts(self) -> list[tf.TensorSpec]:
         return strings("text", "text_pair") if self.pairs else strings("text")
 
 
 class Encoder(_WholeTexts):
     """The head of a `BertLayer`."""
 
-    def encode(self, outputs, mask):
+    def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         pooled, sequence = (tf.cast(output, tf.float32) for output in outputs)
         is_real = tf.cast(mask, tf.float32)[:, :, None]
         count = tf.maximum(tf.reduce_sum(is_real, axis=1), 1.0)
@@ -152,10 +143,10 @@ class Classifier(_WholeTexts):
         threshold: texts with a lower score are out of scope. None for no threshold.
     """
 
-    labels: list
+    labels: list[str]
     threshold: float | None = None
 
-    def encode(self, outputs, mask):
+    def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         probabilities = tf.nn.softmax(outputs)
         score = tf.reduce_max(probabilities, axis=1)
         answers = {"label": tf.gather(tf.constant(self.labels), tf.argmax(probabilities, axis=1)), "score": score,
@@ -172,16 +163,16 @@ class MultiLabelClassifier(_WholeTexts):
         thresholds: a threshold for each label. A label holds if its probability (sigmoid) is at least its threshold.
     """
 
-    labels: list
-    thresholds: list
+    labels: list[str]
+    thresholds: list[float]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (isinstance(self.thresholds, list | tuple) and len(self.thresholds) == len(self.labels) and all(
                 isinstance(value, int | float) and 0 <= value <= 1 for value in self.thresholds)):
             raise InputError(f"thresholds must be {len(self.labels)} numbers from 0 to 1, one for each label; "
                              f"got {self.thresholds!r:.80}")
 
-    def encode(self, outputs, mask):
+    def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         probabilities = tf.sigmoid(outputs)
         holds = probabilities >= tf.constant(self.thresholds, tf.float32)
         order = tf.argsort(tf.where(holds, probabilities, -1.0), direction="DESCENDING", stable=True)
@@ -189,24 +180,24 @@ class MultiLabelClassifier(_WholeTexts):
         return {"labels": labels, "probabilities": probabilities, "holds": holds}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Regressor(_WholeTexts):
     """The head of a `BertRegressor`."""
 
-    def encode(self, outputs, mask):
+    def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"value": outputs[:, 0]}
 
 
 class Chooser(Head):
     """The head of a `BertMultipleChoice`."""
 
-    texts = [tf.TensorSpec([None], tf.string, "prompt"), tf.TensorSpec([None, None], tf.string, "choices")]
+    texts = [*strings("prompt"), tf.TensorSpec([None, None], tf.string, "choices")]
     explains = False  # a row is multiple inputs
 
-    def encode(self, outputs, mask):
+    def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"choice": tf.argmax(outputs, axis=1, output_type=tf.int32), "probabilities": tf.nn.softmax(outputs)}
 
-    def answer(self, reader, prompts, choices):
+    def answer(self, reader: Reader, *texts: tf.Tensor) -> Answers:
+        prompts, choices = texts
         batch, count = tf.unstack(tf.shape(choices))
         prompts = tf.gather(reader.tokens(prompts), tf.repeat(tf.range(batch), count))
         inputs = reader.pack(prompts, reader.tokens(tf.reshape(choices, [batch * count])))
@@ -214,41 +205,22 @@ class Chooser(Head):
         return self.encode(reader.run(*inputs), inputs[1])
 
 
-def next_of(sizes, size):
-    """Returns the first of `sizes` that is at least `size`, as an int32 scalar.
-
-    Args:
-        sizes: list of int, increasing.
-        size: int32 scalar, at most the last of `sizes`.
-    """
+def next_of(sizes: list[int], size: tf.Tensor) -> tf.Tensor:
+    """Returns the first of increasing sizes that is at least `size`, an int32 scalar, at most the last of them."""
     return tf.gather(sizes, tf.searchsorted(sizes, [size])[0])
 
 
-def strings(*names):
-    """Returns a list with a `tf.TensorSpec` for each of these names: strings of shape [batch]."""
-    return [tf.TensorSpec([None], tf.string, name) for name in names]
-
-
-def check_same_batch(specs, texts):
-    """Adds an operation that fails if two arguments, which have these `tf.TensorSpec`s, have different batch sizes."""
+def check_same_batch(specs: list[tf.TensorSpec], texts: Sequence[tf.Tensor]) -> None:
+    """Adds an operation that fails if two arguments have different batch sizes."""
     if len(texts) == 2:
         names = " and ".join(spec.name for spec in specs)
         tf.debugging.assert_equal(
             tf.shape(texts[0])[0], tf.shape(texts[1])[0], f"{names} must have the same batch size")
 
 
-def characters(texts, row, byte):
-    """Converts positions in bytes to positions in characters (code points): counts the bytes before a position that
-    begin a UTF-8 character.
-
-    Args:
-        texts: string [batch].
-        row: int [positions], the index of the text of each position.
-        byte: int64 [positions].
-
-    Returns:
-        int32 [positions].
-    """
+def characters(texts: tf.Tensor, row: tf.Tensor, byte: tf.Tensor) -> tf.Tensor:
+    """Converts positions in bytes, int64 [positions], to positions in characters (code points), int32: counts the bytes
+    before a position that begin a UTF-8 character. `row` is the index of the text of each position."""
     begins = tf.io.decode_raw(tf.strings.reduce_join(texts), tf.uint8) & 0xC0 != 0x80
     before = tf.concat([[0], tf.cumsum(tf.cast(begins, tf.int32))], 0)
     start = tf.gather(tf.cumsum(tf.strings.length(texts), exclusive=True), row)
@@ -270,21 +242,20 @@ class Tagger(Head):
             that entities can begin and end inside words. The outputs for words are then those for tokens.
     """
 
-    labels: list
-    unit: str = "word"
+    labels: list[str]
+    unit: Literal["word", "character"] = "word"
 
-    texts = strings("text")
-
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not all(self.labels):
             raise InputError(f"labels must not be empty; got {self.labels!r:.200}")
         if self.unit not in ("word", "character"):
             raise InputError(f"unit must be word or character; got {self.unit!r}")
 
-    def encode(self, outputs, mask):
+    def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"probabilities": tf.nn.softmax(outputs)}
 
-    def answer(self, reader, texts):
+    def answer(self, reader: Reader, *columns: tf.Tensor) -> Answers:
+        texts, = columns
         ids, starts, limits = reader.tokenizer.tokenize_with_offsets(texts)
         tokens = ids.merge_dims(1, 2)  # [batch, (tokens)]
         text, head, tail = self._words(ids, tokens)
@@ -304,25 +275,18 @@ class Tagger(Head):
                         tf.gather(texts, entity_text), entity_begin, tf.gather(limit, last) - entity_begin)}
         return _padded("word", words, text, ids.nrows()) | _padded("entity", entities, entity_text, ids.nrows())
 
-    def _words(self, ids, tokens):
+    def _words(self, ids: tf.RaggedTensor, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the index of each word's text, and of its first and last token: each int64 [words]."""
         if self.unit == "character":  # each token is a word
             each = tf.range(tf.size(tokens.values, tf.int64))
             return tokens.value_rowids(), each, each
         return ids.value_rowids(), ids.values.row_starts(), ids.values.row_limits() - 1
 
-    def _entities(self, label, text):
-        """Returns the entities of labelled words. An I-X that does not follow an X begins an entity, as in `spans_of`
-        of keras_bert/data/tagged.py.
-
-        Args:
-            label: int64 [words], the index of each word's label.
-            text: int64 [words], the index of the text that contains each word.
-
-        Returns:
-            the type of each entity, string [entities]; its first and last word, each int64 [entities].
-        """
-        kinds = ["" if label == "O" else re.sub("^[BI]-(?=.)", "", label) for label in self.labels]
+    def _entities(self, label: tf.Tensor, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the type of each entity, string [entities], and its first and last word, each int64 [entities], from
+        the indices of each word's label and text, each int64 [words]. An I-X that does not follow an X begins an
+        entity, as in `spans_of` of keras_bert/data/tagged.py."""
+        kinds = ["" if label == OUTSIDE else type_of(label) for label in self.labels]
         kind = tf.gather(tf.constant(kinds), label)
         is_i = tf.gather(tf.constant([not label.startswith("B-") for label in self.labels]), label)
         has_same_kind = (kind == tf.concat([[""], kind], 0)[:-1]) & (text == tf.concat([[-1], text], 0)[:-1])
@@ -332,14 +296,11 @@ class Tagger(Head):
         return tf.gather(kind, first), first, last
 
 
-def _padded(part, columns, text, batch):
-    """Returns a dict of the values of words or entities as [batch, longest], a padded row for each text. `text` holds
-    the index of each value's text."""
+def _padded(part: str, columns: Answers, text: tf.Tensor, batch: tf.Tensor) -> Answers:
+    """Returns the values of words or entities as [batch, longest], a padded row for each text. `text` holds the index
+    of each value's text."""
     return {f"{part}_{name}": tf.RaggedTensor.from_value_rowids(values, text, batch).to_tensor(_PADDING[name])
             for name, values in columns.items()}
-
-
-_N_BEST = 20  # as in google-research/bert `run_squad.py`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -357,28 +318,27 @@ class SpanFinder(Head):
             None, only a context without words has no answer.
     """
 
-    doc_stride: int = 128
-    max_query_length: int = 64
-    max_answer_length: int = 30
+    doc_stride: Count = Span.doc_stride
+    max_query_length: Count = MAX_QUERY_LENGTH
+    max_answer_length: Count = MAX_ANSWER_LENGTH
     null_threshold: float | None = None
 
     texts = strings("question", "context")
     truncator = "waterfall"
 
-    def __post_init__(self):
-        for name in ("doc_stride", "max_query_length", "max_answer_length"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1; got {getattr(self, name)}")
+    def __post_init__(self) -> None:
+        check(SpanFinder, vars(self))
 
     @property
-    def shortest(self):
+    def shortest(self) -> int:
         return self.max_query_length + 4
 
-    def read(self, reader, *texts):
+    def read(self, reader: Reader, *texts: tf.Tensor) -> list[list[tf.RaggedTensor]]:
         question, context = super().read(reader, *texts)
-        return [part[:, :self.max_query_length] for part in question], context
+        return [[part[:, :self.max_query_length] for part in question], context]
 
-    def answer(self, reader, questions, contexts):
+    def answer(self, reader: Reader, *texts: tf.Tensor) -> Answers:
+        questions, contexts = texts
         (question, _, _), (context, starts, limits) = self.read(reader, questions, contexts)
         row, windows = self._windows(context, reader.max_length - 3 - question.row_lengths())
         inputs = reader.pack(tf.gather(question, row), tf.gather(context.values, windows))
@@ -403,35 +363,19 @@ class SpanFinder(Head):
                 "end": tf.where(is_null, -1, characters(contexts, rows, end)),
                 "score": tf.where(is_null, probabilities[:, -1], probabilities[:, 0])}
 
-    def _windows(self, context, size):
-        """Returns the windows of all contexts.
-
-        Args:
-            context: ragged [batch, (tokens)].
-            size: int64 [batch], the maximum number of tokens in a window.
-
-        Returns:
-            (the index of each window's context, int64 [windows]; the window's tokens, as positions in `context.values`,
-            ragged int64 [windows, (tokens)]).
-        """
+    def _windows(self, context: tf.RaggedTensor, size: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
+        """Returns the index of each window's context, int64 [windows], and the window's tokens, as positions in
+        `context.values`, int64 [windows, (tokens)]. A window has at most `size` tokens, int64 [batch]."""
         begin, stride = context.row_starts(), tf.minimum(tf.constant(self.doc_stride, tf.int64), size)
         begins = tf.ragged.range(begin, begin + tf.maximum(context.row_lengths() - size, 0) + stride, stride)
         row = begins.value_rowids()
         ends = tf.minimum(begins.values + tf.gather(size, row), tf.gather(context.row_limits(), row))
         return row, tf.ragged.range(begins.values, ends)
 
-    def _scores(self, logits, windows, context):
-        """Returns the highest score of each span over the windows that contain it, -inf if no window does.
-
-        Args:
-            logits: float32 [tokens of all windows, 2], of starts and ends.
-            windows: ragged int64 [windows, (tokens)], the positions of these tokens in `context.values`.
-            context: ragged [batch, (tokens)].
-
-        Returns:
-            float32 [tokens of all contexts, max_answer_length], by the first token of the span and the number of tokens
-            after it.
-        """
+    def _scores(self, logits: tf.Tensor, windows: tf.RaggedTensor, context: tf.RaggedTensor) -> tf.Tensor:
+        """Returns the highest score of each span over the windows that contain it, -inf if no window does: float32
+        [tokens of all contexts, max_answer_length], by the first token of the span and the number of tokens after it.
+        `logits` are those of starts and ends, float32 [tokens of all windows, 2]."""
         last = tf.range(tf.size(windows.values, tf.int64))[:, None] + tf.range(self.max_answer_length, dtype=tf.int64)
         limit = tf.gather(windows.row_limits(), windows.value_rowids())[:, None]
         scores = logits[:, :1] + tf.gather(logits[:, 1], tf.minimum(last, limit - 1))
@@ -439,25 +383,19 @@ class SpanFinder(Head):
             tf.where(last < limit, scores, -math.inf), windows.values, tf.size(context.values))
 
 
-def _best(scores):
-    """Returns the `_N_BEST` highest scores of each row; of equal scores, the earlier one comes first.
-
-    Args:
-        scores: ragged float32 [batch, (tokens), lengths].
-
-    Returns:
-        (scores, float32 [batch, n], padded with -inf; int64 [batch], the index of the highest score in its row,
-        flattened to [tokens * lengths]).
-    """
+def _best(scores: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the `N_BEST` highest of float32 [batch, (tokens), lengths] scores of each row, padded with -inf, and the
+    index of the highest in its row, flattened to [tokens * lengths]: int64 [batch]. Of equal scores, the earlier one
+    comes first."""
     dense = scores.to_tensor(-math.inf)
     batch, tokens, lengths = tf.unstack(tf.shape(dense))
     dense = tf.reshape(dense, [batch, tokens * lengths])
-    dense = tf.pad(dense, [[0, 0], [0, _N_BEST]], constant_values=-math.inf)
-    scores, positions = tf.math.top_k(dense, _N_BEST)
+    dense = tf.pad(dense, [[0, 0], [0, N_BEST]], constant_values=-math.inf)
+    scores, positions = tf.math.top_k(dense, N_BEST)
     return scores, tf.cast(positions[:, 0], tf.int64)
 
 
-def _unless(is_null, bytes, tokens):
+def _unless(is_null: tf.Tensor, bytes: tf.RaggedTensor, tokens: tf.Tensor) -> tf.Tensor:
     """Returns the byte positions of some tokens of ragged [batch, (tokens)], 0 where `is_null`: int64 [batch]."""
     values = tf.concat([bytes.values, [0]], 0)
     return tf.gather(values, tf.where(is_null, tf.size(values, tf.int64) - 1, tokens))

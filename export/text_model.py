@@ -48,10 +48,11 @@ multiple ones. A `BertMultipleChoice` has no `explain`, because each of its rows
 Attributes: `vocab_file`, `bert_config`, `label_file` (assets; JSON, if the model has labels), `do_lower_case`.
 """
 
-import dataclasses
+import inspect
 import itertools
 import types
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -68,7 +69,7 @@ from . import text_heads as heads
 from . import writing
 from .int8 import quantized
 
-_HEADS = {
+_HEADS: dict[type, type[heads.Head]] = {
     BertLayer: heads.Encoder,
     models.BertClassifier: heads.Classifier,
     models.BertEmbedder: heads.Embedder,
@@ -81,19 +82,12 @@ _HEADS = {
 }
 
 
-class TextModel(writing.Callable):
-    """The root object of the SavedModel.
+class TextModel(writing.CallablePart):
+    """The root object of the SavedModel, with copies of the model's variables. The arguments are those of
+    `export_text_model`."""
 
-    Args:
-        model: an instance of a key of `_HEADS`; its variables are copied.
-        head: the `Head` of the model.
-        tokenizer: the `BertTokenizer` of the model.
-        max_length: maximum length of an input, in tokens.
-        dtype: dtype of the encoder, see `export_text_model`.
-        jit_compile: see `export_text_model`.
-    """
-
-    def __init__(self, model, head, tokenizer, max_length, dtype, jit_compile=False):
+    def __init__(self, model: BertLayer | BertTask, head: heads.Head, tokenizer: BertTokenizer, max_length: int,
+                 dtype: str, jit_compile: bool = False) -> None:
         # Not an attribute, because the SavedModel would then contain its weights, too.
         replica = quantized(model) if dtype == "int8" else model.rebuild(
             dtype=dtype, lora_rank=None, layout="padded" if jit_compile else "unpadded")
@@ -106,15 +100,15 @@ class TextModel(writing.Callable):
         vocabulary = tf.constant(tokenizer.vocabulary)
         reader = heads.Reader(run, tokenizer, max_length, lengths_up_to(max_length) if jit_compile else None)
 
-        def answer(*texts):
+        def answer(*texts: tf.Tensor) -> heads.Answers:
             heads.check_same_batch(head.texts, texts)
             return head.answer(reader, *texts)
 
-        def encode(*inputs):
-            inputs = writing.checked(inputs, encoder.config) if jit_compile else inputs
-            return head.encode(run(*inputs), inputs[1])
+        def encode(*inputs: tf.Tensor) -> heads.Answers:
+            checked = writing.checked(inputs, encoder.config) if jit_compile else inputs
+            return head.encode(run(*checked), checked[1])
 
-        def explain(*inputs):
+        def explain(*inputs: tf.Tensor) -> heads.Answers:
             return _explain(head, reader, attend, vocabulary, inputs[:-1], inputs[-1])
 
         serve = tf.function(answer, input_signature=head.texts, autograph=False)
@@ -130,16 +124,16 @@ class TextModel(writing.Callable):
                                        input_signature=[*head.texts, tf.TensorSpec([None], tf.int32, "layers")])
 
 
-def lengths_up_to(max_length):
+def lengths_up_to(max_length: int) -> list[int]:
     """Returns the lengths to which a compiled model pads its inputs: 16, 32, 64, …, and finally `max_length`."""
     return [*itertools.takewhile(lambda length: length < max_length, (2**i for i in itertools.count(4))), max_length]
 
 
-def _compiled(run):
+def _compiled(run: Callable) -> Callable:
     """Returns `run` compiled by XLA. As each shape is compiled once, rows are padded to a power of two."""
     compiled = tf.function(run, jit_compile=True, autograph=False)
 
-    def call(*inputs):
+    def call(*inputs: tf.Tensor) -> Any:
         rows = tf.shape(inputs[0])[0]
         more = heads.next_of([2**i for i in range(31)], rows) - rows
         padded = [tf.pad(part, [[0, more], *[[0, 0]] * (part.shape.rank - 1)]) for part in inputs]
@@ -150,7 +144,7 @@ def _compiled(run):
 
 def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, *,
                       max_length: int | None = None, dtype: Literal["float32", "bfloat16", "int8"] | None = None,
-                      jit_compile: bool = False, overwrite: bool = False, **options) -> None:
+                      jit_compile: bool = False, overwrite: bool = False, **options: Any) -> None:
     """Writes a raw-text SavedModel. Output is written atomically.
 
     Args:
@@ -190,23 +184,19 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     signatures = {"serving_default": module.serve, "encode": module.encode}
     if head.explains:
         signatures["explain"] = module.explain
-    assets = {"bert_config": ("bert_config.json", writing.encoder_of(model).config.to_json)}
+    assets: writing.Assets = {"bert_config": ("bert_config.json", writing.encoder_of(model).config.to_json)}
     if head.labels is not None:
         assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
     writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=["serving_default", "encode"])
 
 
 def default_length(model: BertLayer | BertTask, tokenizer: BertTokenizer, max_length: int | None) -> int:
-    """Returns `max_length`; if it is None, the tokenizer's default, at most the encoder's positions.
-
-    Raises:
-        InputError: `max_length` exceeds the encoder's positions.
-    """
+    """Returns `max_length`, which must not exceed the encoder's positions; if it is None, the tokenizer's default."""
     return writing.encoder_of(model).config.input_length(max_length, tokenizer.default_length)
 
 
-def make_head(model, options):
-    """Returns the `Head` of a model, with the `options` that `export_text_model` accepts for this kind of model."""
+def make_head(model: BertLayer | BertTask, options: dict[str, Any]) -> heads.Head:
+    """Returns the head of a model, with the options that `export_text_model` accepts for this kind of model."""
     make = next((head for kind, head in _HEADS.items() if isinstance(model, kind)), None)
     if make is None:
         raise InputError(f"a raw-text model must be one of {', '.join(kind.__name__ for kind in _HEADS)}; "
@@ -215,27 +205,19 @@ def make_head(model, options):
         options = {name: value for name, value in options.items() if name != "thresholds"}
     elif make is heads.Classifier:
         make = heads.MultiLabelClassifier
-    known = [field.name for field in dataclasses.fields(make)] if dataclasses.is_dataclass(make) else []
+    known = list(inspect.signature(make).parameters)
     for name in sorted(options.keys() - known):
         raise InputError(f"a {type(model).__name__} takes only these options: {', '.join(known) or 'none'}; got {name}")
-    if "labels" in known and len(options.get("labels") or []) != model.num_classes:
+    if "labels" in known and (count := len(options.get("labels") or [])) != model.num_classes:
         raise InputError(f"labels must be the names of the {model.num_classes} classes of this {type(model).__name__}; "
-                         f"got {len(options.get('labels') or [])} names")
+                         f"got {count} names")
     return make(**options)
 
 
-def _explain(head, reader, attend, vocabulary, texts, layers):
-    """Computes the signature `explain`.
-
-    Args:
-        head: a `Head` whose `explains` is True.
-        reader: the `Reader` of the model.
-        attend: a function of int32 word ids, mask and segment ids [batch, seq] that returns the attention
-            probabilities, a list of one [batch, heads, seq, seq] per block.
-        vocabulary: the vocabulary's tokens, string [vocab].
-        texts: list of string [batch], as in `head.texts`.
-        layers: int32 [n].
-    """
+def _explain(head: heads.Head, reader: heads.Reader, attend: Callable, vocabulary: tf.Tensor,
+             texts: Sequence[tf.Tensor], layers: tf.Tensor) -> heads.Answers:
+    """Computes the signature `explain`. `attend` returns the attention probabilities of word ids, mask and segment ids,
+    a list of one [batch, heads, seq, seq] per block."""
     heads.check_same_batch(head.texts, texts)
     tokens = head.read(reader, *texts)
     ids, mask, segments = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=head.truncator)
@@ -247,7 +229,7 @@ def _explain(head, reader, attend, vocabulary, texts, layers):
             "segment": segments, "attention": attention}
 
 
-def _of_layers(attention, layers):
+def _of_layers(attention: list[tf.Tensor], layers: tf.Tensor) -> tf.Tensor:
     """Selects the attention probabilities of some blocks, or of all if `layers` is empty: float32
     [batch, n, heads, seq, seq]."""
     attention = tf.stack(attention, axis=1)
@@ -258,7 +240,8 @@ def _of_layers(attention, layers):
 _NO_SPECIAL_TOKENS = types.SimpleNamespace(cls_id=0, sep_id=0, pad_id=0)
 
 
-def _positions(texts, tokens, length, truncator):
+def _positions(texts: Sequence[tf.Tensor], tokens: list[list[tf.RaggedTensor]], length: tf.Tensor,
+               truncator: str) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the first character of each packed token and the one after its last, -1 if it has none: two int32
     [batch, seq]."""
     count, numbers, starts, ends = 1, [], [[-1]], [[-1]]  # tokens are numbered from 1; 0 is for no token

@@ -6,13 +6,14 @@ import sys
 
 import tensorflow as tf
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 
 from . import embedding_checks, encoder_checks, int8, preprocessor_checks
-from .checking import one_line, run_check
+from .checking import Check, Loaded, Result, one_line, run_check
 
 
-def verify(path):
+def verify(path: Path) -> list[Result]:
     """Runs every check of the contract on a SavedModel: the contract of a preprocessor if it has `tokenize`, that of a
     text embedding if `serving_default` returns `embedding`, else that of an encoder.
 
@@ -20,7 +21,7 @@ def verify(path):
         path: folder of the SavedModel.
 
     Returns:
-        a list of `Result`s, in the contract's order.
+        the results, in the contract's order.
 
     Raises:
         InputError: there is no SavedModel at `path`, it is another raw-text model, or it needs a library that is
@@ -32,7 +33,7 @@ def verify(path):
     return [run_check(line, check, loaded, path) for line, check in _checks(loaded, path)]
 
 
-def _checks(loaded, path):
+def _checks(loaded: Loaded, path: Path) -> tuple[tuple[int, Check], ...]:
     """Returns the checks of the contract that a SavedModel is for."""
     if hasattr(loaded, "tokenize"):
         return preprocessor_checks.CHECKS
@@ -45,7 +46,7 @@ def _checks(loaded, path):
     return encoder_checks.CHECKS
 
 
-def _load(path):
+def _load(path: Path) -> Loaded:
     try:
         return tf.saved_model.load(path)
     except (ValueError, KeyError, OSError, RuntimeError, tf.errors.OpError) as error:

@@ -3,29 +3,36 @@
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from keras_bert.arguments import Path
+from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, check_free, saving, write_json
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized
-from keras_bert.text import save_vocabulary
+from keras_bert.models.base import BertTask
+from keras_bert.text import BertTokenizer, save_vocabulary
+
+Assets = dict[str, tuple[str, Callable[[str], object]]]  # by attribute: a file name, and what writes the file
 
 
-class Callable(tf.Module):
+class CallablePart(tf.Module):
     """A callable part of a SavedModel, which can have attributes. A call runs `function`, a `tf.function`."""
 
-    def __init__(self, function):
+    def __init__(self, function: Callable) -> None:
         super().__init__()
-        self.__call__ = function
+        super().__setattr__("__call__", function)
 
-    def __call__(self, *arguments, **named):
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self.__dict__["__call__"](*arguments, **named)
 
 
-def check_export(model, tokenizer, path, overwrite):
+def check_export(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, overwrite: bool) -> None:
     """Raises an `InputError` if a model cannot be exported with these arguments."""
     if keras.backend.backend() != "tensorflow":
         raise InputError("export writes a TensorFlow SavedModel: run it with KERAS_BACKEND=tensorflow; "
@@ -38,7 +45,7 @@ def check_export(model, tokenizer, path, overwrite):
     check_not_quantized(model, "export")
 
 
-def checked(inputs, config):
+def checked(inputs: Sequence[tf.Tensor], config: BertConfig) -> list[tf.Tensor]:
     """Returns word ids, mask and segment ids after operations that fail if the encoder has no embedding for an id or a
     position. Without these checks, a function compiled by XLA uses the nearest embedding instead."""
     word_ids, _, segment_ids = inputs
@@ -52,40 +59,35 @@ def checked(inputs, config):
         return [tf.identity(part) for part in inputs]
 
 
-def copy_variable(source, dtype, trainable=False, part="bert"):
+def copy_variable(source: keras.Variable, dtype: str, trainable: bool = False, part: str = "bert") -> tf.Variable:
     """Returns a `tf.Variable` with the value of a Keras variable. Its name is the path of the Keras variable, with
     `part` as the name of the outer layer: `bert/block_0/attention/query/kernel`."""
     name = f"{part}/{source.path.split('/', 1)[1]}"
     return tf.Variable(tf.cast(source.value, dtype), trainable=trainable, name=name)
 
 
-def with_variables(layer, variables, function):
+def with_variables(layer: keras.Layer, variables: list[tf.Variable], function: Callable) -> Callable:
     """Returns `function`, which calls a Keras layer, as a function that reads `variables` instead of the layer's
     weights. A module must not refer to the layer itself, because its weights would be saved as well."""
-
-    def call(*arguments, **named):
+    def call(*arguments: Any, **named: Any) -> Any:
         with keras.StatelessScope(state_mapping=list(zip(layer.weights, variables, strict=True))):
             return function(*arguments, **named)
 
     return call
 
 
-def encoder_of(model):
-    """Returns the encoder of a head, or the encoder itself."""
+def encoder_of(model: BertLayer | BertTask) -> BertLayer:
     return model if isinstance(model, BertLayer) else model.bert
 
 
-def save(module, path, signatures, tokenizer, assets, overwrite, row_wise=("serving_default",)):
+def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokenizer: BertTokenizer,
+         assets: Assets, overwrite: bool,
+         row_wise: Iterable[str] = ("serving_default",)) -> None:
     """Writes a SavedModel atomically, with the vocabulary and the casing of its tokenizer.
 
     Args:
-        module: the root, a `tf.Module`. The attributes `vocab_file` (an asset), `do_lower_case` (a non-trainable
-            variable) and those named in `assets` are added to it.
-        path: folder to write.
-        signatures: dict of concrete functions.
-        tokenizer: a `BertTokenizer`.
-        assets: dict from an attribute to a tuple of a file name and a function that writes the file to a path.
-        overwrite: If True, replaces an existing `path`.
+        module: the root. The attributes `vocab_file` (an asset), `do_lower_case` (a non-trainable variable) and those
+            named in `assets` are added to it.
         row_wise: names of the signatures whose outputs have one row for each row of the inputs, which does not depend
             on the other rows. A server may join and split their requests.
     """
@@ -100,7 +102,7 @@ def save(module, path, signatures, tokenizer, assets, overwrite, row_wise=("serv
         _mark_row_wise(folder, row_wise)
 
 
-def _mark_row_wise(folder, names):
+def _mark_row_wise(folder: str, names: Iterable[str]) -> None:
     """Writes the names of the row-wise signatures to `assets.extra`, which TensorFlow ignores, with the digest of the
     graph that they belong to: in the folder of another graph, the file has no effect."""
     with open(os.path.join(folder, "saved_model.pb"), "rb") as file:

@@ -1,12 +1,10 @@
 """Options that are declared once: by the annotations, defaults and docstring of a function.
 
-`check` checks the values of a function's arguments against the annotations. `read` and `read_source` give the command
-line the arguments' names, types, defaults and help.
+`check` checks values against the annotations; `read` and `read_source` make flags of the arguments.
 """
 
 import ast
 import builtins
-import collections
 import dataclasses
 import difflib
 import inspect
@@ -15,25 +13,20 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable
-from typing import Annotated, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from keras_bert.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A condition on a value.
-
-    Args:
-        text: the condition in words, to follow a name and "must be".
-        holds: function that returns True if a value meets the condition.
-    """
+    """A condition on a value, and its `text`, which follows a name and "must be"."""
 
     text: str
-    holds: Callable
+    holds: Callable[[Any], bool]
 
-    def __repr__(self):  # in the signatures that `help` shows
+    def __repr__(self) -> str:  # in the signatures that `help` shows
         return self.text
 
 
@@ -57,23 +50,16 @@ NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "
           Iterable: "rows"}
 
 
-def check(function, values, *rules):
-    """Checks values against the annotations of a function's arguments, and then `rules`, see `check_rules`.
-
-    Args:
-        function: the function.
-        values: dict of argument names to values; names that are not arguments are ignored.
-
-    Raises:
-        InputError: a value does not fit; the message names the first one and what it must be.
-    """
+def check(function: Callable, values: Mapping[str, Any], *rules: tuple[str, object, str, bool]) -> None:
+    """Raises an InputError that names the first value that does not fit the annotation of its argument, and then checks
+    `rules`, see `check_rules`. Names that are not arguments are ignored."""
     for name, parameter in inspect.signature(function).parameters.items():
         if name in values and parameter.annotation is not parameter.empty:
             check_value(name, values[name], parameter.annotation)
     check_rules(*rules)
 
 
-def check_value(name, value, annotation):
+def check_value(name: str, value: Any, annotation: Any) -> None:
     """Checks the value of one argument against its annotation, see `check`."""
     rule = _broken_rule(value, annotation)
     if rule is not None:
@@ -82,15 +68,9 @@ def check_value(name, value, annotation):
         raise InputError(f"{name} must be {rule}; got {value!r:.200}{did_you_mean(value, choices)}")
 
 
-def check_rules(*rules):
-    """Checks conditions that annotations cannot express.
-
-    Args:
-        rules: tuples of the name, the given value, what it must be, and True if it is.
-
-    Raises:
-        InputError: a value breaks its rule; the message names the first one.
-    """
+def check_rules(*rules: tuple[str, object, str, bool]) -> None:
+    """Checks conditions that annotations cannot express: the name, the given value, what it must be, and True if it is.
+    Raises an InputError that names the first value that breaks its rule."""
     for name, value, rule, holds in rules:
         if not holds:
             raise InputError(f"{name} must be {rule}; got {value!r}")
@@ -115,7 +95,7 @@ _OTHER_NAMES = {
 }
 
 
-def did_you_mean(value, choices):
+def did_you_mean(value: object, choices: Iterable[str]) -> str:
     """Returns a question for the end of a message, `; did you mean tag?`, or "" if none of the choices is similar."""
     others = as_list(_OTHER_NAMES.get(str(value).lower(), ()))
     close = [name for name in others if name in choices] if others else difflib.get_close_matches(
@@ -123,18 +103,22 @@ def did_you_mean(value, choices):
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def changed(function, values):
-    """Returns the values of a function's arguments that are not the defaults, a dict in the order of the arguments."""
+def changed(function: Callable, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values that are not the defaults of a function's arguments, in the order of the arguments."""
     return {name: values[name] for name, parameter in inspect.signature(function).parameters.items()
             if values[name] != parameter.default}
 
 
-def as_flags(values):
-    """Returns the flags of the command line for a dict of arguments."""
+def given(**values: Any) -> dict[str, Any]:
+    """Returns the values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def as_flags(values: Mapping[str, Any]) -> list[str]:
     return [f"--{name}={','.join(value) if isinstance(value, list) else value}" for name, value in values.items()]
 
 
-def with_flags(message, names):
+def with_flags(message: str, names: Iterable[str]) -> str:
     """Replaces arguments in a message for Python by flags: `overwrite=True` by `--overwrite`, `overwrite=False` by
     `--nooverwrite`. Quoted values stay."""
     name = rf"({'|'.join(names)})"
@@ -147,7 +131,7 @@ def with_flags(message, names):
     return "".join(parts)
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     """Converts an argument to what JSON holds: a path to str, a number of NumPy to int or float, a tuple to a list."""
     if isinstance(value, (list, tuple)):
         return [plain(part) for part in value]
@@ -162,15 +146,8 @@ def is_table(data: object) -> bool:
 
 
 def as_texts(name: str, texts: Iterable[str]) -> list[str]:
-    """Returns the texts of a list, tuple, Series, array or generator as a list, without looking at them.
-
-    Args:
-        name: name of the argument.
-        texts: the iterable.
-
-    Raises:
-        InputError: it is one text, a table or a set, or no iterable; the message says what to pass.
-    """
+    """Returns the texts of a list, tuple, Series, array or generator as a list, without looking at them. Raises an
+    InputError, which says what to pass, for one text, a table, a set, or what is no iterable."""
     if isinstance(texts, list):
         return texts
     rule = f"{name} must be a list of texts"
@@ -199,71 +176,71 @@ def replace_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def as_list(value):
+def as_list(value: Any) -> list:
     """Returns a list of one value, or of the items of a list or tuple."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
-    """An argument of a function.
-
-    Args:
-        name: its name.
-        default: its default; `inspect.Parameter.empty` if it is required.
-        help: its text in the docstring, as one line.
-        annotation: its annotation.
-        kind: bool, int, float or str.
-        choices: the allowed values; None if any value is allowed.
-        is_list: True if there may be multiple values.
-        is_repeated: True if its flag is given once for each value.
-        is_single: True if a single value is passed as it is, not as a list.
-        is_positional: True if it is `*name`.
-    """
+    """An argument of a function, as a flag or, if `is_positional`, as the words after the flags."""
 
     name: str
-    default: object
+    default: Any  # `inspect.Parameter.empty` if it is required
     help: str
     annotation: object = dataclasses.field(compare=False)
-    kind: type
-    choices: tuple | None
+    kind: type  # bool, int, float or str
+    choices: tuple | None  # None if any value is allowed
     is_list: bool
-    is_repeated: bool
-    is_single: bool
+    is_repeated: bool  # the flag is given once for each value
+    is_single: bool  # a single value is passed as it is, not as a list
     is_positional: bool
 
 
-def read(function):
-    """Returns the `Argument`s of a function, except `**name`."""
-    helps = _helps(inspect.getdoc(function) or "")
-    return [_argument(parameter.name, parameter.annotation, parameter.default, helps,
-                      parameter.kind is parameter.VAR_POSITIONAL)
-            for parameter in inspect.signature(function).parameters.values()
-            if parameter.kind is not parameter.VAR_KEYWORD]
+def read(function: Callable) -> list[Argument]:
+    """Returns the arguments of a function, except `**name`."""
+    return _arguments(inspect.signature(function).parameters.values(), inspect.getdoc(function))
 
 
-def read_source(path, name):
-    """Returns the `Argument`s of a function in a file, without importing the file, because TensorFlow's import takes
-    seconds. Defaults must be literals. In an annotation, a class of another module means any object."""
+def read_source(path: str, name: str) -> list[Argument]:
+    """Returns the arguments of a function in a file, without importing the file, because TensorFlow's import takes
+    seconds. Defaults must be literals. Functions and other objects, which no flag can give, are left out."""
     with open(path, encoding="utf-8") as file:
         tree = ast.parse(file.read())
     (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
-    helps, given = _helps(ast.get_docstring(function)), function.args
-    names = collections.defaultdict(lambda: object, vars(builtins) | globals())
-    positional = [*given.posonlyargs, *given.args]
-    required = [None] * (len(positional) - len(given.defaults))
-    pairs = [*zip(positional, [*required, *given.defaults]), *zip(given.kwonlyargs, given.kw_defaults)]
-    return [_argument(argument.arg, eval(ast.unparse(argument.annotation), {}, names),
-                      inspect.Parameter.empty if default is None else ast.literal_eval(default), helps, False)
-            for argument, default in pairs if argument.annotation is not None]
+    named = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    defaults = [*function.args.defaults, *function.args.kw_defaults]
+    parameters = [
+        inspect.Parameter(argument.arg, inspect.Parameter.KEYWORD_ONLY, annotation=annotation,
+                          default=ast.literal_eval(default) if default else inspect.Parameter.empty)
+        for argument, default in zip(named, [None] * (len(named) - len(defaults)) + defaults)
+        if _alternatives(annotation := _read_annotation(argument.annotation))[0] is not object]
+    return _arguments(parameters, ast.get_docstring(function))
 
 
-def _alternatives(annotation):
+def _read_annotation(node: ast.expr | None) -> Any:
+    """Returns the annotation that an expression stands for: builtins, names of this module, lists, literals and unions
+    of these. Anything else is `object`."""
+    match node:
+        case ast.Constant(value=None):
+            return None
+        case ast.Name(name):
+            return getattr(builtins, name, globals().get(name, object))
+        case ast.BinOp(left, ast.BitOr(), right):
+            return _read_annotation(left) | _read_annotation(right)
+        case ast.Subscript(ast.Name("list") as kind, item):
+            return _read_annotation(kind)[_read_annotation(item)]
+        case ast.Subscript(ast.Name("Literal") as kind, choices):
+            return _read_annotation(kind)[ast.literal_eval(choices)]
+    return object
+
+
+def _alternatives(annotation: Any) -> tuple:
     is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
-def _broken_rule(value, annotation):
+def _broken_rule(value: Any, annotation: Any) -> str | None:
     """Returns what a value must be to fit an annotation; None if it fits."""
     kinds = _alternatives(annotation)
     if value is None and types.NoneType in kinds:
@@ -273,10 +250,10 @@ def _broken_rule(value, annotation):
     if is_list and lists and others and not value:
         return "one value or several"
     rules = [_broken_rule_of_one(value, kind) for kind in (lists if is_list and lists else others or lists)]
-    return None if None in rules else " or ".join(dict.fromkeys(rules))
+    return None if None in rules else " or ".join(dict.fromkeys(filter(None, rules)))
 
 
-def _broken_rule_of_one(value, kind):
+def _broken_rule_of_one(value: Any, kind: Any) -> str | None:
     origin = typing.get_origin(kind)
     if origin is Annotated:
         kind, *rules = typing.get_args(kind)
@@ -292,24 +269,26 @@ def _broken_rule_of_one(value, kind):
     return NAMES.get(kind, kind.__name__) if is_no_number or not isinstance(value, _CLASSES.get(kind, kind)) else None
 
 
-def _split(kinds):
+def _split(kinds: Sequence) -> tuple[list, list]:
     """Returns the alternatives of an annotation that are lists, and the others except None."""
     lists = [kind for kind in kinds if typing.get_origin(kind) is list or kind == Repeated]
     return lists, [kind for kind in kinds if kind not in lists and kind is not types.NoneType]
 
 
-def _argument(name, annotation, default, helps, is_positional):
-    lists, others = _split(_alternatives(annotation))
+def _arguments(parameters: Iterable[inspect.Parameter], docstring: str | None) -> list[Argument]:
+    """Returns the arguments, with the help of each from the section "Args:" of the docstring."""
+    section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", docstring or "", re.M)
+    helps = dict(re.findall(r"^    (\w+): (.*\n?(?:^ {8}.*\n?)*)", section[1] if section else "", re.M))
+    return [_argument(parameter, " ".join(helps.get(parameter.name, "").replace("`", "").split()))
+            for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+
+
+def _argument(parameter: inspect.Parameter, help: str) -> Argument:
+    lists, others = _split(_alternatives(parameter.annotation))
     is_repeated = Repeated in lists
     kind = str if is_repeated else _alternatives(typing.get_args(lists[0])[0])[0] if lists else others[0]
     kind = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
     choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else None
-    return Argument(name, default, helps.get(name, ""), annotation, type(choices[0]) if choices else kind, choices,
-                    bool(lists), is_repeated, bool(others), is_positional)
-
-
-def _helps(docstring):
-    """Returns the help of each argument from the section "Args:" of a docstring."""
-    section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", docstring, re.M)
-    entries = re.findall(r"^    (\w+): (.*\n?(?:^ {8}.*\n?)*)", section[1] if section else "", re.M)
-    return {name: " ".join(text.replace("`", "").split()) for name, text in entries}
+    return Argument(parameter.name, parameter.default, help, parameter.annotation,
+                    type(choices[0]) if choices else kind, choices, bool(lists), is_repeated, bool(others),
+                    parameter.kind is parameter.VAR_POSITIONAL)

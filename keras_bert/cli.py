@@ -7,11 +7,14 @@ import re
 import sys
 import textwrap
 import warnings
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 from absl import flags
 
 from keras_bert import __version__, startup
-from keras_bert.arguments import NAMES, as_list, check_value, did_you_mean, read, read_source, with_flags
+from keras_bert.arguments import NAMES, Argument, as_list, check_value, did_you_mean, read, read_source, with_flags
 from keras_bert.errors import InputError, InputWarning, Stopped
 
 # Each command is the function `run` of a module. Its arguments are the flags. `*name` gets the texts or paths after the
@@ -25,13 +28,13 @@ COMMANDS = {
 }
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Runs the console script. Exits with 0, 1 for bad input, 2 for bad usage, 130 for Ctrl-C or 143 for SIGTERM."""
     warnings.showwarning = _show_warning
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
-def run(arguments):
+def run(arguments: list[str]) -> int:
     """Runs one command; returns the exit status."""
     name, *rest = arguments or ["--help"]
     if rest and f"{name} {rest[0]}" in COMMANDS:
@@ -47,32 +50,32 @@ def run(arguments):
         hint = "; give the command first" if name.startswith("-") else hint
         return _fail(f"{name!r} is not a command{hint}", 2)
     if {"-h", "--help"} & set(rest):
-        return _run(lambda: print(help_of(name)), (), (), {})
+        return _call(lambda: print(help_of(name)), [], [], {})
     given = arguments_of(name)
     try:
         positional, options = _parse(name, given, rest)
     except (flags.Error, ValueError) as error:  # of absl, also for --noflag=value
         return _fail(f"{name}: {_reword(error, given)}; see keras-bert {name} --help", 2)
-    return _run(_module(name).run, given, positional, options)
+    return _call(_module(name).run, given, positional, options)
 
 
-def arguments_of(name):
-    """Returns the `Argument`s of a command."""
+def arguments_of(name: str) -> list[Argument]:
+    """Returns the arguments of a command."""
     command = _module(name)
     given = read(command.run)
-    if api := getattr(command, "API", None):
-        path, function = api
+    if hasattr(command, "API"):
+        path, function = command.API
         given += read_source(os.path.join(os.path.dirname(__file__), path), function)
     return given
 
 
-def help_of(name):
+def help_of(name: str) -> str:
     """Returns the help of a command: usage, summary, an example and its flags."""
     command, given = _module(name), arguments_of(name)
     words = [f"{argument.name.upper()} ..." for argument in given if argument.is_positional]
-    required = [argument for argument in given
-                if argument.default is inspect.Parameter.empty and not argument.is_positional]
-    optional = [argument for argument in given if argument not in required and not argument.is_positional]
+    named = [argument for argument in given if not argument.is_positional]
+    required = [argument for argument in named if argument.default is inspect.Parameter.empty]
+    optional = [argument for argument in named if argument not in required]
     usage = [f"--{argument.name}={argument.name.upper()}" for argument in required]
     lines = [f"usage: keras-bert {' '.join([name, *usage, '[--FLAG=VALUE ...]', *words])}", "", _summary(command), "",
              "example:", f"  {command.EXAMPLE}"]
@@ -81,8 +84,8 @@ def help_of(name):
     return "\n".join(lines)
 
 
-def make_flags(given):
-    """Returns absl's flags for a list of `Argument`s."""
+def make_flags(given: list[Argument]) -> flags.FlagValues:
+    """Returns absl's flags for the arguments that are not positional."""
     values = flags.FlagValues()
     for argument in given:
         if not argument.is_positional:
@@ -90,11 +93,11 @@ def make_flags(given):
     return values
 
 
-def _module(name):
+def _module(name: str) -> ModuleType:
     return importlib.import_module(f"keras_bert.commands.{COMMANDS[name]}")
 
 
-def _parse(name, given, rest):
+def _parse(name: str, given: list[Argument], rest: list[str]) -> tuple[list[str], dict[str, Any]]:
     """Returns the texts after the flags, and a dict of the flags' values."""
     values = make_flags(given)
     positional = values([name, *rest])[1:]
@@ -108,7 +111,7 @@ def _parse(name, given, rest):
     return positional, {argument.name: _value(argument, getattr(values, argument.name)) for argument in options}
 
 
-def _define(argument, values):
+def _define(argument: Argument, values: flags.FlagValues) -> None:
     default = None if argument.default is inspect.Parameter.empty else argument.default
     if argument.is_repeated:
         flags.DEFINE_multi_string(argument.name, default, argument.help, flag_values=values)
@@ -118,25 +121,25 @@ def _define(argument, values):
     elif argument.choices:
         flags.DEFINE_enum(argument.name, default, argument.choices, argument.help, flag_values=values)
     else:
-        define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float,
-                  str: flags.DEFINE_string}[argument.kind]
-        define(argument.name, default, argument.help, flag_values=values)
+        kinds: dict[type, Callable] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float,
+                                       str: flags.DEFINE_string}
+        kinds[argument.kind](argument.name, default, argument.help, flag_values=values)
 
 
-def _reword(error, given):
+def _reword(error: Exception, given: list[Argument]) -> object:
     """Rewords absl's message about an unknown flag or a value of another type."""
     if isinstance(error, flags.UnrecognizedFlagError):
         meant = did_you_mean(error.flagname, [argument.name for argument in given])
         return f"there is no flag --{error.flagname}{meant.replace('mean ', 'mean --')}"
     if isinstance(error, flags.IllegalFlagValueError):
-        name, value = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL).groups()
+        name, value = re.findall(r"^flag --(\w+)=(.*?): ", str(error), re.DOTALL)[0]
         argument = next(argument for argument in given if argument.name == name)
         rule = f"one of {', '.join(argument.choices)}" if argument.choices else NAMES[argument.kind]
         return f"--{name} must be {rule}; got {value!r}{did_you_mean(value, argument.choices or ())}"
     return error
 
 
-def _value(argument, value):
+def _value(argument: Argument, value: Any) -> Any:
     if not argument.is_list or value is None:
         return value
     try:
@@ -146,23 +149,21 @@ def _value(argument, value):
     return values[0] if argument.is_single and len(values) == 1 else values
 
 
-def _summary(command):
+def _summary(command: ModuleType) -> str:
     return (inspect.getdoc(command.run) or "").partition("\n")[0]  # `python -OO` has no docstrings
 
 
-def _help_of_flag(argument):
-    prefix = "[no]" if argument.kind is bool else ""
-    value = "" if argument.kind is bool else "=" + (
-        "|".join(argument.choices) if argument.choices else {int: "N", float: "X", str: "TEXT"}[argument.kind])
-    default = argument.default
-    has_note = default not in (None, (), inspect.Parameter.empty) and default is not False
-    note = f" (default: {default})" if has_note else ""
+def _help_of_flag(argument: Argument) -> str:
+    kind = {bool: "", int: "=N", float: "=X", str: "=TEXT"}[argument.kind]
+    value = f"={'|'.join(argument.choices)}" if argument.choices else kind
     value += ",..." if argument.is_list and not argument.is_repeated else ""
+    has_note = argument.default not in (None, (), inspect.Parameter.empty) and argument.default is not False
+    note = f" (default: {argument.default})" if has_note else ""
     body = textwrap.indent(textwrap.fill(argument.help + note, 96), " " * 8)
-    return f"  --{prefix}{argument.name}{value}\n{body}"
+    return f"  --{'[no]' * (argument.kind is bool)}{argument.name}{value}\n{body}"
 
 
-def _run(command, given, positional, options):
+def _call(command: Callable, given: list[Argument], positional: list[str], options: dict[str, Any]) -> int:
     startup.quiet_tensorflow()
     try:
         for argument in given:  # before TensorFlow is imported, which takes seconds
@@ -184,18 +185,18 @@ def _run(command, given, positional, options):
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
 
 
-def _show_warning(message, category, *_):
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Prints this package's warnings as one line. Hides those of other libraries, which the user can ignore."""
     if category is InputWarning:
         print(f"keras-bert: warning: {message}", file=sys.stderr)
 
 
-def _fail(message, status):
+def _fail(message: object, status: int) -> int:
     print(f"keras-bert: {' '.join(str(message).split())}", file=sys.stderr)
     return status
 
 
-def _overview():
+def _overview() -> str:
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:{width}}  {_summary(_module(name))}" for name in COMMANDS)
     return f"usage: keras-bert COMMAND --flag=value ...\n\n{commands}\n\nkeras-bert COMMAND --help lists its flags."

@@ -170,6 +170,17 @@ def test_arguments_read_from_the_source_are_those_of_the_function(path, name):
     assert from_source == annotated
 
 
+def test_objects_are_no_flags(tmp_path):
+    (tmp_path / "module.py").write_text(
+        "def convert(path: Path, rates: Positive | list[Positive] | None = None, kind: Literal['a', 'b'] = 'a', *,\n"
+        "            model: Path | BertLayer = 'm', report: Callable[[str], None] = print, other=None,\n"
+        "            seed: np.random.Generator | None = None):\n    pass\n")
+    found = arguments.read_source(tmp_path / "module.py", "convert")
+    assert {argument.name: argument.annotation for argument in found} == {
+        "path": arguments.Path, "rates": arguments.Positive | list[arguments.Positive] | None,
+        "kind": Literal["a", "b"], "model": arguments.Path | object}
+
+
 def test_formats_of_the_flag_are_those_of_the_table():
     assert set(make_flags(arguments_of("convert"))["format"].parser.enum_values) == set(FORMATS)
     assert set(make_flags(arguments_of("finetune"))["task"].parser.enum_values) == set(TASKS)

@@ -31,7 +31,7 @@ def test_batches_are_bounded_and_change_nothing(tokenizer, monkeypatch):
 
 @pytest.mark.parametrize("texts, message", [
     ("a [MASK]", "texts must be a list of texts; got 'a [MASK]'; pass ['a [MASK]']"),
-    (["a [MASK]", None], "texts: row 2: must be a text; got None"),
+    (["a [MASK]", None], "texts: row 2: must be a text; got None; leave out the rows without a text"),
     ({"text": ["[MASK]"]}, "texts must be a list of texts; got a dict; pass one of its columns: table['text']")])
 def test_what_is_no_list_of_texts(tokenizer, texts, message):
     with pytest.raises(InputError) as error:

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "pretraining": {"training", "weights", "models", "layers", "config", "data", "text", "kernels", "integrations"},
     "integrations": {"inference", "pretraining", "serving", "data", "text"},
     "hub": set(),
-    "export": {"layers", "models", "text", "config"},
+    "export": {"tasks", "layers", "models", "data", "text", "config"},
     "serving": set(),  # reads SavedModels alone
 }
 ANYTHING = {*MAY_IMPORT, "commands", "cli"}

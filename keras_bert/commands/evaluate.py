@@ -1,7 +1,7 @@
 """`keras-bert evaluate`."""
 
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 from keras_bert.arguments import Delimiter
 from keras_bert.errors import InputError
@@ -13,7 +13,7 @@ EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 def run(model: str, data: str, data_format: str | None = None, text_column: str | None = None,
         text_pair_column: str | None = None, label_column: str | None = None, label_columns: list[str] | None = None,
         label_delimiter: Delimiter | None = None, out_of_scope_label: str | None = None,
-        choose_threshold: bool = False, output_format: Literal["text", "json"] = "text"):
+        choose_threshold: bool = False, output_format: Literal["text", "json"] = "text") -> None:
     """Score a fine-tuned model on labelled texts.
 
     Args:
@@ -52,7 +52,7 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
     print(json_text(scores, indent=2) if output_format == "json" else _tables(scores))
 
 
-def _tables(scores):
+def _tables(scores: dict[str, Any]) -> str:
     from keras_bert.training.report import OF_CLASSES, SCORES, THRESHOLDS, describe_threshold
 
     shown = {name: scores[key] for key, name in SCORES.items() if key in scores}
@@ -61,11 +61,11 @@ def _tables(scores):
     width = max(map(len, [*shown, *classes]))
     lines = []
     if classes:
-        more = [key for key in ("average_precision", "threshold") if key in next(iter(classes.values()))]
-        lines += ["  ".join([f"{'class':{width}}  precision  recall     F1", *(OF_CLASSES[key] for key in more),
-                             "texts"])]
+        more = {key: OF_CLASSES[key] for key in ("average_precision", "threshold")
+                if key in next(iter(classes.values()))}
+        lines += ["  ".join([f"{'class':{width}}  precision  recall     F1", *more.values(), "texts"])]
         lines += ["  ".join([f"{label:{width}}  {row['precision']:9.4f}  {row['recall']:6.4f} {row['f1']:6.4f}",
-                             *(f"{row[key]:{len(OF_CLASSES[key])}.4f}" for key in more), f"{row['texts']:5}"])
+                             *(f"{row[key]:{len(name)}.4f}" for key, name in more.items()), f"{row['texts']:5}"])
                   for label, row in classes.items()] + [""]
     if confusions := scores.get("confusions"):
         lines += ["most frequent confusions (true label, predicted label, texts)"]

@@ -10,7 +10,7 @@ EXAMPLE = "keras-bert export --model=minilm --output=encoder"
 
 def run(model: str, output: str, config: str | None = None, next_sentence_pooler: bool = False,
         dtype: Literal["float32", "bfloat16"] = "float32", jit_compile: bool = False, with_mlm: bool = False,
-        overwrite: bool = False):
+        overwrite: bool = False) -> None:
     """Export an encoder as a Hub-style SavedModel.
 
     Args:

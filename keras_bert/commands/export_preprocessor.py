@@ -14,7 +14,7 @@ _SAMPLE = 1000  # lines
 def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: bool | None = None,
         split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None, max_length: Count = 128,
         truncator: Literal["round_robin", "waterfall"] = "round_robin", sample: str | None = None,
-        overwrite: bool = False):
+        overwrite: bool = False) -> None:
     """Export a tokenizer as a SavedModel that takes strings.
 
     Args:

@@ -2,11 +2,14 @@
 
 import os
 import sys
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from keras_bert.arguments import Count, PositiveOrZero, check_rules
+from keras_bert.arguments import Count, PositiveOrZero, check_rules, given
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files import check_free, check_readable
+
+if TYPE_CHECKING:
+    from keras_bert.inference.fine_tuned import FineTuned
 
 _MAX_LOSS = 0.5
 EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
@@ -15,7 +18,7 @@ EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None,
         versioned: bool = False, name: str | None = None, max_length: Count | None = None,
         dtype: Literal["float32", "bfloat16", "int8"] | None = None, jit_compile: bool = False, data: str | None = None,
-        out_of_scope_label: str | None = None, max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False):
+        out_of_scope_label: str | None = None, max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False) -> None:
     """Export a model as a SavedModel that takes strings and returns answers or embeddings.
 
     Args:
@@ -49,11 +52,13 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
     if data is not None:
         check_readable(data)
     from keras_bert.export import export_text_model, export_version, int8
+    from keras_bert.models import BertEmbedder
     from keras_bert.training import FineTuned
+    from keras_bert.weights import load_pretrained, open_weights
 
     if not versioned:
         check_free(output, overwrite, (model,))
-    embedding = _given(pooling=pooling, normalize=normalize)
+    embedding = given(pooling=pooling, normalize=normalize)
     if not embedding and os.path.exists(os.path.join(model, "settings.json")):
         tuned = FineTuned.load(model)
         loaded, tokenizer, options = tuned.model, tuned.tokenizer, tuned.task.export_options()
@@ -63,12 +68,13 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
         raise InputError("--data needs a folder that finetune wrote as --model, without --pooling and --normalize; got "
                          f"--model={model}")
     else:
-        loaded, tokenizer = _load_pretrained(model, embedding)
-        options = {}
+        source = open_weights(model)
+        loaded = load_pretrained(source, BertEmbedder, **embedding) if embedding else load_pretrained(source)
+        tokenizer, options = source.needed_tokenizer(), {}
     if dtype == "int8" and int8.is_slow_here():
         print("warning: int8 may be slower than float32 on this processor, which has neither VNNI nor AMX",
               file=sys.stderr)
-    options |= {"dtype": dtype, "jit_compile": jit_compile} | _given(max_length=max_length)
+    options |= {"dtype": dtype, "jit_compile": jit_compile} | given(max_length=max_length)
     if versioned:
         print(export_version(loaded, tokenizer, output, name, **options))
     else:
@@ -76,22 +82,7 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
         print(output)
 
 
-def _given(**values):
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _load_pretrained(path, embedding):
-    """Returns a pretrained encoder, or the embedder if there are arguments of `BertEmbedder` in the dict `embedding`;
-    and its tokenizer."""
-    from keras_bert.models import BertEmbedder
-    from keras_bert.weights import load_pretrained, open_weights
-
-    source = open_weights(path)
-    tokenizer = source.needed_tokenizer()
-    return load_pretrained(source, BertEmbedder, **embedding) if embedding else load_pretrained(source), tokenizer
-
-
-def _compare(tuned, data, out_of_scope_label, max_loss):
+def _compare(tuned: "FineTuned", data: str, out_of_scope_label: str | None, max_loss: float) -> None:
     """Prints the scores of a model in float32 and int8; raises an InputError if int8 loses more than `max_loss`."""
     try:
         comparison = tuned.compare_int8(data, out_of_scope_label=out_of_scope_label)

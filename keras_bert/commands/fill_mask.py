@@ -1,5 +1,6 @@
 """`keras-bert fill-mask`."""
 
+import itertools
 from typing import Literal
 
 from keras_bert.arguments import Count, replace_surrogates
@@ -10,7 +11,7 @@ EXAMPLE = 'keras-bert fill-mask --model=my_pretrained "The capital of France is 
 
 
 def run(*text: str, model: str, config: str | None = None, next_sentence_pooler: bool = False,
-        output_format: Literal["text", "jsonl"] = "text", top_k: Count = 5):
+        output_format: Literal["text", "jsonl"] = "text", top_k: Count = 5) -> None:
     """Predict the [MASK] tokens of texts.
 
     Args:
@@ -37,7 +38,6 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
         if output_format == "jsonl":
             found = [[{"token": token, "score": score} for token, score in guesses] for guesses in masks]
             print(json_text({"text": masked, "masks": found}))
-            continue
-        for guesses in masks:
-            for token, score in guesses:
+        else:
+            for token, score in itertools.chain(*masks):
                 print(f"{token}\t{score:.4f}\t{masked}")

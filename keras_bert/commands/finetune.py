@@ -1,6 +1,7 @@
 """`keras-bert finetune`."""
 
 import os
+from typing import Any
 
 from keras_bert.files import check_readable, read_json
 
@@ -8,7 +9,7 @@ EXAMPLE = "keras-bert finetune --train=train.tsv --model=minilm --output=my_mode
 API = "training/finetune.py", "finetune"
 
 
-def run(**arguments):
+def run(**arguments: Any) -> None:
     """Fine-tune a pretrained encoder on labelled texts."""
     check_readable(*filter(None, (arguments["train"], arguments["valid"])))
     from keras_bert.training import finetune

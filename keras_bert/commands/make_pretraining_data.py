@@ -3,7 +3,7 @@
 import os
 from typing import Literal
 
-from keras_bert.arguments import Count, Seed
+from keras_bert.arguments import Count, Seed, given
 from keras_bert.errors import InputError
 from keras_bert.terminal import ProgressLine, stoppable
 
@@ -16,7 +16,7 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
         max_predictions_per_seq: int | None = None, next_sentence: bool = True,
         masking: Literal["static", "dynamic"] = "static", whole_word_mask: bool = False, dupe_factor: int | None = None,
         seed: Seed = 0, shards: int = 10, processes: Count | None = None, beam: bool = False,
-        beam_args: list[str] | None = None, overwrite: bool = False):
+        beam_args: list[str] | None = None, overwrite: bool = False) -> None:
     """Make masked, paired examples for pretraining from text.
 
     Args:
@@ -48,28 +48,23 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
     """
     from keras_bert.files import find_texts
     from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
+    from keras_bert.text import BertTokenizer
 
     if beam_args and not beam:
         raise InputError("--beam_args needs --beam")
     settings = PretrainingSettings(
         max_length, max_predictions_per_seq, next_sentence, masking, whole_word_mask, dupe_factor, seed)
-    tokenizer = _tokenizer(vocab, {"lower_case": lower_case, "strip_accents": strip_accents, "split_cjk": split_cjk,
-                                   "normalization": normalization})
+    rules = given(lower_case=lower_case, strip_accents=strip_accents, split_cjk=split_cjk, normalization=normalization)
+    if not os.path.isdir(vocab):
+        tokenizer = BertTokenizer(vocab, **{"lower_case": None} | rules)
+    elif rules:
+        raise InputError(f"{', '.join(f'--{name}' for name in rules)}: only for a vocab.txt; "
+                         f"the folder {vocab} has its own tokenizer settings")
+    else:
+        tokenizer = BertTokenizer.from_folder(vocab)
     with stoppable("stopped; nothing was written"), ProgressLine("examples") as progress:
         made = make_pretraining_data(
             find_texts(input), tokenizer, output, settings, text_column=text_column, split_sentences=split_sentences,
-            shards=shards,
-            processes=processes, beam_args=(beam_args or []) if beam else None, overwrite=overwrite, progress=progress)
+            shards=shards, processes=processes, beam_args=(beam_args or []) if beam else None, overwrite=overwrite,
+            progress=progress)
     print(f"{output}: " + ", ".join(f"{count} {name}" for name, count in made["counts"].items()))
-
-
-def _tokenizer(vocab, rules):
-    from keras_bert.text import BertTokenizer
-
-    given = {name: value for name, value in rules.items() if value is not None}
-    if not os.path.isdir(vocab):
-        return BertTokenizer(vocab, **{"lower_case": None} | given)
-    if given:
-        names = ", ".join(f"--{name}" for name in given)
-        raise InputError(f"{names}: only for a vocab.txt; the folder {vocab} has its own tokenizer settings")
-    return BertTokenizer.from_folder(vocab)

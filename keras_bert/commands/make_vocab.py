@@ -13,7 +13,7 @@ EXAMPLE = "keras-bert make-vocab --input='texts/*.txt' --vocab_size=32000 --outp
 
 def run(input: list[str], vocab_size: int, output: str, lower_case: bool = False, strip_accents: bool | None = None,
         hangul: Literal["syllables", "jamo"] = "syllables", algorithm: Literal["wordpiece", "bpe"] = "wordpiece",
-        min_frequency: int = 2, held_out: float = 0.01, overwrite: bool = False):
+        min_frequency: int = 2, held_out: float = 0.01, overwrite: bool = False) -> None:
     """Train a vocabulary on text.
 
     Args:
@@ -34,7 +34,11 @@ def run(input: list[str], vocab_size: int, output: str, lower_case: bool = False
     from keras_bert.text.vocabulary import save_vocabulary
 
     paths = vocabulary_training.find_texts(input)
-    _check_output(output, paths, overwrite)
+    check_free(output, overwrite)
+    if os.path.isdir(output):
+        raise InputError(f"{output}: must be a file; it is a folder")
+    if os.path.realpath(output) in map(os.path.realpath, paths):
+        raise InputError(f"{output}: must not be one of the input files")
     with StatusLine() as line:
         vocabulary = vocabulary_training.train_vocabulary(
             paths, vocab_size, lower_case, strip_accents, hangul, min_frequency, held_out,
@@ -54,12 +58,3 @@ def run(input: list[str], vocab_size: int, output: str, lower_case: bool = False
               "--min_frequency", file=sys.stderr)
     print(f"{output}: {count} tokens; lower_case={rules.lower_case}, strip_accents={rules.strip_accents}")
     print(vocabulary_training.format_report(vocabulary_training.report_vocabulary(vocabulary, algorithm)))
-
-
-def _check_output(output, paths, overwrite):
-    """Checks that the output can be written, before the texts are read."""
-    check_free(output, overwrite)
-    if os.path.isdir(output):
-        raise InputError(f"{output}: must be a file; it is a folder")
-    if os.path.realpath(output) in map(os.path.realpath, paths):
-        raise InputError(f"{output}: must not be one of the input files")

@@ -3,14 +3,20 @@
 import itertools
 import os
 import sys
-from typing import Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from keras_bert.arguments import AggregationStrategy, Count, replace_surrogates
+from keras_bert.arguments import AggregationStrategy, Count, given, replace_surrogates
 from keras_bert.commands import glue
 from keras_bert.data.rows import suffix_of
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, check_readable, decode, json_text
 from keras_bert.inference import files as predict_files
+
+if TYPE_CHECKING:
+    from keras_bert.inference.exported import Exported
+    from keras_bert.inference.fine_tuned import FineTuned
+    from keras_bert.tasks import Task
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
@@ -22,7 +28,7 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
         text_column: str | None = None, text_pair_column: str | None = None,
         output_format: Literal["text", "jsonl", "glue"] | None = None, top_k: Count = 1,
         aggregation_strategy: AggregationStrategy | None = None, output: str | None = None,
-        processes: Count | None = None, beam: bool = False, beam_args: list[str] | None = None):
+        processes: Count | None = None, beam: bool = False, beam_args: list[str] | None = None) -> None:
     r"""Answer texts with a fine-tuned model.
 
     Args:
@@ -52,48 +58,55 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
         raise InputError("predict needs either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
     check_model_folder(model)
-    given = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column}
-    columns = {name: value for name, value in given.items() if value is not None}
-    for flag, value, needed, holds in (("processes", processes, "--output", output), ("beam", beam, "--output", output),
-                                       ("beam_args", beam_args, "--beam", beam),
-                                       ("processes", processes, "--nobeam", not beam)):
-        if value and not holds:
+    columns = given(data_format=data_format, text_column=text_column, text_pair_column=text_pair_column)
+    for flag, value, needed, is_met in (
+            ("processes", processes, "--output", output), ("beam", beam, "--output", output),
+            ("beam_args", beam_args, "--beam", beam), ("processes", processes, "--nobeam", not beam)):
+        if value and not is_met:
             raise InputError(f"--{flag} needs {needed}")
     if output is not None:
         _check_for_files(texts, data_format, output_format)
         options = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
         if beam:
-            _beam().answer_files(model, input, output, columns, options, beam_args or [])
+            try:
+                from keras_bert.integrations import predict_beam
+            except ImportError:
+                raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
+            predict_beam.answer_files(model, input, output, columns, options, beam_args or [])
         else:
             predict_files.answer_files(_load, model, input or [], output, columns, options, processes)
         return
-    path = _check_for_one_file(input)
+    if input is not None and len(input) != 1:
+        raise InputError(f"--input must be one file without --output; got {len(input)}")
+    path = input[0] if input else None
+    if path not in (None, "-"):
+        check_readable(path)
     loaded = _load(model)
     task = loaded.task
     options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":
         glue.check(data_format, task, top_k)
-    numbers, total, cut = itertools.count(), 0, 0
+    total = cut = 0
     chunks = _chunks(texts, path, columns, loaded)
     for examples in glue.complete(chunks) if output_format == "glue" else chunks:
         answers, longer = loaded.answer_with_cuts(examples, **options)
-        total, cut = total + len(answers), cut + longer
-        for example, answer in zip(examples, answers):
+        for number, (example, answer) in enumerate(zip(examples, answers), total):
             match output_format:
                 case "jsonl":
                     print(json_text(task.record(example, answer)))
                 case "glue":
-                    if not (number := next(numbers)):
+                    if number == 0:
                         print(glue.HEADER)
                     print(glue.line(number, example, answer))
                 case _:
                     print("\t".join(cell.translate(_ESCAPES) for cell in task.cells(example, answer)))
+        total, cut = total + len(answers), cut + longer
         sys.stdout.flush()
     if cut:
         print(f"texts cut at max_length {task.max_length}: {cut:,} of {total:,}", file=sys.stderr)
 
 
-def _check_for_files(texts, data_format, output_format):
+def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_format: str | None) -> None:
     if texts:
         raise InputError("--output needs --input; got texts as arguments")
     if data_format:
@@ -102,26 +115,7 @@ def _check_for_files(texts, data_format, output_format):
         raise InputError(f"--output_format must be jsonl with --output; got {output_format}")
 
 
-def _check_for_one_file(input):
-    """Returns the path in `input`, or None."""
-    if input is None:
-        return None
-    if len(input) != 1:
-        raise InputError(f"--input must be one file without --output; got {len(input)}")
-    if input != ["-"]:
-        check_readable(input[0])
-    return input[0]
-
-
-def _beam():
-    try:
-        from keras_bert.integrations import predict_beam
-    except ImportError:
-        raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
-    return predict_beam
-
-
-def _load(path):
+def _load(path: str) -> "Exported | FineTuned":
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
         from keras_bert.inference.exported import Exported
 
@@ -131,8 +125,8 @@ def _load(path):
     return FineTuned.load(path)
 
 
-def _chunks(texts, path, columns, model):
-    """Yields lists of examples, in order."""
+def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
+            model: "Exported | FineTuned") -> Iterator[list]:
     task = model.task
     if path is None:
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]
@@ -148,7 +142,7 @@ def _chunks(texts, path, columns, model):
             yield from _line_chunks(file, path, task)
 
 
-def _line_chunks(stream, name, task):
+def _line_chunks(stream: BinaryIO, name: str, task: "Task") -> Iterator[list]:
     """Yields the examples of a stream: one at a time from a terminal, otherwise `_CHUNK` at a time."""
     size = 1 if stream.isatty() else _CHUNK
     lines = enumerate(stream, 1)
@@ -157,7 +151,7 @@ def _line_chunks(stream, name, task):
                for number, line in chunk for place in [f"{name}: line {number}"]]
 
 
-def _example(task, text, place):
+def _example(task: "Task", text: str, place: str) -> Any:
     parts = task.split(replace_surrogates(text))
     if parts is None:
         raise InputError(f"{place}: this model takes {task.describe_input()}, separated by tabs; got {text[:60]!r}")

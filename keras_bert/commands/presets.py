@@ -7,7 +7,7 @@ from typing import Literal
 EXAMPLE = "keras-bert presets"
 
 
-def run(output_format: Literal["text", "json"] = "text"):
+def run(output_format: Literal["text", "json"] = "text") -> None:
     """List the pretrained encoders that have a name.
 
     Args:

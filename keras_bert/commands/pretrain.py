@@ -2,7 +2,7 @@
 
 import math
 import os
-from typing import Literal
+from typing import Any, Literal
 
 from keras_bert.files import read_json
 
@@ -10,7 +10,7 @@ EXAMPLE = "keras-bert pretrain --train=examples --output=my_bert --steps=10000 -
 API = "pretraining/pretrain.py", "pretrain"
 
 
-def run(backend: Literal["tensorflow", "jax"] | None = None, **arguments):
+def run(backend: Literal["tensorflow", "jax"] | None = None, **arguments: Any) -> None:
     """Pretrain an encoder and its heads.
 
     Args:

@@ -16,7 +16,7 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         max_body_mb: Positive = 16.0, max_output_mb: Positive = 32.0, max_instances: Count = 1024,
         max_characters: Count = 100_000, body_timeout_s: Positive = 20.0, timeout_s: Positive = 30.0,
         grace_s: PositiveOrZero = 20.0, token_file: str | None = None, allowed_host: Repeated | None = None,
-        row_wise: Repeated | None = None):
+        row_wise: Repeated | None = None) -> None:
     """Serve exported models over HTTP and gRPC.
 
     Args:
@@ -44,6 +44,7 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
             the signature has one row for each row of the inputs, which does not depend on the other rows. Requests to
             it run in batches, all others one by one. Repeat the flag for several signatures.
     """
+    given = dict(locals())
     check_rules(("grpc_port", grpc_port, "another port than --port", grpc_port != port or not port),
                 *(("allowed_host", name, "a name, without a scheme or a path", "/" not in name)
                   for name in allowed_host or []))
@@ -57,18 +58,16 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
                          'prometheus-client tensorflow-serving-api') from None
 
     models = _by_name(model)
-    supervise(Settings(
-        models=models, row_wise=_signatures(row_wise or [], models), host=host.strip("[]"), port=port,
-        grpc_port=grpc_port, workers=workers, max_batch_tokens=max_batch_tokens, batch_timeout_ms=batch_timeout_ms,
-        max_queue=max_queue, max_body=int(max_body_mb * 2**20), max_output=int(max_output_mb * 2**20),
-        max_instances=max_instances, max_characters=max_characters, body_timeout_s=body_timeout_s, timeout_s=timeout_s,
-        grace_s=grace_s, allowed_host=allowed_host or [], token=_token(token_file) if token_file else ""))
+    supervise(Settings(**given | {  # which ignores the flags that are not settings
+        "models": models, "row_wise": _signatures(row_wise or [], models), "host": host.strip("[]"),
+        "max_body": int(max_body_mb * 2**20), "max_output": int(max_output_mb * 2**20),
+        "allowed_host": allowed_host or [], "token": _read_token(token_file) if token_file else ""}))
 
 
-def _by_name(arguments):
-    models = {}
+def _by_name(arguments: list[str]) -> dict[str, str]:
+    models: dict[str, str] = {}
     for argument in arguments:
-        name, path = re.fullmatch(r"(?:([^/=]+)=)?(.*)", argument, re.DOTALL).groups()
+        name, path = re.findall(r"^(?:([^/=]+)=)?(.*)", argument, re.DOTALL)[0]
         if not path:
             raise InputError(f"--model={argument}: must be PATH or NAME=PATH")
         name = name or os.path.basename(os.path.abspath(path))
@@ -82,8 +81,8 @@ def _by_name(arguments):
     return models
 
 
-def _signatures(arguments, models):
-    signatures = {}
+def _signatures(arguments: list[str], models: dict[str, str]) -> dict[str, list[str]]:
+    signatures: dict[str, list[str]] = {}
     for argument in arguments:
         name, _, signature = argument.partition(":")
         if name not in models or not signature:
@@ -92,7 +91,7 @@ def _signatures(arguments, models):
     return signatures
 
 
-def _token(path):
+def _read_token(path: str) -> str:
     with reading(path), open(path, encoding="utf-8") as file:
         token = file.read().strip()
     if not token:

@@ -9,7 +9,7 @@ from keras_bert.errors import InputError
 EXAMPLE = "keras-bert verify encoder"
 
 
-def run(*path: str, output_format: Literal["text", "json"] = "text"):
+def run(*path: str, output_format: Literal["text", "json"] = "text") -> None:
     """Check a SavedModel against the contract of a Hub-style encoder, preprocessor or text embedding.
 
     Args:
