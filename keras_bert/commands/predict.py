@@ -14,8 +14,7 @@ from keras_bert.files import check_model_folder, check_readable, decode, json_te
 from keras_bert.inference import files as predict_files
 
 if TYPE_CHECKING:
-    from keras_bert.inference.exported import Exported
-    from keras_bert.inference.fine_tuned import FineTuned
+    from keras_bert.inference.text_model import TextModel
     from keras_bert.tasks import Task
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
@@ -66,13 +65,13 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
             raise InputError(f"--{flag} needs {needed}")
     if output is not None:
         _check_for_files(texts, data_format, output_format)
-        options = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
+        options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
         if beam:
             try:
                 from keras_bert.integrations import predict_beam
             except ImportError:
                 raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
-            predict_beam.answer_files(model, input, output, columns, options, beam_args or [])
+            predict_beam.answer_files(model, input or [], output, columns, options, beam_args or [])
         else:
             predict_files.answer_files(_load, model, input or [], output, columns, options, processes)
         return
@@ -115,7 +114,7 @@ def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_for
         raise InputError(f"--output_format must be jsonl with --output; got {output_format}")
 
 
-def _load(path: str) -> "Exported | FineTuned":
+def _load(path: str) -> "TextModel":
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
         from keras_bert.inference.exported import Exported
 
@@ -126,7 +125,7 @@ def _load(path: str) -> "Exported | FineTuned":
 
 
 def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
-            model: "Exported | FineTuned") -> Iterator[list]:
+            model: "TextModel") -> Iterator[list]:
     task = model.task
     if path is None:
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]

@@ -40,7 +40,7 @@ class Chunk:
 
 def check_suffix(path: str) -> None:
     if suffix_of(path) not in ROW_FORMATS:
-        raise InputError(f"{path}: must end in {', '.join(ROW_FORMATS)}, .jsonl.gz, .tsv.gz, .csv.gz")
+        raise InputError(f"{path}: must end in .jsonl, .tsv, .csv, .parquet, .jsonl.gz, .tsv.gz, .csv.gz")
 
 
 def read_chunks(path: str) -> Iterator[Chunk]:
