@@ -72,9 +72,9 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
                 from keras_bert.integrations import predict_beam
             except ImportError:
                 raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
-            predict_beam.answer_files(model, input, output, columns, options, beam_args or [])
+            predict_beam.answer_files(model, input or [], output, columns, options, beam_args or [])
         else:
-            predict_files.answer_files(_load, model, input, output, columns, options, processes)
+            predict_files.answer_files(_load, model, input or [], output, columns, options, processes)
         return
     if input is not None and len(input) != 1:
         raise InputError(f"--input must be one file without --output; got {len(input)}")
