@@ -21,23 +21,20 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 
 
-def check_free(path, overwrite=False, inputs=()):
-    """Checks that `path` can be written. First moves back what a killed process had moved away.
+def check_free(path: Path, overwrite: bool = False, inputs: Iterable[Path | None] = ()) -> None:
+    """Raises an InputError if `path` cannot be written. First moves back what a killed process had moved away.
 
     Args:
-        path: file or folder to write.
         overwrite: If True, `path` may exist. An empty folder may always exist.
-        inputs: paths to read, or None. They must not be `path` or inside it, because its contents will be removed.
-
-    Raises:
-        InputError: `path` exists, cannot be replaced, is or contains an input or the working directory, or its folder
-            cannot be written to.
+        inputs: what will be read. It must not be `path` or inside it, because the contents of `path` will be removed.
     """
     parent = os.path.dirname(os.path.abspath(path))
     folder = parent
@@ -49,18 +46,18 @@ def check_free(path, overwrite=False, inputs=()):
         with writing(path), _locked(parent):
             _clean_up(os.path.abspath(path))
             _check_not_occupied(path, overwrite)
-    for given in filter(None, inputs):
-        if _contains(path, given):
+    for given in inputs:
+        if given and _contains(path, given):
             raise InputError(f"{os.fspath(path)}: must not be or contain {given}, which overwrite=True would remove")
 
 
-def _contains(path, other):
-    """Returns True if `path` exists, and `other` is it or inside it."""
+def _contains(path: Path, other: Path) -> bool:
+    """Returns True if `path` exists and is, or contains, `other`."""
     return os.path.lexists(path) and os.path.join(os.path.realpath(other), "").startswith(
         os.path.join(os.path.realpath(path), ""))
 
 
-def _check_not_occupied(path, overwrite):
+def _check_not_occupied(path: Path, overwrite: bool) -> None:
     occupied = os.listdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path)
     if occupied and not overwrite:
         raise InputError(f"{os.fspath(path)}: exists already; pass another path or overwrite=True")
@@ -72,16 +69,9 @@ def _check_not_occupied(path, overwrite):
 
 
 @contextlib.contextmanager
-def atomic_folder(path, overwrite=False):
-    """Context manager that yields a new folder to write to. When the block ends, the folder is moved to `path`. If the
-    block fails, the folder is removed and `path` is unchanged.
-
-    Args:
-        path: folder to write.
-        overwrite: If True, replaces what is at `path`.
-
-    Raises:
-        InputError: `path` exists or cannot be written, for example because the disk is full.
+def atomic_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
+    """Yields a new folder to write to, which is moved to `path` when the block ends. If the block fails, the folder is
+    removed and `path` is unchanged. Raises an InputError if `path` exists, without `overwrite`, or cannot be written.
     """
     check_free(path, overwrite)
     path = os.path.abspath(path)
@@ -121,38 +111,31 @@ def find_texts(patterns: Collection[str]) -> list[str]:
     return sorted(paths)
 
 
-def check_readable(*paths):
-    """Raises an InputError if there is no file or folder at a path. The commands call this before they import
-    TensorFlow, which takes seconds."""
+def check_readable(*paths: Path) -> None:
+    """Raises an InputError if nothing is at a path. Commands call this before TensorFlow's import, which takes seconds.
+    """
     for path in paths:
         with reading(path):
             os.stat(path)
 
 
-def check_model_folder(path):
-    """Raises an InputError if there is no folder at the path of a fine-tuned model."""
+def check_model_folder(path: Path) -> None:
     if not os.path.isdir(path):
         found = "it is a file" if os.path.isfile(path) else "there is no such folder"
         raise InputError(f"{path}: must be a folder that finetune wrote; {found}")
 
 
-def version_number(name):
-    """Returns the number of a version of a model, int64, from the name of its folder in TensorFlow Serving's folder
-    structure; None if that is no such number."""
+def version_number(name: str) -> int | None:
+    """Returns the number of a model's version, int64, from the name of its folder in TensorFlow Serving's structure."""
     number = int(name) if name.isascii() and name.isdecimal() else 2**63
     return number if number < 2**63 else None
 
 
-def decode(line, place, is_first):
-    """Returns a line, UTF-8 as bytes, as str.
-
-    Args:
-        line: bytes; may also be a whole file.
-        place: what error messages call the line.
-        is_first: True if the line begins its file. Then, and only then, a byte order mark at its start is removed.
+def decode(line: bytes, place: Path, is_first: bool) -> str:
+    """Returns a line or a file of UTF-8 as str. At the start of a file (`is_first`), a byte order mark is removed.
 
     Raises:
-        InputError: the line is not UTF-8; the message names the `place` and how to convert the file.
+        InputError: it is not UTF-8; the message names the `place` and how to convert the file.
     """
     try:
         text = line.decode()
@@ -161,29 +144,27 @@ def decode(line, place, is_first):
     return text.removeprefix("\ufeff") if is_first else text
 
 
-def not_utf8(error):
-    """Returns what is wrong, from a UnicodeDecodeError, and how to convert the file. The encoding is a guess at most:
-    Chinese and Japanese text can be decoded as CP949, too."""
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """Returns what is wrong and how to convert the file. The encoding is a guess at most: Chinese and Japanese text can
+    be decoded as CP949, too."""
     is_utf16 = error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     name, hint = ("UTF-16", "") if is_utf16 else ("ENCODING", " (Korean files are often in CP949)")
     return (f"must be UTF-8 text: {error.reason} at byte {error.start + 1}; convert the file: "
             f"iconv -f {name} -t UTF-8 FILE > NEW_FILE{hint}")
 
 
-def reading(path):
-    """Context manager that turns an error of the system, for example a missing file, into an InputError that names
-    `path`."""
+def reading(path: Path) -> AbstractContextManager[None]:
+    """Turns an error of the system, for example a missing file, into an InputError that names `path`."""
     return _naming_errors(path, "cannot be read")
 
 
-def writing(path):
-    """Context manager that turns an error of the system, for example a full disk, into an InputError that names
-    `path`."""
+def writing(path: Path) -> AbstractContextManager[None]:
+    """Turns an error of the system, for example a full disk, into an InputError that names `path`."""
     return _naming_errors(path, "cannot be written")
 
 
 @contextlib.contextmanager
-def _naming_errors(path, problem):
+def _naming_errors(path: Path, problem: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -191,9 +172,8 @@ def _naming_errors(path, problem):
 
 
 @contextlib.contextmanager
-def saving():
-    """Context manager that turns an error of TensorFlow, for example about a full disk, into an OSError, for
-    `writing`."""
+def saving() -> Iterator[None]:
+    """Turns an error of TensorFlow, for example about a full disk, into an OSError, for `writing`."""
     import tensorflow as tf
 
     try:
@@ -203,9 +183,9 @@ def saving():
 
 
 @contextlib.contextmanager
-def naming_damage(path):
-    """Context manager that turns an error of Python about values of other types or forms than a file should hold into
-    an InputError that names `path`. For values that no other check names."""
+def naming_damage(path: Path) -> Iterator[None]:
+    """Turns Python's errors about values of another type or form into an InputError that names `path`, for values in a
+    file that no other check names."""
     try:
         yield
     except InputError:
@@ -216,13 +196,9 @@ def naming_damage(path):
 
 
 @contextlib.contextmanager
-def atomic_file(path):
-    """Context manager that yields the path of a new file to write. When the block ends, the file replaces `path`. If
-    the block fails, the file is removed and `path` is unchanged.
-
-    Raises:
-        InputError: the file cannot be written, for example because the disk is full.
-    """
+def atomic_file(path: Path) -> Iterator[str]:
+    """Yields the path of a new file to write, which replaces `path` when the block ends. If the block fails, the file
+    is removed and `path` is unchanged. Raises an InputError if the file cannot be written."""
     target = os.path.abspath(path)
     with writing(path), _workspace(target) as workspace:
         new = os.path.join(workspace, _NEW)
@@ -240,7 +216,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
         return json.dumps(_finite(value), indent=indent, ensure_ascii=False)
 
 
-def _finite(value):
+def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -248,19 +224,14 @@ def _finite(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_json(path, value):
+def write_json(path: Path, value: Any) -> None:
     """Writes a human-readable JSON file atomically, see `json_text`. A list of numbers takes one line."""
     text = json_text(value, indent=2)
     with atomic_file(path) as new, open(new, "w", encoding="utf-8") as file:
         file.write(re.sub(r"\[[-+.,\d\seE]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n")
 
 
-def read_json(path):
-    """Returns the value in a JSON file.
-
-    Raises:
-        InputError: the file is not JSON; the message names the file and the line of the error.
-    """
+def read_json(path: Path) -> Any:
     with open(path, encoding="utf-8-sig") as file:  # editors on Windows write a byte order mark
         try:
             return json.load(file)
@@ -268,12 +239,8 @@ def read_json(path):
             raise InputError(f"{os.fspath(path)}: not a JSON file: {error}") from None
 
 
-def read_object(path) -> dict:
-    """Returns the object in a JSON file; empty if there is no such file.
-
-    Raises:
-        InputError: the file is not JSON or holds something else.
-    """
+def read_object(path: Path) -> dict[str, Any]:
+    """Returns the object in a JSON file; empty if there is no such file."""
     if not os.path.exists(path):
         return {}
     with reading(path):
@@ -283,11 +250,11 @@ def read_object(path) -> dict:
     return values
 
 
-def folder_digest(path):
+def folder_digest(path: Path) -> str:
     """Returns the SHA-256 of the names and contents of all files in a folder."""
     digest = hashlib.sha256()
     with reading(path):
-        for parent, folders, names in os.walk(path):
+        for parent, folders, names in os.walk(os.fspath(path)):
             folders.sort()
             for name in sorted(names):
                 with open(file := os.path.join(parent, name), "rb") as content:
@@ -301,13 +268,9 @@ _NEW, _OLD, _LOCK = "new", "old", "lock"
 
 
 @contextlib.contextmanager
-def only_writer(folder):
-    """Context manager that only one process at a time can be in, for each folder. If there is no folder, it is created,
-    and removed at the end if it is still empty.
-
-    Raises:
-        InputError: another process has entered it, or the folder cannot be written to.
-    """
+def only_writer(folder: Path) -> Iterator[None]:
+    """Lets only one process at a time write to a folder; raises an InputError in another. If there is no folder, it is
+    created, and removed at the end if it is still empty."""
     with contextlib.ExitStack() as stack:
         with writing(folder):
             if not os.path.isdir(folder):
@@ -317,20 +280,20 @@ def only_writer(folder):
         yield
 
 
-def _remove_empty(folder):
+def _remove_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):  # it is not empty
         os.rmdir(folder)
 
 
-def is_empty(folder):
+def is_empty(folder: Path) -> bool:
     """Returns True if a folder has nothing but workspaces."""
     return all(entry.startswith(".keras_bert.") for entry in os.listdir(folder))
 
 
 @contextlib.contextmanager
-def _workspace(path, alone=False):
-    """Context manager that yields a new, locked workspace for `path`. First removes the workspaces of killed
-    processes. If `alone`, raises an InputError if there are others."""
+def _workspace(path: Path, alone: bool = False) -> Iterator[str]:
+    """Yields a new, locked workspace for `path`. First removes the workspaces of killed processes. If `alone`, raises
+    an InputError if there are others."""
     parent, name = os.path.split(path)
     with contextlib.ExitStack() as stack:
         with _locked(parent):  # otherwise another process could remove the workspace before it is locked
@@ -346,7 +309,7 @@ def _workspace(path, alone=False):
         yield workspace
 
 
-def _clean_up(path):
+def _clean_up(path: Path) -> None:
     """Moves back what killed processes have moved away from `path`, and removes their workspaces."""
     for workspace in _workspaces(path):
         # A running process holds the lock; one that has just ended removes its workspace; a file is no workspace.
@@ -356,14 +319,13 @@ def _clean_up(path):
                 _remove(workspace)
 
 
-def _workspaces(path):
-    """Returns the paths of the workspaces for `path`."""
+def _workspaces(path: Path) -> list[str]:
     parent, name = os.path.split(path)
     pattern = re.compile(rf"\.keras_bert\.{re.escape(name)}\.[a-z0-9_]{{8}}")  # as `mkdtemp` names them
     return [os.path.join(parent, entry) for entry in os.listdir(parent) if pattern.fullmatch(entry)]
 
 
-def remove_workspaces(folder):
+def remove_workspaces(folder: Path) -> None:
     """Removes what killed processes have left in a folder, if there is one."""
     if os.path.isdir(folder):
         found = (re.fullmatch(r"\.keras_bert\.(.+)\.[a-z0-9_]{8}", entry) for entry in os.listdir(folder))
@@ -372,32 +334,28 @@ def remove_workspaces(folder):
                 _clean_up(os.path.join(os.path.abspath(folder), name))
 
 
-def _move_back(workspace, path):
+def _move_back(workspace: str, path: Path) -> None:
     """Moves the old output back to `path` if it was moved away and nothing has replaced it."""
     if _holds_both(workspace) and not os.path.lexists(path):
         os.rename(os.path.join(workspace, _OLD), path)
         _sync_folder(os.path.dirname(path))
 
 
-def _remove(workspace):
+def _remove(workspace: str) -> None:
     """Removes a workspace, unless its old output could not be moved back."""
     if not _holds_both(workspace):
         shutil.rmtree(workspace, ignore_errors=True)
 
 
-def _holds_both(workspace):
+def _holds_both(workspace: str) -> bool:
     """Returns True if the process stopped between the two renames."""
     return all(os.path.lexists(os.path.join(workspace, name)) for name in (_NEW, _OLD))
 
 
 @contextlib.contextmanager
-def _locked(path, wait=True):
-    """Context manager that holds the lock of a folder, or of a file, which is created if necessary. The lock ends with
-    the process at the latest.
-
-    Args:
-        path: the file or folder.
-        wait: If True, waits for the lock; on a file system without locks, the block then runs without it.
+def _locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Holds the lock of a folder, or of a file, which is created if necessary. The lock ends with the process at the
+    latest. On a file system without locks, the block runs without it.
 
     Raises:
         BlockingIOError: `wait` is False, and another process holds the lock or the file system has no locks.
@@ -410,8 +368,8 @@ def _locked(path, wait=True):
         yield
         return
     # NFS locks only files that are open for writing.
-    is_lock = os.path.basename(path) == _LOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT if is_lock else os.O_RDONLY, 0o600)
+    flags = os.O_RDWR | os.O_CREAT if os.path.basename(path) == _LOCK else os.O_RDONLY
+    descriptor = os.open(path, flags, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -423,15 +381,14 @@ def _locked(path, wait=True):
         os.close(descriptor)
 
 
-def _sync_tree(folder):
-    """Waits until the files and folders in `folder` are on disk."""
+def _sync_tree(folder: str) -> None:
     for parent, _, files in os.walk(folder):
         for file in files:
             _sync_file(os.path.join(parent, file))
         _sync_folder(parent)
 
 
-def _sync_file(path):
+def _sync_file(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -439,7 +396,7 @@ def _sync_file(path):
         os.close(descriptor)
 
 
-def _sync_folder(path):
+def _sync_folder(path: Path) -> None:
     """Waits until the names in a folder are on disk, if the file system supports that."""
     try:
         _sync_file(path)

@@ -1,6 +1,6 @@
 """Readers of data files, and batches of their examples.
 
-Names are imported on first use, because the workers that make examples do not need TensorFlow.
+Names are imported on first use, because commands read rows before they import NumPy and the tokenizers.
 """
 
 from keras_bert.lazy import importer

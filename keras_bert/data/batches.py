@@ -2,51 +2,42 @@
 
 import itertools
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keras_bert.text import pad
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 # Texts are sorted by length within pools of this many batches, which keeps the order random and the padding small.
 _POOL = 50
 UNLABELLED = -1  # the target of a token without a label
+Indices = Sequence[int] | np.ndarray
+_Step = tuple[Indices, tuple[int, int] | None]  # the indices of a batch, and (seed, step) for its dropout
 
 
-def plan_batches(lengths, batch_size, rng):
-    """Makes random batches of texts of similar length; every index occurs once.
-
-    Args:
-        lengths: list of int.
-        batch_size: number of texts per batch.
-        rng: `numpy.random.Generator`. The same state gives the same plan.
-
-    Returns:
-        list of index arrays, one per batch.
-    """
-    lengths = np.asarray(lengths)
-    order = rng.permutation(len(lengths))
+def plan_batches(lengths: Sequence[int], batch_size: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Returns the indices of random batches of texts of similar length; every index occurs once. The same state of
+    `rng` gives the same plan."""
+    sizes, order = np.asarray(lengths), rng.permutation(len(lengths))
     pools = [order[i:i + _POOL * batch_size] for i in range(0, len(order), _POOL * batch_size)]
-    by_length = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
+    by_length = np.concatenate([pool[np.argsort(sizes[pool], kind="stable")] for pool in pools])
     batches = [by_length[i:i + batch_size] for i in range(0, len(by_length), batch_size)]
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
-def sorted_batches(lengths, batch_size):
-    """Makes batches in order of length, for inference: a list of index arrays."""
+def sorted_batches(lengths: Sequence[int], batch_size: int) -> list[np.ndarray]:
+    """Returns the indices of batches in order of length, for inference."""
     order = np.argsort(np.asarray(lengths), kind="stable")
     return [order[i:i + batch_size] for i in range(0, len(order), batch_size)]
 
 
-def token_batches(lengths, tokens=2048):
-    """Makes batches in order of length with about the same number of tokens, for inference without padding.
-
-    Args:
-        lengths: list of int.
-        tokens: number of tokens per batch, which the batch's last text may exceed.
-
-    Returns:
-        list of index arrays, one per batch.
-    """
+def token_batches(lengths: Sequence[int], tokens: int = 2048) -> list[np.ndarray]:
+    """Returns the indices of batches in order of length, for inference without padding. Each batch has about `tokens`
+    tokens; its last text may exceed them."""
     order = np.argsort(np.asarray(lengths), kind="stable")
     batch = np.cumsum(np.asarray(lengths)[order]) // tokens
     return np.split(order, np.flatnonzero(np.diff(batch)) + 1) if len(order) else []
@@ -58,14 +49,15 @@ class TextBatches:
     Args:
         packed: result of `BertTokenizer.pack`.
         pad_id: id of [PAD].
-        targets: array [texts, ...] or dict of such arrays. None if the texts have no targets.
+        targets: array [texts, ...] or dict of such arrays; None if the texts have no targets.
         length_multiple: the padded lengths are multiples of this. More than 1 saves compilations if each shape is
             compiled separately.
         whole: if True, an epoch skips its last batch if that is short, because it could not be divided evenly among
             the devices.
     """
 
-    def __init__(self, packed, pad_id, targets=None, length_multiple=1, whole=False):
+    def __init__(self, packed: Sequence, pad_id: int, targets: Any = None, length_multiple: int = 1,
+                 whole: bool = False) -> None:
         self.packed = packed
         self.pad_id = pad_id
         self.targets = targets
@@ -73,15 +65,15 @@ class TextBatches:
         self.whole = whole
         self.lengths = [self._length(row) for row in packed]
 
-    def inputs(self, indices):
+    def inputs(self, indices: Indices) -> dict[str, np.ndarray]:
         """Returns the input dict of the texts at `indices`."""
         return pad([self.packed[i] for i in indices], self.pad_id, self._padded_length(indices))
 
-    def steps(self, batch_size):
+    def steps(self, batch_size: int) -> int:
         """Returns the number of training batches per epoch."""
         return len(self.packed) // batch_size + bool(len(self.packed) % batch_size and not self.whole)
 
-    def training_dataset(self, batch_size, seed, epoch, skip=0):
+    def training_dataset(self, batch_size: int, seed: int, epoch: int, skip: int = 0) -> "tf.data.Dataset":
         """Returns one epoch as a `tf.data.Dataset` of (inputs, targets), without its first `skip` batches.
 
         The inputs contain `dropout_seed`, int32 [batch, 2], with (seed, step) in each row, so order and dropout depend
@@ -93,17 +85,17 @@ class TextBatches:
         first = epoch * len(plan)
         return self._dataset([(indices, (seed, first + step)) for step, indices in enumerate(plan)][skip:])
 
-    def validation_dataset(self, batch_size):
+    def validation_dataset(self, batch_size: int) -> "tf.data.Dataset":
         """Returns a `tf.data.Dataset` of (inputs, targets), with each text once, in order of length."""
         return self._dataset([(indices, None) for indices in sorted_batches(self.lengths, batch_size)])
 
-    def _plan(self, batch_size, rng):
+    def _plan(self, batch_size: int, rng: np.random.Generator) -> list[np.ndarray]:
         return plan_batches(self.lengths, batch_size, rng)
 
-    def _dataset(self, plan):
+    def _dataset(self, plan: Sequence[_Step]) -> "tf.data.Dataset":
         import tensorflow as tf  # here alone: batches for inference need NumPy alone
 
-        def batch(indices, dropout_seed):
+        def batch(indices: Indices, dropout_seed: tuple[int, int] | None) -> tuple:
             inputs = self.inputs(indices)
             if dropout_seed:
                 inputs["dropout_seed"] = np.tile(np.array(dropout_seed, np.int32), (len(indices), 1))
@@ -116,20 +108,20 @@ class TextBatches:
         dataset = tf.data.Dataset.from_generator(lambda: itertools.starmap(batch, plan), output_signature=signature)
         return dataset.apply(tf.data.experimental.assert_cardinality(len(plan))).prefetch(2)
 
-    def _length(self, row):
+    def _length(self, row: Any) -> int:
         return len(row[0])
 
-    def _padded_length(self, indices):
+    def _padded_length(self, indices: Indices) -> int:
         longest = max(self.lengths[i] for i in indices)
         return -(-longest // self.length_multiple) * self.length_multiple
 
-    def _targets_of(self, indices):
+    def _targets_of(self, indices: Indices) -> Any:
         if isinstance(self.targets, dict):
             return {name: values[indices] for name, values in self.targets.items()}
         return self.targets[indices]
 
-    def _weights_of(self, targets):
-        """Returns the weights of the losses of a batch as a tuple, which is empty if all have the same."""
+    def _weights_of(self, targets: Any) -> tuple[np.ndarray, ...]:
+        """Returns the weights of the losses of a batch, or nothing if all have the same."""
         return ()
 
 
@@ -140,15 +132,15 @@ class TokenBatches(TextBatches):
     labelled tokens of the whole batch, on however many devices it is split across.
     """
 
-    def _targets_of(self, indices):
+    def _targets_of(self, indices: Indices) -> np.ndarray:
         padded = np.full((len(indices), self._padded_length(indices)), UNLABELLED, np.int32)
         for row, index in enumerate(indices):
             padded[row, :len(self.targets[index])] = self.targets[index]
         return padded
 
-    def _weights_of(self, targets):
+    def _weights_of(self, targets: np.ndarray) -> tuple[np.ndarray, ...]:
         is_labelled = targets != UNLABELLED
-        return np.float32(is_labelled * (targets.size / max(is_labelled.sum(), 1))),
+        return (is_labelled * (targets.size / max(is_labelled.sum(), 1))).astype(np.float32),
 
 
 class ChoiceBatches(TextBatches):
@@ -156,13 +148,13 @@ class ChoiceBatches(TextBatches):
     of results of `BertTokenizer.pack`. The inputs have the shape [batch, choices, seq]; an entry with fewer choices
     than another repeats its last one."""
 
-    def inputs(self, indices):
+    def inputs(self, indices: Indices) -> dict[str, np.ndarray]:
         most = max(len(self.packed[i]) for i in indices)
         rows = [choice for i in indices for choice in (*self.packed[i], *self.packed[i][-1:] * most)[:most]]
         inputs = pad(rows, self.pad_id, self._padded_length(indices))
         return {name: values.reshape(len(indices), -1, values.shape[1]) for name, values in inputs.items()}
 
-    def _length(self, row):
+    def _length(self, row: Any) -> int:
         return max(len(ids) for ids, _ in row)
 
 
@@ -173,27 +165,27 @@ class LabelPairBatches(ChoiceBatches):
     The inputs have the shape [batch, 2, seq]; the targets are float32 [batch], 1 for equal labels, otherwise 0.
 
     Args:
-        packed: list with a list of one result of `BertTokenizer.pack` for each text.
+        packed: for each text, a list of its one result of `BertTokenizer.pack`.
         targets: int [texts], the numbers of the labels, at least two different ones.
     """
 
-    def inputs(self, indices):
+    def inputs(self, indices: Indices) -> dict[str, np.ndarray]:
         """Returns the input dict of texts, or of pairs of texts for indices [batch, 2]."""
         inputs = super().inputs(np.ravel(indices))
         return {name: values.reshape(len(indices), -1, values.shape[2]) for name, values in inputs.items()}
 
-    def steps(self, batch_size):
+    def steps(self, batch_size: int) -> int:
         return math.ceil(len(self._pairs(np.random.default_rng(0))) / batch_size)
 
-    def validation_dataset(self, batch_size):
+    def validation_dataset(self, batch_size: int) -> "tf.data.Dataset":
         """Returns a `tf.data.Dataset` of (inputs, targets) of pairs that are the same each time."""
         return self._dataset([(pairs, None) for pairs in self._plan(batch_size, np.random.default_rng(0))])
 
-    def _plan(self, batch_size, rng):
+    def _plan(self, batch_size: int, rng: np.random.Generator) -> list[np.ndarray]:
         pairs = self._pairs(rng)
         return [pairs[indices] for indices in plan_batches(np.max(np.array(self.lengths)[pairs], 1), batch_size, rng)]
 
-    def _pairs(self, rng):
+    def _pairs(self, rng: np.random.Generator) -> np.ndarray:
         """Draws the pairs of an epoch: int [pairs, 2], always as many."""
         order = np.argsort(self.targets, kind="stable")  # the texts of a label follow one another
         labels, texts = self.targets[order], np.arange(len(order))
@@ -206,21 +198,21 @@ class LabelPairBatches(ChoiceBatches):
         has_same = count > 1
         return order[np.concatenate([np.stack([texts, same], 1)[has_same], np.stack([texts, other], 1)])]
 
-    def _targets_of(self, indices):
+    def _targets_of(self, indices: Indices) -> np.ndarray:
         first, second = self.targets[indices].T
-        return np.float32(first == second)
+        return (first == second).astype(np.float32)
 
 
 class SameLabelBatches(LabelPairBatches):
     """Like `LabelPairBatches`, but only with the pairs of one label, for losses that compare each pair with the others
     of its batch. The targets are int [batch, 2], the label of the pair twice."""
 
-    def _pairs(self, rng):
+    def _pairs(self, rng: np.random.Generator) -> np.ndarray:
         first, second = super()._pairs(rng).T
         is_same = self.targets[first] == self.targets[second]
         return np.stack([first, second], 1)[is_same]
 
-    def _targets_of(self, indices):
+    def _targets_of(self, indices: Indices) -> np.ndarray:
         return self.targets[indices]
 
 
@@ -235,12 +227,12 @@ class PackedBatches(TextBatches):
         pools_last: if True, the pooled token of a text is its last one instead of [CLS].
     """
 
-    def __init__(self, packed, pad_id, targets, length, pools_last=False):
+    def __init__(self, packed: Sequence, pad_id: int, targets: Any, length: int, pools_last: bool = False) -> None:
         super().__init__(packed, pad_id, targets)
         self._length_of_row = length
         self._pools_last = pools_last
 
-    def inputs(self, indices):
+    def inputs(self, indices: Indices) -> dict[str, np.ndarray]:
         """Returns the input dict of the texts at `indices`, see `BertLayer`: int32 [rows, length], also
         `sequence_ids`; and `pooled_positions`, int32 [texts]."""
         length = self._length_of_row
@@ -259,25 +251,25 @@ class PackedBatches(TextBatches):
                 segment_ids[row, begin + first_segment:end] = 1
                 pooled_positions[text] = row * length + (end - 1 if self._pools_last else begin)
                 begin = end
-        return {"input_word_ids": word_ids, "input_mask": np.int32(sequence_ids > 0), "segment_ids": segment_ids,
-                "sequence_ids": sequence_ids, "pooled_positions": pooled_positions}
+        return {"input_word_ids": word_ids, "input_mask": (sequence_ids > 0).astype(np.int32),
+                "segment_ids": segment_ids, "sequence_ids": sequence_ids, "pooled_positions": pooled_positions}
 
-    def _plan(self, batch_size, rng):
+    def _plan(self, batch_size: int, rng: np.random.Generator) -> list[np.ndarray]:
         order = rng.permutation(len(self.packed))
         return [order[i:i + batch_size] for i in range(0, len(order), batch_size)]
 
 
-def pack(lengths, width):
+def pack(lengths: Sequence[int], width: int) -> list[list[int]]:
     """Packs texts into rows, the longest text first, each into the first row with enough space (first-fit decreasing).
 
     Args:
-        lengths: list of int.
-        width: length of a row, at least that of the longest text.
+        width: length of a row, at least the length of the longest text.
 
     Returns:
-        list of rows, each a list of indices.
+        the indices of the texts of each row.
     """
-    rows, free = [], []
+    rows: list[list[int]] = []
+    free: list[int] = []
     for index in np.argsort(lengths, kind="stable")[::-1]:
         row = next((row for row, room in enumerate(free) if room >= lengths[index]), len(rows))
         if row == len(rows):

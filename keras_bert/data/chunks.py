@@ -1,6 +1,8 @@
 """Files as chunks of rows that processes share, in which an invalid row does not end the reading."""
 
 import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from keras_bert.data.rows import ROW_FORMATS, suffix_of
 from keras_bert.data.tables import check_columns
@@ -14,21 +16,20 @@ class Chunk:
     """Consecutive rows of a file, not yet parsed. The boundaries of chunks depend on the file alone.
 
     Args:
-        path: path of the file.
-        columns: names of the columns; None if each row has its own.
-        rows: list of (number, row), the number that of the line or record, the header included.
+        columns: the columns; None if each row has its own.
+        rows: (number of the line or record, the header included; what `RowFormat.parse` takes).
         share: fraction of the file read so far.
-        error: `InputError`, if the file cannot be read beyond these rows.
+        error: set if the file cannot be read beyond these rows.
     """
 
     path: str
-    columns: list[str] | None
-    rows: list
+    columns: Sequence[str] | None
+    rows: list[tuple[int, Any]]
     share: float
     error: InputError | None = None
 
-    def parse(self):
-        """Yields (number, dict of the row's values) or, for an invalid row, (number, InputError)."""
+    def parse(self) -> Iterator[tuple[int, dict[str, Any] | InputError]]:
+        """Yields the values of each row, or the error of an invalid one, with its number."""
         parse = ROW_FORMATS[suffix_of(self.path)].parse
         for number, row in self.rows:
             try:
@@ -37,16 +38,17 @@ class Chunk:
                 yield number, error
 
 
-def check_suffix(path):
-    """Raises an InputError if `read_chunks` does not read files of this suffix."""
+def check_suffix(path: str) -> None:
     if suffix_of(path) not in ROW_FORMATS:
         raise InputError(f"{path}: must end in {', '.join(ROW_FORMATS)}, .jsonl.gz, .tsv.gz, .csv.gz")
 
 
-def read_chunks(path):
+def read_chunks(path: str) -> Iterator[Chunk]:
     """Yields the `Chunk`s of a `.jsonl`, `.tsv`, `.csv` or `.parquet` file, at least one. Text files may be compressed
     with gzip. If the file cannot be read to its end, the last chunk has the `error`."""
-    columns, rows, size, share = None, [], 0, 1.0
+    columns: Sequence[str] | None = None
+    rows: list[tuple[int, Any]] = []
+    size, share = 0, 1.0
     try:
         columns, read = ROW_FORMATS[suffix_of(path)].open(path, None)
         check_columns(path, columns or (), required=())
@@ -61,7 +63,7 @@ def read_chunks(path):
         yield Chunk(path, columns, rows, share, error)
 
 
-def _size(row):
+def _size(row: Any) -> int:
     if isinstance(row, bytes | InputError):
         return len(row) if isinstance(row, bytes) else 0
     return sum(len(value) for value in (row.values() if isinstance(row, dict) else row) if isinstance(value, str))

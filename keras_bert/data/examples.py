@@ -3,9 +3,11 @@
 import dataclasses
 import math
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from keras_bert.arguments import as_list
-from keras_bert.data.tables import check_columns, read_table, text_of
+from keras_bert.arguments import Path, as_list
+from keras_bert.data.tables import Rows, T, check_columns, read_table, text_of
 from keras_bert.errors import InputError, InputWarning
 
 
@@ -14,11 +16,11 @@ class Columns:
     """The columns of a table that hold its texts and labels.
 
     Args:
-        text, text_pair, label: names of columns; `label` may be several. Those that are None are not read.
+        text, text_pair, label: columns; those that are None are not read.
         kind: suffix that selects the reader of the file, see `read_table`. If None, the file's own suffix.
         header: names of all columns, for a file without a header, see `read_table`.
         index: column of the numbers that GLUE's server expects beside the predictions.
-        skips_short_rows: if True, rows with too few columns are skipped, with a warning.
+        skips_short_rows: rows with too few columns are skipped, with a warning.
         skipped_label: rows with this label are skipped, with a warning.
         other_label: column of the label if there is no column `label`.
     """
@@ -64,12 +66,8 @@ FORMATS = {
 }
 
 
-def choose(path, data_format, formats):
-    """Returns the entry of a format's name in `formats`.
-
-    Raises:
-        InputError: the name is unknown; the message names the file and lists the formats.
-    """
+def choose(path: Path | Rows, data_format: str, formats: Mapping[str, T]) -> T:
+    """Returns the format of this name; raises an InputError if there is none."""
     if data_format not in formats:
         raise InputError(f"{path}: data_format must be one of {', '.join(formats)}; got {data_format!r}")
     return formats[data_format]
@@ -77,27 +75,29 @@ def choose(path, data_format, formats):
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One text or pair of texts. `text_pair` and `label` are None if the file has none; `label` is a sorted tuple if a
-    text may have any number of labels. `row` is the number of the line or record in the file, from 1, the header
-    included. `index` is the number that a file of GLUE gives the example."""
+    """One text or pair of texts. `text_pair` and `label` are None if the file has none. `label` is a str, a float for a
+    regression, or a sorted tuple of str if a text may have any number of labels. `row` is the number of the line or
+    record in the file, from 1, the header included. `index` is the number that a file of GLUE gives the example."""
 
     text: str
     text_pair: str | None
-    label: str | tuple[str, ...] | None
-    row: int
+    label: Any
+    row: int | None
     index: str | None = None
 
 
-def read_examples(path, text_column="text", text_pair_column=None, label_column="label", data_format=None):
+def read_examples(path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
+                  label_column: str | None = "label", data_format: str | None = None) -> list[Example]:
     """Returns the examples of `iterate_examples` as a list."""
     return list(iterate_examples(path, text_column, text_pair_column, label_column, data_format))
 
 
-def iterate_examples(path, text_column="text", text_pair_column=None, label_column="label", data_format=None):
+def iterate_examples(path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
+                     label_column: str | None = "label", data_format: str | None = None) -> Iterator[Example]:
     """Reads a table by its column names, see `read_table`: `.tsv`, `.csv`, `.jsonl`, `.json`, `.parquet`, `Rows`.
 
     Args:
-        path: path of the file, UTF-8; or `Rows`.
+        path: the file, UTF-8; or `Rows`.
         text_column: column of the text.
         text_pair_column: column of the second text. If None, `text_pair` if there is such a column.
         label_column: column of the label. If None, only texts are read.
@@ -115,7 +115,8 @@ def iterate_examples(path, text_column="text", text_pair_column=None, label_colu
     yield from iterate_table(path, columns, data_format, label_of)
 
 
-def choose_columns(path, text_column, text_pair_column, label_column, data_format, formats):
+def choose_columns(path: Path | Rows, text_column: str, text_pair_column: str | None, label_column: str | None,
+                   data_format: str | None, formats: Mapping[str, Columns]) -> Columns:
     """Returns the `Columns` of a table: those of a data format in `formats` or, if it is None, the given ones."""
     if not data_format:
         return Columns(text_column, text_pair_column, label_column, kind=None)
@@ -127,21 +128,19 @@ def choose_columns(path, text_column, text_pair_column, label_column, data_forma
     return columns if label_column else dataclasses.replace(columns, label=None)
 
 
-def iterate_table(path, columns, data_format, read_label):
-    """Yields the `Example`s of a table, see `iterate_examples`.
-
-    Args:
-        path, data_format: see there.
-        columns: `Columns`.
-        read_label: function of the path, the row's number, its values, and `columns.label` that returns the label.
-    """
-    text, text_pair, label = columns.text, columns.text_pair, columns.label
-    short, unlabelled = [], []
+def iterate_table(path: Path | Rows, columns: Columns, data_format: str | None,
+                  read_label: Callable[..., Any]) -> Iterator[Example]:
+    """Yields the `Example`s of a table, see `iterate_examples`. `read_label` is called with the path, the row's number,
+    its values, and `columns.label`, and returns the label."""
+    text, text_pair = columns.text, columns.text_pair
+    label: Any = columns.label  # a column, or several
+    short: list[int] = []
+    unlabelled = []
     names, rows = read_table(path, (), columns.kind, columns.header, short if columns.skips_short_rows else None)
     if label and columns.other_label in names and label not in names:
         label = columns.other_label
     if data_format:
-        _check_published(path, names, (text, text_pair), label, data_format, columns.kind)
+        _check_published(path, names, (text, text_pair), label, data_format, columns.kind or "")
     else:
         check_columns(path, names, (text, text_pair, *as_list(label)))
     if text_pair is None and not data_format and "text_pair" in names:
@@ -152,7 +151,8 @@ def iterate_table(path, columns, data_format, read_label):
             unlabelled.append(row)
             continue
         example = Example(text_of(path, row, values, text), text_pair and text_of(path, row, values, text_pair),
-                          label and read_label(path, row, values, label), row, values.get(columns.index))
+                          label and read_label(path, row, values, label), row,
+                          columns.index and values.get(columns.index))
         yield example
     if not example:
         raise InputError(f"{path}: must have rows with labels; every row is labelled {columns.skipped_label}")
@@ -160,7 +160,8 @@ def iterate_table(path, columns, data_format, read_label):
                             f"labelled {columns.skipped_label}": unlabelled})
 
 
-def _check_published(path, names, texts, label, data_format, kind):
+def _check_published(path: Path | Rows, names: list[str], texts: Iterable[str | None], label: str | None,
+                     data_format: str, kind: str) -> None:
     required = [name for name in (*texts, label) if name]
     if [name for name in required if name not in names] == [label]:
         cure = "; this is a test file without labels, for predict alone"
@@ -170,22 +171,23 @@ def _check_published(path, names, texts, label, data_format, kind):
     check_columns(path, names, required, cure)
 
 
-def _warn_of_skipped(path, skipped):
-    """Warns about the rows that were skipped: a dict from what they have in common to lists of their numbers."""
+def _warn_of_skipped(path: Path | Rows, skipped: dict[str, list[int]]) -> None:
+    """Warns about the rows that were skipped, listed by what they have in common."""
     kinds = [f"{len(rows)} row{'s' * (len(rows) > 1)} {what} (row{'s' * (len(rows) > 1)} "
              f"{', '.join(map(str, rows[:10]))}{', …' * (len(rows) > 10)})" for what, rows in skipped.items() if rows]
     if kinds:
         warnings.warn(f"{path}: skipped {' and '.join(kinds)}, as the official loaders do", InputWarning, stacklevel=3)
 
 
-def number(path, example):
+def number(path: Path | Rows, example: Example) -> float:
     """Returns the label of an `Example` of the file `path` as a float.
 
     Raises:
         InputError: the label is not a finite number in ASCII digits; the message names the file and the row.
     """
+    label = str(example.label)
     try:  # float() would also read 1_0, and the digits of other scripts
-        value = float(example.label) if example.label.isascii() and "_" not in example.label else math.nan
+        value = float(label) if label.isascii() and "_" not in label else math.nan
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
@@ -193,7 +195,7 @@ def number(path, example):
     return value
 
 
-def label_of(path, row, values, column):
+def label_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> str:
     """Returns the label in a column of a row as str; raises an InputError if it is not a text or a finite number."""
     value = values[column]
     finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)

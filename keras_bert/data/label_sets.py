@@ -2,8 +2,12 @@
 
 import csv
 import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from keras_bert.data.examples import Columns, choose_columns, iterate_table
+from keras_bert.arguments import Path
+from keras_bert.data.examples import Columns, Example, choose_columns, iterate_table
+from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
 
 # The data sets, and the names of the labels that their files number from 0.
@@ -18,17 +22,18 @@ _NAMES = {"goemotions": (
 _FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 
-def iterate_label_sets(path, text_column="text", text_pair_column=None, label_column="label", label_columns=None,
-                       label_delimiter=",", data_format=None):
+def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
+                       label_column: str | None = "label", label_columns: list[str] | None = None,
+                       label_delimiter: str = ",", data_format: str | None = None) -> Iterator[Example]:
     """Reads a table, see `iterate_examples`. The labels of a text are a list of str or int, or a str with a delimiter
     between the labels; a label may be in double quotes, as in a CSV file. Or each label has a column of its own.
 
     Args:
-        path: path of the file, UTF-8; or `Rows`.
+        path: the file, UTF-8; or `Rows`.
         text_column, text_pair_column: see `iterate_examples`.
         label_column: column of the labels. If None, only texts are read. If it is "label" and there is no such column,
             the column `labels` is read.
-        label_columns: list of the columns of the labels, whose values are 1 (or true) if the text has the label, and 0
+        label_columns: the columns of the labels, whose values are 1 (or true) if the text has the label, and 0
             (or false) if not. If None, `label_column` is read.
         label_delimiter: character between the labels in a str.
         data_format: name of a published data set's format in `FORMATS`.
@@ -40,7 +45,7 @@ def iterate_label_sets(path, text_column="text", text_pair_column=None, label_co
         InputError: the file is invalid; the message names the file, the row and the column.
     """
     columns = choose_columns(path, text_column, text_pair_column, label_column, data_format, FORMATS)
-    read_label = functools.partial(_listed, delimiter=label_delimiter, names=_NAMES.get(data_format))
+    read_label: Callable = functools.partial(_listed, delimiter=label_delimiter, names=_NAMES.get(data_format or ""))
     if label_columns is not None and not label_columns:
         raise InputError("label_columns must name at least one column; got none")
     if label_columns and data_format:
@@ -59,8 +64,8 @@ def iterate_label_sets(path, text_column="text", text_pair_column=None, label_co
     return iterate_table(path, columns, data_format, read_label)
 
 
-def _listed(path, row, values, column, delimiter, names):
-    """Returns the labels in a column."""
+def _listed(path: Path | Rows, row: int, values: dict[str, Any], column: str, delimiter: str,
+            names: list[str] | None) -> tuple[str, ...]:
     value = values[column]
     if isinstance(value, list) and delimiter != ",":
         raise InputError(f"{path}: row {row}: {column!r} must be a text with {delimiter!r} between the labels; got the "
@@ -84,11 +89,11 @@ def _listed(path, row, values, column, delimiter, names):
     return tuple(sorted(names[int(label)] for label in labels))
 
 
-def _is_label(value):
+def _is_label(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip() != ""
 
 
-def _split(text, delimiter):
+def _split(text: str, delimiter: str) -> list[str] | None:
     """Returns the labels in a text; None if a quote is not closed."""
     try:
         return [label.strip() for label in next(csv.reader(
@@ -97,7 +102,7 @@ def _split(text, delimiter):
         return None
 
 
-def _flagged(path, row, values, columns):
+def _flagged(path: Path | Rows, row: int, values: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
     """Returns the names of the columns that are 1."""
     for column in columns:
         if str(values[column]).lower() not in _FLAGS:

@@ -10,8 +10,10 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files import decode, reading
 
@@ -19,42 +21,41 @@ csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072
 NO_QUOTING = "a .tsv file has no quoting: write it with quoting=csv.QUOTE_NONE, or write a .csv file"
 
 # (number of the line or record, from 1, the header included; fraction of the file read so far; what `parse` takes)
-Row = tuple[int, float, Any]
+UnparsedRow = tuple[int, float, Any]
 
 
 class RowFormat(NamedTuple):
     """How the rows of a file are read.
 
     Args:
-        open: function of a path and of the columns of a file without a header, or None; returns the columns, None if
-            each row has its own, and the rows. A first line with one of the given columns is a header all the same.
-        parse: function of the path, the number of a row, the row and the columns; returns a dict of the row's values.
-            Raises an InputError for an invalid row, a `ShortRow` if it has fewer cells than there are columns.
+        open: takes a path and the columns of a file without a header; returns the columns, None if each row has its
+            own, and the rows. A first line with one of the given columns is a header all the same.
+        parse: takes the path, the number of a row, the row and the columns; returns the row's values. Raises an
+            InputError for an invalid row, a `ShortRow` if it has fewer cells than there are columns.
     """
 
-    open: Callable[[str, Sequence[str] | None], tuple[list[str] | None, Iterator[Row]]]
-    parse: Callable[[str, int, Any, list[str] | None], dict[str, Any]]
+    open: Callable[[Path, Sequence[str] | None], tuple[list[str] | None, Iterator[UnparsedRow]]]
+    parse: Callable[[Path, int, Any, Sequence[str] | None], dict[str, Any]]
 
 
 class ShortRow(InputError):
     """An error for a row with fewer cells than there are columns."""
 
 
-def suffix_of(path):
+def suffix_of(path: Path) -> str:
     """Returns the suffix of a path in lower case, without the `.gz` of a compressed file that is read line by line."""
     stem, suffix = os.path.splitext(os.fspath(path).lower())
     inner = os.path.splitext(stem)[1] if suffix == ".gz" else ""
     return inner if inner in (".jsonl", ".tsv", ".csv") else suffix
 
 
-def lines(path):
+def lines(path: Path) -> Iterator[tuple[int, float, str]]:
     """Yields (row, fraction of the file read so far, line) for each line of a UTF-8 text file, plain or `.gz`."""
     for row, share, line in byte_lines(path):
         yield row, share, decode(line, f"{path}: row {row}", row == 1)
 
 
-def byte_lines(path):
-    """Yields what `lines` yields, with each line as bytes."""
+def byte_lines(path: Path) -> Iterator[tuple[int, float, bytes]]:
     with reading(path), open(path, "rb") as raw:
         size = os.path.getsize(path)
         file = gzip.open(raw) if os.fspath(path).lower().endswith(".gz") else raw
@@ -67,15 +68,14 @@ def byte_lines(path):
             raise InputError(f"{path}: cannot be read: {error}") from None
 
 
-def json_lines(path):
+def json_lines(path: Path) -> Iterator[tuple[int, float, dict[str, Any]]]:
     """Yields (row, fraction of the file read so far, object) for each line of a JSON Lines file that is not blank."""
     for row, share, line in lines(path):
         if line.strip():
             yield row, share, json_object(path, row, line)
 
 
-def json_object(path: str, row: int, line: str) -> dict[str, Any]:
-    """Returns the object in a line of a JSON Lines file; raises an InputError if there is none."""
+def json_object(path: Path, row: int, line: str) -> dict[str, Any]:
     try:
         _refuse_surrogates(line, values := json.loads(line))
     except (ValueError, RecursionError) as error:
@@ -83,14 +83,14 @@ def json_object(path: str, row: int, line: str) -> dict[str, Any]:
     return as_object(path, row, values)
 
 
-def json_values(path):
-    """Returns the list of the values in a JSON file, which follow one another."""
+def json_values(path: Path) -> list[Any]:
+    """Returns the values in a JSON file, which follow one another."""
     values, place, decoder = [], 0, json.JSONDecoder()
     with reading(path), open(path, "rb") as file:
         text = decode(file.read(), path, is_first=True).strip()
     try:
-        while place < len(text):
-            value, place = decoder.raw_decode(text, re.compile(r"\s*").match(text, place).end())
+        while match := re.compile(r"\S").search(text, place):
+            value, place = decoder.raw_decode(text, match.start())
             values.append(value)
         _refuse_surrogates(text, values)
     except (ValueError, RecursionError) as error:
@@ -98,26 +98,23 @@ def json_values(path):
     return values
 
 
-def _refuse_surrogates(text, values):
+def _refuse_surrogates(text: str, values: Any) -> None:
     """Raises a ValueError if a JSON value has a lone surrogate, which cannot be encoded as UTF-8."""
     if "\\ud" in text.lower():
         json.dumps(values, ensure_ascii=False).encode()
 
 
-def import_pyarrow(path):
-    """Returns the modules `pyarrow` and `pyarrow.parquet`; raises an InputError if they are not installed."""
+def import_pyarrow(path: Path) -> tuple[ModuleType, ModuleType]:
+    """Returns the modules `pyarrow` and `pyarrow.parquet`."""
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise InputError(f"{path}: Parquet files need pyarrow: pip install pyarrow") from None
 
 
-def parquet_rows(path, columns=None):
-    """Yields the column names of a Parquet file, then (row, fraction of the rows read so far, values) for each row.
-
-    Args:
-        columns: list of the columns to read. If None, all.
-    """
+def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[Any]:
+    """Yields the names of a Parquet file's columns, then (row, fraction of the rows read so far, values) for each row,
+    with only the given columns if there are any."""
     pyarrow, parquet = import_pyarrow(path)
     with reading(path):
         file = open(path, "rb")
@@ -137,34 +134,34 @@ def parquet_rows(path, columns=None):
         raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
 
 
-def as_object(path, row, value):
+def as_object(path: Path, row: int, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path}: row {row}: must be an object; got {json.dumps(value, ensure_ascii=False)[:40]}")
     return value
 
 
-def _open_json_lines(path: str, header: Sequence[str] | None) -> tuple[None, Iterator[Row]]:
+def _open_json_lines(path: Path, header: Sequence[str] | None) -> tuple[None, Iterator[UnparsedRow]]:
     return None, ((number, share, line) for number, share, line in byte_lines(path) if line.strip())
 
 
-def _parse_json_line(path: str, number: int, line: bytes, columns: list[str] | None) -> dict[str, Any]:
+def _parse_json_line(path: Path, number: int, line: bytes, columns: Sequence[str] | None) -> dict[str, Any]:
     return json_object(path, number, decode(line, f"{path}: row {number}", number == 1))
 
 
-def _open_tsv(path: str, header: Sequence[str] | None) -> tuple[list[str], Iterator[Row]]:
+def _open_tsv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
     rows = ((number, share, line) for number, share, line in byte_lines(path) if line.rstrip(b"\r\n"))
     return _with_header(rows, header, lambda number, line: _tsv_cells(path, number, line))
 
 
-def _parse_tsv(path: str, number: int, line: bytes, columns: list[str] | None) -> dict[str, str]:
+def _parse_tsv(path: Path, number: int, line: bytes, columns: Sequence[str] | None) -> dict[str, str]:
     return _named(path, number, _tsv_cells(path, number, line), columns or ())
 
 
-def _tsv_cells(path: str, number: int, line: bytes) -> list[str]:
+def _tsv_cells(path: Path, number: int, line: bytes) -> list[str]:
     return decode(line, f"{path}: row {number}", number == 1).removesuffix("\n").removesuffix("\r").split("\t")
 
 
-def _open_csv(path: str, header: Sequence[str] | None) -> tuple[list[str], Iterator[Row]]:
+def _open_csv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
     share = 0.0
 
     def decoded() -> Iterator[str]:
@@ -177,8 +174,7 @@ def _open_csv(path: str, header: Sequence[str] | None) -> tuple[list[str], Itera
     return _with_header(rows, header, lambda number, row: _csv_cells(path, number, row))
 
 
-def _csv_rows(path: str, lines: Iterator[str]) -> Iterator[tuple[int, list[str] | InputError]]:
-    """Yields (row, cells) for each row of a `.csv` file that is not blank, or (row, InputError) for an invalid one."""
+def _csv_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str] | InputError]]:
     reader = csv.reader(lines, strict=True)
     for row in itertools.count(1):
         try:
@@ -191,19 +187,19 @@ def _csv_rows(path: str, lines: Iterator[str]) -> Iterator[tuple[int, list[str] 
             yield row, InputError(f"{path}: line {reader.line_num}: {rule}")
 
 
-def _parse_csv(path: str, number: int, row: list[str] | InputError, columns: list[str] | None) -> dict[str, str]:
+def _parse_csv(path: Path, number: int, row: list[str] | InputError, columns: Sequence[str] | None) -> dict[str, str]:
     return _named(path, number, _csv_cells(path, number, row), columns or ())
 
 
-def _csv_cells(path: str, number: int, row: list[str] | InputError) -> list[str]:
+def _csv_cells(path: Path, number: int, row: list[str] | InputError) -> list[str]:
     if isinstance(row, InputError):
         raise row
     decode("\t".join(row).encode(errors="surrogateescape"), f"{path}: row {number}", False)
     return row
 
 
-def _with_header(rows: Iterator[Row], header: Sequence[str] | None,
-                 cells: Callable[[int, Any], list[str]]) -> tuple[list[str], Iterator[Row]]:
+def _with_header(rows: Iterator[UnparsedRow], header: Sequence[str] | None,
+                 cells: Callable[[int, Any], list[str]]) -> tuple[list[str], Iterator[UnparsedRow]]:
     """Returns the columns that the first row names, and the other rows; or `header`, if it names none of them, and all
     rows."""
     first = next(rows, None)
@@ -215,8 +211,7 @@ def _with_header(rows: Iterator[Row], header: Sequence[str] | None,
     return columns, rows
 
 
-def _named(path: str, row: int, values: list[str], columns: Sequence[str]) -> dict[str, str]:
-    """Returns a dict of the cells of a row; raises an InputError if there are not as many as columns."""
+def _named(path: Path, row: int, values: list[str], columns: Sequence[str]) -> dict[str, str]:
     if len(values) != len(columns):
         cure = f"; {NO_QUOTING}" * (suffix_of(path) == ".tsv" and any(value.startswith('"') for value in values))
         kind = ShortRow if len(values) < len(columns) else InputError
@@ -225,12 +220,12 @@ def _named(path: str, row: int, values: list[str], columns: Sequence[str]) -> di
     return dict(zip(columns, values))
 
 
-def _open_parquet(path: str, header: Sequence[str] | None) -> tuple[list[str], Iterator[Row]]:
+def _open_parquet(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
     rows = parquet_rows(path)
     return next(rows), rows
 
 
-def _parse_parquet(path: str, number: int, values: dict[str, Any], columns: list[str] | None) -> dict[str, Any]:
+def _parse_parquet(path: Path, number: int, values: dict[str, Any], columns: Sequence[str] | None) -> dict[str, Any]:
     return values
 
 

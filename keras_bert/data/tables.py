@@ -5,11 +5,26 @@ import functools
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from keras_bert.arguments import replace_surrogates
-from keras_bert.data.rows import NO_QUOTING, ROW_FORMATS, ShortRow, as_object, json_values, lines, suffix_of
+from keras_bert.arguments import Data, Path, replace_surrogates
+from keras_bert.data.rows import (
+    NO_QUOTING,
+    ROW_FORMATS,
+    RowFormat,
+    ShortRow,
+    UnparsedRow,
+    as_object,
+    json_values,
+    lines,
+    suffix_of,
+)
 from keras_bert.errors import InputError, InputWarning, MissingColumn, UnknownSuffix
+
+T = TypeVar("T")
+Row = tuple[int, dict[str, Any]]  # the number of the line or record, from 1, the header included; the values
+Table = tuple[list[str], Iterator[Row]]  # the columns; the rows, each with all columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,25 +33,25 @@ class Rows:
 
     Args:
         name: what error messages call it.
-        rows: list of dicts from column names to values.
-        numbers: list of the numbers of the rows. If None, they count from 1.
+        rows: the values of each row by the names of their columns.
+        numbers: the numbers of the rows. If None, they count from 1.
     """
 
     name: str
-    rows: list[dict]
+    rows: list[dict[str, Any]]
     numbers: list[int] | None = None
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.name
 
 
-def open_data(data, name, tuples=()):
-    """Returns a data set as readers accept it: the path of a file as str, or `Rows`.
+def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = ()) -> str | Rows:
+    """Returns a data set as readers accept it: the path of a file, or `Rows`.
 
     Args:
-        data: a path; a pandas DataFrame; or an iterable of dicts from column names to values, or of tuples.
+        data: a path; a DataFrame; or an iterable of dicts from column names to values, or of tuples.
         name: what error messages call rows in memory.
-        tuples: tuples of column names, one for each allowed length of a tuple of values.
+        tuples: the column names of a tuple of values, for each allowed length.
 
     Raises:
         InputError: a row has another form, or there is none, and the message names the row, counted from 1; or two
@@ -46,11 +61,12 @@ def open_data(data, name, tuples=()):
         return os.fspath(data)
     if not isinstance(data, Iterable) or isinstance(data, dict):
         raise InputError(f"{name} must be a path, a DataFrame or a list of rows; got {data!r:.40}")
-    if hasattr(data, "columns"):
-        check_columns(name, list(map(str, data.columns)), required=())
-        data = data.to_dict("records")
+    table: Any = data
+    if hasattr(table, "columns"):
+        check_columns(name, list(map(str, table.columns)), required=())
+        table = table.to_dict("records")
     rows, columns, first = [], {len(names): names for names in tuples}, None
-    for row, values in enumerate(data, 1):
+    for row, values in enumerate(table, 1):
         if isinstance(values, list | tuple) and len(values) in columns:
             first = first or len(values)
             if len(values) != first:
@@ -65,7 +81,7 @@ def open_data(data, name, tuples=()):
     return Rows(name, rows)
 
 
-def _native(value):
+def _native(value: Any) -> Any:
     """Converts tuples to lists, and NumPy's values and arrays to Python's; replaces surrogates in texts."""
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, dict):
@@ -75,8 +91,9 @@ def _native(value):
     return replace_surrogates(value) if isinstance(value, str) else value
 
 
-def read_table(path, required=(), kind=None, header=None, short=None):
-    """Opens a table.
+def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str | None = None,
+               header: Sequence[str] | None = None, short: list[int] | None = None) -> Table:
+    """Opens a table; see `Table` for what it returns.
 
     A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. A `.jsonl` file has
     one object per line; it is read twice, first for the names of its columns. A `.json` file has an array of objects or
@@ -85,67 +102,56 @@ def read_table(path, required=(), kind=None, header=None, short=None):
     compressed with gzip: `.tsv.gz`.
 
     Args:
-        path: path of the file, UTF-8; or `Rows`, for which `kind` and `header` have no effect.
-        required: names of columns that the table must have. Those that are None are ignored.
+        path: the file, UTF-8; or `Rows`, for which `kind` and `header` have no effect.
+        required: columns that the table must have, or None.
         kind: suffix that selects the reader. If None, the file's own suffix.
         header: names of the columns, for a `.tsv` or `.csv` file without a header. A first line with one of these names
             is a header all the same.
         short: list to which the numbers of the rows of a `.tsv` or `.csv` file with too few columns are appended; these
-            rows are skipped. If None, such a row is an error.
-
-    Returns:
-        (columns, rows): list of str, for JSON the keys of all rows; iterator of (row, dict of the row's values). Every
-        row has all columns; values that a JSON row lacks are None. `row` is the number of the line or record, from 1,
-        the header included.
+            rows are skipped. If None, such a row is an error. Values that a row of JSON lacks are None.
 
     Raises:
         InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
             not installed.
     """
-    table = choose_reader(path, _READERS, "a data file", kind)(path, header, short)
-    rows = _read(path, required, table, short)
+    columns, rows = choose_reader(path, _READERS, "a data file", kind)(path, header, short)
+    if not columns:
+        raise InputError(f"{path}: must have columns and rows; it is empty")
+    check_columns(path, columns, required)
+    rows = _not_empty(path, columns, rows, short)
     may_be_quoted = not kind and not isinstance(path, Rows) and suffix_of(path) == ".tsv"  # no published format
-    return next(rows), _watch_for_quotes(path, rows) if may_be_quoted else rows
+    return columns, _watch_for_quotes(path, rows) if may_be_quoted else rows
 
 
-def choose_reader(path, readers, what, kind=None, other=""):
+def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., T]], what: str, kind: str | None = None,
+                  other: str = "") -> Callable[..., T]:
     """Returns the reader of a data set.
 
     Args:
-        path: path of the file, or `Rows`.
-        readers: dict of suffixes to readers; the key None is for `Rows`.
+        readers: the readers of the suffixes, and of `Rows` under None.
         what, other: what error messages call the file, and another way to say how to read it.
         kind: suffix to use instead of the path's.
     """
     suffix = None if isinstance(path, Rows) else kind or suffix_of(path)
     if suffix not in readers:
-        raise UnknownSuffix(
-            f"{path}: {what} must end in {_suffixes(readers)}{other}; got {suffix or 'no suffix'}")
+        suffixes = ", ".join(name for name in readers if name and name[0] == ".")
+        raise UnknownSuffix(f"{path}: {what} must end in {suffixes}{other}; got {suffix or 'no suffix'}")
     return readers[suffix]
 
 
-def _suffixes(readers):
-    return ", ".join(name for name in readers if name and name[0] == ".")
-
-
-def _read(path, required, table, short):
-    columns = next(table)
-    if not columns:
-        raise InputError(f"{path}: must have columns and rows; it is empty")
-    check_columns(path, columns, required)
-    yield columns
+def _not_empty(path: Path | Rows, columns: list[str], rows: Iterator[Row], short: list[int] | None) -> Iterator[Row]:
     row = 0
-    for row, values in table:
+    for row, values in rows:
         yield row, values
     if not row:
         found = "every row has too few columns" if short else "it has only a header"
         raise InputError(f"{path}: must have rows; {found}: {', '.join(columns)}")
 
 
-def _watch_for_quotes(path, rows):
-    """Yields the rows of a `.tsv` file, then warns if its cells are quoted as pandas and `csv` do it by default: if all
+def _watch_for_quotes(path: Path | Rows, rows: Iterator[Row]) -> Iterator[Row]:
+    """Warns after the last row of a `.tsv` file if its cells are quoted as pandas and `csv` do it by default: if all
     cells that have quotes are in quotes themselves, with two quotes for one inside."""
-    quoted, others, first = 0, 0, None
+    quoted, others, first = 0, 0, 0
     for row, values in rows:
         yield row, values
         for cell in () if others else values.values():
@@ -160,15 +166,9 @@ def _watch_for_quotes(path, rows):
                       f"their texts; {NO_QUOTING}", InputWarning, stacklevel=2)
 
 
-def check_columns(path, columns, required, cure=""):
-    """Checks that no two columns have the same name and that the table has all `required` columns that are not None.
-
-    Args:
-        cure: end of the error message about a missing column; by default, the argument that names another one.
-
-    Raises:
-        InputError: a name is repeated or missing.
-    """
+def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[str | None], cure: str = "") -> None:
+    """Raises an InputError if two columns have the same name, or a required one that is not None is missing. `cure` is
+    the end of the message about that; by default, it is the argument that names another column."""
     names = " ".join(", ".join(columns).split()) or "none"  # on one line
     if len(set(columns)) < len(columns):
         raise InputError(f"{path}: column names must differ; got {names}")
@@ -178,31 +178,30 @@ def check_columns(path, columns, required, cure=""):
             raise MissingColumn(f"{path}: there is no column {name!r}; the columns are {names}{cure}")
 
 
-def text_of(path, row, values, column):
-    """Returns the text in a column of a row; raises an InputError if it is not a str."""
+def text_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> str:
     text = values.get(column)
     if not isinstance(text, str):
         raise InputError(f"{path}: row {row}: {column!r} must be a text; got {text!r:.40}")
     return text
 
 
-def texts_of(path, row, values, column):
-    """Returns the list of texts in a column of a row; raises an InputError if it is not a list of str."""
+def texts_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> list[str]:
     texts = values.get(column)
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"{path}: row {row}: {column!r} must be a list of texts; got {texts!r:.40}")
     return texts
 
 
-# Each reader below yields the columns of a table, then (row, values).
-
-def _read_rows(form, path, header, short):
+def _read_rows(form: RowFormat, path: Path, header: Sequence[str] | None, short: list[int] | None) -> Table:
     columns, rows = form.open(path, header)
     if columns is None:  # the file is read twice, as the columns are those of all rows
-        yield from _read_objects(lambda: ((row, form.parse(path, row, raw, None))
-                                          for row, _, raw in form.open(path, header)[1]))
-        return
-    yield columns
+        return _read_objects(lambda: ((row, form.parse(path, row, raw, None))
+                                      for row, _, raw in form.open(path, header)[1]))
+    return columns, _parsed(form, path, columns, rows, short)
+
+
+def _parsed(form: RowFormat, path: Path, columns: list[str], rows: Iterator[UnparsedRow],
+            short: list[int] | None) -> Iterator[Row]:
     for row, _, raw in rows:
         try:
             yield row, form.parse(path, row, raw, columns)
@@ -212,7 +211,7 @@ def _read_rows(form, path, header, short):
             short.append(row)
 
 
-def _read_json(path, *_):
+def _read_json(path: Path, *_: Any) -> Table:
     values = json_values(path)
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
@@ -220,38 +219,40 @@ def _read_json(path, *_):
     return _read_objects(lambda: rows)
 
 
-def _read_memory(table, *_):
+def _read_memory(table: Rows, *_: Any) -> Table:
     return _read_objects(lambda: zip(table.numbers or itertools.count(1), table.rows))
 
 
-def _read_folder(folder, *_):
+def _read_folder(folder: Path, *_: Any) -> Table:
     """Reads the folder of a data set of intents and slots (Goo et al., 2018)."""
-    text_path, label_path = (os.path.join(folder, name) for name in ("seq.in", "label"))
-    yield ["text", "label"]
-    pairs = itertools.zip_longest(lines(text_path), lines(label_path), fillvalue=(0, 1.0, ""))
+    return ["text", "label"], _folder_rows(folder)
+
+
+def _folder_rows(folder: Path) -> Iterator[Row]:
+    texts, labels = (lines(os.path.join(folder, name)) for name in ("seq.in", "label"))
+    pairs = itertools.zip_longest(texts, labels, fillvalue=(0, 1.0, ""))
     for row, ((_, _, text), (_, _, label)) in enumerate(pairs, 1):
-        if text.strip() or label.strip():
-            if not (text.strip() and label.strip()):
+        text, label = text.strip(), label.strip()
+        if text or label:
+            if not (text and label):
                 raise InputError(f"{folder}: row {row}: seq.in and label must have the same rows; "
-                                 f"got {text.strip()!r:.40} and {label.strip()!r:.40}")
-            yield row, {"text": text.strip(), "label": label.strip()}
+                                 f"got {text!r:.40} and {label!r:.40}")
+            yield row, {"text": text, "label": label}
 
 
-def _read_objects(objects):
-    """Reads the iterable of (row, values) that each call of `objects` returns."""
-    columns = dict.fromkeys(name for _, values in objects() for name in values)  # of all rows, in constant memory
-    yield list(columns)
-    for row, values in objects():
-        yield row, columns | values
+def _read_objects(objects: Callable[[], Iterable[Row]]) -> Table:
+    """Reads the rows that each call of `objects` returns."""
+    columns: dict[str, Any] = dict.fromkeys(name for _, values in objects() for name in values)  # in constant memory
+    return list(columns), ((row, columns | values) for row, values in objects())
 
 
-def _flat(values):
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
     """Adds the values of nested objects under the keys `outer.inner`."""
     return values | {f"{key}.{name}": value for key, inner in values.items() if isinstance(inner, dict)
                      for name, value in inner.items()}
 
 
-_READERS: dict[str | None, Callable] = {
+_READERS: dict[str | None, Callable[..., Table]] = {
     None: _read_memory, **{suffix: functools.partial(_read_rows, form) for suffix, form in ROW_FORMATS.items()},
     ".json": _read_json, "snips": _read_folder,
 }

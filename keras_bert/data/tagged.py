@@ -4,18 +4,22 @@ import dataclasses
 import itertools
 import os
 import re
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from keras_bert.arguments import Path
 from keras_bert.data.examples import choose
 from keras_bert.data.rows import lines
 from keras_bert.data.tables import Rows, choose_reader, read_table, text_of, texts_of
 from keras_bert.errors import InputError
 
 OUTSIDE = "O"
+Unit = Literal["word", "character"]  # what tags belong to
 _TAG = re.compile(r"\s*(?:O|([BIELSU])-\s*(\S|\S.*\S))\s*")
 _RULE = "must be O, or B-, I-, E-, L-, S- or U- and a type"
+_Span = tuple[int, int, str]  # the start and the end of an entity in characters, and its type
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,14 +31,14 @@ class TaggedExample:
     tags: list[str] | None
     row: int | None
 
-    unit: ClassVar[str] = "word"
+    unit: ClassVar[Unit] = "word"
 
     @property
-    def text(self):
+    def text(self) -> str:
         return " ".join(self.words)
 
     @property
-    def starts(self):
+    def starts(self) -> np.ndarray:
         """The position of each word in the text: int64 [words]."""
         return np.cumsum([0, *(len(word) + 1 for word in self.words[:-1])])
 
@@ -48,15 +52,15 @@ class TaggedText:
     tags: list[str] | None
     row: int | None
 
-    unit: ClassVar[str] = "character"
+    unit: ClassVar[Unit] = "character"
 
     @property
-    def starts(self):
+    def starts(self) -> np.ndarray:
         """The position of each character: int64 [characters]."""
         return np.arange(len(self.text))
 
 
-def read_tagged(path, data_format=None):
+def read_tagged(path: Path | Rows, data_format: str | None = None) -> Iterator[TaggedExample | TaggedText]:
     """Reads sentences and converts their tags to BIO, see `to_bio`.
 
     Args:
@@ -93,7 +97,7 @@ def read_tagged(path, data_format=None):
         raise InputError(f"{path}: holds no sentences")
 
 
-def to_bio(tags, places=None):
+def to_bio(tags: Iterable[str], places: Iterable[str] | None = None) -> list[str]:
     """Converts the tags of a sentence from one of the schemes IOB1, IOB2 (BIO), IOE1, IOE2, IOBES (BIOES) and BILOU to
     BIO.
 
@@ -101,16 +105,17 @@ def to_bio(tags, places=None):
     rule of `conlleval` (Tjong Kim Sang and De Meulder, 2003), and it is correct for each of these schemes.
 
     Args:
-        tags: list of str, "O" or a letter, a hyphen and a type.
-        places: iterable of str, the name of each tag in error messages; if None, "a tag".
+        tags: "O", or a letter, a hyphen and a type.
+        places: the name of each tag in error messages; by default, "a tag".
 
     Returns:
-        list of str, without white space around types.
+        the tags, without white space around types.
 
     Raises:
         InputError: names a tag that has another form.
     """
-    converted, before = [], None
+    converted: list[str] = []
+    before: tuple[str, str] | None = None
     for tag, place in zip(tags, places or itertools.repeat("a tag")):
         match = _TAG.fullmatch(tag)
         if not match:
@@ -122,12 +127,12 @@ def to_bio(tags, places=None):
     return converted
 
 
-def type_of(label):
+def type_of(label: str) -> str:
     """Returns the type of the entity that a label other than O belongs to: `PER` for `B-PER`, `I-PER` and `PER`."""
     return label[2:] or label if label[:2] in ("B-", "I-") else label
 
 
-def spans_of(labels):
+def spans_of(labels: Sequence[str]) -> list[tuple[int, int]]:
     """Finds the entities in BIO labels. An I- that does not follow a label of the same type begins an entity. A label
     of another form, from a tagger of another library, counts as I- of a type of this name, as in transformers.
 
@@ -135,9 +140,9 @@ def spans_of(labels):
     run Python; tests/test_decoding.py compares the two.
 
     Returns:
-        a list of (first label, last label + 1).
+        pairs of the first label and the last label + 1.
     """
-    spans = []
+    spans: list[tuple[int, int]] = []
     for index, (before, label) in enumerate(itertools.pairwise([OUTSIDE, *labels])):
         if before != OUTSIDE and not label.startswith("B-") and type_of(before) == type_of(label):
             spans[-1] = (spans[-1][0], index + 1)
@@ -146,7 +151,7 @@ def spans_of(labels):
     return spans
 
 
-def _read_conll(path):
+def _read_conll(path: Path) -> Iterator[TaggedExample]:
     for rows, words, tags in _sentences(path):
         for row, word in zip(rows, words):
             if not word.strip():
@@ -154,11 +159,12 @@ def _read_conll(path):
         yield TaggedExample(words, tags, rows[0])
 
 
-def _read_klue_ner(path):
+def _read_klue_ner(path: Path) -> Iterator[TaggedText]:
     for rows, characters, tags in _sentences(path):
         for row, character in zip(rows, characters):
             if tags is None or len(character) != 1:
                 raise InputError(f"{path}: row {row}: must have one character and a tag; got {character!r}")
+        assert tags  # a sentence has a row, and each row a tag
         text = "".join(characters)
         # A few entities of the published files begin with a space.
         spans = [(*_trimmed(text, first, end), tags[first][2:]) for first, end in spans_of(tags)
@@ -166,7 +172,7 @@ def _read_klue_ner(path):
         yield _tagged_text(text, spans, rows[0])
 
 
-def _read_naver_ner(path):
+def _read_naver_ner(path: Path) -> Iterator[TaggedExample]:
     sentence = []
     for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
         cells = line.strip().split("\t")
@@ -184,11 +190,11 @@ def _read_naver_ner(path):
                              f"tag, separated by tabs; got {line.strip()[:40]!r}")
 
 
-def _naver_tag(tag):
+def _naver_tag(tag: str) -> str:
     return OUTSIDE if tag == "-" else re.sub("(.+)[-_]([BI])", r"\2-\1", tag)
 
 
-def _read_snips(folder):
+def _read_snips(folder: Path) -> Iterator[TaggedExample]:
     words_path, tags_path = (os.path.join(folder, name) for name in ("seq.in", "seq.out"))
     pairs = itertools.zip_longest(lines(words_path), lines(tags_path), fillvalue=(0, 1.0, ""))
     for row, ((_, _, words), (_, _, tags)) in enumerate(pairs, 1):
@@ -196,7 +202,7 @@ def _read_snips(folder):
             yield _example(tags_path, row, words.split(), tags.split())
 
 
-def _read_rows(path):
+def _read_rows(path: Path | Rows) -> Iterator[TaggedExample | TaggedText]:
     columns, rows = read_table(path)
     name = "tokens" if "tokens" in columns else "words"
     for row, values in rows:
@@ -211,28 +217,28 @@ def _read_rows(path):
             yield TaggedExample(texts_of(path, row, values, name), None, row)
 
 
-def _example(path, row, words, tags):
+def _example(path: Path | Rows, row: int, words: list[str], tags: list[str]) -> TaggedExample:
     if len(words) != len(tags):
         raise InputError(f"{path}: row {row}: must have as many tags as words, {len(words)}; got {len(tags)}")
     return TaggedExample(words, to_bio(tags, itertools.repeat(f"{path}: row {row}: a tag")), row)
 
 
-def _tagged_text(text, spans, row):
-    """Returns a `TaggedText` with these entities: (start, end, type), without overlaps."""
+def _tagged_text(text: str, spans: Iterable[_Span], row: int) -> TaggedText:
+    """Returns a `TaggedText` with these entities, which must not overlap."""
     tags = [OUTSIDE] * len(text)
     for start, end, kind in spans:
         tags[start:end] = [f"B-{kind}"] + [f"I-{kind}"] * (end - start - 1)
     return TaggedText(text, tags, row)
 
 
-def _trimmed(text, start, end):
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     """Returns the start and the end of a span without the white space at its ends."""
     span = text[start:end]
     return end - len(span.lstrip()), start + len(span.rstrip())
 
 
-def _spans(place, text, entities):
-    """Returns the (start, end, label) of the entities of a row, sorted and without white space at their ends."""
+def _spans(place: str, text: str, entities: Any) -> list[_Span]:
+    """Returns the entities of a row, sorted and without white space at their ends."""
     if not isinstance(entities, list):
         raise InputError(f"{place}: 'entities' must be a list of objects; got {entities!r:.40}")
     spans = []
@@ -259,44 +265,49 @@ def _spans(place, text, entities):
     return [(start, end, label) for start, end, label, _ in spans]
 
 
-def _sentences(path):
-    """Yields (rows, words, tags) for each sentence: rows is a list of int; words is the first column; tags is the last
+class _Line(NamedTuple):
+    row: int
+    line: str
+    columns: list[str]
+
+
+def _sentences(path: Path) -> Iterator[tuple[list[int], list[str], list[str] | None]]:
+    """Yields the rows, the words and the tags of each sentence: the words are the first column; the tags are the last
     column as BIO, or None if there is only one column."""
-    count, block = None, []
+    count: int | None = None
+    block: list[_Line] = []
     for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
         line = line.rstrip("\r\n")
         columns = line.split("\t") if "\t" in line else re.split(" +", line.strip())
         if line.strip() and columns[0] != "-DOCSTART-":
-            block.append((row, line, columns))
+            block.append(_Line(row, line, columns))
             continue
         sentence, block = _without_comments(block, count), []
         if sentence:
-            count = count or len(sentence[0][2])
+            count = count or len(sentence[0].columns)
             for row, _, columns in sentence:
                 if len(columns) != count:
                     raise InputError(
                         f"{path}: row {row}: must have {count} columns, like the rows before; got {len(columns)}")
-            rows, words, tags = map(list, zip(*((row, columns[0], columns[-1]) for row, _, columns in sentence)))
+            rows = [entry.row for entry in sentence]
+            words, tags = ([entry.columns[i] for entry in sentence] for i in (0, -1))
             if rows[0] == 1 and count > 1 and not _TAG.fullmatch(tags[0]):
                 raise InputError(f"{path}: row 1: a tag {_RULE}; got {tags[0]!r}; if this is a header, delete it")
             yield rows, words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
 
 
-def _without_comments(block, count):
-    """Removes the comments before the first word of a sentence: `# text`, but not the word `#` with its tag.
-
-    Args:
-        block: list of (row, line, columns).
-        count: the number of columns of a word; None for the first sentence, where it is that of the last line.
-    """
-    def is_comment(entry):
-        _, line, columns = entry
-        is_word = len(columns) == (count or len(block[-1][2])) and _TAG.fullmatch(columns[-1])
-        return re.match("#+ ", line) and not is_word
+def _without_comments(block: list[_Line], count: int | None) -> list[_Line]:
+    """Removes the comments before the first word of a sentence: `# text`, but not the word `#` with its tag. `count` is
+    the number of columns of a word; in the first sentence, it is None, and the last line has as many."""
+    def is_comment(entry: _Line) -> bool:
+        is_word = len(entry.columns) == (count or len(block[-1].columns)) and _TAG.fullmatch(entry.columns[-1])
+        return re.match("#+ ", entry.line) is not None and not is_word
 
     return list(itertools.dropwhile(is_comment, block))
 
 
-_READERS: dict = {**dict.fromkeys([".conll", ".bio", ".iob", ".tsv", ".txt"], _read_conll),
-                  **dict.fromkeys([None, ".jsonl", ".parquet"], _read_rows)}
-FORMATS = {"conll": _read_conll, "klue-ner": _read_klue_ner, "naver-ner": _read_naver_ner, "snips": _read_snips}
+_READERS: dict[str | None, Callable] = {
+    **dict.fromkeys([".conll", ".bio", ".iob", ".tsv", ".txt"], _read_conll),
+    **dict.fromkeys([None, ".jsonl", ".parquet"], _read_rows)}
+FORMATS: dict[str, Callable] = {
+    "conll": _read_conll, "klue-ner": _read_klue_ner, "naver-ner": _read_naver_ner, "snips": _read_snips}

@@ -2,9 +2,13 @@
 
 import itertools
 import os
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
+from keras_bert.arguments import AggregationStrategy, Path
+from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
 from keras_bert.files import read_json
 from keras_bert.serving.saved_model import SavedModel
@@ -16,22 +20,21 @@ _TASKS = {task.output: task for task in TASKS.values()}
 
 
 class Exported:
-    """A SavedModel of `keras-bert export text-model`, with the `task`, `iterate` and `answer` of `FineTuned`.
+    """A SavedModel of `keras-bert export text-model`, as a `TextModel`.
 
     Args:
-        path: folder of the SavedModel.
-        threads: number of TensorFlow's threads; 0 for TensorFlow's default.
+        threads: number of TensorFlow's threads; 0 for its default.
 
     Raises:
         InputError: the folder is not such a SavedModel, or the model is an encoder without a head.
     """
 
-    def __init__(self, path, threads=0):
+    def __init__(self, path: str, threads: int = 0) -> None:
         self._path = path
         self._saved_model = SavedModel(path, threads)
         signature = self._saved_model.signatures.get(DEFAULT)
         task = next((task for output, task in _TASKS.items() if signature and output in signature.outputs), None)
-        if not task:
+        if not (signature and task):
             found = f"returns {', '.join(signature.outputs)}" if signature else f"has no signature {DEFAULT}"
             raise InputError(f"{path}: must be a SavedModel of export text-model with a task; this one {found}")
         fields = task.__dataclass_fields__
@@ -40,11 +43,11 @@ class Exported:
             settings["pairs"] = "text_pair" in signature.inputs
         self.task = task(max_length=self._saved_model.max_length, **settings)
 
-    def iterate(self, path, **columns):
-        """Yields the examples of the task's `iterate`."""
+    def iterate(self, path: Path | Rows, **columns: Any) -> Iterator:
         return self.task.iterate(path, **columns)
 
-    def answer_with_cuts(self, examples, top_k=1, aggregation_strategy=None):
+    def answer_with_cuts(self, examples: Sequence, top_k: int = 1,
+                         aggregation_strategy: AggregationStrategy | None = None) -> tuple[list, int]:
         """Returns the answers to examples, and 0: the SavedModel does not say how many it has cut. For questions, only
         the best answer is known; entities are aggregated by the strategy of the export."""
         if aggregation_strategy:
@@ -54,23 +57,23 @@ class Exported:
             raise InputError(f"{self._path}: a SavedModel gives one answer to a question; "
                              "--top_k needs the folder that finetune wrote")
         answers = []
-        for _, group in itertools.groupby(examples, lambda example: len(getattr(example, "choices", ()))):
-            group = list(group)
+        for _, examples_alike in itertools.groupby(examples, lambda example: len(getattr(example, "choices", ()))):
+            group = list(examples_alike)
             for begin in range(0, len(group), _BATCH):
                 outputs, = self._saved_model.run(DEFAULT, [self._inputs(group[begin:begin + _BATCH])])
                 rows = zip(*(_to_lists(array) for array in outputs.values()))
                 answers += [self.task.answer_of(dict(zip(outputs, row)), top_k) for row in rows]
         return answers, 0
 
-    def _inputs(self, examples):
+    def _inputs(self, examples: Sequence) -> dict[str, np.ndarray]:
         columns = {name: [getattr(example, name) for example in examples] for name in self.task.columns[1:]}
         columns[self.task.columns[0]] = [self.task.text(example) for example in examples]
         return {name: np.vectorize(str.encode, [STRING])(np.array(column, STRING)) for name, column in columns.items()}
 
 
-def _to_lists(array):
-    """Returns an array as nested lists of Python values, bytes decoded."""
-    def decode(value):
+def _to_lists(array: np.ndarray) -> Any:
+    """Returns an array as nested lists, bytes decoded."""
+    def decode(value: Any) -> Any:
         return [decode(item) for item in value] if isinstance(value, list) else value.decode(errors="replace")
 
     return decode(array.tolist()) if array.dtype == STRING else array.tolist()

@@ -3,22 +3,28 @@
 import itertools
 import os
 import warnings
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
 
-from keras_bert.arguments import Count, Length, Path, check, check_rules, plain
-from keras_bert.data import TextBatches, read_examples
+from keras_bert.arguments import Count, Length, Path, check, check_rules
+from keras_bert.data.batches import TextBatches
+from keras_bert.data.examples import read_examples
 from keras_bert.data.rows import import_pyarrow, lines
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files import atomic_file, check_free, reading, writing
 from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures
 from keras_bert.tasks import run
 from keras_bert.tasks.embedding_scores import unit_vectors
+from keras_bert.text import BertTokenizer
 from keras_bert.weights import load_pretrained, open_weights
 
+# The texts of a chunk, the tokens of each text, and all vectors, float32 [vectors, width].
+_Chunk = tuple[list[str], list[list[str]], np.ndarray]
+
 # Functions of a text's vectors [tokens, width] that return the vectors to write.
-POOLING = {
+POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "none": lambda vectors: vectors,
     "cls": lambda vectors: vectors[:1],
     "mean": lambda vectors: vectors.mean(axis=0, keepdims=True),
@@ -30,7 +36,8 @@ _TOKENS = 2**14  # number of tokens whose vectors are in memory at once: 200 MB 
 def write_features(model: Path, input: Path, output: Path, features: str | None = None,
                    pooling: Literal["none", "cls", "mean", "max"] = "none", normalize: bool = False,
                    text_column: str = "text", text_pair_column: str | None = None, max_length: Length | None = None,
-                   batch_size: Count = 32, overwrite: bool = False, progress=None):
+                   batch_size: Count = 32, overwrite: bool = False,
+                   progress: Callable | None = None) -> tuple[int, int]:
     """Writes the vectors of texts, in their order.
 
     `.npz` has `vectors`, float32 [texts, width]; without pooling `vectors` [tokens, width], of all texts end to end,
@@ -53,16 +60,16 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
             (max_seq_length of sentence-transformers, model_max_length), or all positions.
         batch_size: Texts per batch.
         overwrite: Replace the output.
-        progress: function that is called with the number of texts done and the number of all texts.
+        progress: called with the number of texts done and the number of all texts.
 
     Returns:
-        (texts, tokens), the numbers of texts and tokens.
+        the numbers of texts and tokens.
 
     Raises:
         InputError: an argument is out of range, the input or the model cannot be read, or the output cannot be written.
     """
     check(write_features, locals())
-    model, input, output = map(plain, (model, input, output))
+    model, input, output = (os.fspath(path) for path in (model, input, output))
     suffix = os.path.splitext(output)[1].lower()
     check_rules(
         ("output", output, f"a file that ends in {' or '.join(_WRITERS)}",
@@ -89,12 +96,12 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     return len(texts), sum(len(ids) for ids, _ in packed)
 
 
-def _read(path, text_column, text_pair_column):
+def _read(path: str, text_column: str, text_pair_column: str | None) -> tuple[list[str], list[str] | None]:
     """Returns the texts, and the second texts or None."""
     if not path.lower().endswith(".txt"):
         examples = read_examples(path, text_column, text_pair_column, label_column=None)
-        seconds = [example.text_pair for example in examples]
-        return [example.text for example in examples], None if seconds[0] is None else seconds
+        seconds = [example.text_pair for example in examples if example.text_pair is not None]
+        return [example.text for example in examples], seconds or None
     with reading(path):
         texts = [line.rstrip("\r\n") for _, _, line in lines(path)]
     if not texts:
@@ -102,8 +109,9 @@ def _read(path, text_column, text_pair_column):
     return texts, None
 
 
-def _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress):
-    """Yields chunks: the texts, a list of tokens for each text, and all their vectors, float32 [vectors, width]."""
+def _chunks(extractor: BertFeatures, tokenizer: BertTokenizer, texts: list[str], packed: list[tuple[list[int], int]],
+            pool: Callable[[np.ndarray], np.ndarray], batch_size: int,
+            progress: Callable[[int, int], None]) -> Iterator[_Chunk]:
     ends = np.cumsum([len(ids) for ids, _ in packed])
     cuts = [0, *np.flatnonzero(np.diff(ends // _TOKENS)) + 1, len(packed)]
     for begin, end in itertools.pairwise(cuts):
@@ -115,17 +123,17 @@ def _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress):
         progress(end, len(packed))
 
 
-def _write_npz(path, chunks, pooling):
+def _write_npz(path: str, chunks: Iterator[_Chunk], pooling: str) -> None:
     _, tokens, vectors = zip(*chunks)
     arrays = {"vectors": np.concatenate(vectors)}
     if pooling == "none":
-        tokens = list(itertools.chain.from_iterable(tokens))
-        arrays |= {"tokens": np.concatenate(tokens), "text_ends": np.cumsum(list(map(len, tokens)), dtype=np.int64)}
+        of_texts = list(itertools.chain.from_iterable(tokens))
+        arrays |= {"tokens": np.concatenate(of_texts), "text_ends": np.cumsum(list(map(len, of_texts)), dtype=np.int64)}
     with open(path, "wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=True, **arrays)
 
 
-def _write_parquet(path, chunks, pooling):
+def _write_parquet(path: str, chunks: Iterator[_Chunk], pooling: str) -> None:
     pyarrow, parquet = import_pyarrow(path)
     vector = pyarrow.list_(pyarrow.float32())
     schema = pyarrow.schema({"text": pyarrow.string(), "tokens": pyarrow.list_(pyarrow.string()),
@@ -139,4 +147,4 @@ def _write_parquet(path, chunks, pooling):
             writer.write_table(pyarrow.table([texts, tokens, column], schema))
 
 
-_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet}
+_WRITERS: dict[str, Callable[[str, Iterator[_Chunk], str], None]] = {".npz": _write_npz, ".parquet": _write_parquet}

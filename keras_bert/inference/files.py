@@ -1,18 +1,20 @@
 """`predict --output`: answers the rows of many files in several processes, and continues where it was killed."""
 
-import collections
 import contextlib
 import functools
 import gzip
 import itertools
 import os
 import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO
 
 from keras_bert import __version__, startup
 from keras_bert.arguments import with_flags
-from keras_bert.data.chunks import check_suffix, read_chunks
+from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.data.rows import byte_lines
-from keras_bert.data.tables import Rows
+from keras_bert.data.tables import Row, Rows
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files import (
     atomic_file,
@@ -25,26 +27,30 @@ from keras_bert.files import (
     remove_workspaces,
     write_json,
 )
+from keras_bert.inference.text_model import TextModel
 from keras_bert.processes import map_in_order
+from keras_bert.tasks import Task
 from keras_bert.terminal import ProgressLine, stoppable
 
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out
 _FLAGS = ("text_column", "text_pair_column")  # that the reasons name
+# The answers and the invalid rows of a chunk, lines of JSON; the numbers of `answers` and of texts that were `cut`; and
+# what makes the whole file invalid.
+_Answers = tuple[bytes, bytes, Counter, InputError | None]
 
 
-def answer_files(load, model, patterns, output, columns, options, processes=None):
+def answer_files(load: Callable[[str], TextModel], model: str, patterns: list[str], output: str,
+                 columns: dict[str, Any], options: dict[str, Any], processes: int | None = None) -> None:
     """Writes a file of answers, JSON Lines, for each input file, and the invalid rows to the folder `invalid`.
 
     Each file is written atomically. A file of answers that exists is finished: it is not written again.
 
     Args:
-        load: function of `model` that returns a `FineTuned` or `Exported`.
-        model: path of the model.
-        patterns: list of paths, globs allowed.
+        patterns: paths, globs allowed.
         output: folder to write; if it exists, one that this function wrote with the same model and options.
-        columns: dict of the arguments of `FineTuned.iterate`.
-        options: dict of the arguments of `Task.answer_options`.
+        columns: arguments of `TextModel.iterate`.
+        options: arguments of `Task.answer_options`.
         processes: number of processes, each with one thread. If None, one per core. The files do not depend on it.
 
     Prints the numbers of answers and of cut texts and, on standard error, what is wrong with each file that was
@@ -60,11 +66,9 @@ def answer_files(load, model, patterns, output, columns, options, processes=None
         for folder in (output, os.path.join(output, INVALID)):
             remove_workspaces(folder)
         todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
-        files = written | {shard: _identify(path) for shard, path in todo.items()}
+        settings |= {"files": written | {shard: _identify(path) for shard, path in todo.items()}}
         answerer = Answerer(load, model, columns, options)
-        counts, unread = collections.Counter(), []
-        if todo:
-            counts, unread = _answer(answerer, todo, output, settings | {"files": files}, processes)
+        counts, unread = _answer(answerer, todo, output, settings, processes) if todo else (Counter(), [])
         done = len(shards) - len(todo)
         cut = f", texts cut at max_length: {counts['cut']}" * bool(counts["cut"])
         before = f", {done} of {len(shards)} files were finished before" * bool(done)
@@ -72,10 +76,12 @@ def answer_files(load, model, patterns, output, columns, options, processes=None
         _report(output, shards, unread)
 
 
-def _answer(answerer, todo, output, settings, processes):
-    """Writes the answers to the files `todo`, a dict as `_name_shards` returns it. Returns a `Counter` of `answers` and
-    of texts that were `cut`, and a list of what is wrong with the files that were left out."""
-    counts, unread = collections.Counter(), []
+def _answer(answerer: "Answerer", todo: dict[str, str], output: str, settings: dict[str, Any],
+            processes: int | None) -> tuple[Counter, list[str | InputError]]:
+    """Writes the answers to the files of `todo`, see `_name_shards`. Returns the numbers of `answers` and of texts that
+    were `cut`, and what is wrong with the files that were left out."""
+    counts: Counter = Counter()
+    unread: list[str | InputError] = []
     chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
     results = map_in_order(answerer, chunks, processes or os.cpu_count() or 1)
     with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
@@ -84,7 +90,7 @@ def _answer(answerer, todo, output, settings, processes):
         sizes = {shard: settings["files"][shard][0] or 1 for shard in todo}
         ends = dict(zip(todo, itertools.accumulate(sizes.values())))
         for shard, parts in itertools.groupby(itertools.chain([first], results), lambda result: result[0][0]):
-            of_shard = collections.Counter()
+            of_shard: Counter = Counter()
             try:
                 for share, of_shard in _write_shard(output, shard, parts, settings["files"][shard]):
                     progress((ends[shard] - (1 - share) * sizes[shard]) / max(ends.values()),
@@ -96,33 +102,33 @@ def _answer(answerer, todo, output, settings, processes):
 
 
 class Answerer:
-    """A function that answers chunks of rows, for a process that has one core. It loads the model when it is first
-    called. The arguments are those of `answer_files`."""
+    """Answers chunks of rows in a process that has one core. Loads the model when it is first called. The arguments are
+    those of `answer_files`."""
 
-    def __init__(self, load, model, columns, options):
+    def __init__(self, load: Callable[[str], TextModel], model: str, columns: dict[str, Any],
+                 options: dict[str, Any]) -> None:
         self._load, self._path, self._columns, self._options = load, model, columns, options
 
-    def __call__(self, item):
-        """Returns (answers, invalid rows, `Counter`, error): bytes of lines of JSON, none if there are no invalid rows;
-        the numbers of `answers` and of texts that were `cut`; and what makes the whole file invalid."""
+    def __call__(self, item: tuple[str, Chunk]) -> _Answers:
         shard, chunk = item
         loaded, options = self._loaded
         try:
-            examples, invalid = read_examples(loaded, chunk, self._columns)
+            examples, invalid = read_examples(loaded.task, loaded.iterate, chunk, self._columns)
         except MissingColumn as error:
-            return b"", b"", collections.Counter(), error
-        answers, counts = [], collections.Counter()
+            return b"", b"", Counter(), error
+        answers: list[dict[str, Any]] = []
+        counts: Counter = Counter()
         # The texts of a call must have the same number of choices.
-        for _, group in itertools.groupby(examples, lambda pair: len(getattr(pair[1], "choices", ()))):
-            group = list(group)
-            found, cut = loaded.answer_with_cuts([example for _, example in group], **options)
+        for _, alike in itertools.groupby(examples, lambda pair: len(getattr(pair[1], "choices", ()))):
+            numbers, group = zip(*alike)
+            found, cut = loaded.answer_with_cuts(group, **options)
             counts.update(answers=len(found), cut=cut)
             answers += [{"row": number} | loaded.task.record(example, answer)
-                        for (number, example), answer in zip(group, found)]
+                        for number, example, answer in zip(numbers, group, found)]
         return _json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"", counts, chunk.error
 
     @functools.cached_property
-    def _loaded(self):
+    def _loaded(self) -> tuple[TextModel, dict[str, Any]]:
         startup.quiet_tensorflow()
         os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = "1"
         loaded = self._load(self._path)
@@ -134,17 +140,16 @@ class Answerer:
         return loaded, options
 
 
-def _example(task, count):
+def _example(task: Task, count: int) -> Any:
     """Returns an example of texts of `count` words."""
-    texts = [" ".join("a" * count)] * len(task.columns)
-    if "choices" in task.columns:
-        texts[-1] = texts[-1:] * (count + 1)
-    return task.example(*texts)
+    text = " ".join("a" * count)
+    return task.example(*([text] * (count + 1) if column == "choices" else text for column in task.columns))
 
 
-def _name_shards(paths, output):
-    """Returns a dict from the name of each file of answers to the path of its input. Skips files in the output."""
-    folder, shards = os.path.realpath(output), {}
+def _name_shards(paths: list[str], output: str) -> dict[str, str]:
+    """Returns the path of the input of each file of answers, by its name. Skips files in the output."""
+    folder = os.path.realpath(output)
+    shards: dict[str, str] = {}
     outside = [path for path in paths if os.path.commonpath([os.path.realpath(path), folder]) != folder]
     if not outside:
         raise InputError(f"{paths[0]}: is in the folder {output} of the output; pass an output=… elsewhere")
@@ -160,9 +165,9 @@ def _name_shards(paths, output):
     return shards
 
 
-def _check_settings(output, settings, shards):
-    """Returns what `predict.json` in the output folder says about its files: a dict from their names to their inputs,
-    see `_identify`. Raises an InputError if the folder was written otherwise than now."""
+def _check_settings(output: str, settings: dict[str, Any], shards: dict[str, str]) -> dict[str, Any]:
+    """Returns what `predict.json` in the output folder says about the input of each file, see `_identify`. Raises an
+    InputError if the folder was written otherwise than now."""
     path = os.path.join(output, SETTINGS)
     if not os.path.exists(path):
         if not is_empty(output):
@@ -184,7 +189,7 @@ def _check_settings(output, settings, shards):
     return files
 
 
-def _identify(path):
+def _identify(path: str) -> list[int]:
     """Returns the size and the time of change of a file; zeros if there is none."""
     try:
         status = os.stat(path)
@@ -197,15 +202,17 @@ class _Unreadable(Exception):
     """Ends the writing of a file whose input cannot be read."""
 
 
-def _write_shard(output, shard, parts, identity):
-    """Writes the answers to a file, and its invalid rows to another. Yields (share of the file, `Counter` so far) after
-    each part, and raises `_Unreadable` if the file is invalid or no longer what `_identify` returned."""
+def _write_shard(output: str, shard: str, parts: Iterable[tuple[tuple[str, Chunk], _Answers]],
+                 identity: list[int]) -> Iterator[tuple[float, Counter]]:
+    """Writes the answers to a file, and its invalid rows to another. Yields the share of the file and the counts so far
+    after each part. Raises `_Unreadable` if the file is invalid or no longer what `_identify` returned."""
     invalid_path = _invalid_path(output, shard)
     with contextlib.suppress(FileNotFoundError):
         os.remove(invalid_path)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(_writing(os.path.join(output, shard)))
-        invalid_file, total = None, collections.Counter()
+        invalid_file: BinaryIO | None = None
+        total: Counter = Counter()
         for (_, chunk), (answers, invalid, counts, error) in parts:
             if error:
                 raise _Unreadable(error)
@@ -222,35 +229,39 @@ def _write_shard(output, shard, parts, identity):
             raise _Unreadable(f"{chunk.path}: was changed while it was read")
 
 
-def _invalid_path(output, shard):
+def _invalid_path(output: str, shard: str) -> str:
     return os.path.join(output, INVALID, shard)
 
 
 @contextlib.contextmanager
-def _writing(path):
+def _writing(path: str) -> Iterator[BinaryIO]:
     with atomic_file(path) as new, open(new, "wb") as file:
         yield file
 
 
-def read_examples(loaded, chunk, columns):
-    """Returns the examples of a chunk and its invalid rows: lists of (row, example), and of dicts that JSON can
-    represent. Raises a MissingColumn if that is the fault of the whole file.
+def read_examples(task: Task, iterate: Callable[..., Iterator], chunk: Chunk,
+                  columns: dict[str, Any]) -> tuple[list[tuple[int, Any]], list[dict[str, Any]]]:
+    """Returns the examples of a chunk with the numbers of their rows, and its invalid rows as JSON holds them. Raises a
+    MissingColumn if that is the fault of the whole file. `iterate` is that method of a `TextModel` or of the task, and
+    `columns` are its arguments."""
+    def read(rows: list[Row]) -> list[tuple[int, Any]]:
+        if not rows:
+            return []
+        numbers, values = map(list, zip(*rows))
+        found = list(iterate(Rows(chunk.path, values, numbers), **columns, label_column=None))
+        task.check_inputs(chunk.path, found)
+        return list(zip(numbers, found))
 
-    Args:
-        loaded: an object with the `task` and `iterate` of `FineTuned`.
-        chunk: `Chunk`.
-        columns: dict of the arguments of `iterate`.
-    """
     parsed = list(chunk.parse())
     rows = [(number, values) for number, values in parsed if isinstance(values, dict)]
     invalid = {number: error for number, error in parsed if not isinstance(error, dict)}
     try:
-        examples = _read(loaded, chunk, rows, columns)
+        examples = read(rows)
     except InputError:  # of one row or several
         examples = []
         for row in rows:
             try:
-                examples += _read(loaded, chunk, [row], columns)
+                examples += read([row])
             except InputError as error:
                 if isinstance(error, MissingColumn) and chunk.columns is not None:
                     raise
@@ -258,27 +269,18 @@ def read_examples(loaded, chunk, columns):
     return examples, [_describe(chunk.path, number, invalid[number]) for number in sorted(invalid)]
 
 
-def _read(loaded, chunk, rows, columns):
-    if not rows:
-        return []
-    numbers, values = zip(*rows)
-    examples = list(loaded.iterate(Rows(chunk.path, list(values), list(numbers)), **columns, label_column=None))
-    loaded.task.check_inputs(chunk.path, examples)
-    return list(zip(numbers, examples))
-
-
-def _describe(path, number, error):
+def _describe(path: str, number: int, error: InputError) -> dict[str, Any]:
     reason = with_flags(str(error), _FLAGS).removeprefix(f"{path}: ").removeprefix(f"row {number}: ")
     return {"file": path, "row": number, "reason": reason}
 
 
-def _json_lines(records, name):
+def _json_lines(records: Iterable[dict[str, Any]], name: str) -> bytes:
     """Returns the bytes of a JSON Lines file, compressed if its name ends in .gz."""
     lines = "".join(json_text(record) + "\n" for record in records).encode()
     return gzip.compress(lines, mtime=0) if name.endswith(".gz") else lines
 
 
-def _report(output, shards, unread):
+def _report(output: str, shards: dict[str, str], unread: list[str | InputError]) -> None:
     """Names the files that were left out. Raises an InputError if rows or files were left out."""
     for error in unread:
         print("keras-bert:", " ".join(with_flags(str(error), _FLAGS).split()), file=sys.stderr)

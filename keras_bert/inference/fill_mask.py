@@ -43,7 +43,8 @@ def fill_mask(model: BertPretrainer, tokenizer: BertTokenizer, texts: Iterable[s
             for best in _fill_batch(model, tokenizer, packed[begin:begin + batch_size], top_k)]
 
 
-def _fill_batch(model, tokenizer, packed, top_k):
+def _fill_batch(model: BertPretrainer, tokenizer: BertTokenizer, packed: list[tuple[list[int], int]],
+                top_k: int) -> list[list[list[tuple[str, float]]]]:
     inputs = pad(packed, tokenizer.pad_id)
     masks = [np.flatnonzero(row == tokenizer.mask_id) for row in inputs["input_word_ids"]]
     positions = keras.utils.pad_sequences(masks, padding="post")
@@ -54,10 +55,11 @@ def _fill_batch(model, tokenizer, packed, top_k):
              for mask in range(len(columns))] for row, columns in enumerate(masks)]
 
 
-def _pack(text, number, tokenizer, limit):
+def _pack(text: str, number: int, tokenizer: BertTokenizer, limit: int) -> tuple[list[int], int]:
     """Returns the ids of [CLS] text [SEP] and their number, an input of `packing.pad`."""
     if MASK not in text:
         raise InputError(f"text {number}: must have {MASK}; got {text[:60]!r}")
+    assert tokenizer.mask_id is not None  # `fill_mask` has checked it
     ids = [tokenizer.cls_id]
     for part in tokenizer.ids(text.split(MASK)):
         ids += [*part, tokenizer.mask_id]

@@ -4,8 +4,8 @@ import dataclasses
 import operator
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
@@ -120,7 +120,7 @@ class FineTuned:
         task, columns = restored(settings, f"{folder}/settings.json")
         return cls(model, BertTokenizer.from_folder(folder), task, columns)
 
-    def export(self, path: Path, **options) -> None:
+    def export(self, path: Path, **options: Any) -> None:
         """Writes a SavedModel that takes strings and returns the model's answers, and needs only TensorFlow:
         `model.export("answers")`, then `tf.saved_model.load("answers")(["a text"])`.
 
@@ -143,12 +143,12 @@ class FineTuned:
         """
         return dataclasses.replace(self, model=quantized(self.model))
 
-    def compare_int8(self, data: Data, **columns) -> Int8Comparison:
+    def compare_int8(self, data: Data, **columns: Any) -> Int8Comparison:
         """Compares the model in float32 and in int8 on labelled data; see `encode` for the arguments."""
         encoded = self.encode(data, **columns)
         metric = self.task.main_score(encoded.examples)
         scores: list[float] = []
-        answers: list[Sequence] = []
+        answers: list[list | np.ndarray] = []
         for tuned in (self, self.to_int8()):
             outputs = tuned.outputs(encoded)
             scores.append(self.task.score(encoded, outputs)[metric])
@@ -156,7 +156,7 @@ class FineTuned:
         return Int8Comparison(metric, scores[0], scores[1], len(encoded.examples), equal_answers(*answers),
                               self.task.percent)
 
-    def predict(self, *texts, batch_size: Count | None = None, top_k: Count = 1,
+    def predict(self, *texts: Iterable, batch_size: Count | None = None, top_k: Count = 1,
                 aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
         """Returns the answers to inputs, in the order of the inputs. An InputWarning says how many of them were cut at
         the model's `max_length`; a tagger and the task span split long texts instead.
@@ -194,7 +194,7 @@ class FineTuned:
                           stacklevel=2)
         return answers
 
-    def _lists(self, texts):
+    def _lists(self, texts: tuple) -> Sequence:
         """Returns the arguments of `predict`; instead of a single table, its columns."""
         if len(texts) != 1 or not is_table(texts[0]):
             return texts
@@ -205,12 +205,12 @@ class FineTuned:
         by_name = dict(zip(map(str, columns), columns))
         return [table[by_name[name]] for name in names]
 
-    def answer(self, examples: Sequence, batch_size: int | None = None, **options) -> list | np.ndarray:
+    def answer(self, examples: Sequence, batch_size: int | None = None, **options: Any) -> list | np.ndarray:
         """Returns the answers to examples that the task's `read` returned; see `predict`."""
         return self.answer_with_cuts(examples, batch_size, **options)[0]
 
     def answer_with_cuts(self, examples: Sequence, batch_size: int | None = None,
-                         **options) -> tuple[list | np.ndarray, int]:
+                         **options: Any) -> tuple[list | np.ndarray, int]:
         """Returns what `answer` returns, and the number of examples that were cut at the task's `max_length`."""
         encoded = self.task.encode(examples, self.tokenizer)
         return self.task.answers(encoded, self.outputs(encoded, batch_size), **options), encoded.cut
@@ -221,7 +221,7 @@ class FineTuned:
             batch_size = 32
         return run(self.model, encoded.batched(self.tokenizer), batch_size)
 
-    def evaluate(self, data: Data, **columns) -> dict:
+    def evaluate(self, data: Data, **columns: Any) -> dict:
         """Scores the model on labelled data: `model.evaluate("test.tsv")["accuracy"]`.
 
         Args:
@@ -235,7 +235,7 @@ class FineTuned:
         """
         return self.score(self.encode(data, **columns))[0]
 
-    def calibrate(self, data: Data, **columns) -> Self:
+    def calibrate(self, data: Data, **columns: Any) -> Self:
         """Returns a copy with the thresholds that are best on labelled data: for the task intent, the one that
         separates texts in scope from those with the `out_of_scope_label`; for the task multilabel, one for each label.
         Thresholds that the data do not decide stay: of an intent model if all texts are in scope, and of a label that
@@ -275,7 +275,7 @@ class FineTuned:
         self.task.check(opened, examples, out_of_scope_label)
         return self.task.encode(examples, self.tokenizer)
 
-    def iterate(self, path: str | Rows, **columns) -> Iterator:
+    def iterate(self, path: Path | Rows, **columns: Any) -> Iterator:
         """Yields the examples of the task's `iterate`, with the columns of the training as defaults of `columns`."""
         try:
             yield from self.task.iterate(path, **self._with_remembered(columns))
@@ -293,7 +293,7 @@ class FineTuned:
             hint = f"; the model was trained with {names}: pass the names in this file{lists}"
             raise MissingColumn(f"{error}{hint if remembered else ''}") from None
 
-    def _with_remembered(self, columns):
+    def _with_remembered(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Returns the columns of the training, replaced by `columns`; a data format has columns of its own."""
         if "data_format" in columns:
             return columns
@@ -316,14 +316,14 @@ class FineTuned:
         return task.score(encoded, outputs), dataclasses.replace(self, task=task)
 
 
-def equal_answers(one: Sequence, other: Sequence) -> float | None:
+def equal_answers(one: list | np.ndarray, other: list | np.ndarray) -> float | None:
     """Returns the fraction of answers that are the same in two lists, scores aside; None if answers are numbers
     or there are none."""
-    one, other = ([_without_scores(answer) for answer in answers] for answers in (one, other))
-    return None if not one or one[0] is None else sum(map(operator.eq, one, other)) / len(one)
+    first, second = (list(map(_without_scores, answers)) for answers in (one, other))
+    return None if not first or first[0] is None else sum(map(operator.eq, first, second)) / len(first)
 
 
-def _without_scores(answer):
+def _without_scores(answer: Any) -> Any:
     """Returns an answer of a task, with None in place of its numbers that are not positions."""
     if isinstance(answer, float | np.ndarray):
         return None

@@ -1,7 +1,6 @@
 """`predict --beam`: answers the rows of many files in an Apache Beam pipeline, on this machine or a cluster."""
 
 import os
-import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from keras_bert.inference.exported import Exported
 from keras_bert.inference.files import read_examples
 from keras_bert.integrations.beam import SavedModelHandler
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
+from keras_bert.tasks import Task
 
 
 def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
@@ -64,10 +64,10 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
 class _Rows(beam.DoFn):
     """Yields (path, row, example) for each row of a chunk, and the invalid rows, lines of JSON, as another output."""
 
-    def process(self, chunk: Chunk, task: Any, columns: dict[str, Any]) -> Iterator[Any]:
+    def process(self, chunk: Chunk, task: Task, columns: dict[str, Any]) -> Iterator[Any]:
         if chunk.error:
             raise chunk.error
-        examples, invalid = read_examples(types.SimpleNamespace(task=task, iterate=task.iterate), chunk, columns)
+        examples, invalid = read_examples(task, task.iterate, chunk, columns)
         for row, example in examples:
             yield chunk.path, row, example
         Metrics.counter(__name__, "answers").inc(len(examples))

@@ -134,8 +134,8 @@ def _what_is(folder: Path) -> str:
     names = os.listdir(folder)
     if "saved_model.pb" in names:
         return "this is a SavedModel: pass the folder that it was exported from"
-    if versions := [name for name in names if version_number(name) is not None]:
-        latest = os.path.join(folder, max(versions, key=version_number))
+    if versions := {number: name for name in names if (number := version_number(name)) is not None}:
+        latest = os.path.join(folder, versions[max(versions)])
         return f"this is a folder of versions: pass one of them, {latest}"
     if "config.json" in names or any(name.endswith(".index") for name in names):
         return (f"if these are weights of another format, convert them: keras-bert convert --model={folder} "

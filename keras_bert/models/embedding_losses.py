@@ -3,12 +3,15 @@
 Each is a function for `compile`: of the targets, and of the embeddings of the texts of each example, float32
 [batch, texts, hidden]. Similarity is the cosine."""
 
+from collections.abc import Callable
+
 from keras import ops
 
 from keras_bert.tasks.embedding_scores import SCALE
+from keras_bert.types import Tensor
 
 
-def multiple_negatives_ranking(numbers, embeddings):
+def multiple_negatives_ranking(numbers: Tensor, embeddings: Tensor) -> Tensor:
     """Computes the cross entropy of finding the positive of an anchor among the positives and negatives of the whole
     batch (Henderson et al., 2017, section 4.4, https://arxiv.org/abs/1705.00652).
 
@@ -37,7 +40,7 @@ def multiple_negatives_ranking(numbers, embeddings):
     return ops.sparse_categorical_crossentropy(positives, logits, from_logits=True)
 
 
-def cosent(scores, embeddings):
+def cosent(scores: Tensor, embeddings: Tensor) -> Tensor:
     """Computes log(1 + the sum of exp(20 (cosine of i - cosine of j)) over all pairs of pairs of texts of which i has
     the lower score than j (CoSENT: Su, 2022, https://kexue.fm/archives/8847). Only the order of the scores counts.
 
@@ -54,7 +57,7 @@ def cosent(scores, embeddings):
     return ops.logsumexp(ops.concatenate([ops.zeros((1,)), ops.reshape(differences, (-1,))], axis=0))
 
 
-def cosine_similarity(scores, embeddings):
+def cosine_similarity(scores: Tensor, embeddings: Tensor) -> Tensor:
     """Computes the squared error of the cosine (Reimers and Gurevych, 2019, section 3).
 
     Args:
@@ -67,9 +70,10 @@ def cosine_similarity(scores, embeddings):
     return ops.square(_cosines(embeddings) - scores)
 
 
-def _cosines(embeddings):
+def _cosines(embeddings: Tensor) -> Tensor:
     vectors = ops.normalize(embeddings, epsilon=1e-12)
     return ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
 
 
-LOSSES = {loss.__name__: loss for loss in (multiple_negatives_ranking, cosent, cosine_similarity)}
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    loss.__name__: loss for loss in (multiple_negatives_ranking, cosent, cosine_similarity)}

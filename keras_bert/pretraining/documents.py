@@ -73,6 +73,7 @@ def _read_text(path: Path) -> Iterator[tuple[float, list[str]]]:
 
 
 def _read_rows(path: Path, text_column: str) -> Iterator[tuple[float, list[str]]]:
+    rows: Iterator
     if suffix_of(path) == ".jsonl":
         rows = json_lines(path)
     else:

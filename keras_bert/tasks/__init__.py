@@ -1,6 +1,7 @@
 """Downstream tasks: reading data files, encoding inputs and targets, decoding answers, and scoring."""
 
 import inspect
+from typing import Any
 
 from keras_bert.arguments import check
 from keras_bert.errors import InputError
@@ -13,7 +14,8 @@ from keras_bert.tasks.regress import Regress
 from keras_bert.tasks.squad import Answer, Span
 from keras_bert.tasks.tag import Entity, Tag
 
-TASKS = {task.name: task for task in (Intent, Classify, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed)}
+_ALL: tuple[type[Task], ...] = (Intent, Classify, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed)
+TASKS = {task.name: task for task in _ALL}
 
 
 def tasks_with(option: str) -> list[str]:
@@ -21,12 +23,9 @@ def tasks_with(option: str) -> list[str]:
     return [name for name, task in TASKS.items() if option in task.options]
 
 
-def restored(settings, path):
-    """Returns (task, columns) from settings as `FineTuned.save_settings` writes them, with the labels.
-
-    Args:
-        settings: dict.
-        path: file or folder of the settings, for messages.
+def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]:
+    """Returns the task and the columns from settings as `FineTuned.save_settings` writes them, with the labels. Errors
+    name the `path`.
 
     Raises:
         InputError: the task is unknown; or a setting is unknown, missing or of another type.

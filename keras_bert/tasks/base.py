@@ -2,15 +2,19 @@
 
 import dataclasses
 import importlib
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from keras_bert.arguments import as_texts, check_texts, replace_surrogates
-from keras_bert.data import TextBatches, sorted_batches, token_batches
+from keras_bert.arguments import AggregationStrategy, Data, Path, as_texts, check_texts, replace_surrogates
+from keras_bert.data.batches import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError
+from keras_bert.text import BertTokenizer
 
+Outputs = list | np.ndarray  # a model's output for each row: an array, or a dict of arrays
 _ABOVE_ALL = 1e-3  # a threshold that no score reaches is half of this above the highest score
 
 
@@ -28,24 +32,23 @@ class Encoded:
     """The encoded inputs of a task.
 
     Args:
-        examples: list of inputs.
-        rows: list of rows of the encoder's input, in the form that `TextBatches` accepts; one example may have multiple
-            rows.
-        targets: training targets, in the form that `TextBatches` accepts; None if the examples have no labels.
+        examples: the inputs.
+        rows: rows of the encoder's input, in the form that `batches` accepts; one example may have multiple rows.
+        targets: training targets, in the form that `batches` accepts; None if the examples have no labels.
         batches: the class that makes batches of the rows.
         decoding: any other data that the task needs to decode its answers; only the task itself reads it.
         cut: number of examples that were cut at the task's `max_length`.
     """
 
-    examples: list
-    rows: list
+    examples: Sequence
+    rows: Sequence
     targets: Any = None
-    batches: type = TextBatches
+    batches: type[TextBatches] = TextBatches
     decoding: Any = None
     cut: int = 0
 
-    def batched(self, tokenizer, length_multiple=1, whole=False):
-        """Returns the rows as an instance of `batches`. The arguments are those of `TextBatches`."""
+    def batched(self, tokenizer: BertTokenizer, length_multiple: int = 1, whole: bool = False) -> TextBatches:
+        """Returns the batches of the rows; see `TextBatches` for the arguments."""
         return self.batches(self.rows, tokenizer.pad_id, self.targets, length_multiple, whole)
 
 
@@ -63,7 +66,6 @@ class Task:
         name: name of the task.
         main: name of the score that selects the best epoch; higher is better.
         percent: if True, the scores are in percent, as SQuAD's; otherwise at most 1.
-        columns: names of the texts that make up an input.
         tuples: for labelled data in memory, the columns of the values of a tuple, the label's included; one entry for
             each allowed length.
         length: default of `max_length`.
@@ -87,14 +89,13 @@ class Task:
     name: ClassVar[str]
     main: ClassVar[str]
     percent: ClassVar[bool] = False
-    columns: ClassVar[tuple] = ("text",)
-    tuples: ClassVar[tuple] = ()
+    tuples: ClassVar[tuple[tuple[str, ...], ...]] = ()
     length: ClassVar[int] = 128
     dropout: ClassVar[float | None] = 0.1
     stratified: ClassVar[bool] = False
     has_threshold: ClassVar[bool] = False
     windows: ClassVar[bool] = False
-    unused: ClassVar[tuple] = ()
+    unused: ClassVar[tuple[str, ...]] = ()
     supports_top_k: ClassVar[bool] = False
     compares_batch: ClassVar[bool] = False
     options: ClassVar[tuple[str, ...]] = ()
@@ -107,160 +108,134 @@ class Task:
     # Methods that each task defines. `iterate` and `from_examples` are class methods.
 
     @classmethod
-    def iterate(cls, path, **columns):
-        """Reads a data set.
-
-        Args:
-            path: the file, or `Rows`.
-            columns: `text_column`, `text_pair_column`, `label_column` and `data_format`, see the functions that read
-                the files, for example `iterate_examples`. If `label_column` is None, the data needs no labels.
-
-        Yields:
-            examples, each with an attribute `row`.
-        """
+    def iterate(cls, path: Path | Rows, **columns: Any) -> Iterator:
+        """Yields the examples of a file or of `Rows`. `columns` are `text_column`, `text_pair_column`, `label_column`
+        and `data_format`, see `iterate_examples`. If `label_column` is None, the data needs no labels."""
         raise NotImplementedError
 
     @classmethod
-    def from_examples(cls, path, examples, **settings):
-        """Returns the task with the fields that a training file determines, for example its labels.
-
-        Args:
-            path: the file.
-            examples: the examples that `read` returned.
-            settings: `max_length` and any other fields of the task.
-        """
+    def from_examples(cls, path: Path | Rows, examples: Sequence, **settings: Any) -> Self:
+        """Returns the task with the fields that the examples of a training file determine, for example its labels.
+        `settings` are `max_length` and any other fields."""
         return cls(**settings)
 
-    def check(self, path, examples, out_of_scope=None):
-        """Raises an InputError if this task cannot score the labelled examples. `out_of_scope` is the label of texts
-        that belong to none of the task's classes."""
+    def check(self, path: Path | Rows, examples: Sequence, out_of_scope: str | None = None) -> None:
+        """Raises an InputError if the task cannot score the labelled examples. `out_of_scope` is the label of texts
+        outside its classes."""
 
-    def example(self, *texts):
+    def example(self, *texts: Any) -> Any:
         """Returns an input without a label, made of one text for each of `columns`."""
         raise NotImplementedError
 
-    def encode(self, examples, tokenizer):
-        """Returns the examples as `Encoded`."""
+    def encode(self, examples: Sequence, tokenizer: BertTokenizer) -> Encoded:
         raise NotImplementedError
 
-    def answers(self, encoded, outputs, **options):
-        """Returns a list with the answer to each example, decoded from the model's output for each row."""
+    def answers(self, encoded: Encoded, outputs: Outputs) -> list | np.ndarray:
+        """Returns the answer to each example."""
         raise NotImplementedError
 
-    def answer_of(self, row, top_k=1):
-        """Returns the answer in a row of the outputs of an exported model, a dict of names to Python values."""
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Any:
+        """Returns the answer in a row of an exported model's outputs, Python values by their names."""
         raise NotImplementedError
 
-    def calibrated(self, encoded, outputs):
-        """Returns the task with the thresholds that are best for labelled examples; a task without a threshold returns
-        itself."""
+    def calibrated(self, encoded: Encoded, outputs: Outputs) -> Self:
+        """Returns the task with the thresholds that are best for labelled examples, or itself if it has none."""
         return self
 
-    def score(self, encoded, outputs):
-        """Returns the scores of labelled examples: a dict that JSON can represent, with `loss` and the score that
-        `main` names."""
+    def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
+        """Returns the scores of labelled examples as JSON holds them, with `loss` and the score that `main` names."""
         raise NotImplementedError
 
-    def main_score(self, examples):
+    def main_score(self, examples: Sequence) -> str:
         """Returns the name of the score of these labelled examples that selects the best epoch; higher is better."""
         return self.main
 
-    def record(self, example, answer):
-        """Returns an answer as a dict that JSON can represent."""
+    def record(self, example: Any, answer: Any) -> dict[str, Any]:
+        """Returns an answer as JSON holds it."""
         raise NotImplementedError
 
-    def cells(self, example, answer):
-        """Returns an answer as the cells of a line: a list of str."""
+    def cells(self, example: Any, answer: Any) -> list[str]:
+        """Returns an answer as the cells of a line."""
         raise NotImplementedError
 
     # Methods that all tasks share.
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the texts that make up an input."""
+        return ("text",)
+
     @classmethod
-    def read(cls, path, **columns):
-        """Returns the examples of `iterate` as a list."""
+    def read(cls, path: Path | Rows, **columns: Any) -> list:
         return list(cls.iterate(path, **columns))
 
     @classmethod
-    def open(cls, data, name, data_format=None, **columns):
-        """Returns a data set in the form that `read` takes, see `open_data`. `columns` is the same as for `read`.
-
-        Raises:
-            InputError: the rows are not valid, or `data_format` is given with rows; it is only for files.
-        """
+    def open(cls, data: Data, name: str, data_format: str | None = None, **columns: Any) -> str | Rows:
+        """Returns a data set in the form that `iterate` takes, see `open_data`. `columns` are those of `iterate`."""
         opened = open_data(data, name, [cls.column_names(fields, columns) for fields in cls.tuples])
         if data_format and isinstance(opened, Rows):
             raise InputError(f"{name}: data_format must be left out for rows in memory; got {data_format!r}")
         return opened
 
     @classmethod
-    def column_names(cls, fields, columns):
-        """Returns the names of the columns of a table that hold these fields, a list. `columns` is a dict of
-        `text_column` and so on, which rename those of tasks on single texts or pairs; other tasks have fixed names."""
+    def column_names(cls, fields: Sequence[str], columns: Mapping[str, Any]) -> list[str]:
+        """Returns the columns of a table that hold these fields. `columns`, `text_column` and so on, rename them for
+        tasks on single texts or pairs; other tasks have fixed names."""
         renamed = columns if any("text" in names for names in cls.tuples) else {}
         return [renamed.get(f"{field}_column") or field for field in fields]
 
-    def arguments(self, *columns):
-        """Returns examples made from iterables of texts, one for each column of `self.columns`. Skips those that are
-        None, so the last one can be None if the task does not use it. Surrogates are replaced by U+FFFD.
-
-        Raises:
-            InputError: there are more or fewer iterables, one is a single text or a table, they have different lengths,
-                or an element is no text; the message names its row, from 1.
-        """
+    def arguments(self, *columns: Iterable | None) -> list:
+        """Returns examples made from the texts of each of `self.columns`; a last one that the task does not use may be
+        None. Surrogates are replaced by U+FFFD. An InputError names the row, from 1, of an element that is no text."""
         names = [name if name.endswith("s") else f"{name}s" for name in self.columns]
-        columns = [column for column in columns if column is not None]
-        if len(columns) != len(names):
+        given = [column for column in columns if column is not None]
+        if len(given) != len(names):
             raise InputError(f"this model takes {self.describe_input()}, as lists: predict({', '.join(names)}); "
-                             f"got {len(columns)} list{'s' * (len(columns) != 1)}")
-        columns = [_texts(name, column) for name, column in zip(names, columns)]
-        if len({len(column) for column in columns}) > 1:
-            lengths = ", ".join(str(len(column)) for column in columns)
+                             f"got {len(given)} list{'s' * (len(given) != 1)}")
+        lists = [_texts(name, column) for name, column in zip(names, given)]
+        if len(set(map(len, lists))) > 1:
+            lengths = ", ".join(str(len(texts)) for texts in lists)
             raise InputError(f"{', '.join(names)} must be lists of the same length; got {lengths}")
-        return [self.example(*texts) for texts in zip(*columns)]
+        return [self.example(*texts) for texts in zip(*lists)]
 
-    def describe_input(self):
-        """Describes in words what an input consists of."""
+    def describe_input(self) -> str:
         return f"a {' and a '.join(self.columns)} each"
 
-    def split(self, line):
-        """Splits a line at tabs into the texts of an input; if an input is a single text, it is the whole line. Returns
-        None if the number of texts is wrong."""
+    def split(self, line: str) -> Sequence | None:
+        """Splits a line at tabs into the texts of an input; a single text is the whole line. Returns None if the number
+        of texts is wrong."""
         parts = [line] if len(self.columns) == 1 else line.split("\t")
         return parts if len(parts) == len(self.columns) else None
 
-    def check_inputs(self, path, examples):
+    def check_inputs(self, path: Path | Rows, examples: Sequence) -> None:
         """Raises an InputError if the examples are not of the kind that this task answers."""
 
-    def text(self, example):
+    def text(self, example: Any) -> str:
         """Returns the first text of an example."""
         return getattr(example, self.columns[0])
 
-    def texts(self, example):
+    def texts(self, example: Any) -> tuple:
         """Returns the texts of an example, one for each of `columns`."""
         return self.text(example), *(getattr(example, column) for column in self.columns[1:])
 
-    def group(self, example):
+    def group(self, example: Any) -> tuple:
         """Returns the texts that must not be in both the training and the validation data."""
         return self.texts(example)
 
-    def label(self, example):
+    def label(self, example: Any) -> Any:
         """Returns what the file says is right for an example."""
         return getattr(example, self.tuples[-1][-1])
 
-    def classes(self, example):
-        """Returns the names of the classes that occur in a labelled example; a task without classes returns none."""
+    def classes(self, example: Any) -> Sequence[str]:
+        """Returns the classes that occur in a labelled example; a task without classes returns none."""
         return [self.label(example)] if self.stratified else []
 
-    def export_options(self):
-        """Returns a dict of the settings that `export_text_model` needs to give the same answers as the task."""
+    def export_options(self) -> dict[str, Any]:
+        """Returns the arguments with which `export_text_model` gives the same answers as the task."""
         return dataclasses.asdict(self)
 
-    def answer_options(self, top_k=1, aggregation_strategy=None):
-        """Returns the options of `answers` as a dict, without those that keep their defaults.
-
-        Raises:
-            InputError: the task cannot give that many answers per input, or does not aggregate the labels of tokens.
-        """
+    def answer_options(self, top_k: int = 1, aggregation_strategy: AggregationStrategy | None = None) -> dict[str, Any]:
+        """Returns the options of `answers` that are not the defaults; raises an InputError if the task lacks one."""
         if top_k > 1 and not self.supports_top_k:
             raise InputError(f"top_k must be 1 for the task {self.name}; only classifiers and the task span give "
                              f"multiple answers; got {top_k}")
@@ -269,32 +244,32 @@ class Task:
                              f"got {aggregation_strategy!r}")
         return {"top_k": top_k} if top_k > 1 else {}
 
-    def settings(self):
-        """Returns the task's name and fields as a dict that JSON can represent."""
+    def settings(self) -> dict[str, Any]:
+        """Returns the task's name and fields as JSON holds them."""
         return {"task": self.name} | dataclasses.asdict(self)
 
 
-def _texts(name, values, unit="row"):
+def _texts(name: str, values: Iterable, unit: str = "row") -> list:
     """Returns the texts of an argument of `predict`, or a list of texts for each row of its `choices`."""
-    values = as_texts(name, values)
+    texts = as_texts(name, values)
     if name == "choices":
-        return [_texts(f"choices: row {row}", texts, "choice") for row, texts in enumerate(values, 1)]
-    check_texts(name, values, unit)
-    return list(map(replace_surrogates, values))
+        return [_texts(f"choices: row {row}", choices, "choice") for row, choices in enumerate(texts, 1)]
+    check_texts(name, texts, unit)
+    return list(map(replace_surrogates, texts))
 
 
-def run(model, batches, batch_size=None, after_batch=None):
-    """Runs a model on each row of a `TextBatches`.
+def run(model: Any, batches: TextBatches, batch_size: int | None = None,
+        after_batch: Callable[[Any], None] | None = None) -> list:
+    """Runs a Keras model on batches.
 
     Args:
         batch_size: rows per batch. If None, batches have about 2,048 tokens.
-        after_batch: function that is called with the outputs of each batch.
+        after_batch: called with the outputs of each batch.
 
     Returns:
-        a list of arrays, or of dicts of arrays, one per row. The array of a row may end with the outputs of its padding
-        tokens, which are not removed.
+        the output for each row, an array or a dict of arrays, which may end with the outputs of padding tokens.
     """
-    rows = [None] * len(batches.packed)
+    rows: list = [None] * len(batches.packed)
     plan = sorted_batches(batches.lengths, batch_size) if batch_size else token_batches(batches.lengths)
     for indices in plan:
         outputs = model.predict_on_batch(batches.inputs(indices))
@@ -306,7 +281,7 @@ def run(model, batches, batch_size=None, after_batch=None):
     return rows
 
 
-def log_softmax(logits):
+def log_softmax(logits: Sequence[float] | np.ndarray) -> np.ndarray:
     """Computes the logarithm of the softmax over the last axis, in float64."""
     logits = np.asarray(logits, np.float64)
     logits = logits - logits.max(axis=-1, keepdims=True)
@@ -322,8 +297,8 @@ def threshold_between(lower: float, higher: float) -> float:
     return float(middle if middle > low else high)
 
 
-def require(module, user="scores need"):
-    """Imports and returns a module that the extra `tasks` installs; `user` begins the message if it is missing."""
+def require(module: str, user: str = "scores need") -> ModuleType:
+    """Imports a module that the extra `tasks` installs; `user` begins the message if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -2,14 +2,18 @@
 
 import dataclasses
 import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from keras_bert.data import ChoiceBatches
+from keras_bert.arguments import Path
+from keras_bert.data.batches import ChoiceBatches
 from keras_bert.data.examples import choose
-from keras_bert.data.tables import read_table, text_of, texts_of
+from keras_bert.data.tables import Rows, read_table, text_of, texts_of
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, Encoded, Task, log_softmax
+from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax
+from keras_bert.text import BertTokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +24,7 @@ class ChoiceExample:
     prompt: str
     choices: list[str]
     label: int | None
-    row: int
+    row: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +53,7 @@ FORMATS = {
 }
 
 
-def read_choices(path, data_format=None):
+def read_choices(path: Path | Rows, data_format: str | None = None) -> Iterator[ChoiceExample]:
     """Reads a table of `prompt`, `choice0`, `choice1`, … and `label`, the index of the right choice. In `.jsonl`,
     `.json` and `.parquet`, the choices can also be a list `choices`.
 
@@ -65,7 +69,7 @@ def read_choices(path, data_format=None):
     """
     columns = choose(path, data_format, FORMATS) if data_format else ChoiceColumns()
     names, rows = read_table(path, (columns.prompt, columns.start), columns.kind, columns.header)
-    count = None
+    count = 0
     for row, values in rows:
         choices = _choices(path, row, values, columns)
         count = count or len(choices)
@@ -76,7 +80,7 @@ def read_choices(path, data_format=None):
         yield ChoiceExample(text_of(path, row, values, columns.prompt), choices, label, row)
 
 
-def _choices(path, row, values, columns):
+def _choices(path: Path | Rows, row: int, values: dict[str, Any], columns: ChoiceColumns) -> list[str]:
     if "choices" in values:
         return texts_of(path, row, values, "choices")
     count = sum(bool(re.fullmatch(rf"{columns.choice}\d+", name)) for name in values)
@@ -84,7 +88,7 @@ def _choices(path, row, values, columns):
     return [start + text_of(path, row, values, f"{columns.choice}{i}") for i in range(count)]
 
 
-def _label(path, row, value, count):
+def _label(path: Path | Rows, row: int, value: Any, count: int) -> int:
     if str(value) not in map(str, range(count)):
         raise InputError(f"{path}: row {row}: 'label' must be a number from 0 to {count - 1}; got {value!r}")
     return int(value)
@@ -107,24 +111,25 @@ class MultipleChoice(Task):
     tuples = (("prompt", "choices", "label"),)
 
     @classmethod
-    def iterate(cls, path, data_format=None, label_column="label", **_):
+    def iterate(cls, path: Path | Rows, data_format: str | None = None, label_column: str | None = "label",
+                **_: Any) -> Iterator[ChoiceExample]:
         for example in read_choices(path, data_format):
             if label_column is not None and example.label is None:
                 raise InputError(f"{path}: there is no column 'label'; this is a test file without labels, for predict "
                                  "alone")
             yield example
 
-    def example(self, prompt, choices):
+    def example(self, prompt: str, choices: Iterable[str]) -> ChoiceExample:
         return ChoiceExample(prompt, list(choices), None, None)
 
-    def split(self, line):
+    def split(self, line: str) -> tuple[str, list[str]] | None:
         prompt, *choices = line.split("\t")
         return (prompt, choices) if len(choices) > 1 else None
 
-    def describe_input(self):
+    def describe_input(self) -> str:
         return "a prompt and at least two choices"
 
-    def encode(self, examples, tokenizer):
+    def encode(self, examples: Sequence[ChoiceExample], tokenizer: BertTokenizer) -> Encoded:
         packed = [tokenizer.pack_with_cuts([example.prompt] * len(example.choices), example.choices, self.max_length)
                   for example in examples]
         labelled = bool(examples) and examples[0].label is not None
@@ -132,24 +137,24 @@ class MultipleChoice(Task):
         return Encoded(examples, [rows for rows, _ in packed], targets, ChoiceBatches,
                        cut=sum(bool(cut) for _, cut in packed))
 
-    def answers(self, encoded, outputs):
+    def answers(self, encoded: Encoded, outputs: Outputs) -> list[Choice]:
         probabilities = [np.exp(log_softmax(output[:len(example.choices)]))
                          for example, output in zip(encoded.examples, outputs)]
         return [Choice(int(row.argmax()), row.tolist()) for row in probabilities]
 
-    def score(self, encoded, outputs):
+    def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns `accuracy` and `loss`, the mean cross-entropy."""
         pairs = list(zip(self.answers(encoded, outputs), encoded.targets))
         right = [answer.probabilities[target] for answer, target in pairs]
         return {"accuracy": float(np.mean([answer.index == target for answer, target in pairs])),
                 "loss": float(-np.log(np.maximum(right, 1e-12)).mean())}
 
-    def answer_of(self, row, top_k=1):
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Choice:
         return Choice(row["choice"], row["probabilities"])
 
-    def record(self, example, answer):
+    def record(self, example: ChoiceExample, answer: Choice) -> dict[str, Any]:
         return {"prompt": example.prompt, "choices": example.choices, "choice": answer.index,
                 "text": example.choices[answer.index], "probabilities": answer.probabilities}
 
-    def cells(self, example, answer):
+    def cells(self, example: ChoiceExample, answer: Choice) -> list[str]:
         return [str(answer.index), f"{max(answer.probabilities):.4f}", example.choices[answer.index], example.prompt]

@@ -1,27 +1,31 @@
 """Classification tasks: one label per text or pair of texts."""
 
 import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.data import Example, iterate_examples
+from keras_bert.arguments import Path
+from keras_bert.data.examples import Example, iterate_examples
+from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, Encoded, Task, log_softmax, threshold_between
+from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax, threshold_between
+from keras_bert.text import BertTokenizer
 
 # Guo et al., 2017, section 4.
 _CALIBRATION_BINS = 15
 
 
-def score(labels, probabilities, targets):
+def score(labels: Sequence[str], probabilities: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
     """Computes classification scores.
 
     Args:
-        labels: names of the classes.
         probabilities: float [texts, classes].
         targets: int [texts], the right classes.
 
     Returns:
-        a dict that JSON can represent: `accuracy`; `macro_f1`, over the classes that occur or were predicted;
+        `accuracy`; `macro_f1`, over the classes that occur or were predicted;
         `matthews`, the correlation coefficient (Gorodkin, 2004), the score of CoLA; for two classes also `f1` of the
         second class, the score of MRPC and QQP; `loss`, the mean cross-entropy; `calibration_error`, the expected
         calibration error over 15 bins (Guo et al., 2017), and `calibration`, which is (mean score, accuracy, number of
@@ -58,7 +62,7 @@ def score(labels, probabilities, targets):
     }
 
 
-def choose_threshold(scores, reject):
+def choose_threshold(scores: np.ndarray, reject: np.ndarray) -> float:
     """Returns the threshold with the best F1 for rejecting texts: a text is rejected if its score is below the
     threshold.
 
@@ -67,7 +71,7 @@ def choose_threshold(scores, reject):
         reject: bool [texts], True for texts that should be rejected.
 
     Returns:
-        a float between two scores. Of equally good thresholds, it rejects the fewest texts.
+        of equally good thresholds between two scores, the one that rejects the fewest texts.
     """
     order = np.argsort(scores, kind="stable")
     # F1 of rejecting the first n texts of the order. No threshold can separate equal scores.
@@ -86,7 +90,7 @@ def score_threshold(threshold: float, scores: np.ndarray, reject: np.ndarray) ->
         scores, reject: as for `choose_threshold`. At least one text should not be rejected.
 
     Returns:
-        a dict of `threshold`; the `precision` and `recall` of the rejections; the number of `texts` that should be
+        `threshold`; the `precision` and `recall` of the rejections; the number of `texts` that should be
         rejected; and `rejected_in_scope`, the share of the other texts that are rejected.
     """
     rejected = scores < threshold
@@ -106,46 +110,51 @@ class Prediction:
     in_scope: bool | None = None
 
     @property
-    def label(self):
+    def label(self) -> str:
         return self.labels[0]
 
     @property
-    def score(self):
+    def score(self) -> float:
         return self.scores[0]
 
 
 class TextTask(Task):
     """A task whose inputs are single texts or pairs of texts."""
 
+    pairs: bool
     tuples = ("text", "label"), ("text", "text_pair", "label")
 
     @classmethod
-    def iterate(cls, path, **columns):
+    def iterate(cls, path: Path | Rows, **columns: Any) -> Iterator[Example]:
         return iterate_examples(path, **columns)
 
     @property
-    def columns(self):
+    def columns(self) -> tuple[str, ...]:
         return ("text", "text_pair")[:1 + self.pairs]
 
-    def describe_input(self):
+    def describe_input(self) -> str:
         return "pairs of texts" if self.pairs else "single texts"
 
-    def example(self, text, text_pair=None):
+    def example(self, text: str, text_pair: str | None = None) -> Example:
         return Example(text, text_pair, None, None)
 
-    def group(self, example):
+    def group(self, example: Example) -> tuple:
         return tuple(sorted(self.texts(example)))  # a pair is not new in the other order
 
-    def check(self, path, examples, out_of_scope=None):
+    def check(self, path: Path | Rows, examples: Sequence[Example], out_of_scope: str | None = None) -> None:
         self.check_inputs(path, examples)
 
-    def check_inputs(self, path, examples):
+    def check_inputs(self, path: Path | Rows, examples: Sequence[Example]) -> None:
         if (examples[0].text_pair is not None) != self.pairs:
             raise InputError(f"{path}: must have {'two texts' if self.pairs else 'one text'} per row for this model; "
                              f"got {'one' if self.pairs else 'two'}")
 
-    def encode(self, examples, tokenizer):
-        pairs = [example.text_pair for example in examples] if self.pairs else None
+    def targets(self, examples: Sequence[Example]) -> np.ndarray:
+        """Returns the targets of labelled examples: [examples, ...]."""
+        raise NotImplementedError
+
+    def encode(self, examples: Sequence[Example], tokenizer: BertTokenizer) -> Encoded:
+        pairs: Any = [example.text_pair for example in examples] if self.pairs else None
         rows, cut = tokenizer.pack_with_cuts([example.text for example in examples], pairs, self.max_length)
         labelled = bool(examples) and examples[0].label is not None
         return Encoded(examples, rows, self.targets(examples) if labelled else None, cut=len(cut))
@@ -165,18 +174,17 @@ class LabelTask(TextTask):
 
     dropout, supports_top_k, stratified = 0.2, True, True
 
-    def ranked(self, scores, top_k):
-        """Returns the `top_k` labels with the highest scores, as a list of (label, score), best first."""
+    def ranked(self, scores: np.ndarray, top_k: int) -> list[tuple[str, float]]:
+        """Returns the `top_k` labels with the highest scores, best first, with their scores."""
         return [(self.labels[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[:top_k]]
 
 
-def top_record(pairs):
-    """Returns several (label, score) as an entry of `Task.record`; one alone needs no entry."""
+def top_record(pairs: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    """Returns several labels and their scores as an entry of `Task.record`; one alone needs no entry."""
     return {"top": [{"label": label, "score": score} for label, score in pairs]} if len(pairs) > 1 else {}
 
 
-def ranked_cells(pairs):
-    """Returns several (label, score) as cells of `Task.cells`."""
+def ranked_cells(pairs: Iterable[tuple[str, float]]) -> list[str]:
     return [cell for label, score in pairs for cell in (label, f"{score:.4f}")]
 
 
@@ -196,13 +204,13 @@ class Classify(LabelTask):
     card = Card("text-classification", "classes of text", "Answers a text with one of {}classes.")
 
     @classmethod
-    def from_examples(cls, path, examples, **settings):
+    def from_examples(cls, path: Path | Rows, examples: Sequence[Example], **settings: Any) -> Self:
         labels = sorted({example.label for example in examples})
         if len(labels) < 2:
             raise InputError(f"{path}: a classifier needs at least two labels; every text has the label {labels[0]!r}")
         return cls(labels=labels, pairs=examples[0].text_pair is not None, **settings)
 
-    def check(self, path, examples, out_of_scope=None):
+    def check(self, path: Path | Rows, examples: Sequence[Example], out_of_scope: str | None = None) -> None:
         super().check(path, examples)
         if out_of_scope in self.labels:
             raise InputError(f"out_of_scope_label must not be a label of the training file; got {out_of_scope!r}")
@@ -217,23 +225,21 @@ class Classify(LabelTask):
         if out_of_scope is not None and all(example.label != out_of_scope for example in examples):
             raise InputError(f"{path}: no text has the out_of_scope_label {out_of_scope!r}")
 
-    def targets(self, examples):
+    def targets(self, examples: Sequence[Example]) -> np.ndarray:
         """Returns the class of each example, -1 for examples out of scope: int32 [examples]."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         return np.array([numbers.get(example.label, -1) for example in examples], np.int32)
 
-    def probabilities(self, outputs):
+    def probabilities(self, outputs: Outputs) -> np.ndarray:
         """Computes the softmax of the outputs: float32 [texts, labels]."""
         return np.exp(log_softmax(np.reshape(outputs, (-1, len(self.labels))))).astype(np.float32)
 
-    def answers(self, encoded, outputs, top_k=1):
-        return [
-            Prediction(*map(list, zip(*self.ranked(row, top_k))),
-                       None if self.threshold is None else bool(row.max() >= self.threshold))
-            for row in self.probabilities(outputs)
-        ]
+    def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[Prediction]:
+        return [_prediction(self.ranked(row, top_k),
+                            None if self.threshold is None else bool(row.max() >= self.threshold))
+                for row in self.probabilities(outputs)]
 
-    def score(self, encoded, outputs):
+    def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module, and `out_of_scope`: the scores of
         `score_threshold`, or None if there is no threshold."""
         in_scope, probabilities = encoded.targets >= 0, self.probabilities(outputs)
@@ -242,21 +248,25 @@ class Classify(LabelTask):
             threshold = score_threshold(self.threshold, probabilities.max(1), ~in_scope)
         return score(self.labels, probabilities[in_scope], encoded.targets[in_scope]) | {"out_of_scope": threshold}
 
-    def answer_of(self, row, top_k=1):
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Prediction:
         best = [(row["label"], row["score"])]
         if top_k > 1:
             best = sorted(zip(self.labels, row["probabilities"]), key=lambda pair: -pair[1])[:top_k]
-        return Prediction([label for label, _ in best], [score for _, score in best], row.get("in_scope"))
+        return _prediction(best, row.get("in_scope"))
 
-    def record(self, example, answer):
+    def record(self, example: Example, answer: Prediction) -> dict[str, Any]:
         record = {name: getattr(example, name) for name in self.columns}
         record |= {"label": answer.label, "score": answer.score}
         if answer.in_scope is not None:
             record["in_scope"] = answer.in_scope
         return record | top_record(list(zip(answer.labels, answer.scores)))
 
-    def cells(self, example, answer):
+    def cells(self, example: Example, answer: Prediction) -> list[str]:
         return [*ranked_cells(zip(answer.labels, answer.scores)), *self.texts(example)]
+
+
+def _prediction(best: list[tuple[str, float]], in_scope: bool | None) -> Prediction:
+    return Prediction([label for label, _ in best], [score for _, score in best], in_scope)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,7 +275,7 @@ class Intent(Classify):
 
     name, has_threshold = "intent", True
 
-    def calibrated(self, encoded, outputs):
+    def calibrated(self, encoded: Encoded, outputs: Outputs) -> Self:
         """Returns the task with the threshold that is best for these examples, or the task itself if none of them is
         out of scope."""
         out_of_scope = encoded.targets < 0

@@ -1,14 +1,19 @@
 """Sentence embeddings: a vector for each text, so that similar texts have a high cosine similarity."""
 
 import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.data import ChoiceBatches, LabelPairBatches, SameLabelBatches, iterate_examples, label_of, number
-from keras_bert.data.tables import check_columns, read_table, text_of
+from keras_bert.arguments import Path
+from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches
+from keras_bert.data.examples import iterate_examples, label_of, number
+from keras_bert.data.tables import Rows, check_columns, read_table, text_of
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.tasks import embedding_scores
-from keras_bert.tasks.base import Card, Encoded, Task, require
+from keras_bert.tasks.base import Card, Encoded, Outputs, Task, require
+from keras_bert.text import BertTokenizer
 from keras_bert.types import Pooling
 
 PAIRS, TRIPLETS, SCORED, LABELLED = "pairs", "triplets", "scored pairs", "labelled texts"
@@ -31,12 +36,12 @@ class EmbedExample:
     row: int | None
 
     @property
-    def text(self):
+    def text(self) -> str:
         return self.texts[0]
 
 
-def data_kind(examples):
-    """Returns what labelled examples, all of one kind, are: `PAIRS`, `TRIPLETS`, `SCORED` or `LABELLED`."""
+def data_kind(examples: Sequence[EmbedExample]) -> str:
+    """Returns the kind of labelled examples: `PAIRS`, `TRIPLETS`, `SCORED` or `LABELLED`."""
     first = examples[0]
     if first.label is None:
         return PAIRS if len(first.texts) == 2 else TRIPLETS
@@ -64,24 +69,14 @@ class Embed(Task):
     dropout, unused, compares_batch = None, ("pooler",), True
 
     @classmethod
-    def iterate(cls, path, text_column="text", text_pair_column=None, label_column="label", data_format=None):
-        """Reads a table, see `read_table`. Its columns say what the examples are: `text` with `text_pair`, with
-        `text_pair` and `negative`, with `text_pair` and `label`, or with `label`.
-
-        Args:
-            path: path of the file, or `Rows`.
-            text_column, text_pair_column, label_column, data_format: see `iterate_examples`. If `label_column` is None,
-                only the column `text` is read.
-
-        Yields:
-            `EmbedExample`s, all of one kind.
-
-        Raises:
-            InputError: the columns are others, or a value is; the message names the file, the row and the column.
-        """
+    def iterate(cls, path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
+                label_column: str | None = "label", data_format: str | None = None, **_: Any) -> Iterator[EmbedExample]:
+        """Reads a table, see `iterate_examples`. Its columns say what the examples are: `text` with `text_pair`, with
+        `text_pair` and `negative`, with `text_pair` and `label`, or with `label`. If `label_column` is None, only the
+        column `text` is read."""
         if data_format:
             for example in iterate_examples(path, label_column=label_column, data_format=data_format):
-                texts = (example.text,) if None in (label_column, example.text_pair) else (
+                texts: tuple[Any, ...] = (example.text,) if None in (label_column, example.text_pair) else (
                     example.text, example.text_pair)
                 yield _example(path, texts, example, _HIGHEST.get(data_format, 1.0))
             return
@@ -96,7 +91,8 @@ class Embed(Task):
             yield _example(path, texts, EmbedExample(texts, value, row))
 
     @classmethod
-    def from_examples(cls, path, examples, loss=None, **settings):
+    def from_examples(cls, path: Path | Rows, examples: Sequence[EmbedExample], loss: str | None = None,
+                      **settings: Any) -> Self:
         kind = data_kind(examples)
         if (loss or LOSSES_OF[kind][0]) not in LOSSES_OF[kind]:
             raise InputError(f"loss must be {' or '.join(LOSSES_OF[kind])} for {kind}, as {path} has; got {loss!r}")
@@ -104,8 +100,8 @@ class Embed(Task):
             raise InputError(f"{path}: loss=cosent needs pairs with different labels; every label is "
                              f"{examples[0].label:g}; leave the labels out to train on pairs, or pass "
                              "loss=cosine_similarity")
-        outside = [example for example in examples if loss == "cosine_similarity" and kind == SCORED
-                   and not -1 <= example.label <= 1]
+        outside = [example for example in examples if loss == "cosine_similarity"
+                   and isinstance(example.label, float) and not -1 <= example.label <= 1]
         if outside:
             raise InputError(f"{path}: row {outside[0].row}: 'label' must be from -1 to 1, as cosines are, for "
                              f"loss=cosine_similarity; got {outside[0].label}; divide the labels by the highest one, "
@@ -115,7 +111,7 @@ class Embed(Task):
                              f"{examples[0].label!r}")
         return cls(loss_name=loss or LOSSES_OF[kind][0], **settings)
 
-    def check(self, path, examples, out_of_scope=None):
+    def check(self, path: Path | Rows, examples: Sequence[EmbedExample], out_of_scope: str | None = None) -> None:
         kind, labels = data_kind(examples), [example.label for example in examples]
         if kind == SCORED:
             require("scipy.stats")  # fails here, before any work is done
@@ -126,35 +122,36 @@ class Embed(Task):
         elif kind != LABELLED and len({text for example in examples for text in example.texts[1:]}) == 1:
             raise InputError(f"{path}: scores need at least two different texts to find; got 1")
 
-    def example(self, text):
+    def example(self, text: str) -> EmbedExample:
         return EmbedExample((text,), None, None)
 
-    def describe_input(self):
+    def describe_input(self) -> str:
         return "single texts"
 
-    def texts(self, example):
+    def texts(self, example: EmbedExample) -> tuple:
         return (list(example.texts),)
 
-    def group(self, example):
+    def group(self, example: EmbedExample) -> tuple:
         """Returns the texts of an example in one order; of an anchor with a positive, the anchor alone, which may have
         other positives too. A positive may be on both sides: a search knows its documents, and not the questions."""
         return tuple(sorted(example.texts)) if example.label is not None else example.texts[:1]
 
-    def label(self, example):
+    def label(self, example: EmbedExample) -> float | str | None:
         return example.label
 
-    def classes(self, example):
+    def classes(self, example: EmbedExample) -> Sequence[str]:
         return [example.label] if isinstance(example.label, str) else []
 
-    def encode(self, examples, tokenizer):
+    def encode(self, examples: Sequence[EmbedExample], tokenizer: BertTokenizer) -> Encoded:
         texts = list(dict.fromkeys(text for example in examples for text in example.texts))
         packed, cut = tokenizer.pack_with_cuts(texts, None, self.max_length)
-        packed, longer = dict(zip(texts, packed)), {texts[index] for index in cut}
+        of_text, longer = dict(zip(texts, packed)), {texts[index] for index in cut}
         count = sum(not longer.isdisjoint(example.texts) for example in examples)
-        rows = [[packed[text] for text in example.texts] for example in examples]
+        rows = [[of_text[text] for text in example.texts] for example in examples]
         if not examples or examples[0].label is None and len(examples[0].texts) == 1:
             return Encoded(examples, rows, None, ChoiceBatches, cut=count)
         kind, batches = data_kind(examples), ChoiceBatches
+        targets: np.ndarray
         if kind == SCORED:
             targets = np.array([example.label for example in examples], np.float32)
         elif kind == LABELLED:
@@ -168,19 +165,19 @@ class Embed(Task):
             targets = np.array([[numbers[text] for text in example.texts] for example in examples])
         return Encoded(examples, rows, targets, batches, cut=count)
 
-    def answers(self, encoded, outputs):
+    def answers(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
         """Returns the embedding of the first text of each example: float32 [examples, hidden]."""
         return np.array([output[0] for output in outputs], np.float32)
 
-    def answer_of(self, row, top_k=1):
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> np.ndarray:
         return np.array(row["embedding"])
 
-    def main_score(self, examples):
+    def main_score(self, examples: Sequence[EmbedExample]) -> str:
         if data_kind(examples) != SCORED:
             return "ndcg_at_10"
         return "average_precision" if _is_binary(examples) else "spearman"
 
-    def score(self, encoded, outputs):
+    def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of `embedding_scores`: of scored pairs those of `similarity`, or if each label is 0 or 1,
         of `pair_classification`; otherwise of `retrieval`, of positives among all positives and negatives, or of the
         texts of the same label among all others."""
@@ -195,21 +192,22 @@ class Embed(Task):
             return embedding_scores.pair_classification(cosines, targets == 1)
         return embedding_scores.similarity(cosines, targets)
 
-    def record(self, example, answer):
+    def record(self, example: EmbedExample, answer: np.ndarray) -> dict[str, Any]:
         return {"text": example.text, "embedding": answer.tolist()}
 
-    def cells(self, example, answer):
+    def cells(self, example: EmbedExample, answer: np.ndarray) -> list[str]:
         return [" ".join(f"{value:.6g}" for value in answer), example.text]
 
-    def export_options(self):
+    def export_options(self) -> dict[str, Any]:
         return {"max_length": self.max_length}
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         return {"task": self.name, "max_length": self.max_length}  # the others are those of the training
 
 
-def _columns(path, names, text_column, text_pair_column, label_column):
-    """Returns the list of the columns of texts, and the column of labels or None."""
+def _columns(path: Path | Rows, names: Sequence[str], text_column: str, text_pair_column: str | None,
+             label_column: str) -> tuple[list[str], str | None]:
+    """Returns the columns of texts, and the column of labels or None."""
     pair = text_pair_column or ("text_pair" if "text_pair" in names else None)
     negative = "negative" if "negative" in names else None
     label = label_column if label_column != "label" or "label" in names else None
@@ -220,20 +218,20 @@ def _columns(path, names, text_column, text_pair_column, label_column):
     return [name for name in (text_column, pair, negative) if name], label
 
 
-def _example(path, texts, labelled, highest=1.0):
-    """Returns an `EmbedExample` with the row and the label of another example. The scores of pairs are divided by the
-    highest one."""
+def _example(path: Path | Rows, texts: tuple[str, ...], labelled: Any,
+             highest: float = 1.0) -> EmbedExample:
+    """Returns an example with the row and the label of another. Scores of pairs are divided by the highest one."""
     label = labelled.label
     if label is not None and len(texts) == 2:
         label = number(path, labelled) / highest
     return EmbedExample(texts, label, labelled.row)
 
 
-def _is_binary(examples):
+def _is_binary(examples: Sequence[EmbedExample]) -> bool:
     return {example.label for example in examples} == {0.0, 1.0}
 
 
-def _retrieval_of_labels(vectors, targets):
+def _retrieval_of_labels(vectors: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Returns the scores of finding the texts of the same label among all other texts.
 
     Args:
@@ -246,7 +244,7 @@ def _retrieval_of_labels(vectors, targets):
                                       lambda some: queries[some, None] == numbers)
 
 
-def _retrieval_of_positives(vectors, targets):
+def _retrieval_of_positives(vectors: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Returns the scores of finding the positives of each anchor among all different positives and negatives.
 
     Args:
@@ -259,7 +257,7 @@ def _retrieval_of_positives(vectors, targets):
     documents = np.unique(targets[:, 1:])
     positive = np.searchsorted(documents, targets[:, 1])
 
-    def relevant(some):
+    def relevant(some: np.ndarray) -> np.ndarray:
         found = np.zeros((len(some), len(documents)), bool)
         is_some = (query >= some[0]) & (query <= some[-1])
         found[query[is_some] - some[0], positive[is_some]] = True

@@ -1,6 +1,8 @@
 """The scores of sentence embeddings, as the evaluators of sentence-transformers define them. Similarity is the cosine.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from keras_bert.tasks.base import threshold_between
@@ -13,12 +15,12 @@ _RANKS = 10
 _RECALLS = 1, 5, 10
 
 
-def unit_vectors(vectors):
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     """Divides vectors [..., hidden] by their L2 norms."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def similarity(cosines, scores):
+def similarity(cosines: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     """Computes the scores of semantic textual similarity (EmbeddingSimilarityEvaluator).
 
     Args:
@@ -26,13 +28,13 @@ def similarity(cosines, scores):
         scores: float [pairs], at least two different ones.
 
     Returns:
-        a dict of floats: `spearman` and `pearson`, the correlations, and `loss`, that of CoSENT over all pairs.
+        `spearman` and `pearson`, the correlations, and `loss`, that of CoSENT over all pairs.
     """
     pearson, spearman = correlations(cosines, scores)
     return {"spearman": spearman, "pearson": pearson, "loss": _cosent(cosines, scores)}
 
 
-def pair_classification(cosines, right):
+def pair_classification(cosines: np.ndarray, right: np.ndarray) -> dict[str, float]:
     """Computes the scores of telling pairs of equal texts from others by their cosine (BinaryClassificationEvaluator).
 
     Args:
@@ -40,7 +42,7 @@ def pair_classification(cosines, right):
         right: bool [pairs], of both values.
 
     Returns:
-        a dict of floats: `average_precision`; `f1`, `precision` and `recall` of the threshold with the best F1,
+        `average_precision`; `f1`, `precision` and `recall` of the threshold with the best F1,
         `f1_threshold`; `accuracy` of the threshold with the best accuracy, `accuracy_threshold`; `loss`, that of CoSENT
         over all pairs.
     """
@@ -53,7 +55,7 @@ def pair_classification(cosines, right):
     correct = np.append(0, 2 * hits - accepted) + len(right) - total
     best, most = int(f1.argmax()), int(correct.argmax())
 
-    def between(rank):
+    def between(rank: int) -> float:
         """Returns the threshold that accepts `rank` pairs."""
         return threshold_between(ranked[rank + 1], ranked[rank])
 
@@ -64,18 +66,18 @@ def pair_classification(cosines, right):
             "loss": _cosent(cosines, right)}
 
 
-def retrieval(queries, documents, relevant, excluded):
+def retrieval(queries: np.ndarray, documents: np.ndarray, relevant: Callable[[np.ndarray], np.ndarray],
+              excluded: Callable[[np.ndarray], np.ndarray]) -> dict[str, float]:
     """Computes the scores of ranking documents by their similarity to queries (InformationRetrievalEvaluator).
 
     Args:
-        queries: float [queries, hidden], unit vectors.
-        documents: float [documents, hidden], unit vectors.
-        relevant: function of an array of consecutive numbers of queries that returns bool [these queries, documents],
-            True for the documents to find, at least one per query.
+        queries, documents: float [queries or documents, hidden], unit vectors.
+        relevant: takes consecutive numbers of queries; returns bool [these queries, documents], True for the documents
+            to find, at least one per query.
         excluded: the same for documents that are not ranked.
 
     Returns:
-        a dict of floats, means over the queries: `ndcg_at_10`; `mrr_at_10`; `recall_at_1`, `recall_at_5` and
+        means over the queries: `ndcg_at_10`; `mrr_at_10`; `recall_at_1`, `recall_at_5` and
         `recall_at_10`; `loss`, the cross entropy of a relevant document among those that are not relevant, a mean over
         the relevant documents.
     """
@@ -98,7 +100,7 @@ def retrieval(queries, documents, relevant, excluded):
     return dict(zip(names, map(float, np.concatenate(rows).mean(0)))) | {"loss": float(np.concatenate(losses).mean())}
 
 
-def _cosent(cosines, scores):
+def _cosent(cosines: np.ndarray, scores: np.ndarray) -> float:
     """Computes the loss `cosent` of all pairs, without comparing each pair with each other one."""
     order = np.argsort(scores, kind="stable")
     logits = SCALE * cosines[order].astype(np.float64)

@@ -3,29 +3,34 @@
 import csv
 import dataclasses
 import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
+from keras_bert.arguments import Path
+from keras_bert.data.examples import Example
 from keras_bert.data.label_sets import iterate_label_sets
+from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, threshold_between
+from keras_bert.tasks.base import Card, Encoded, Outputs, threshold_between
 from keras_bert.tasks.classify import LabelTask, ranked_cells, top_record
 
 _HALF = 0.5
 _SAME = 1e-4  # thresholds that differ less are the same
 
 
-def score(labels, probabilities, targets, thresholds):
+def score(labels: Sequence[str], probabilities: np.ndarray, targets: np.ndarray,
+          thresholds: np.ndarray) -> dict[str, Any]:
     """Computes the scores of multi-label classification, with the definitions of scikit-learn.
 
     Args:
-        labels: names of the labels.
         probabilities: float [texts, labels].
         targets: [texts, labels], 1 where the label is right.
         thresholds: float [labels]; a label is predicted if its probability is at least its threshold.
 
     Returns:
-        a dict that JSON can represent: `mean_average_precision`, the mean over the labels that occur; `micro_f1`, of
+        `mean_average_precision`, the mean over the labels that occur; `micro_f1`, of
         all pairs of a text and a label; `macro_f1`, the mean over the labels that occur or were predicted;
         `micro_f1_at_half` and `macro_f1_at_half`, the same with the threshold 0.5 for each label; `labels`, which maps
         each label to its `precision`, `recall`, `f1`, `average_precision` (None if it does not occur), `threshold` and
@@ -47,7 +52,7 @@ def score(labels, probabilities, targets, thresholds):
     }
 
 
-def _rates(predicted, right):
+def _rates(predicted: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
     """Returns the precision, recall and F1 of each label, float [labels], the micro F1 and the macro F1."""
     hits, answered, texts = (predicted & right).sum(0), predicted.sum(0), right.sum(0)
     f1 = 2 * hits / np.maximum(answered + texts, 1)
@@ -57,16 +62,13 @@ def _rates(predicted, right):
             float(f1[occurs].mean()) if occurs.any() else 0.0)
 
 
-def average_precision(scores, right):
+def average_precision(scores: np.ndarray, right: np.ndarray) -> float:
     """Computes the sum of (R[n] - R[n-1]) P[n] over the different scores n, from the highest, where R[n] and P[n] are
     the recall and the precision of predicting the texts with at least this score.
 
     Args:
         scores: float [texts].
         right: bool [texts], at least one True.
-
-    Returns:
-        a float.
     """
     order = np.argsort(-scores, kind="stable")
     ends = np.flatnonzero(np.diff(scores[order], append=np.inf))  # the last text of each score
@@ -74,7 +76,7 @@ def average_precision(scores, right):
     return float((np.diff(hits, prepend=0) * hits / (ends + 1)).sum() / right.sum())
 
 
-def choose_threshold(scores, right):
+def choose_threshold(scores: np.ndarray, right: np.ndarray) -> float:
     """Returns the threshold with the best F1: in the middle between two scores, and of equally good ones the highest.
 
     Args:
@@ -116,18 +118,19 @@ class MultiLabel(LabelTask):
     options, fields = ("label_columns", "label_delimiter", "pack"), ("label_columns",)
     card = Card("text-classification", "labels of text", "Answers a text with any number of {}labels.")
 
-    def __post_init__(self):
-        if self.thresholds is None:
-            object.__setattr__(self, "thresholds", [_HALF] * len(self.labels))
-        if len(self.thresholds) != len(self.labels):
-            raise InputError(f"thresholds must be one for each of the {len(self.labels)} labels; got {self.thresholds}")
+    def __post_init__(self) -> None:
+        thresholds = [_HALF] * len(self.labels) if self.thresholds is None else self.thresholds
+        if len(thresholds) != len(self.labels):
+            raise InputError(f"thresholds must be one for each of the {len(self.labels)} labels; got {thresholds}")
+        object.__setattr__(self, "thresholds", thresholds)
 
     @classmethod
-    def iterate(cls, path, **columns):
+    def iterate(cls, path: Path | Rows, **columns: Any) -> Iterator[Example]:
         return iterate_label_sets(path, **columns)
 
     @classmethod
-    def from_examples(cls, path, examples, label_columns=None, **settings):
+    def from_examples(cls, path: Path | Rows, examples: Sequence[Example], label_columns: list[str] | None = None,
+                      **settings: Any) -> Self:
         found = {label for example in examples for label in example.label}
         if not found:
             raise InputError(f"{path}: must have texts with labels; no row has one")
@@ -137,7 +140,7 @@ class MultiLabel(LabelTask):
                                  "out")
         return cls(labels=label_columns or sorted(found), pairs=examples[0].text_pair is not None, **settings)
 
-    def check(self, path, examples, out_of_scope=None):
+    def check(self, path: Path | Rows, examples: Sequence[Example], out_of_scope: str | None = None) -> None:
         super().check(path, examples)
         for example in examples:
             for label in example.label:
@@ -147,54 +150,54 @@ class MultiLabel(LabelTask):
         if not any(example.label for example in examples):
             raise InputError(f"{path}: scores need texts with labels; no row has one")
 
-    def classes(self, example):
+    def classes(self, example: Example) -> tuple[str, ...]:
         return example.label
 
-    def targets(self, examples):
+    def targets(self, examples: Sequence[Example]) -> np.ndarray:
         """Returns 1 for each label of each example, otherwise 0: float32 [examples, labels]."""
         return np.array([[label in example.label for label in self.labels] for example in examples], np.float32)
 
-    def probabilities(self, outputs):
+    def probabilities(self, outputs: Outputs) -> np.ndarray:
         """Computes the sigmoid of the outputs: float32 [texts, labels]."""
         return np.exp(-np.logaddexp(0, -self._logits(outputs))).astype(np.float32)
 
-    def _logits(self, outputs):
+    def _logits(self, outputs: Outputs) -> np.ndarray:
         return np.reshape(outputs, (-1, len(self.labels))).astype(np.float64)
 
-    def answers(self, encoded, outputs, top_k=1):
+    def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[LabelSet]:
         return [self.label_set(row, row >= self.thresholds, top_k) for row in self.probabilities(outputs)]
 
-    def answer_of(self, row, top_k=1):
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> LabelSet:
         return self.label_set(np.array(row["probabilities"]), row["holds"], top_k)
 
-    def label_set(self, scores, holds, top_k):
-        """Returns the `LabelSet` of a text with `top_k` labels as `top`. `scores` and `holds` are arrays [labels]."""
+    def label_set(self, scores: np.ndarray, holds: Iterable[bool], top_k: int) -> LabelSet:
+        """Returns the answer with `top_k` labels as `top`. `scores` and `holds` are [labels]."""
         holding = {label for label, is_held in zip(self.labels, holds) if is_held}
         ranked = self.ranked(scores, len(scores))
         held = [(label, score) for label, score in ranked if label in holding]
         return LabelSet([label for label, _ in held], [score for _, score in held], ranked[:top_k])
 
-    def calibrated(self, encoded, outputs):
+    def calibrated(self, encoded: Encoded, outputs: Outputs) -> Self:
         """Returns the task with the threshold of each label that has the best F1 for these examples; a label of none of
         them keeps its threshold."""
-        columns = zip(self.probabilities(outputs).T, encoded.targets.T > 0, self.thresholds)
+        columns = zip(self.probabilities(outputs).T, encoded.targets.T > 0, self.thresholds or [])
         return dataclasses.replace(self, thresholds=[
             choose_threshold(scores, right) if right.any() else before for scores, right, before in columns])
 
-    def score(self, encoded, outputs):
+    def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module; `loss`; and `thresholds_chosen_here`: True if the
         thresholds are those with the best F1 for these very examples, so that F1 is higher than for new texts."""
         logits, targets = self._logits(outputs), encoded.targets
-        chosen = self.calibrated(encoded, outputs).thresholds
-        return score(self.labels, self.probabilities(outputs), targets, np.array(self.thresholds)) | {
+        thresholds, chosen = (np.array(task.thresholds) for task in (self, self.calibrated(encoded, outputs)))
+        return score(self.labels, self.probabilities(outputs), targets, thresholds) | {
             "loss": float((np.logaddexp(0, logits) - logits * targets).mean()),
-            "thresholds_chosen_here": bool(np.allclose(chosen, self.thresholds, rtol=0, atol=_SAME))}
+            "thresholds_chosen_here": bool(np.allclose(chosen, thresholds, rtol=0, atol=_SAME))}
 
-    def record(self, example, answer):
+    def record(self, example: Example, answer: LabelSet) -> dict[str, Any]:
         return {name: getattr(example, name) for name in self.columns} | {
             "labels": answer.labels, "scores": answer.scores} | top_record(answer.top)
 
-    def cells(self, example, answer):
+    def cells(self, example: Example, answer: LabelSet) -> list[str]:
         if len(answer.top) > 1:
             best = ranked_cells(answer.top)
         else:
@@ -202,7 +205,7 @@ class MultiLabel(LabelTask):
         return [*best, *self.texts(example)]
 
 
-def _joined(labels):
+def _joined(labels: Iterable[str]) -> str:
     """Returns labels as `iterate_label_sets` reads them: those with a comma, a quote or a line break in quotes."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(labels)

@@ -1,17 +1,21 @@
 """Regression: one number per text or pair of texts."""
 
 import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.data import iterate_examples, number
+from keras_bert.arguments import Path
+from keras_bert.data.examples import Example, iterate_examples, number
+from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, require
+from keras_bert.tasks.base import Card, Encoded, Outputs, require
 from keras_bert.tasks.classify import TextTask
 
 
-def correlations(values, targets):
-    """Computes the correlation coefficients of Pearson and Spearman: two floats, 0 if all values are equal."""
+def correlations(values: np.ndarray, targets: np.ndarray) -> list[float]:
+    """Computes the correlation coefficients of Pearson and Spearman, which are 0 if all values are equal."""
     stats = require("scipy.stats")
     return [float(np.nan_to_num(correlate(values, targets).statistic))
             for correlate in (stats.pearsonr, stats.spearmanr)]
@@ -31,40 +35,40 @@ class Regress(TextTask):
     card = Card("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number.")
 
     @classmethod
-    def iterate(cls, path, **columns):
+    def iterate(cls, path: Path | Rows, **columns: Any) -> Iterator[Example]:
         """Reads a data file whose labels are floats."""
         for example in iterate_examples(path, **columns):
             yield example if example.label is None else dataclasses.replace(example, label=number(path, example))
 
     @classmethod
-    def from_examples(cls, path, examples, **settings):
+    def from_examples(cls, path: Path | Rows, examples: Sequence[Example], **settings: Any) -> Self:
         return cls(pairs=examples[0].text_pair is not None, **settings)
 
-    def check(self, path, examples, out_of_scope=None):
+    def check(self, path: Path | Rows, examples: Sequence[Example], out_of_scope: str | None = None) -> None:
         require("scipy.stats")  # fails here, before any work is done
         super().check(path, examples)
         if len(examples) < 2:
             raise InputError(f"{path}: a correlation needs at least two scored texts; got 1")
 
-    def targets(self, examples):
+    def targets(self, examples: Sequence[Example]) -> np.ndarray:
         """Returns the label of each example: float32 [examples]."""
         return np.array([example.label for example in examples], np.float32)
 
-    def answers(self, encoded, outputs):
+    def answers(self, encoded: Encoded, outputs: Outputs) -> list[float]:
         return [float(output[0]) for output in outputs]
 
-    def score(self, encoded, outputs):
+    def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns `pearson` and `spearman`, the correlations of predictions and targets, which are 0 if all predictions
         or all targets are equal, and `loss`, the mean squared error."""
         answers = np.array(self.answers(encoded, outputs), np.float64)
         pearson, spearman = correlations(answers, encoded.targets)
         return {"pearson": pearson, "spearman": spearman, "loss": float(np.mean((answers - encoded.targets) ** 2))}
 
-    def answer_of(self, row, top_k=1):
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> float:
         return row["value"]
 
-    def record(self, example, answer):
+    def record(self, example: Example, answer: float) -> dict[str, Any]:
         return {name: getattr(example, name) for name in self.columns} | {"value": answer}
 
-    def cells(self, example, answer):
-        return [f"{answer:.4f}", *(getattr(example, name) for name in self.columns)]
+    def cells(self, example: Example, answer: float) -> list[str]:
+        return [f"{answer:.4f}", *self.texts(example)]

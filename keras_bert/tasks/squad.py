@@ -5,17 +5,23 @@ import dataclasses
 import re
 import string
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from keras_bert.arguments import Count
+from keras_bert.arguments import Count, Path
 from keras_bert.data.rows import json_values
-from keras_bert.data.tables import choose_reader, read_table
+from keras_bert.data.tables import Rows, choose_reader, read_table
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, Encoded, Task, log_softmax
-from keras_bert.text.offsets import tokens_with_offsets
+from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax
+from keras_bert.text import BertTokenizer
+from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
-_NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
+T = TypeVar("T")
+Golds = Sequence[Sequence[str]]  # the right answers to each question
+_NAMES: dict[type, str] = {
+    str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,20 +29,20 @@ class QuestionExample:
     """A question about a context.
 
     Args:
-        answers: list of (text, start), the start in characters of the context; empty if the file does not contain
+        answers: texts and their starts in characters of the context; empty if the file does not contain
             answers, or if the question is `impossible` to answer.
         place: the position of the question in its file, for error messages.
     """
 
-    id: str
+    id: str | None
     question: str
     context: str
     answers: list[tuple[str, int]]
     impossible: bool
-    place: str
+    place: str | None
 
 
-def read_questions(path):
+def read_questions(path: Path | Rows) -> Iterator[QuestionExample]:
     """Reads `.json` files of SQuAD v1.1 and v2.0 (Rajpurkar et al., 2016 and 2018) or KorQuAD v1 (Lim et al., 2019), or
     the same questions in rows: `.jsonl` and `.parquet` files with the columns `id`, `question`, `context` and
     `answers`, an object with the lists `text` and `answer_start`. A row without an `id` has its number instead.
@@ -58,23 +64,24 @@ def read_questions(path):
         raise InputError(f"{path}: holds no questions")
 
 
-# Readers yield (where, values, context): the path and the position in the file; the question's values, with answers in
-# the form of SQuAD; the context.
+# The path and the position in the file; the question's values, with answers in the form of SQuAD; the context.
+_Question = tuple[str, dict[str, Any], str]
 
-def _read_squad(path):
+
+def _read_squad(path: Path) -> Iterator[_Question]:
     values = json_values(path)
     if not values:
         raise InputError(f"{path}: must hold questions; it is empty")
     if len(values) != 1 or not isinstance(values[0], dict):
         raise InputError(f"{path}: must hold one JSON object, as SQuAD's files do")
-    for article, paragraphs in _items(path, ": article", values[0], "data"):
+    for article, paragraphs in _items(str(path), ": article", values[0], "data"):
         for paragraph, questions in _items(article, ", paragraph", paragraphs, "paragraphs"):
             context = _field(paragraph, questions, "context", str)
             for where, question in _items(paragraph, ", question", questions, "qas"):
                 yield where, question, context
 
 
-def _read_rows(path):
+def _read_rows(path: Path | Rows) -> Iterator[_Question]:
     _, rows = read_table(path, ("question", "context"))
     for row, values in rows:
         where = f"{path}: row {row}"
@@ -89,7 +96,7 @@ def _read_rows(path):
         yield where, values, _field(where, values, "context", str)
 
 
-def _example(path, where, values, context):
+def _example(path: Path | Rows, where: str, values: dict[str, Any], context: str) -> QuestionExample:
     id = _field(where, values, "id", str)
     where += f" (id {id})"
     listed = values.get("answers") is not None
@@ -104,7 +111,7 @@ def _example(path, where, values, context):
     return QuestionExample(id, question, context, answers, impossible, where.removeprefix(f"{path}: "))
 
 
-def _answer(where, values, context):
+def _answer(where: str, values: dict[str, Any], context: str) -> tuple[str, int]:
     text, start = _field(where, values, "text", str), _field(where, values, "answer_start", int)
     found = context[start:start + len(text)]
     if not text or start < 0 or found != text:
@@ -113,16 +120,16 @@ def _answer(where, values, context):
     return text, start
 
 
-def _items(where, item, values, name):
-    """Yields (place, object) for each object of the list `values[name]`. The place, for error messages, is `where` with
-    `item` and the number of the object: `train.json: article 1, paragraph 2`."""
+def _items(where: str, item: str, values: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the objects of the list `values[name]` with their places for error messages: `where`, the `item` and its
+    number, as in `train.json: article 1, paragraph 2`."""
     for number, value in enumerate(_field(where, values, name, list), 1):
         if not isinstance(value, dict):
             raise InputError(f"{where}{item} {number}: must be an object; got {value!r:.40}")
         yield f"{where}{item} {number}", value
 
 
-def _field(where, values, name, kind):
+def _field(where: str, values: dict[str, Any], name: str, kind: type[T]) -> T:
     value = values.get(name)
     if type(value) is not kind:  # isinstance would accept True as an int
         raise InputError(f"{where}: {name!r} must be {_NAMES[kind]}; got {value!r:.40}")
@@ -132,7 +139,7 @@ def _field(where, values, name, kind):
 _READERS = {None: _read_rows, ".json": _read_squad, ".jsonl": _read_rows, ".parquet": _read_rows}
 
 
-def windows(tokens, size, stride):
+def windows(tokens: int, size: int, stride: int) -> list[tuple[int, int]]:
     """Returns windows that start at 0, stride, 2 * stride, … until one reaches the end.
 
     `SpanFinder` in export/text_heads.py has the same windows and the same search for spans as TensorFlow operations: a
@@ -146,13 +153,13 @@ def windows(tokens, size, stride):
             skipped.
 
     Returns:
-        list of (begin, end).
+        the begin and the end of each window.
     """
     stride = min(stride, size)
     return [(begin, min(begin + size, tokens)) for begin in range(0, max(tokens - size, 0) + stride, stride)]
 
 
-def target(window, answer):
+def target(window: tuple[int, int], answer: tuple[int, int] | None) -> tuple[int, int] | None:
     """Returns the positions in a window at which an answer starts and ends.
 
     Args:
@@ -166,9 +173,10 @@ def target(window, answer):
     begin, end = window
     if answer and begin <= answer[0] and answer[1] < end:
         return answer[0] - begin, answer[1] - begin
+    return None
 
 
-def tokens_of(starts, ends, begin, end):
+def tokens_of(starts: np.ndarray, ends: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
     """Finds the tokens that overlap the characters [begin, end).
 
     Args:
@@ -181,7 +189,8 @@ def tokens_of(starts, ends, begin, end):
     return (int(overlapping[0]), int(overlapping[-1])) if overlapping.size else None
 
 
-def best_spans(start_logits, end_logits, windows, n=20, max_answer_length=30):
+def best_spans(start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray], windows: Sequence[tuple[int, int]],
+               n: int = 20, max_answer_length: int = 30) -> tuple[list[tuple[int, int]], np.ndarray]:
     """Finds the n best spans of tokens (i, j), i <= j < i + max_answer_length, that lie entirely in at least one
     window.
 
@@ -189,12 +198,12 @@ def best_spans(start_logits, end_logits, windows, n=20, max_answer_length=30):
     scores are equal, the smaller i comes first, then the smaller j.
 
     Args:
-        start_logits, end_logits: one float [tokens] array per window, for the context only: index k is token begin + k.
+        start_logits, end_logits: for each window float [tokens], for the context only: index k is token begin + k.
             Values after the window's end are ignored.
-        windows: list of (begin, end) in tokens; the last one reaches the context's end.
+        windows: their begins and ends in tokens; the last one reaches the context's end.
 
     Returns:
-        (spans, scores): list of (i, j), fewer than n if there are no more; float [spans] with the dtype of the logits.
+        (spans, scores): pairs (i, j), fewer than n if there are no more; float [spans] with the dtype of the logits.
     """
     scores = np.full((windows[-1][1], max_answer_length), -np.inf, start_logits[0].dtype)  # [i, j - i]
     for (begin, end), starts, ends in zip(windows, start_logits, end_logits):
@@ -215,18 +224,17 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _KORQUAD_SPACES = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
 
 
-def squad_words(text):
+def squad_words(text: str) -> list[str]:
     """Returns the words that SQuAD's metrics compare: lower-cased, without ASCII punctuation and articles."""
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
-def exact_match(golds, prediction, units=squad_words):
+def exact_match(golds: Sequence[str], prediction: str, units: Callable[[str], Sequence[str]] = squad_words) -> float:
     """Computes the exact match of an answer.
 
     Args:
-        golds: list of str, the right answers.
-        prediction: str.
-        units: function that converts a str to the sequence of units that are compared.
+        golds: the right answers.
+        units: returns the units of a text that are compared.
 
     Returns:
         1.0 if the prediction has the same units as a right answer, or no units if there is no right answer; else 0.0.
@@ -234,7 +242,7 @@ def exact_match(golds, prediction, units=squad_words):
     return float(units(prediction) in map(units, golds or [""]))
 
 
-def f1(golds, prediction, units=squad_words):
+def f1(golds: Sequence[str], prediction: str, units: Callable[[str], Sequence[str]] = squad_words) -> float:
     """Computes the F1 of the units of an answer and of a right answer, in any order.
 
     Args:
@@ -250,16 +258,12 @@ def f1(golds, prediction, units=squad_words):
                for gold in map(units, golds))
 
 
-def squad_scores(golds, predictions):
+def squad_scores(golds: Golds, predictions: Sequence[str]) -> dict[str, float]:
     """Computes the scores of SQuAD v2.0 if any question is unanswerable, else those of v1.1. The two differ if a right
     answer has no words, for example only articles.
 
-    Args:
-        golds: list of list of str.
-        predictions: list of str.
-
     Returns:
-        dict of percentages: `exact_match`, `f1`; for v2.0 also `NoAns_exact` and `NoAns_f1` of the unanswerable
+        percentages: `exact_match`, `f1`; for v2.0 also `NoAns_exact` and `NoAns_f1` of the unanswerable
         questions, and `HasAns_exact` and `HasAns_f1` of the other questions if there are any.
     """
     answerable = np.array([bool(answers) for answers in golds])
@@ -270,14 +274,14 @@ def squad_scores(golds, predictions):
     return means | _means(scores[answerable], "HasAns_exact", "HasAns_f1") if answerable.any() else means
 
 
-def best_null_threshold(golds, answers, null_differences):
+def best_null_threshold(golds: Golds, answers: Sequence[str],
+                        null_differences: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """Finds the null threshold with the best F1 of SQuAD v2.0, like `find_best_thresh` of the official script. Unlike
     that function, it does not choose thresholds between questions with equal differences, because no threshold can
     separate them.
 
     Args:
-        golds: list of list of str.
-        answers: list of str, the best spans.
+        answers: the best spans.
         null_differences: float [questions], the null score minus the score of the best span.
 
     Returns:
@@ -293,35 +297,29 @@ def best_null_threshold(golds, answers, null_differences):
     return float([thresholds[0] - 1, *thresholds][best]), float(100 * totals[best] / len(golds))
 
 
-def korquad_scores(golds, predictions):
-    """Computes the scores of KorQuAD 1.0: the F1 is over characters, and articles are not ignored.
-
-    Args:
-        golds: list of list of str, none of them empty.
-        predictions: list of str.
-
-    Returns:
-        dict of percentages: `exact_match`, `f1`.
-    """
+def korquad_scores(golds: Golds, predictions: Sequence[str]) -> dict[str, float]:
+    """Computes the scores of KorQuAD 1.0 in percent: `exact_match` and `f1`. The F1 is over characters, and articles
+    are not ignored. Each question must have a right answer."""
     return _means(_scores(golds, predictions, _korquad_words, lambda text: "".join(_korquad_words(text))))
 
 
-def _scores(golds, predictions, words=squad_words, units=squad_words):
+def _scores(golds: Golds, predictions: Sequence[str], words: Callable[[str], list[str]] = squad_words,
+            units: Callable[[str], Sequence[str]] = squad_words) -> np.ndarray:
     """Computes the exact match and F1 of each question: float [questions, 2]."""
     return np.array([(exact_match(answers, prediction, words), f1(answers, prediction, units))
                      for answers, prediction in zip(golds, predictions)])
 
 
-def _means(scores, exact="exact_match", overlap="f1"):
+def _means(scores: np.ndarray, exact: str = "exact_match", overlap: str = "f1") -> dict[str, float]:
     return dict(zip((exact, overlap), (100 * scores.mean(0)).tolist()))
 
 
-def _with_words(golds):
+def _with_words(golds: Golds) -> list[list[str]]:
     """Returns the right answers that SQuAD v2.0 counts: those that have words."""
     return [list(filter(squad_words, answers)) for answers in golds]
 
 
-def _korquad_words(text):
+def _korquad_words(text: str) -> list[str]:
     return text.translate(_KORQUAD_SPACES).lower().translate(_PUNCTUATION).split()
 
 
@@ -339,7 +337,18 @@ class Answer:
     start: int
     end: int
     score: float
-    others: tuple = ()
+    others: "tuple[Answer, ...]" = ()
+
+
+class _Spans(NamedTuple):
+    """The best spans of a question's context. `null` is the score of "no answer": the lowest sum of the [CLS] logits
+    over the windows."""
+
+    context: str
+    tokens: TokenOffsets
+    spans: list[tuple[int, int]]
+    scores: np.ndarray
+    null: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -364,34 +373,34 @@ class Span(Task):
     tuples = (("question", "context", "answers"),)
 
     @classmethod
-    def iterate(cls, path, label_column="label", **_):
+    def iterate(cls, path: Path | Rows, label_column: str | None = "label", **_: Any) -> Iterator[QuestionExample]:
         for example in read_questions(path):
             if label_column is not None and not example.answers and not example.impossible:
                 raise InputError(f"{path}: {example.place}: there is no answer")
             yield example
 
     @classmethod
-    def from_examples(cls, path, examples, **settings):
+    def from_examples(cls, path: Path | Rows, examples: Sequence[QuestionExample], **settings: Any) -> Self:
         if settings["max_length"] < MAX_QUERY_LENGTH + 4:
             raise InputError(f"max_length must be at least {MAX_QUERY_LENGTH + 4}, for a question and one token of the "
                              f"context; got {settings['max_length']}")
         nulls = any(example.impossible for example in examples)
         return cls(null_threshold=0.0 if nulls else None, **settings)
 
-    def check(self, path, examples, out_of_scope=None):
+    def check(self, path: Path | Rows, examples: Sequence[QuestionExample], out_of_scope: str | None = None) -> None:
         if self.null_threshold is None and any(example.impossible for example in examples):
             raise InputError(f"{path}: every question must have an answer, as in the training file")
 
-    def example(self, question, context):
+    def example(self, question: str, context: str) -> QuestionExample:
         return QuestionExample(None, question, context, [], False, None)
 
-    def group(self, example):
+    def group(self, example: QuestionExample) -> tuple:
         return (example.context,)
 
-    def label(self, example):
+    def label(self, example: QuestionExample) -> list[str]:
         return sorted({text for text, _ in example.answers})
 
-    def encode(self, examples, tokenizer):
+    def encode(self, examples: Sequence[QuestionExample], tokenizer: BertTokenizer) -> Encoded:
         questions = tokenizer.ids([example.question for example in examples])
         contexts = tokens_with_offsets([example.context for example in examples], tokenizer)
         rows, parts, targets = [], [], []
@@ -406,25 +415,13 @@ class Span(Task):
         starts, ends = np.array(targets, np.int32).reshape(-1, 2).T
         return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, decoding=(contexts, parts))
 
-    def answers(self, encoded, outputs, top_k=1):
+    def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[Answer]:
         """Returns one `Answer` per question: the best one, with the next best in `others`, `top_k` answers in total."""
-        found = [self._answers(*question, top_k) for question in self._best(encoded, outputs)]
+        found = [self._answers(question, top_k) for question in _best(encoded, outputs)]
         return [dataclasses.replace(best, others=tuple(others)) for best, *others in found]
 
-    def _best(self, encoded, outputs):
-        """Yields for each question its context, the tokens of the context, the best spans, their scores, and the null
-        score, which is the score of "no answer": the lowest sum of the [CLS] logits over the windows."""
-        contexts, parts = encoded.decoding
-        by_question = [[] for _ in contexts]
-        for (number, begin, end), (_, first), output in zip(parts, encoded.rows, outputs):
-            starts, ends = output["start_logits"], output["end_logits"]
-            by_question[number].append(((begin, end), starts[first:], ends[first:], starts[0] + ends[0]))
-        for example, context, rows in zip(encoded.examples, contexts, by_question):
-            bounds, starts, ends, nulls = zip(*rows)
-            spans, scores = best_spans(starts, ends, bounds, N_BEST, MAX_ANSWER_LENGTH)
-            yield example.context, context, spans, scores, float(np.min(nulls))
-
-    def _answers(self, text, tokens, spans, scores, null, top_k):
+    def _answers(self, question: _Spans, top_k: int) -> list[Answer]:
+        text, tokens, spans, scores, null = question
         with_null = self.null_threshold is not None or not spans
         probabilities = np.exp(log_softmax([*scores, null] if with_null else scores)).tolist()
         answers = []
@@ -436,18 +433,18 @@ class Span(Task):
             answers.insert(0 if is_null else 1, Answer("", -1, -1, probabilities[-1]))
         return answers[:top_k]
 
-    def calibrated(self, encoded, outputs):
+    def calibrated(self, encoded: Encoded, outputs: Outputs) -> Self:
         """Returns the task with the null threshold that is best for these examples."""
         if self.null_threshold is None:
             return self
-        best = list(self._best(encoded, outputs))
+        best = list(_best(encoded, outputs))
         always = dataclasses.replace(self, null_threshold=np.inf)
-        answers = [always._answers(*question, 1)[0].text for question in best]
-        differences = [null - scores[0] if len(scores) else np.inf for *_, scores, null in best]
+        answers = [always._answers(question, 1)[0].text for question in best]
+        differences = [question.null - question.scores[0] if question.spans else np.inf for question in best]
         threshold, _ = best_null_threshold(_golds(encoded), answers, differences)
         return dataclasses.replace(self, null_threshold=float(threshold))
 
-    def score(self, encoded, outputs):
+    def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns `f1` and `exact_match` in percent, and for SQuAD v2.0 these scores of the answerable and unanswerable
         questions; if a right answer contains Hangul, also `korquad_f1` and `korquad_exact_match`; `loss`, the mean
         cross-entropy of starts and ends over the windows."""
@@ -459,21 +456,33 @@ class Span(Task):
             scores |= {f"korquad_{name}": value for name, value in korquad_scores(golds, answers).items()}
         return scores | {"loss": float(np.mean(losses))}
 
-    def answer_of(self, row, top_k=1):
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Answer:
         return Answer(row["answer"], row["start"], row["end"], row["score"])
 
-    def record(self, example, answer):
+    def record(self, example: QuestionExample, answer: Answer) -> dict[str, Any]:
         best, *others = ({name: getattr(one, name) for name in ("text", "start", "end", "score")}
                          for one in (answer, *answer.others))
         record = {"id": example.id, "question": example.question} | best
         return record | {"others": others} if others else record
 
-    def cells(self, example, answer):
+    def cells(self, example: QuestionExample, answer: Answer) -> list[str]:
         answers = [cell for one in (answer, *answer.others) for cell in (one.text, f"{one.score:.4f}")]
         return [*answers, example.question]
 
 
-def _first_answer(example, tokens):
+def _best(encoded: Encoded, outputs: Outputs) -> Iterator[_Spans]:
+    contexts, parts = encoded.decoding
+    by_question: list[list] = [[] for _ in contexts]
+    for (number, begin, end), (_, first), output in zip(parts, encoded.rows, outputs):
+        starts, ends = output["start_logits"], output["end_logits"]
+        by_question[number].append(((begin, end), starts[first:], ends[first:], starts[0] + ends[0]))
+    for example, tokens, rows in zip(encoded.examples, contexts, by_question):
+        bounds, starts, ends, nulls = zip(*rows)
+        spans, scores = best_spans(starts, ends, bounds, N_BEST, MAX_ANSWER_LENGTH)
+        yield _Spans(example.context, tokens, spans, scores, float(np.min(nulls)))
+
+
+def _first_answer(example: QuestionExample, tokens: TokenOffsets) -> tuple[int, int] | None:
     """Returns the first and the last token of the first right answer, or None."""
     if not example.answers:
         return None
@@ -481,5 +490,5 @@ def _first_answer(example, tokens):
     return tokens_of(tokens.starts, tokens.ends, start, start + len(text))
 
 
-def _golds(encoded):
+def _golds(encoded: Encoded) -> Golds:
     return [[text for text, _ in example.answers] for example in encoded.examples]

@@ -2,20 +2,25 @@
 
 import dataclasses
 import itertools
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.data import UNLABELLED, TokenBatches
-from keras_bert.data.tagged import OUTSIDE, TaggedText, read_tagged, spans_of, to_bio, type_of
+from keras_bert.arguments import AggregationStrategy, Path
+from keras_bert.data.batches import UNLABELLED, TokenBatches
+from keras_bert.data.tables import Rows
+from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, Encoded, Task, log_softmax, require
-from keras_bert.text.offsets import tokens_with_offsets
+from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax, require
+from keras_bert.text import BertTokenizer
+from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
 # How the probabilities of a word's tokens become those of the word, as in the TokenClassificationPipeline of
 # transformers. Other strategies label each token.
-_OF_WORDS = {"first": lambda tokens: tokens[0], "average": lambda tokens: tokens.mean(axis=0),
-             "max": lambda tokens: tokens[tokens.max(axis=1).argmax()]}
+_OF_WORDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "first": lambda tokens: tokens[0], "average": lambda tokens: tokens.mean(axis=0),
+    "max": lambda tokens: tokens[tokens.max(axis=1).argmax()]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Tag(Task):
 
     labels: list
     features: str | None = None
-    unit: Literal["word", "character"] = "word"
+    unit: Unit = "word"
 
     name, main, windows, unused, output = "tag", "f1", True, ("pooler",), "entity_label"
     options = fields = ("features",)
@@ -59,7 +64,8 @@ class Tag(Task):
     tuples = (("words", "tags"),)
 
     @classmethod
-    def iterate(cls, path, data_format=None, label_column="label", **_):
+    def iterate(cls, path: Path | Rows, data_format: str | None = None, label_column: str | None = "label",
+                **_: Any) -> Iterator[TaggedExample | TaggedText]:
         for example in read_tagged(path, data_format):
             if label_column is None:
                 example = dataclasses.replace(example, tags=None)
@@ -68,37 +74,38 @@ class Tag(Task):
             yield example
 
     @classmethod
-    def from_examples(cls, path, examples, **settings):
-        types = {tag[2:] for example in examples for tag in example.tags if tag != OUTSIDE}
+    def from_examples(cls, path: Path | Rows, examples: Sequence[TaggedExample | TaggedText], **settings: Any) -> Self:
+        types = {tag[2:] for example in examples for tag in example.tags or () if tag != OUTSIDE}
         if not types:
             raise InputError(f"{path}: a tagger needs at least one entity; every tag is {OUTSIDE}")
         labels = [OUTSIDE, *(f"{at}-{type}" for type in sorted(types) for at in "BI")]
         return cls(labels=labels, unit=examples[0].unit, **settings)
 
-    def check(self, path, examples, out_of_scope=None):
+    def check(self, path: Path | Rows, examples: Sequence[TaggedExample | TaggedText],
+              out_of_scope: str | None = None) -> None:
         require("seqeval.metrics")  # fails here, before any work is done
         if examples[0].unit != self.unit:
             raise InputError(f"{path}: must have the tags of {self.unit}s, as the training file; "
                              f"got those of {examples[0].unit}s")
         for example in examples:
-            for tag in example.tags:
+            for tag in example.tags or ():
                 if tag not in self.labels:
                     raise InputError(f"{path}: row {example.row}: tag {tag!r} does not occur in the training file; "
                                      "correct it, or add sentences with it there")
 
-    def label(self, example):
+    def label(self, example: TaggedExample | TaggedText) -> list[str] | None:
         """Returns the tags of a text without those of white space, which does not distinguish texts."""
         if self.unit == "word":
             return example.tags
-        return [tag for character, tag in zip(example.text, example.tags) if not character.isspace()]
+        return [tag for character, tag in zip(example.text, example.tags or ()) if not character.isspace()]
 
-    def classes(self, example):
-        return [tag[2:] for tag in example.tags if tag[0] == "B"]
+    def classes(self, example: TaggedExample | TaggedText) -> list[str]:
+        return [tag[2:] for tag in example.tags or () if tag[0] == "B"]
 
-    def example(self, text):
+    def example(self, text: str) -> TaggedText:
         return TaggedText(text, None, None)
 
-    def encode(self, examples, tokenizer):
+    def encode(self, examples: Sequence[TaggedExample | TaggedText], tokenizer: BertTokenizer) -> Encoded:
         tokens = tokens_with_offsets(list(map(self.text, examples)), tokenizer)
         size, rows, parts, targets = self.max_length - 2, [], [], None
         for number, text in enumerate(tokens):
@@ -112,35 +119,36 @@ class Tag(Task):
                        for number, begin in parts]
         return Encoded(examples, rows, targets, TokenBatches, (tokens, [number for number, _ in parts]))
 
-    def _labelled(self, tokens):
+    def _labelled(self, tokens: TokenOffsets) -> np.ndarray:
         """Returns the tokens that have a label: int64 [labelled tokens]."""
         return tokens.firsts if self.unit == "word" else np.arange(len(tokens.ids))
 
-    def _targets(self, example, tokens):
+    def _targets(self, example: TaggedExample | TaggedText, tokens: TokenOffsets) -> np.ndarray:
         """Returns the index of the label of each token, `UNLABELLED` for those without one: int32 [tokens]."""
         targets, labelled = np.full(len(tokens.ids), UNLABELLED, np.int32), self._labelled(tokens)
         sources, continues = _sources(example, tokens, labelled)
-        tags = [example.tags[source] for source in sources]
+        tags = [(example.tags or [])[source] for source in sources]
         tags = ["I" + tag[1:] if inside and tag != OUTSIDE else tag for tag, inside in zip(tags, continues)]
         targets[labelled] = [self.labels.index(tag) for tag in to_bio(tags)]
         return targets
 
-    def _logits(self, encoded, outputs):
-        """Returns the logits of the tokens of each text: a list of arrays [tokens, labels]."""
+    def _logits(self, encoded: Encoded, outputs: Outputs) -> list[np.ndarray]:
+        """Returns the logits of the tokens of each text: [tokens, labels]."""
         tokens, numbers = encoded.decoding
-        of_texts = [[] for _ in tokens]
+        of_texts: list[list[np.ndarray]] = [[] for _ in tokens]
         for number, (ids, _), output in zip(numbers, encoded.rows, outputs):
             of_texts[number].append(output[1:len(ids) - 1])
         return list(map(np.concatenate, of_texts))
 
-    def answers(self, encoded, outputs, aggregation_strategy=None):
+    def answers(self, encoded: Encoded, outputs: Outputs,
+                aggregation_strategy: AggregationStrategy | None = None) -> list[list[Entity]]:
         """Returns a list of `Entity`s for each text. If `aggregation_strategy` is "none", these are the tokens with
         another label than O."""
         strategy = aggregation_strategy or ("first" if self.unit == "word" else "simple")
         return [self._entities(example.text, tokens, np.exp(log_softmax(logits)), strategy) for example, tokens, logits
                 in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs))]
 
-    def _entities(self, text, tokens, probabilities, strategy):
+    def _entities(self, text: str, tokens: TokenOffsets, probabilities: np.ndarray, strategy: str) -> list[Entity]:
         firsts = tokens.firsts if strategy in _OF_WORDS else np.arange(len(tokens.ids))
         if not len(firsts):
             return []
@@ -156,7 +164,7 @@ class Tag(Task):
             found.append(Entity(label, text[start:stop], start, stop, float(scores[first:end].mean())))
         return found
 
-    def score(self, encoded, outputs):
+    def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns `f1`, `precision` and `recall` of whole entities (seqeval, like conlleval); `entity_macro_f1`, the
         mean over the types, for which an entity must begin with B- (seqeval, strict IOB2); for tags of characters
         `character_macro_f1`, the mean over all labels that occur, O included, without white space (these two are the
@@ -170,7 +178,7 @@ class Tag(Task):
             logits, targets = log_softmax(logits[labelled]), self._targets(example, tokens)[labelled]
             losses += (-logits[range(len(labelled)), targets]).tolist()
             answered = tags_of(example, tokens, [self.labels[i] for i in logits.argmax(axis=1)])
-            tags.append(to_bio([tag for tag, answer in zip(example.tags, answered) if answer]))
+            tags.append(to_bio([tag for tag, answer in zip(example.tags or (), answered) if answer]))
             answers.append([*filter(None, answered)])
         is_empty = {OUTSIDE}.issuperset(itertools.chain.from_iterable((*tags, *answers)))
         report = {"micro avg": dict.fromkeys(("precision", "recall", "f1-score"), 0.0)} if is_empty else (
@@ -185,33 +193,34 @@ class Tag(Task):
             label: _row(row) | {"texts": int(row["support"])}
             for label, row in report.items() if not label.endswith(" avg")}}
 
-    def answer_options(self, top_k=1, aggregation_strategy=None):
+    def answer_options(self, top_k: int = 1, aggregation_strategy: AggregationStrategy | None = None) -> dict[str, Any]:
         options = super().answer_options(top_k)
         return options | {"aggregation_strategy": aggregation_strategy} if aggregation_strategy else options
 
-    def answer_of(self, row, top_k=1):
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> list[Entity]:
         fields = ("label", "text", "start", "end", "score")
         found = [Entity(*values) for values in zip(*(row[f"entity_{field}"] for field in fields))]
         return [entity for entity in found if entity.start >= 0]  # -1 pads the shorter lists of a batch
 
-    def export_options(self):
+    def export_options(self) -> dict[str, Any]:
         return {"max_length": self.max_length, "labels": self.labels, "unit": self.unit}
 
-    def record(self, example, answer):
+    def record(self, example: TaggedExample | TaggedText, answer: list[Entity]) -> dict[str, Any]:
         return {"text": example.text, "entities": [dataclasses.asdict(entity) for entity in answer]}
 
-    def cells(self, example, answer):
+    def cells(self, example: TaggedExample | TaggedText, answer: list[Entity]) -> list[str]:
         return [example.text, *([f"{entity.label}:{entity.text}" for entity in answer] or ["(no entities)"])]
 
 
-def _sources(example, tokens, labelled):
+def _sources(example: TaggedExample | TaggedText, tokens: TokenOffsets,
+             labelled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns for each labelled token the index of the word or character of the file that it begins in, and True if the
     labelled token before begins in the same one: int64 and bool [labelled tokens]."""
     sources = np.searchsorted(example.starts, tokens.starts[labelled], side="right") - 1
     return sources, np.diff(sources, prepend=-1) == 0
 
 
-def _word_tags(example, tokens, labels):
+def _word_tags(example: TaggedExample, tokens: TokenOffsets, labels: Sequence[str]) -> list[str]:
     """Returns the tags of the words of the file: the label of the first token of each, O for a word without tokens."""
     tags = [OUTSIDE] * len(example.words)
     for word, continues, label in zip(*_sources(example, tokens, tokens.firsts), labels):
@@ -220,14 +229,14 @@ def _word_tags(example, tokens, labels):
     return tags
 
 
-def _character_tags(example, tokens, labels):
+def _character_tags(example: TaggedText, tokens: TokenOffsets, labels: Sequence[str]) -> list[str | None]:
     """Returns the tags of the characters of the text: the label of the character's token; after the first character of
     a token, B- becomes I-. Characters without a token, white space above all, have None."""
-    tags = [None] * len(example.text)
+    tags: list[str | None] = [None] * len(example.text)
     for start, end, label in reversed([*zip(tokens.starts, tokens.ends, labels)]):  # of equal ranges, the first counts
         tags[start:end] = [label] + ["I" + label[1:] if label != OUTSIDE else label] * (end - start - 1)
     return tags
 
 
-def _row(row):
+def _row(row: dict[str, Any]) -> dict[str, float]:
     return {"precision": float(row["precision"]), "recall": float(row["recall"]), "f1": float(row["f1-score"])}

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_bert.data import ChoiceBatches, Example, SameLabelBatches, TextBatches
+from keras_bert.data.batches import ChoiceBatches, SameLabelBatches, TextBatches
+from keras_bert.data.examples import Example
 from keras_bert.errors import InputError
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
 from keras_bert.tasks import Classify, Embed, Encoded, Task, run

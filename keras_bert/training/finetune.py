@@ -20,7 +20,7 @@ import tensorflow as tf
 from keras_bert import kernels
 from keras_bert.arguments import Count, Data, Delimiter, Length, Path, Positive, PositiveOrZero, Seed, Share, changed
 from keras_bert.convert import open_source
-from keras_bert.data import PackedBatches, TextBatches
+from keras_bert.data.batches import PackedBatches, TextBatches
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, InputWarning, MissingColumn
 from keras_bert.files import atomic_folder, check_free

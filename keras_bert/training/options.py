@@ -72,8 +72,8 @@ class Options:
         given = cls(**arguments)
         check_run(function, arguments, *given._rules())
         output = os.path.normpath(given.output)  # a slash at the end would put the checkpoints into the folder
-        opened = {name: TASKS[given.task].open(data, name, **given.columns())
-                  for name, data in (("train", given.train), ("valid", given.valid)) if data is not None}
+        opened: dict[str, Any] = {name: TASKS[given.task].open(arguments[name], name, **given.columns())
+                                  for name in ("train", "valid") if arguments[name] is not None}
         return dataclasses.replace(given, output=output, devices=given.devices or None, **opened)
 
     def _rules(self) -> list[tuple[str, Any, str, bool]]:

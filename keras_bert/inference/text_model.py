@@ -1,0 +1,24 @@
+"""What `FineTuned` and `Exported` have in common."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from keras_bert.arguments import AggregationStrategy, Path
+from keras_bert.data.tables import Rows
+from keras_bert.tasks import Task
+
+
+class TextModel(Protocol):
+    """A model that answers the examples of a task."""
+
+    @property
+    def task(self) -> Task: ...
+
+    def iterate(self, path: Path | Rows, **columns: Any) -> Iterator:
+        """Yields the examples of the task's `iterate`."""
+
+    def answer_with_cuts(self, examples: Sequence, *, top_k: int = 1,
+                         aggregation_strategy: AggregationStrategy | None = None) -> tuple[list | np.ndarray, int]:
+        """Returns the answers to examples, and how many of these were cut at the task's `max_length`."""
