@@ -66,7 +66,7 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
             raise InputError(f"--{flag} needs {needed}")
     if output is not None:
         _check_for_files(texts, data_format, output_format)
-        options = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
+        options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
         if beam:
             try:
                 from keras_bert.integrations import predict_beam
