@@ -105,11 +105,11 @@ class EncoderModule(_Reusable):
 
     def encode(self, inputs: _Inputs, training: bool) -> _Outputs:
         """Returns all outputs of the encoder."""
-        inputs = standardize_inputs(inputs)
+        arguments = standardize_inputs(inputs)
         if not training:
-            return self._predict(*inputs)
+            return self._predict(*arguments)
         calls = self.calls_in_training.assign_add(1, read_value=True)
-        return self._train(*inputs, tf.bitcast(calls, tf.int32))
+        return self._train(*arguments, tf.bitcast(calls, tf.int32))
 
     @tf.function(autograph=False)
     def serve(self, input_word_ids: tf.Tensor, input_mask: tf.Tensor, input_type_ids: tf.Tensor) -> _Outputs:

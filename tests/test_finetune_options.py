@@ -136,7 +136,8 @@ import keras
 from keras_bert.convert import load_pretrained
 from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.tasks import TASKS
-from keras_bert.training.finetune import _strategy_scope
+from keras_bert.errors import InputError
+from keras_bert.training.devices import strategy_scope
 steps = {}
 for name, rows in json.load(sys.stdin).items():
     examples = TASKS[name].read(TASKS[name].open(rows, name))
@@ -144,7 +145,7 @@ for name, rows in json.load(sys.stdin).items():
     batches = task.encode(examples, runs[0].tokenizer).batched(runs[0].tokenizer, whole=True)
     for devices in ((), ("CPU:0", "CPU:1")):
         keras.utils.set_random_seed(0)
-        with _strategy_scope(devices, 4, batches):
+        with strategy_scope(devices, 4, batches):
             model = new_head(task, load_pretrained(f"{folder}/calm", frozen=task.unused), 0.0)
             model.compile(keras.optimizers.SGD(1.0), run_eagerly=True, **loss_arguments(task))
         before = model.get_weights()
@@ -153,7 +154,13 @@ for name, rows in json.load(sys.stdin).items():
     (loss, one), (other, two) = results
     steps[name] = [loss, other, max(float(np.abs(a - b).max()) for a, b in zip(one, before)),
                    max(float(np.abs(a - b).max()) for a, b in zip(one, two))]
-print(json.dumps([*found, steps]))
+refused = []
+for devices in (["CPU:1", "CPU:0"], ["CPU:0"], ["CPU:0", "CPU:0"]):
+    try:
+        strategy_scope(devices, 4)
+    except InputError as error:
+        refused.append(str(error))
+print(json.dumps([*found, steps, refused]))
 """
 LONG = "turn the lamp off please turn the light on"
 ROWS = {
@@ -181,7 +188,10 @@ def test_two_devices_as_one(tmp_path, intents):
     result = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], capture_output=True, text=True,
                             input=json.dumps(ROWS))
     assert result.returncode == 0, result.stderr
-    one, two, difference, steps = json.loads(result.stdout.splitlines()[-1])
+    one, two, difference, steps, refused = json.loads(result.stdout.splitlines()[-1])
+    assert refused == [
+        "devices must be the same in all runs of a process, CPU:0, CPU:1; got CPU:0; start another process",
+        "devices must be different ones of CPU:0, CPU:1; got CPU:0, CPU:0"]
     assert steps.keys() == ROWS.keys()
     for loss, other, step, apart in steps.values():
         assert other == pytest.approx(loss, rel=1e-5) and step > 1e-3 and apart < 1e-4 * step

@@ -103,13 +103,13 @@ def _outputs(model: Any, kind: str, inputs: dict[str, np.ndarray]) -> dict[str, 
 _EXACT = 2e-5
 
 
-# `report` has no annotation, because each annotated argument is a flag, see `arguments.read_source`.
-def convert(model: Path, output: Path,  # type: ignore[no-untyped-def]
+def convert(model: Path, output: Path,
             format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert", "sentence_transformers"],
             *, config: Path | None = None, vocab: Path | None = None, max_position_embeddings: int | None = None,
             next_sentence_pooler: bool = False, hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
             pairs: bool | None = None, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
-            allow_inexact: bool = False, overwrite: bool = False, report=lambda line: None) -> dict[str, float]:
+            allow_inexact: bool = False, overwrite: bool = False,
+            report: Callable = lambda line: None) -> dict[str, float]:
     """Writes a model in another format, with its task. The output is written atomically, read again and compared.
 
     Args:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from keras_bert.arguments import Data, Path, replace_surrogates
+from keras_bert.arguments import Data, Path, is_table, replace_surrogates
 from keras_bert.data.rows import (
     NO_QUOTING,
     ROW_FORMATS,
@@ -62,9 +62,9 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = ()) -> st
     if not isinstance(data, Iterable) or isinstance(data, dict):
         raise InputError(f"{name} must be a path, a DataFrame or a list of rows; got {data!r:.40}")
     table: Any = data
-    if hasattr(table, "columns"):
+    if is_table(table):
         check_columns(name, list(map(str, table.columns)), required=())
-        table = table.to_dict("records")
+        table = table.to_dict("records") if hasattr(table, "iloc") else table.to_dicts()  # pandas; Polars
     rows, columns, first = [], {len(names): names for names in tuples}, None
     for row, values in enumerate(table, 1):
         if isinstance(values, list | tuple) and len(values) in columns:

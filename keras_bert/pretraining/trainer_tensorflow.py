@@ -9,6 +9,7 @@ from keras_bert import kernels
 from keras_bert.errors import InputError
 from keras_bert.pretraining.input import MakeDataset
 from keras_bert.pretraining.objective import Batch, MakeModel, Objective, Sums, Trainer
+from keras_bert.training.devices import mirrored_strategy
 
 
 class PretrainingTrainer(Trainer):
@@ -83,8 +84,11 @@ class PretrainingTrainer(Trainer):
 def make_strategy(name: str) -> tf.distribute.Strategy:
     """Returns the strategy of `distribution_strategy`, see `pretrain`. Raises an InputError if the name is unknown,
     TF_CONFIG is not set, or there is no such TPU."""
-    if name in ("one", "mirrored"):
-        return tf.distribute.get_strategy() if name == "one" else tf.distribute.MirroredStrategy()
+    if name == "one":
+        return tf.distribute.get_strategy()
+    if name == "mirrored":
+        gpus = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices("GPU")]
+        return mirrored_strategy(gpus or ["CPU:0"])
     if name == "multiworker":
         cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         if not cluster.cluster_spec().jobs:

@@ -253,7 +253,11 @@ def _texts(name: str, values: Iterable, unit: str = "row") -> list:
     """Returns the texts of an argument of `predict`, or a list of texts for each row of its `choices`."""
     texts = as_texts(name, values)
     if name == "choices":
-        return [_texts(f"choices: row {row}", choices, "choice") for row, choices in enumerate(texts, 1)]
+        rows = [_texts(f"choices: row {row}", choices, "choice") for row, choices in enumerate(texts, 1)]
+        for row, choices in enumerate(rows, 1):
+            if len(choices) < 2:
+                raise InputError(f"choices: row {row}: must have at least two choices; got {len(choices)}")
+        return rows
     check_texts(name, texts, unit)
     return list(map(replace_surrogates, texts))
 

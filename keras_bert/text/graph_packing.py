@@ -1,9 +1,11 @@
 """TensorFlow operations that pack the token ids of one to four texts into the three inputs of an encoder."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.text.tokenizer import BertTokenizer
 
 MAX_SEGMENTS = 4
 
@@ -46,13 +48,14 @@ def flatten(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
     return tokens.merge_dims(1, -1) if tokens.shape.rank > 2 else tokens
 
 
-def pack(segments: list[tf.RaggedTensor], seq_length: int | tf.Tensor, tokenizer: BertTokenizer,
+def pack(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tensor, tokenizer: Any,
          truncator: str) -> dict[str, tf.Tensor]:
     """Packs segments as [CLS] a [SEP] b [SEP] …, truncated and padded to `seq_length`.
 
     Args:
         segments: one to four, int32 [batch, (tokens)].
         seq_length: at least the number of segments plus one.
+        tokenizer: what has `cls_id`, `sep_id` and `pad_id`.
         truncator: a key of `TRUNCATORS`.
 
     Returns:

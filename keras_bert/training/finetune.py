@@ -1,9 +1,7 @@
 """`finetune`: trains a pretrained encoder on labelled texts for a task."""
 
 import collections
-import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -15,7 +13,6 @@ from typing import Any, Literal
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_bert import kernels
 from keras_bert.arguments import Count, Data, Delimiter, Length, Path, Positive, PositiveOrZero, Seed, Share, changed
@@ -34,6 +31,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.training import loop
 from keras_bert.training.checkpoints import Checkpoints, Progress, weights_digest
 from keras_bert.training.data_report import data_report, report_lines
+from keras_bert.training.devices import strategy_scope
 from keras_bert.training.few_shot import FewShot, recommendation, remarks
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.optimizer import make_optimizer
@@ -242,7 +240,7 @@ def _prepare(options: Options) -> _Prepared:
            if options.few_shot else Plain(task, train, valid))
     train_batches = _batches(way.train, options, task, tokenizer, source, whole=bool(options.devices))
     valid_batches = _batches(way.valid, options, task, tokenizer, source)
-    with _strategy_scope(options, train_batches, valid_batches):
+    with strategy_scope(options.devices, options.batch_size, train_batches, valid_batches):
         model = _make_model(source, tokenizer, way.task, train_batches.steps(options.batch_size), options)
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
     run = {"arguments": options.of_run(), "sha256": {
@@ -344,30 +342,6 @@ def _warn_of_white_space(path: str | Rows, labels: set[str]) -> None:
         others = f" ({len(groups) - 1:,} more such groups)" * (len(groups) > 1)
         warnings.warn(f"{path}: labels differ in white space alone: {groups[0]}{others}; they are different labels; "
                       "if they should be one, write them alike", InputWarning, stacklevel=4)
-
-
-def _strategy_scope(options: Options, *batches: TextBatches) -> contextlib.AbstractContextManager:
-    """Returns the scope in which to make a model whose batches are split across multiple devices."""
-    devices, batch_size = options.devices, options.batch_size
-    if not devices:
-        return contextlib.nullcontext()
-    here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
-    if not set(devices) <= set(here):
-        raise InputError(f"devices must be some of {', '.join(here)}; got {', '.join(devices)}")
-    if batch_size % len(devices):
-        raise InputError(f"batch_size must be a multiple of the number of devices, {len(devices)}; got {batch_size}")
-    for name, texts in zip(("train", "valid"), batches):
-        if len(texts.packed) < batch_size:
-            raise InputError(f"{name} must have at least as many texts as a batch with devices, {batch_size}; got "
-                             f"{len(texts.packed)}")
-    return _strategy(tuple(devices)).scope()
-
-
-@functools.cache
-def _strategy(devices: tuple[str, ...]) -> tf.distribute.Strategy:
-    """Returns the strategy of the devices. A second one would number its collective operations from the start again,
-    and TensorFlow would take them for those of the first."""
-    return tf.distribute.MirroredStrategy(devices)
 
 
 def _make_model(source: Source, tokenizer: BertTokenizer, task: Task, steps: int, options: Options) -> BertTask:
