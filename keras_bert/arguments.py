@@ -47,7 +47,7 @@ Repeated = Annotated[list[str], "one value each time the flag is given, instead 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CLASSES = {bool: bool, int: numbers.Integral, float: numbers.Real}
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path",
-          Iterable: "rows"}
+          Iterable: "rows", Callable: "a function"}
 
 
 def check(function: Callable, values: Mapping[str, Any], *rules: tuple[str, object, str, bool]) -> None:
@@ -265,6 +265,7 @@ def _broken_rule_of_one(value: Any, kind: Any) -> str | None:
         if not isinstance(value, (list, tuple)):
             return "a list"
         return next(filter(None, (_broken_rule(part, typing.get_args(kind)[0]) for part in value)), None)
+    kind = origin or kind  # of Callable[[str], None], Callable
     is_no_number = kind in (int, float) and isinstance(value, bool)  # in Python, True is an int
     return NAMES.get(kind, kind.__name__) if is_no_number or not isinstance(value, _CLASSES.get(kind, kind)) else None
 

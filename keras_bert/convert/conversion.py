@@ -109,7 +109,7 @@ def convert(model: Path, output: Path,
             next_sentence_pooler: bool = False, hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
             pairs: bool | None = None, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
             allow_inexact: bool = False, overwrite: bool = False,
-            report: Callable = lambda line: None) -> dict[str, float]:
+            report: Callable[[str], None] = lambda line: None) -> dict[str, float]:
     """Writes a model in another format, with its task. The output is written atomically, read again and compared.
 
     Args:

@@ -20,7 +20,6 @@ from keras_bert.tasks.embedding_scores import unit_vectors
 from keras_bert.text import BertTokenizer
 from keras_bert.weights import load_pretrained, open_weights
 
-Progress = Callable  # of the number of texts done and the number of all texts
 # The texts of a chunk, the tokens of each text, and all vectors, float32 [vectors, width].
 _Chunk = tuple[list[str], list[list[str]], np.ndarray]
 
@@ -38,7 +37,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
                    pooling: Literal["none", "cls", "mean", "max"] = "none", normalize: bool = False,
                    text_column: str = "text", text_pair_column: str | None = None, max_length: Length | None = None,
                    batch_size: Count = 32, overwrite: bool = False,
-                   progress: Progress | None = None) -> tuple[int, int]:
+                   progress: Callable[[int, int], None] | None = None) -> tuple[int, int]:
     """Writes the vectors of texts, in their order.
 
     `.npz` has `vectors`, float32 [texts, width]; without pooling `vectors` [tokens, width], of all texts end to end,

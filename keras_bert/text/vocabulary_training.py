@@ -59,7 +59,7 @@ class TrainedVocabulary:
 def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lower_case: bool = False,
                      strip_accents: bool | None = None, hangul: Literal["syllables", "jamo"] = "syllables",
                      min_frequency: Count = 2, held_out: Share = 0.01,
-                     progress: Callable | None = None) -> TrainedVocabulary:
+                     progress: Callable[[str], object] | None = None) -> TrainedVocabulary:
     """Trains a vocabulary on text files, which are read line by line. The same texts give the same vocabulary.
 
     Tokens are created by repeatedly merging the most frequent pair (Sennrich et al. 2016, arXiv:1508.07909), as in
