@@ -33,7 +33,7 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
     """
     check_model_folder(model)
     check_readable(data)
-    from keras_bert.training import FineTuned
+    from keras_bert.inference.fine_tuned import FineTuned
 
     tuned = FineTuned.load(model)
     if choose_threshold and not tuned.task.has_threshold:

@@ -10,7 +10,7 @@ API = "inference/features.py", "write_features"
 
 def run(**arguments: Any) -> None:
     """Write an encoder's vectors of texts."""
-    from keras_bert.training import write_features
+    from keras_bert.inference.features import write_features
 
     def show(done: int, texts: int) -> None:
         if line.is_due():

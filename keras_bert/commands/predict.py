@@ -11,7 +11,6 @@ from keras_bert.commands import glue
 from keras_bert.data.rows import suffix_of
 from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, check_readable, decode, json_text
-from keras_bert.inference import files as predict_files
 
 if TYPE_CHECKING:
     from keras_bert.inference.text_model import TextModel
@@ -53,6 +52,8 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
         beam: With --output and a SavedModel: run as an Apache Beam pipeline, with answers in any order.
         beam_args: Flags of the pipeline: --runner=FlinkRunner,--parallelism=8.
     """
+    from keras_bert.inference.text_model import load_text_model
+
     if bool(texts) == (input is not None):
         raise InputError("predict needs either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
@@ -73,14 +74,16 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
                 raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
             predict_beam.answer_files(model, input or [], output, columns, options, beam_args or [])
         else:
-            predict_files.answer_files(_load, model, input or [], output, columns, options, processes)
+            from keras_bert.inference.files import answer_files
+
+            answer_files(model, input or [], output, columns, options, processes)
         return
     if input is not None and len(input) != 1:
         raise InputError(f"--input must be one file without --output; got {len(input)}")
     path = input[0] if input else None
     if path not in (None, "-"):
         check_readable(path)
-    loaded = _load(model)
+    loaded = load_text_model(model)
     task = loaded.task
     options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":
@@ -112,16 +115,6 @@ def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_for
         raise InputError(f"--data_format must be left out with --output; got {data_format}")
     if output_format not in (None, "jsonl"):
         raise InputError(f"--output_format must be jsonl with --output; got {output_format}")
-
-
-def _load(path: str) -> "TextModel":
-    if os.path.isfile(os.path.join(path, "saved_model.pb")):
-        from keras_bert.inference.exported import Exported
-
-        return Exported(path)
-    from keras_bert.training import FineTuned
-
-    return FineTuned.load(path)
 
 
 def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],

@@ -27,7 +27,7 @@ from keras_bert.files import (
     remove_workspaces,
     write_json,
 )
-from keras_bert.inference.text_model import TextModel
+from keras_bert.inference.text_model import TextModel, load_text_model
 from keras_bert.processes import map_in_order
 from keras_bert.tasks import Task
 from keras_bert.terminal import ProgressLine, stoppable
@@ -40,8 +40,8 @@ _FLAGS = ("text_column", "text_pair_column")  # that the reasons name
 _Answers = tuple[bytes, bytes, Counter, InputError | None]
 
 
-def answer_files(load: Callable[[str], TextModel], model: str, patterns: list[str], output: str,
-                 columns: dict[str, Any], options: dict[str, Any], processes: int | None = None) -> None:
+def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
+                 processes: int | None = None) -> None:
     """Writes a file of answers, JSON Lines, for each input file, and the invalid rows to the folder `invalid`.
 
     Each file is written atomically. A file of answers that exists is finished: it is not written again.
@@ -67,7 +67,7 @@ def answer_files(load: Callable[[str], TextModel], model: str, patterns: list[st
             remove_workspaces(folder)
         todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
         settings |= {"files": written | {shard: _identify(path) for shard, path in todo.items()}}
-        answerer = Answerer(load, model, columns, options)
+        answerer = Answerer(model, columns, options)
         counts, unread = _answer(answerer, todo, output, settings, processes) if todo else (Counter(), [])
         done = len(shards) - len(todo)
         cut = f", texts cut at max_length: {counts['cut']}" * bool(counts["cut"])
@@ -105,9 +105,8 @@ class Answerer:
     """Answers chunks of rows in a process that has one core. Loads the model when it is first called. The arguments are
     those of `answer_files`."""
 
-    def __init__(self, load: Callable[[str], TextModel], model: str, columns: dict[str, Any],
-                 options: dict[str, Any]) -> None:
-        self._load, self._path, self._columns, self._options = load, model, columns, options
+    def __init__(self, model: str, columns: dict[str, Any], options: dict[str, Any]) -> None:
+        self._path, self._columns, self._options = model, columns, options
 
     def __call__(self, item: tuple[str, Chunk]) -> _Answers:
         shard, chunk = item
@@ -131,7 +130,7 @@ class Answerer:
     def _loaded(self) -> tuple[TextModel, dict[str, Any]]:
         startup.quiet_tensorflow()
         os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = "1"
-        loaded = self._load(self._path)
+        loaded = load_text_model(self._path)
         options = loaded.task.answer_options(**self._options)
         # Keras traces a model for the first shape of its inputs, then for all others, and the traces round differently.
         # The first shapes are the same in each process, whichever rows it gets.

@@ -1,5 +1,6 @@
 """What `FineTuned` and `Exported` have in common."""
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -22,3 +23,14 @@ class TextModel(Protocol):
     def answer_with_cuts(self, examples: Sequence, *, top_k: int = 1,
                          aggregation_strategy: AggregationStrategy | None = None) -> tuple[list | np.ndarray, int]:
         """Returns the answers to examples, and how many of these were cut at the task's `max_length`."""
+
+
+def load_text_model(path: str) -> TextModel:
+    """Returns the `Exported` of a SavedModel, or the `FineTuned` of another folder; only one of them is imported."""
+    if os.path.isfile(os.path.join(path, "saved_model.pb")):
+        from keras_bert.inference.exported import Exported
+
+        return Exported(path)
+    from keras_bert.inference.fine_tuned import FineTuned
+
+    return FineTuned.load(path)
