@@ -142,7 +142,7 @@ def plain(value: Any) -> Any:
 
 def is_table(data: object) -> bool:
     """Returns True for a DataFrame, of pandas or Polars, or a dict of columns."""
-    return isinstance(data, dict) or not hasattr(data, "collect") and hasattr(data, "columns")
+    return isinstance(data, dict) or not hasattr(type(data), "collect") and hasattr(data, "columns")
 
 
 def as_texts(name: str, texts: Iterable[str]) -> list[str]:

@@ -69,7 +69,10 @@ class _QuietImport:
         self.levels = levels
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        spec = importlib.machinery.PathFinder.find_spec(name) if name == "tensorflow" else None
+        if name != "tensorflow":
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if spec and spec.loader:
             loader: Any = spec.loader
             load = loader.exec_module

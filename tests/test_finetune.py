@@ -1,3 +1,4 @@
+import inspect
 import io
 import json
 import sys
@@ -14,8 +15,10 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier
 from keras_bert.presets import PRESETS, Preset
+from keras_bert.tasks import TASKS
 from keras_bert.training import FineTuned, WarmupDecay, finetune, make_optimizer
 from keras_bert.training.optimizer import AdamW
+from keras_bert.training.options import Options
 from keras_bert.weights.huggingface import TABLE
 from keras_bert.weights.kinds import shapes, variable
 
@@ -252,6 +255,16 @@ def test_bad_arguments(tmp_path, pretrained, intents, changes, words):
     for word in words:
         assert word in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_values_of_numpy_become_those_of_python(intents):
+    arguments = {name: parameter.default for name, parameter in inspect.signature(finetune).parameters.items()}
+    given = {"train": intents[0], "model": "minilm", "output": intents[0].parent / "out", "task": "span",
+             "doc_stride": np.int64(64), "seed": np.int32(1), "learning_rate": np.float32(0.5), "epochs": np.int64(2)}
+    options = Options.checked(finetune, arguments | given)
+    assert (options.doc_stride, options.seed, options.learning_rate, options.epochs) == (64, 1, 0.5, 2)
+    json.dumps(options.as_json())
+    assert options.fields_of(TASKS["span"]) == {"doc_stride": 64} and type(options.seed) is int
 
 
 def test_bad_data_is_refused_before_anything_is_written(tmp_path, pretrained, intents):

@@ -173,6 +173,10 @@ def test_columns_are_those_of_all_rows(tmp_path, suffix):
 
 
 def test_a_byte_order_mark_is_skipped_at_the_start_of_a_file_alone(tmp_path):
+    path = write(tmp_path / "a.tsv", "\ufeff\ntext\tlabel\n\na\tb\n")
+    assert read_examples(path) == [Example("a", None, "b", 4)]
+    path = write(tmp_path / "a.jsonl", '\ufeff\n{"text": "a", "label": "b"}\n\u00a0\n')
+    assert read_examples(path) == [Example("a", None, "b", 2)]
     path = write(tmp_path / "a.tsv", "\ufefftext\tlabel\n\ufeffa\tb\n")
     assert read_examples(path) == [Example("\ufeffa", None, "b", 2)]
 

@@ -52,8 +52,8 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
     if data is not None:
         check_readable(data)
     from keras_bert.export import export_text_model, export_version, int8
-    from keras_bert.models import BertEmbedder
     from keras_bert.inference.fine_tuned import FineTuned
+    from keras_bert.models import BertEmbedder
     from keras_bert.weights import load_pretrained, open_weights
 
     if not versioned:

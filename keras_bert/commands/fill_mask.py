@@ -25,8 +25,8 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
     if not text:
         raise InputError("fill-mask needs texts with [MASK] as arguments; got none")
     texts = list(map(replace_surrogates, text))
-    from keras_bert.models import BertPretrainer
     from keras_bert.inference.fill_mask import fill_mask
+    from keras_bert.models import BertPretrainer
     from keras_bert.weights import load_pretrained, open_weights
 
     source = open_weights(model, config, next_sentence_pooler)

@@ -1,6 +1,7 @@
 """The rows of TSV, CSV, JSON and Parquet files, as streams. A row is parsed apart from reading it, so that an invalid
 one need not end the reading, and so that other processes can parse it."""
 
+import codecs
 import csv
 import gzip
 import importlib
@@ -141,7 +142,8 @@ def as_object(path: Path, row: int, value: Any) -> dict[str, Any]:
 
 
 def _open_json_lines(path: Path, header: Sequence[str] | None) -> tuple[None, Iterator[UnparsedRow]]:
-    return None, ((number, share, line) for number, share, line in byte_lines(path) if line.strip())
+    return None, ((number, share, line) for number, share, line in byte_lines(path)
+                  if line.decode(errors="replace").removeprefix("\ufeff" if number == 1 else "").strip())
 
 
 def _parse_json_line(path: Path, number: int, line: bytes, columns: Sequence[str] | None) -> dict[str, Any]:
@@ -149,7 +151,8 @@ def _parse_json_line(path: Path, number: int, line: bytes, columns: Sequence[str
 
 
 def _open_tsv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
-    rows = ((number, share, line) for number, share, line in byte_lines(path) if line.rstrip(b"\r\n"))
+    rows = ((number, share, line) for number, share, line in byte_lines(path)
+            if line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").rstrip(b"\r\n"))
     return _with_header(rows, header, lambda number, line: _tsv_cells(path, number, line))
 
 

@@ -130,7 +130,7 @@ def _write_npz(path: str, chunks: Iterator[_Chunk], pooling: str) -> None:
         of_texts = list(itertools.chain.from_iterable(tokens))
         arrays |= {"tokens": np.concatenate(of_texts), "text_ends": np.cumsum(list(map(len, of_texts)), dtype=np.int64)}
     with open(path, "wb") as file:
-        np.savez(file, allow_pickle=True, **arrays)
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # mypy takes the arrays for the argument allow_pickle
 
 
 def _write_parquet(path: str, chunks: Iterator[_Chunk], pooling: str) -> None:

@@ -87,8 +87,8 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
     if name == "one":
         return tf.distribute.get_strategy()
     if name == "mirrored":
-        gpus = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices("GPU")]
-        return mirrored_strategy(gpus or ["CPU:0"])
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        return mirrored_strategy([device.name.removeprefix("/device:") for device in devices])
     if name == "multiworker":
         cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         if not cluster.cluster_spec().jobs:

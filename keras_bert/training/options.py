@@ -69,8 +69,9 @@ class Options:
             InputError: an argument is out of its range, does not fit the task or the others, or data in memory are not
                 rows.
         """
-        given = cls(**arguments)
-        check_run(function, arguments, *given._rules())
+        check_run(function, arguments, *cls(**arguments)._rules())
+        given = cls(**{name: plain(value) if name not in ("train", "valid") else value
+                       for name, value in arguments.items()})
         output = os.path.normpath(given.output)  # a slash at the end would put the checkpoints into the folder
         opened: dict[str, Any] = {name: TASKS[given.task].open(arguments[name], name, **given.columns())
                                   for name in ("train", "valid") if arguments[name] is not None}
@@ -120,7 +121,7 @@ class Options:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the arguments as JSON holds them, `IN_MEMORY` for data without a file."""
-        return {name: IN_MEMORY if isinstance(value, Rows) else plain(value) for name, value in vars(self).items()}
+        return {name: IN_MEMORY if isinstance(value, Rows) else value for name, value in vars(self).items()}
 
     def of_run(self) -> dict[str, Any]:
         """Returns the arguments that decide the result."""
