@@ -159,7 +159,8 @@ def test_predict_reads_tables_and_iterables_as_it_reads_lists(monkeypatch, task)
     table, columns, settings = QUESTIONS[task]
     wanted = asked(monkeypatch, task, *table.values(), columns=columns, **settings)
     assert len(wanted) == len(next(iter(table.values())))
-    extra = {"label": [0] * len(wanted), "collect": [0] * len(wanted)} | dict(reversed(table.items()))  # in another order
+    numbers = [0] * len(wanted)
+    extra = {"label": numbers, "collect": numbers} | dict(reversed(table.items()))  # in another order
     nested = {name: [np.array(cell) if isinstance(cell, list) else cell for cell in cells]
               for name, cells in table.items()}
     for texts in ((extra,), (pandas.DataFrame(extra),), (nested,), (pandas.DataFrame(nested),),
