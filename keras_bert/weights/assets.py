@@ -31,7 +31,8 @@ def read_assets(folder: str, config: str | None = None) -> Assets:
     """
     file = config or os.path.join(folder, "bert_config.json")
     if not os.path.exists(file):
-        raise InputError(f"{file}: not found; copy the model's there, because the weights do not contain it")
+        raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
+                         "contain it; convert, export and fill-mask also take its path as config=…")
     read = BertConfig.from_json(file)
     return Assets(read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder))
 

@@ -70,7 +70,8 @@ def read(path: str, config: str | None = None) -> Source:
     """Reads a folder. Of the weights, only tied ones that are stored twice are read here, and compared."""
     file = config or os.path.join(path, "config.json")
     if not os.path.lexists(file):
-        raise InputError(f"{file}: not found; copy the model's there, because the weights do not contain it")
+        raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
+                         "contain it; convert, export and fill-mask also take its path as config=…")
     values, bert_config = read_json(file), BertConfig.from_json(file)
     tensors = open_tensors(path)
     names: dict[str, str] = {}
