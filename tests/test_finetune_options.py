@@ -113,7 +113,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0],
-                                           [tf.config.LogicalDeviceConfiguration()] * 2)
+                                           [tf.config.LogicalDeviceConfiguration()] * 3)
 from keras_bert import kernels
 from keras_bert.training import finetune, optimizer
 # So large an epsilon makes AdamW gradient descent: its steps are as long as the gradients that it gets.
@@ -155,7 +155,7 @@ for name, rows in json.load(sys.stdin).items():
     steps[name] = [loss, other, max(float(np.abs(a - b).max()) for a, b in zip(one, before)),
                    max(float(np.abs(a - b).max()) for a, b in zip(one, two))]
 refused = []
-for devices in (["CPU:1", "CPU:0"], ["CPU:0"], ["CPU:0", "CPU:0"]):
+for devices in (["CPU:1", "CPU:0"], ["CPU:2"], ["CPU:1", "CPU:2"], ["CPU:0", "CPU:0"]):
     try:
         strategy_scope(devices, 4)
     except InputError as error:
@@ -190,8 +190,9 @@ def test_two_devices_as_one(tmp_path, intents):
     assert result.returncode == 0, result.stderr
     one, two, difference, steps, refused = json.loads(result.stdout.splitlines()[-1])
     assert refused == [
-        "devices must be the same in all runs of a process, CPU:0, CPU:1; got CPU:0; start another process",
-        "devices must be different ones of CPU:0, CPU:1; got CPU:0, CPU:0"]
+        "several devices must be the same in all runs of a process, CPU:0, CPU:1; got CPU:1, CPU:2; "
+        "start another process",
+        "devices must be different ones of CPU:0, CPU:1, CPU:2; got CPU:0, CPU:0"]
     assert steps.keys() == ROWS.keys()
     for loss, other, step, apart in steps.values():
         assert other == pytest.approx(loss, rel=1e-5) and step > 1e-3 and apart < 1e-4 * step

@@ -34,15 +34,17 @@ def strategy_scope(devices: Sequence[str] | None, batch_size: int,
 
 
 def mirrored_strategy(devices: Sequence[str]) -> tf.distribute.Strategy:
-    """Returns the strategy of a set of devices. A process can have one: a second one would number its collective
-    operations from the start again, and TensorFlow would take them for those of the first.
+    """Returns the strategy of a set of devices. A process can have one of several devices: a second one would number
+    its collective operations from the start again, and TensorFlow would take them for those of the first.
 
     Raises:
-        InputError: this process has a strategy of other devices.
+        InputError: this process has a strategy of several other devices.
     """
+    if len(devices) == 1:
+        return tf.distribute.MirroredStrategy(devices)
     if frozenset(devices) not in _strategies:
         for first in _strategies:
-            raise InputError(f"devices must be the same in all runs of a process, {', '.join(sorted(first))}; got "
-                             f"{', '.join(devices)}; start another process")
+            raise InputError(f"several devices must be the same in all runs of a process, {', '.join(sorted(first))}; "
+                             f"got {', '.join(devices)}; start another process")
         _strategies[frozenset(devices)] = tf.distribute.MirroredStrategy(devices)
     return _strategies[frozenset(devices)]
