@@ -35,7 +35,8 @@ def imported(tmp_path):
     def call(code="", **environment):
         (tmp_path / "tensorflow").mkdir()
         (tmp_path / "tensorflow/__init__.py").write_text(TENSORFLOW + code)
-        program = ("from keras_bert import startup; startup.quiet_tensorflow(); import tensorflow, sys; "
+        program = ("from keras_bert import startup; startup.quiet_tensorflow(); startup.quiet_tensorflow(); "
+                   "import tensorflow, sys; "
                    "print('after', file=sys.stderr)")
         return run(program, tmp_path, **environment)
 
