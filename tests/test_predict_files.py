@@ -17,10 +17,10 @@ import time
 import pytest
 
 from keras_bert.data import chunks
-from keras_bert.inference import files, text_model
+from keras_bert.inference import answering, files
 from keras_bert.terminal import ProgressLine
 
-load_once = functools.cache(text_model.load_text_model)  # loading and tracing take seconds
+load_once = functools.cache(answering.load_answering_model)  # loading and tracing take seconds
 TEXTS = ["play some music", "turn the lamp off", "a song\tplease", "the \"light\"", "조명을 켜", "play, a song"]
 
 
@@ -62,7 +62,7 @@ def inputs(tmp_path):
 @pytest.fixture
 def predict(run, trained_once, tmp_path, monkeypatch):
     """Runs the command in this process, without lines of progress however slow that is."""
-    monkeypatch.setattr(files, "load_text_model", load_once)
+    monkeypatch.setattr(files, "load_answering_model", load_once)
     monkeypatch.setattr(ProgressLine, "is_due", lambda _: False)
 
     def call(inputs, *more, model=trained_once):
@@ -269,7 +269,7 @@ def test_a_second_run_at_the_same_time_is_refused(predict, inputs, tmp_path, mon
             second[0] = predict(inputs / "*", "--top_k=2")
         return load_once(path)
 
-    monkeypatch.setattr(files, "load_text_model", load)
+    monkeypatch.setattr(files, "load_answering_model", load)
     assert predict(inputs / "*")[1] == [f"{tmp_path / 'out'}: 6 answers"]
     status, lines, [message] = second[0]
     assert (status, lines) == (1, [])
@@ -297,13 +297,13 @@ def test_a_file_that_changes_while_the_model_loads_is_answered_later(predict, in
             change(path)
         return load_once(model)
 
-    monkeypatch.setattr(files, "load_text_model", load)
+    monkeypatch.setattr(files, "load_answering_model", load)
     assert predict(inputs / "*") == (1, [f"{out}: 6 answers"], [
         f"keras-bert: {path}: was changed while it was read",
         f"keras-bert: {out}: files were left out: 1 of 2; correct them and run the command again"])
     assert sorted(digests(out)) == ["b.jsonl"]
     write(path, TEXTS[:3])
-    monkeypatch.setattr(files, "load_text_model", load_once)
+    monkeypatch.setattr(files, "load_answering_model", load_once)
     assert predict(inputs / "*")[1] == [f"{out}: 3 answers, 1 of 2 files were finished before"]
 
 

@@ -13,7 +13,7 @@ from keras_bert.errors import InputError
 from keras_bert.files import check_model_folder, check_readable, decode, json_text
 
 if TYPE_CHECKING:
-    from keras_bert.inference.text_model import TextModel
+    from keras_bert.inference.answering import AnsweringModel
     from keras_bert.tasks import Task
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
@@ -52,7 +52,7 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
         beam: With --output and a SavedModel: run as an Apache Beam pipeline, with answers in any order.
         beam_args: Flags of the pipeline: --runner=FlinkRunner,--parallelism=8.
     """
-    from keras_bert.inference.text_model import load_text_model
+    from keras_bert.inference.answering import load_answering_model
 
     if bool(texts) == (input is not None):
         raise InputError("predict needs either texts as arguments or --input; "
@@ -83,7 +83,7 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
     path = input[0] if input else None
     if path not in (None, "-"):
         check_readable(path)
-    loaded = load_text_model(model)
+    loaded = load_answering_model(model)
     task = loaded.task
     options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":
@@ -118,7 +118,7 @@ def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_for
 
 
 def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
-            model: "TextModel") -> Iterator[list]:
+            model: "AnsweringModel") -> Iterator[list]:
     task = model.task
     if path is None:
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]

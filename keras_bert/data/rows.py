@@ -71,9 +71,8 @@ def byte_lines(path: Path) -> Iterator[tuple[int, float, bytes]]:
 
 def json_lines(path: Path) -> Iterator[tuple[int, float, dict[str, Any]]]:
     """Yields (row, fraction of the file read so far, object) for each line of a JSON Lines file that is not blank."""
-    for row, share, line in lines(path):
-        if line.strip():
-            yield row, share, json_object(path, row, line)
+    for row, share, line in _open_json_lines(path, None)[1]:
+        yield row, share, _parse_json_line(path, row, line, None)
 
 
 def json_object(path: Path, row: int, line: str) -> dict[str, Any]:

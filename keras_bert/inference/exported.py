@@ -20,7 +20,7 @@ _TASKS = {task.output: task for task in TASKS.values()}
 
 
 class Exported:
-    """A SavedModel of `keras-bert export text-model`, as a `TextModel`.
+    """A SavedModel of `keras-bert export text-model`, as an `AnsweringModel`.
 
     Args:
         threads: number of TensorFlow's threads; 0 for its default.

@@ -27,7 +27,7 @@ from keras_bert.files import (
     remove_workspaces,
     write_json,
 )
-from keras_bert.inference.text_model import TextModel, load_text_model
+from keras_bert.inference.answering import AnsweringModel, load_answering_model
 from keras_bert.processes import map_in_order
 from keras_bert.tasks import Task
 from keras_bert.terminal import ProgressLine, stoppable
@@ -49,7 +49,7 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
     Args:
         patterns: paths, globs allowed.
         output: folder to write; if it exists, one that this function wrote with the same model and options.
-        columns: arguments of `TextModel.iterate`.
+        columns: arguments of `AnsweringModel.iterate`.
         options: arguments of `Task.answer_options`.
         processes: number of processes, each with one thread. If None, one per core. The files do not depend on it.
 
@@ -127,10 +127,10 @@ class Answerer:
         return _json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"", counts, chunk.error
 
     @functools.cached_property
-    def _loaded(self) -> tuple[TextModel, dict[str, Any]]:
+    def _loaded(self) -> tuple[AnsweringModel, dict[str, Any]]:
         startup.quiet_tensorflow()
         os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = "1"
-        loaded = load_text_model(self._path)
+        loaded = load_answering_model(self._path)
         options = loaded.task.answer_options(**self._options)
         # Keras traces a model for the first shape of its inputs, then for all others, and the traces round differently.
         # The first shapes are the same in each process, whichever rows it gets.
@@ -241,8 +241,8 @@ def _writing(path: str) -> Iterator[BinaryIO]:
 def read_examples(task: Task, iterate: Callable[..., Iterator], chunk: Chunk,
                   columns: dict[str, Any]) -> tuple[list[tuple[int, Any]], list[dict[str, Any]]]:
     """Returns the examples of a chunk with the numbers of their rows, and its invalid rows as JSON holds them. Raises a
-    MissingColumn if that is the fault of the whole file. `iterate` is that method of a `TextModel` or of the task, and
-    `columns` are its arguments."""
+    MissingColumn if that is the fault of the whole file. `iterate` is that method of an `AnsweringModel` or of the
+    task, and `columns` are its arguments."""
     def read(rows: list[Row]) -> list[tuple[int, Any]]:
         if not rows:
             return []

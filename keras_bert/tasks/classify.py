@@ -71,7 +71,7 @@ def choose_threshold(scores: np.ndarray, reject: np.ndarray) -> float:
         reject: bool [texts], True for texts that should be rejected.
 
     Returns:
-        of equally good thresholds between two scores, the one that rejects the fewest texts.
+        a threshold between two scores. If several are equally good, it is the one that rejects the fewest texts.
     """
     order = np.argsort(scores, kind="stable")
     # F1 of rejecting the first n texts of the order. No threshold can separate equal scores.

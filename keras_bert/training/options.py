@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from keras_bert import kernels
-from keras_bert.arguments import Path, plain
+from keras_bert.arguments import Path, given, plain
 from keras_bert.data.tables import Rows
 from keras_bert.tasks import TASKS, Task, tasks_with
 from keras_bert.training.loop import check_run
@@ -70,12 +70,12 @@ class Options:
                 rows.
         """
         check_run(function, arguments, *cls(**arguments)._rules())
-        given = cls(**{name: plain(value) if name not in ("train", "valid") else value
-                       for name, value in arguments.items()})
-        output = os.path.normpath(given.output)  # a slash at the end would put the checkpoints into the folder
-        opened: dict[str, Any] = {name: TASKS[given.task].open(arguments[name], name, **given.columns())
+        options = cls(**{name: plain(value) if name not in ("train", "valid") else value
+                         for name, value in arguments.items()})
+        output = os.path.normpath(options.output)  # a slash at the end would put the checkpoints into the folder
+        opened: dict[str, Any] = {name: TASKS[options.task].open(arguments[name], name, **options.columns())
                                   for name in ("train", "valid") if arguments[name] is not None}
-        return dataclasses.replace(given, output=output, devices=given.devices or None, **opened)
+        return dataclasses.replace(options, output=output, devices=options.devices or None, **opened)
 
     def _rules(self) -> list[tuple[str, Any, str, bool]]:
         """Returns the rules that annotations cannot express, see `arguments.check_rules`."""
@@ -109,11 +109,11 @@ class Options:
 
     def columns(self) -> dict[str, Any]:
         """Returns the arguments with which a task reads its files."""
-        return {name: getattr(self, name) for name in REMEMBERED if getattr(self, name) is not None}
+        return given(**{name: getattr(self, name) for name in REMEMBERED})
 
     def fields_of(self, task: type[Task]) -> dict[str, Any]:
         """Returns the arguments of the task's `from_examples`."""
-        return {name: getattr(self, name) for name in task.fields if getattr(self, name) is not None}
+        return given(**{name: getattr(self, name) for name in task.fields})
 
     def files(self) -> list[str]:
         """Returns the files of the data."""

@@ -11,7 +11,7 @@ from keras_bert.data.tables import Rows
 from keras_bert.tasks import Task
 
 
-class TextModel(Protocol):
+class AnsweringModel(Protocol):
     """A model that answers the examples of a task."""
 
     @property
@@ -25,7 +25,7 @@ class TextModel(Protocol):
         """Returns the answers to examples, and how many of these were cut at the task's `max_length`."""
 
 
-def load_text_model(path: str) -> TextModel:
+def load_answering_model(path: str) -> AnsweringModel:
     """Returns the `Exported` of a SavedModel, or the `FineTuned` of another folder; only one of them is imported."""
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
         from keras_bert.inference.exported import Exported
