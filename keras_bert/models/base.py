@@ -82,6 +82,11 @@ class DropoutTask(BertTask):
         self.dropout = dropout
         self.num_classes = num_classes
 
+    def add_dense(self, name: str = "classifier") -> None:
+        """Makes the dense layer, the last one, as an attribute of this name, and builds the head."""
+        setattr(self, name, self.make_dense(name, self.num_classes or 1))
+        self.build()
+
     def encoder_output(self, inputs: Inputs, **options: Any) -> Tensor:
         """Returns what dropout is applied to, by default the pooled output; arguments as in a call."""
         return self.bert.pool(inputs, **options)

@@ -93,8 +93,7 @@ class BertEmbeddingClassifier(DropoutTask):
         _check_arguments(bert, pooling)
         super().__init__(bert, dropout, num_classes, **kwargs)
         self.pooling = pooling
-        self.classifier = self.make_dense("classifier", num_classes)
-        self.build()
+        self.add_dense()
 
     def encoder_output(self, inputs: Inputs, **options: Any) -> Tensor:
         return _embed(self.bert, standardize_inputs(inputs), self.pooling, True, **options)

@@ -125,8 +125,7 @@ class BertFeatureTagger(DropoutTask):
         self.units = units
         self.features = BertFeatures(self.bert, features, name="features")
         self.first, self.second = (self._make_lstm(name) for name in ("first", "second"))
-        self.classifier = self.make_dense("classifier", num_classes)
-        self.build()
+        self.add_dense()
 
     def _make_lstm(self, name: str) -> keras.layers.Bidirectional:
         # With cuDNN's operation, an export would run only on GPUs, and XLA does not have this operation.

@@ -31,8 +31,7 @@ class BertClassifier(DropoutTask):
 
     def __init__(self, bert: BertLayer, num_classes: int, dropout: float = 0.2, **kwargs: Any) -> None:
         super().__init__(bert, dropout, num_classes, **kwargs)
-        self.classifier = self.make_dense("classifier", num_classes)
-        self.build()
+        self.add_dense()
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -54,12 +53,11 @@ class BertRegressor(DropoutTask):
 
     def __init__(self, bert: BertLayer, dropout: float = 0.1, **kwargs: Any) -> None:
         super().__init__(bert, dropout, **kwargs)
-        self.regressor = self.make_dense("regressor", 1)
-        self.build()
+        self.add_dense("regressor")
 
     @property
     def classifier(self) -> keras.layers.Dense:
-        return self.regressor  # the name in saved files
+        return self.regressor  # .keras files have the layer as `classifier`, the path of its variables as `regressor`
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -82,8 +80,7 @@ class BertTokenClassifier(DropoutTask):
 
     def __init__(self, bert: BertLayer, num_classes: int, dropout: float = 0.1, **kwargs: Any) -> None:
         super().__init__(bert, dropout, num_classes, **kwargs)
-        self.classifier = self.make_dense("classifier", num_classes)
-        self.build()
+        self.add_dense()
 
     def encoder_output(self, inputs: Inputs, **options: Any) -> Tensor:
         return self.bert(inputs, **options)[1]
@@ -137,8 +134,7 @@ class BertMultipleChoice(DropoutTask):
 
     def __init__(self, bert: BertLayer, dropout: float = 0.1, **kwargs: Any) -> None:
         super().__init__(bert, dropout, **kwargs)
-        self.classifier = self.make_dense("classifier", 1)
-        self.build()
+        self.add_dense()
 
     def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None) -> Tensor:
         seed = self.bert.dropout_seed(inputs, training, seed)
