@@ -14,12 +14,14 @@ from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Pa
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, UnknownSuffix
 from keras_bert.export import export_text_model, quantized
-from keras_bert.files import atomic_folder, read_json, write_json
+from keras_bert.files import atomic_folder, read_json
 from keras_bert.layers.base import check_not_quantized
 from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Encoded, MultiLabel, Task, restored, run, tasks_with
-from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text import BertTokenizer
+from keras_bert.weights import native
+from keras_bert.weights.assets import write_labels, write_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,18 +93,14 @@ class FineTuned:
     def save_files(self, folder: Path) -> None:
         """Writes the files of `save` into an existing folder."""
         check_not_quantized(self.model, "save")
-        self.model.rebuild(layout="padded", lora_rank=None, frozen=()).save(os.path.join(folder, "model.keras"))
-        self.model.bert.config.to_json(os.path.join(folder, "bert_config.json"))
-        save_vocabulary(self.tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
-        self.tokenizer.save_settings(folder)
+        native.write_model(self.model.rebuild(layout="padded", lora_rank=None, frozen=()), self.tokenizer, folder)
         self.save_settings(folder)
 
     def save_settings(self, folder: Path) -> None:
         """Writes the task's labels and settings, which change when a threshold is chosen, and the columns."""
         settings = self.task.settings() | ({"columns": self.columns} if self.columns else {})
-        if "labels" in settings:
-            write_json(os.path.join(folder, "labels.json"), settings.pop("labels"))
-        write_json(os.path.join(folder, "settings.json"), settings)
+        write_labels(settings.pop("labels", None), folder)
+        write_settings(settings, folder, native.SETTINGS)
 
     @classmethod
     def load(cls, folder: Path) -> Self:

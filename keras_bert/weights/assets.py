@@ -5,6 +5,7 @@ import dataclasses
 import os
 from typing import Any, NamedTuple
 
+from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, read_object, write_json
@@ -55,19 +56,19 @@ def write_assets(weights: Weights, folder: str) -> None:
     write_labels(weights.labels, folder)
 
 
-def write_settings(settings: dict[str, Any], folder: str, file: str = SETTINGS_FILE) -> None:
+def write_settings(settings: dict[str, Any], folder: Path, file: str = SETTINGS_FILE) -> None:
     """Writes a file of settings, unless these are empty."""
     if settings:
         write_json(os.path.join(folder, file), settings)
 
 
-def write_tokenizer(tokenizer: BertTokenizer | None, folder: str) -> None:
+def write_tokenizer(tokenizer: BertTokenizer | None, folder: Path) -> None:
     """Writes `vocab.txt` and `tokenizer_config.json`."""
     if tokenizer is not None:
         save_vocabulary(tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
         tokenizer.save_settings(folder)
 
 
-def write_labels(labels: list[str] | None, folder: str) -> None:
+def write_labels(labels: list[str] | None, folder: Path) -> None:
     if labels is not None:
         write_json(os.path.join(folder, _LABELS), labels)

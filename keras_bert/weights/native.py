@@ -2,25 +2,28 @@
 task also `labels.json` and `settings.json`, as `finetune` writes them."""
 
 import os
+from typing import Any
 
 import keras
 
+from keras_bert.arguments import Path
 from keras_bert.files import read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, BertFeatureTagger, load_model
+from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import read_tokenizer_files
-from keras_bert.weights.assets import read_labels, write_assets, write_settings
+from keras_bert.weights.assets import read_labels, write_labels, write_settings, write_tokenizer
 from keras_bert.weights.format import Format, Table, has_file
 from keras_bert.weights.kinds import NAMES
 from keras_bert.weights.source import Source, Weights
 
 TABLE = Table({name: name for name in NAMES})
-_MODEL, _SETTINGS = "model.keras", "settings.json"
+_MODEL, SETTINGS = "model.keras", "settings.json"
 
 
 def read(path: str, config: str | None = None) -> Source:
     """Reads a folder; ignores `config`, because `model.keras` contains the config."""
     model, labels, losses = load_model(path), read_labels(path), []
-    settings = read_object(os.path.join(path, _SETTINGS))
+    settings = read_object(os.path.join(path, SETTINGS))
     if isinstance(model, BertFeatureTagger):
         model, labels, losses = model.bert, None, ["no format stores the LSTMs of a tagger on a frozen encoder"]
     elif isinstance(model, BertEmbeddingClassifier):
@@ -35,9 +38,16 @@ def read(path: str, config: str | None = None) -> Source:
 
 def write(weights: Weights, folder: str) -> None:
     """Writes a folder that `from_pretrained` reads; if the model has a task, `FineTuned.load` reads it too."""
-    write_assets(weights, folder)
-    write_settings(weights.settings, folder, _SETTINGS)
-    keras.saving.save_model(weights.build(), os.path.join(folder, _MODEL))
+    write_model(weights.build(), weights.tokenizer, folder)
+    write_labels(weights.labels, folder)
+    write_settings(weights.settings, folder, SETTINGS)
 
 
-FORMAT = Format("keras_bert", has_file(_MODEL), read, write, head={}, settings_file=_SETTINGS)
+def write_model(model: Any, tokenizer: BertTokenizer | None, folder: Path) -> None:
+    """Writes a `BertLayer`, or a model on one, and its tokenizer."""
+    keras.saving.save_model(model, os.path.join(folder, _MODEL))
+    getattr(model, "bert", model).config.to_json(os.path.join(folder, "bert_config.json"))
+    write_tokenizer(tokenizer, folder)
+
+
+FORMAT = Format("keras_bert", has_file(_MODEL), read, write, head={}, settings_file=SETTINGS)
