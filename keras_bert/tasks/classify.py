@@ -10,7 +10,7 @@ from keras_bert.arguments import Path
 from keras_bert.data.examples import Example, iterate_examples
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax, threshold_between
+from keras_bert.tasks.base import Card, Encoded, Outputs, Task, best_threshold, log_softmax
 from keras_bert.text import BertTokenizer
 
 # Guo et al., 2017, section 4.
@@ -63,36 +63,16 @@ def score(labels: Sequence[str], probabilities: np.ndarray, targets: np.ndarray)
 
 
 def choose_threshold(scores: np.ndarray, reject: np.ndarray) -> float:
-    """Returns the threshold with the best F1 for rejecting texts: a text is rejected if its score is below the
-    threshold.
-
-    Args:
-        scores: float [texts], the highest probability of each text.
-        reject: bool [texts], True for texts that should be rejected.
-
-    Returns:
-        a threshold between two scores. If several are equally good, it is the one that rejects the fewest texts.
-    """
+    """Returns the score below which texts are rejected with the best F1, of equally good ones the lowest. `scores`,
+    float [texts], are the highest probabilities; `reject`, bool [texts], is True for texts that should be rejected."""
     order = np.argsort(scores, kind="stable")
-    # F1 of rejecting the first n texts of the order. No threshold can separate equal scores.
-    f1 = 2 * np.cumsum(reject[order]) / (np.arange(1, len(scores) + 1) + reject.sum())
-    ranked = np.append(scores[order], np.inf)
-    f1[ranked[1:] == ranked[:-1]] = -1
-    last = int(f1.argmax())
-    return threshold_between(ranked[last], ranked[last + 1])
+    return best_threshold(scores[order], reject[order], np.inf)
 
 
 def score_threshold(threshold: float, scores: np.ndarray, reject: np.ndarray) -> dict:
-    """Computes the scores of a threshold.
-
-    Args:
-        threshold: texts with a lower score are rejected.
-        scores, reject: as for `choose_threshold`. At least one text should not be rejected.
-
-    Returns:
-        `threshold`; the `precision` and `recall` of the rejections; the number of `texts` that should be
-        rejected; and `rejected_in_scope`, the share of the other texts that are rejected.
-    """
+    """Returns a threshold as `threshold`; the `precision` and `recall` of its rejections; the number of `texts` that
+    should be rejected; and `rejected_in_scope`, the share of the others, at least one, that are rejected. For `scores`
+    and `reject` see `choose_threshold`."""
     rejected = scores < threshold
     right = (rejected & reject).sum()
     return {"threshold": threshold, "precision": float(right / max(rejected.sum(), 1)),

@@ -13,7 +13,7 @@ from keras_bert.data.examples import Example
 from keras_bert.data.label_sets import iterate_label_sets
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, Encoded, Outputs, threshold_between
+from keras_bert.tasks.base import Card, Encoded, Outputs, best_threshold
 from keras_bert.tasks.classify import LabelTask, ranked_cells, top_record
 
 _HALF = 0.5
@@ -77,18 +77,10 @@ def average_precision(scores: np.ndarray, right: np.ndarray) -> float:
 
 
 def choose_threshold(scores: np.ndarray, right: np.ndarray) -> float:
-    """Returns the threshold with the best F1: in the middle between two scores, and of equally good ones the highest.
-
-    Args:
-        scores: float [texts].
-        right: bool [texts], at least one True.
-    """
+    """Returns the threshold with the best F1, of equally good ones the highest. `scores` are float [texts]; `right` are
+    bool [texts], at least one of them True."""
     order = np.argsort(-scores, kind="stable")
-    ranked = np.append(scores[order], 0.0)
-    f1 = 2 * np.cumsum(right[order]) / (np.arange(1, len(scores) + 1) + right.sum())
-    f1[ranked[:-1] == ranked[1:]] = -1  # no threshold can separate equal scores
-    last = int(f1.argmax())
-    return threshold_between(ranked[last + 1], ranked[last])
+    return best_threshold(scores[order], right[order], 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
