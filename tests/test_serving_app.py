@@ -3,7 +3,6 @@ interface for embeddings, against what the official client needs; and the client
 
 import base64
 import contextlib
-import inspect
 import io
 import json
 import logging
@@ -21,7 +20,6 @@ import pytest
 import tensorflow as tf
 from serving_server import connections, serving, write_echo
 
-from keras_bert.commands import serve
 from keras_bert.errors import InputError
 from keras_bert.serving import logs, settings, supervisor
 
@@ -222,13 +220,6 @@ def test_folders_beyond_int64_are_not_versions(tmp_path):
     for name in ("7", "20260101120000000000", str(2**63), str(2**63 - 1)):
         (tmp_path / name).mkdir()
     assert settings.find_versions(tmp_path).keys() == {7, 2**63 - 1}
-
-
-def test_ray_has_the_defaults_of_the_flags():
-    flags = {name: flag.default for name, flag in inspect.signature(serve.run).parameters.items()}
-    megabytes = {name: int(flags[f"{name}_mb"] * 2**20) for name in ("max_body", "max_output")}
-    fields = settings.ModelSettings().model_dump()
-    assert fields == {name: (flags | megabytes)[name] for name in fields}
 
 
 def test_with_a_token_all_names_are_answered(server):

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import shutil
 import time
 
@@ -53,9 +54,9 @@ def backwards(text):
 
 
 SETTINGS = Settings(
-    models={}, host="", port=0, grpc_port=0, workers=1, max_batch_tokens=100, batch_timeout_ms=0, max_queue=9,
-    max_body=16 * 2**20, max_output=2**25, max_instances=1024, max_characters=1000, body_timeout_s=1, timeout_s=30,
-    grace_s=1)
+    models={}, row_wise={}, host="", port=0, grpc_port=0, workers=1, max_batch_tokens=100, batch_timeout_ms=0,
+    max_queue=9, max_body=16 * 2**20, max_output=2**25, max_instances=1024, max_characters=1000, body_timeout_s=1,
+    timeout_s=30, grace_s=1)
 FUNCTIONS = {function.__name__: function for function in (ragged, share, total, scalar, backwards)}
 
 
@@ -220,7 +221,7 @@ def test_the_mark_of_the_exporter_belongs_to_the_graph(exported, tmp_path, paths
 @pytest.mark.slow
 def test_the_outputs_of_a_request_are_limited_before_they_are_computed(exported):
     model = SavedModel(str(exported / "classify"), 1)
-    settings = SETTINGS.model_copy(update={"max_output": 1000})
+    settings = dataclasses.replace(SETTINGS, max_output=1000)
 
     async def predict(signature, **inputs):
         version, entry = LoadedVersion("m", 1, model, settings), Entry("", "", "")

@@ -7,16 +7,19 @@ import sys
 from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated, check_rules
 from keras_bert.errors import InputError
 from keras_bert.files import reading
+from keras_bert.serving.settings import ModelSettings, Settings
 
 EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 
 
 def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: Port = 8500, workers: Count = 1,
-        max_batch_tokens: Count = 2048, batch_timeout_ms: PositiveOrZero = 2.0, max_queue: Count = 512,
-        max_body_mb: Positive = 16.0, max_output_mb: Positive = 32.0, max_instances: Count = 1024,
-        max_characters: Count = 100_000, body_timeout_s: Positive = 20.0, timeout_s: Positive = 30.0,
-        grace_s: PositiveOrZero = 20.0, token_file: str | None = None, allowed_host: Repeated | None = None,
-        row_wise: Repeated | None = None) -> None:
+        max_batch_tokens: Count = ModelSettings.max_batch_tokens,
+        batch_timeout_ms: PositiveOrZero = ModelSettings.batch_timeout_ms, max_queue: Count = ModelSettings.max_queue,
+        max_body_mb: Positive = ModelSettings.max_body / 2**20,
+        max_output_mb: Positive = ModelSettings.max_output / 2**20, max_instances: Count = ModelSettings.max_instances,
+        max_characters: Count = ModelSettings.max_characters, body_timeout_s: Positive = 20.0,
+        timeout_s: Positive = ModelSettings.timeout_s, grace_s: PositiveOrZero = 20.0, token_file: str | None = None,
+        allowed_host: Repeated | None = None, row_wise: Repeated | None = None) -> None:
     """Serve exported models over HTTP and gRPC.
 
     Args:
@@ -51,17 +54,17 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
     if sys.platform != "linux":
         raise InputError(f"serve runs only on Linux; this is {sys.platform}: use a container, or TensorFlow Serving")
     try:
-        from keras_bert.serving.settings import Settings
         from keras_bert.serving.supervisor import supervise
     except ImportError:
         raise InputError('serving needs more packages: pip install fastapi "uvicorn[standard]" orjson '
                          'prometheus-client tensorflow-serving-api') from None
 
     models = _by_name(model)
-    supervise(Settings(**given | {  # which ignores the flags that are not settings
+    given |= {
         "models": models, "row_wise": _signatures(row_wise or [], models), "host": host.strip("[]"),
         "max_body": int(max_body_mb * 2**20), "max_output": int(max_output_mb * 2**20),
-        "allowed_host": allowed_host or [], "token": _read_token(token_file) if token_file else ""}))
+        "allowed_host": allowed_host or [], "token": _read_token(token_file) if token_file else ""}
+    supervise(Settings(**{name: given[name] for name in Settings.__dataclass_fields__ if name in given}))
 
 
 def _by_name(arguments: list[str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from pydantic import TypeAdapter
 from ray import serve
 from ray.exceptions import RayActorError
 
@@ -88,8 +89,9 @@ def build(arguments: dict[str, Any]) -> serve.Application:
     Args:
         arguments: names of models with their paths, and fields of `ModelSettings` with their values.
     """
-    given = {name: value for name, value in arguments.items() if name in ModelSettings.model_fields}
-    settings, replica, ingress = ModelSettings(**given), cast(Any, Replica), cast(Any, Ingress)
+    given = {name: value for name, value in arguments.items() if name in ModelSettings.__dataclass_fields__}
+    settings = TypeAdapter(ModelSettings).validate_python(given)  # the values may be texts of the command line
+    replica, ingress = cast(Any, Replica), cast(Any, Ingress)
     models = {name: replica.options(name=name).bind(name, path, settings)
               for name, path in arguments.items() if name not in given}
     return ingress.bind(models, settings.max_body)

@@ -1,20 +1,19 @@
 """The settings of a server, and the folders and addresses that they name."""
 
+import dataclasses
 import ipaddress
 import os
 import re
-
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Sequence
 
 from keras_bert.errors import InputError
 from keras_bert.files import reading, version_number
 
 
-class ModelSettings(BaseModel):
-    """The batches and limits of a model, with the defaults of `keras-bert serve`, whose flags describe them. `max_body`
-    and `max_output` are in bytes here."""
-
-    model_config = ConfigDict(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """The batches and limits of a model, which the flags of `keras-bert serve` describe; `max_body` and `max_output`
+    are in bytes here."""
 
     max_batch_tokens: int = 2048
     batch_timeout_ms: float = 2.0
@@ -26,18 +25,19 @@ class ModelSettings(BaseModel):
     timeout_s: float = 30.0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(ModelSettings):
     """The settings that the processes of a server share: the flags of `keras-bert serve`, where not described here."""
 
     models: dict[str, str]  # names to paths
-    row_wise: dict[str, list[str]] = {}  # names of models to the signatures that the user has declared as row-wise
+    row_wise: dict[str, list[str]]  # names of models to the signatures that the user has declared as row-wise
     host: str
     port: int
     grpc_port: int
     workers: int
     body_timeout_s: float
     grace_s: float
-    allowed_host: list[str] = []
+    allowed_host: Sequence[str] = ()
     token: str = ""  # the bearer token; "" for none
     threads: int = 1  # of TensorFlow, per worker
 

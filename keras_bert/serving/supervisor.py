@@ -1,7 +1,9 @@
 """The parent process of the workers. It loads no model, so that it survives when a worker dies."""
 
 import contextlib
+import dataclasses
 import errno
+import json
 import os
 import signal
 import socket
@@ -43,9 +45,9 @@ def supervise(settings: Settings) -> None:
         # The workers bind the gRPC port themselves; this socket reserves it and never listens.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.listen(2048)
-        settings = settings.model_copy(update={
-            "port": listener.getsockname()[1], "grpc_port": reserved.getsockname()[1],
-            "threads": max(1, len(os.sched_getaffinity(0)) // settings.workers)})
+        settings = dataclasses.replace(
+            settings, port=listener.getsockname()[1], grpc_port=reserved.getsockname()[1],
+            threads=max(1, len(os.sched_getaffinity(0)) // settings.workers))
         _announce(settings, versions)
         logs.configure()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
@@ -76,7 +78,7 @@ class _Worker:
 
     def __init__(self, settings: Settings, listener: socket.socket, folder: str) -> None:
         self._started, self._due, self._pause = 0.0, 0.0, 0.5
-        self._settings = settings.model_dump_json() + "\n"
+        self._settings = json.dumps(dataclasses.asdict(settings)) + "\n"
         self._descriptor, self._folder = listener.fileno(), folder
 
     def keep_running(self) -> None:
