@@ -13,20 +13,13 @@ _ROWS, _SIZE = 1024, 2**20  # of a chunk: the number of its rows, and of their b
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """Consecutive rows of a file, not yet parsed. The boundaries of chunks depend on the file alone.
-
-    Args:
-        columns: the columns; None if each row has its own.
-        rows: (number of the line or record, the header included; what `RowFormat.parse` takes).
-        share: fraction of the file read so far.
-        error: set if the file cannot be read beyond these rows.
-    """
+    """Consecutive rows of a file, not yet parsed. The boundaries of chunks depend on the file alone."""
 
     path: str
-    columns: Sequence[str] | None
-    rows: list[tuple[int, Any]]
-    share: float
-    error: InputError | None = None
+    columns: Sequence[str] | None  # None if each row has its own
+    rows: list[tuple[int, Any]]  # number of the line or record, the header included; what `RowFormat.parse` takes
+    share: float  # fraction of the file read so far
+    error: InputError | None = None  # why the file cannot be read beyond these rows
 
     def parse(self) -> Iterator[tuple[int, dict[str, Any] | InputError]]:
         """Yields the values of each row, or the error of an invalid one, with its number."""

@@ -26,16 +26,13 @@ UnparsedRow = tuple[int, float, Any]
 
 
 class RowFormat(NamedTuple):
-    """How the rows of a file are read.
+    """How the rows of a file are read."""
 
-    Args:
-        open: takes a path and the columns of a file without a header; returns the columns, None if each row has its
-            own, and the rows. A first line with one of the given columns is a header all the same.
-        parse: takes the path, the number of a row, the row and the columns; returns the row's values. Raises an
-            InputError for an invalid row, a `ShortRow` if it has fewer cells than there are columns.
-    """
-
+    # Takes a path and the columns of a file without a header; returns the columns, None if each row has its own, and
+    # the rows. A first line with one of the given columns is a header all the same.
     open: Callable[[Path, Sequence[str] | None], tuple[list[str] | None, Iterator[UnparsedRow]]]
+    # Takes the path, the number of a row, the row and the columns; returns the row's values. Raises an InputError for
+    # an invalid row, a `ShortRow` if it has fewer cells than there are columns.
     parse: Callable[[Path, int, Any, Sequence[str] | None], dict[str, Any]]
 
 

@@ -29,17 +29,11 @@ Table = tuple[list[str], Iterator[Row]]  # the columns; the rows, each with all 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """A table in memory, which readers accept in place of a path.
+    """A table in memory, which readers accept in place of a path."""
 
-    Args:
-        name: what error messages call it.
-        rows: the values of each row by the names of their columns.
-        numbers: the numbers of the rows. If None, they count from 1.
-    """
-
-    name: str
-    rows: list[dict[str, Any]]
-    numbers: list[int] | None = None
+    name: str  # in error messages
+    rows: list[dict[str, Any]]  # the values by the names of their columns
+    numbers: list[int] | None = None  # of the rows; None if they count from 1
 
     def __str__(self) -> str:
         return self.name
@@ -125,13 +119,8 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
 
 def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., T]], what: str, kind: str | None = None,
                   other: str = "") -> Callable[..., T]:
-    """Returns the reader of a data set.
-
-    Args:
-        readers: the readers of the suffixes, and of `Rows` under None.
-        what, other: what error messages call the file, and another way to say how to read it.
-        kind: suffix to use instead of the path's.
-    """
+    """Returns the reader for a path's suffix, or for `kind` instead; the one for `Rows` is under None. `what` is what
+    error messages call the file, `other` another way to say how to read it."""
     suffix = None if isinstance(path, Rows) else kind or suffix_of(path)
     if suffix not in readers:
         suffixes = ", ".join(name for name in readers if name and name[0] == ".")

@@ -19,20 +19,13 @@ _WINDOW = 1024
 @dataclasses.dataclass(frozen=True)
 class DoubleArray:
     """A trie as a double array (Aoe, 1989): symbol s leads from node n to node `base[n] + s`, which exists if
-    `parent[base[n] + s] == n`. The root is node 0. All arrays are int32 and have the same length.
-
-    Args:
-        base, parent: see above; the parent of an index without a node is -1.
-        depth: number of symbols that lead to a node.
-        match: id of the longest key on the path to a node, -1 if there is none.
-        behind: number of symbols on the path after that key.
-    """
+    `parent[base[n] + s] == n`. The root is node 0. All arrays are int32 and have the same length."""
 
     base: np.ndarray
-    parent: np.ndarray
-    depth: np.ndarray
-    match: np.ndarray
-    behind: np.ndarray
+    parent: np.ndarray  # -1 for an index without a node
+    depth: np.ndarray  # number of symbols that lead to a node
+    match: np.ndarray  # id of the longest key on the path to a node, -1 if there is none
+    behind: np.ndarray  # number of symbols on the path after that key
 
 
 def double_array(keys: dict[tuple[int, ...], int], symbols: int) -> DoubleArray:

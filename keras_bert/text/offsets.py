@@ -16,20 +16,14 @@ _BATCH_SIZE = 1024  # texts that are tokenized together, each of their words onc
 
 @dataclasses.dataclass(frozen=True)
 class TokenOffsets:
-    """The WordPiece tokens of one text.
+    """The WordPiece tokens of one text, and the range of characters (code points) of the text that each came from. If
+    one character becomes multiple tokens, they all have the same range. As in BERT, words are split at white space and
+    punctuation."""
 
-    Args:
-        ids: int32 [tokens].
-        starts, ends: int64 [tokens], the range of characters (code points) of the text that each token came from; the
-            end is exclusive. If one character becomes multiple tokens, they all have the same range.
-        firsts: int64 [words], the index of the first token of each word. As in BERT, words are split at white space and
-            punctuation.
-    """
-
-    ids: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-    firsts: np.ndarray
+    ids: np.ndarray  # int32 [tokens]
+    starts: np.ndarray  # int64 [tokens]
+    ends: np.ndarray  # int64 [tokens], exclusive
+    firsts: np.ndarray  # int64 [words], the index of the first token of each word
 
 
 def tokens_with_offsets(texts: Iterable[str], tokenizer: BertTokenizer) -> list[TokenOffsets]:

@@ -46,23 +46,14 @@ _LIBRARY_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerFiles:
-    """What the files of a folder say about its tokenizer.
+    """What the files of a folder say about its tokenizer."""
 
-    Args:
-        vocabulary: WordPiece tokens in the order of their ids; the special ones have BERT's names.
-        rules: the arguments `lower_case` and so on of `BertTokenizer`.
-        max_length: maximum number of ids of an input; None if no file says one.
-        notes: how something ambiguous was read.
-        guesses: what no file says, or files contradict.
-        losses: what transformers does and `BertTokenizer` does not.
-    """
-
-    vocabulary: list[str]
-    rules: dict
-    max_length: int | None = None
-    notes: tuple[str, ...] = ()
-    guesses: tuple[str, ...] = ()
-    losses: tuple[str, ...] = ()
+    vocabulary: list[str]  # in the order of the ids; the special tokens have BERT's names
+    rules: dict  # the arguments `lower_case` and so on of `BertTokenizer`
+    max_length: int | None = None  # maximum number of ids of an input; None if no file says one
+    notes: tuple[str, ...] = ()  # how something ambiguous was read
+    guesses: tuple[str, ...] = ()  # what no file says, or files contradict
+    losses: tuple[str, ...] = ()  # what transformers does and `BertTokenizer` does not
 
     def warn(self, folder: Path) -> None:
         """Prints the guesses and losses as warnings, one line each."""
@@ -96,11 +87,8 @@ def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerF
 
 
 def read_modules(folder: Path) -> dict[str, str]:
-    """Returns the classes of the modules of a sentence-transformers folder, in order, and their folders.
-
-    Raises:
-        InputError: `modules.json` cannot be read, or is not a list of different modules in this folder.
-    """
+    """Returns the classes of the modules of a sentence-transformers folder, in order, and their folders, which are in
+    this one."""
     file = os.path.join(folder, MODULES)
     with reading(file):
         values = read_json(file)

@@ -33,19 +33,12 @@ FED_CHARACTERS = 200_000_000
 
 @dataclasses.dataclass(frozen=True)
 class TrainedVocabulary:
-    """A vocabulary that was trained on texts.
+    """A vocabulary that was trained on texts."""
 
-    Args:
-        tokens: in the order of their ids, `SPECIALS` first.
-        merges: pairs of tokens, in the order in which BPE merges them.
-        rules: those of its words; `BertTokenizer(tokens, lower_case, strip_accents)` chooses the same rules.
-        held_out: the lines that were not used for training.
-    """
-
-    tokens: list[str]
-    merges: list[tuple[str, str]]
-    rules: Rules
-    held_out: list[str]
+    tokens: list[str]  # in the order of their ids, `SPECIALS` first
+    merges: list[tuple[str, str]]  # pairs of tokens, in the order in which BPE merges them
+    rules: Rules  # of its words; `BertTokenizer(tokens, lower_case, strip_accents)` chooses the same ones
+    held_out: list[str]  # the lines that were not used for training
 
     def bpe_tokenizer(self) -> tokenizers.Tokenizer:
         """Returns a `tokenizers.Tokenizer` that splits the words of `rules.normalize` in the order of the merges."""
@@ -208,24 +201,15 @@ def _repeated(counts: Mapping[str, int], scale: int) -> Iterator[str]:
 
 @dataclasses.dataclass(frozen=True)
 class VocabularyReport:
-    """Statistics of a vocabulary on held-out lines. Shares are between 0 and 1, and NaN if no words were held out.
+    """Statistics of a vocabulary on held-out lines. Shares are between 0 and 1, and NaN if no words were held out."""
 
-    Args:
-        lines, words: numbers of those held out.
-        coverage: share of the characters of the words that are in the vocabulary.
-        unknown_rate: share of the words that contain [UNK].
-        tokens_per_word: mean number of tokens per word; [UNK] counts as one token.
-        single_token_rate: share of the words that are one token other than [UNK].
-        longest: the ten longest tokens.
-    """
-
-    lines: int
+    lines: int  # held out, as the words
     words: int
-    coverage: float
-    unknown_rate: float
-    tokens_per_word: float
-    single_token_rate: float
-    longest: list[str]
+    coverage: float  # share of the characters of the words that are in the vocabulary
+    unknown_rate: float  # share of the words that contain [UNK]
+    tokens_per_word: float  # a mean; [UNK] counts as one token
+    single_token_rate: float  # share of the words that are one token other than [UNK]
+    longest: list[str]  # the ten longest tokens
 
 
 def report_vocabulary(vocabulary: TrainedVocabulary,

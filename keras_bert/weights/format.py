@@ -97,30 +97,21 @@ Allowed = Mapping[str, Iterable[Any]]  # of each field
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """One library's format.
-
-    Args:
-        read: takes the path, and the path of a config or None.
-        fixed: the values of fields of `BertConfig` that the format can express, or the name of another field with the
-            same value. Fields that are not in it may have any value.
-        head: the same for the fields of the masked LM head. If None, they have the encoder's values.
-        rules: returns the reasons why the format cannot store a tokenizer's rules.
-        settings_file: file with the settings of the task; None if the format stores no task.
-        applied: names of the settings that the library itself applies; None if it applies all.
-        compute_outputs: runs the model in a folder with the library's own code. If None, the written weights are read
-            and run in this package instead.
-    """
+    """One library's format."""
 
     name: str
     recognise: Callable[[str], bool]
-    read: "Callable[..., Source]"
+    read: "Callable[..., Source]"  # takes the path, and the path of a config or None
     write: "Callable[[Weights, str], None]"
     kinds: tuple[str, ...] = tuple(KINDS)
+    # The values of fields of `BertConfig` that the format can express, or the name of another field with the same
+    # value; other fields may have any value. `head` is for the masked LM head; None if it has the encoder's values.
     fixed: Allowed = dataclasses.field(default_factory=dict)
     head: Allowed | None = None
-    rules: Callable[[BertTokenizer], list[str]] = lambda tokenizer: []
-    settings_file: str | None = None
-    applied: tuple[str, ...] | None = None
+    rules: Callable[[BertTokenizer], list[str]] = lambda tokenizer: []  # why it cannot store a tokenizer's rules
+    settings_file: str | None = None  # with the settings of the task; None if the format stores no task
+    applied: tuple[str, ...] | None = None  # the settings that the library itself applies; None if it applies all
+    # Runs the model in a folder with the library's own code. If None, this package reads and runs what was written.
     compute_outputs: Callable[[str, dict[str, np.ndarray]], Mapping[str, Tensor]] | None = None
 
     def losses(self, weights: "Weights") -> list[str]:

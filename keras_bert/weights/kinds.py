@@ -47,18 +47,12 @@ _MASKED_LM = {**_dense("mlm.dense", *_HIDDEN), **_norm("mlm.norm"), "mlm.bias": 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of model.
-
-    Args:
-        head: the weights that are not the encoder's.
-        is_pooled: True if the model uses the pooled output. Other libraries omit the pooler if it does not.
-        options: the arguments that make `model` a model of this kind.
-    """
+    """A kind of model."""
 
     model: type
-    head: Dimensions
-    is_pooled: bool = True
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    head: Dimensions  # the weights that are not the encoder's
+    is_pooled: bool = True  # if the model uses the pooled output; other libraries omit the pooler if it does not
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # what makes `model` a model of this kind
 
 
 ENCODER = "encoder"

@@ -23,24 +23,15 @@ from keras_bert.weights.kinds import ENCODER, KINDS, initial, model_kind, shapes
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """The weights of a model under this package's names. The arrays are read on demand, one at a time.
-
-    Args:
-        config: the encoder's config.
-        kind: one of `KINDS`.
-        read: functions that return the arrays, float32, by the names in `kinds.shapes`.
-        options: arguments of the model with the head, e.g. `num_classes`.
-        labels: names of the classes.
-        settings: the task and its settings, as `settings.json` has them; empty for a model without a task.
-    """
+    """The weights of a model under this package's names. The arrays are read on demand, one at a time."""
 
     config: BertConfig
-    kind: str
-    read: Mapping[str, Callable[[], np.ndarray]]
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    kind: str  # one of `KINDS`
+    read: Mapping[str, Callable[[], np.ndarray]]  # the arrays, float32, by the names in `kinds.shapes`
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the model with the head, e.g. `num_classes`
     tokenizer: BertTokenizer | None = None
-    labels: list[str] | None = None
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    labels: list[str] | None = None  # names of the classes
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the task, as `settings.json` has them
 
     @classmethod
     def of(cls, model: Any, tokenizer: BertTokenizer | None = None, labels: list[str] | None = None,
@@ -101,37 +92,22 @@ def _value(variable: keras.Variable) -> np.ndarray:
 @dataclasses.dataclass(frozen=True)
 class Source:
     """The weights at a path, under the names of their format. The arrays are read later, by the result of `load`.
+    Fields without a comment are those of `Weights`."""
 
-    Args:
-        path: path of the file or folder, for messages.
-        config: the encoder's config.
-        kind: one of `KINDS`.
-        table: this package's names in the format.
-        shapes: shapes of the arrays, by the format's names.
-        get: returns an array from the format's name for it.
-        skipped: the reasons why names are skipped that are not weights of this package's models.
-        options: see `Weights`.
-        files: what the files next to the weights say about the tokenizer; None if there is no vocabulary.
-        labels: names of the classes.
-        settings: what the format says about the task; `open_source` completes it, see `task_settings`.
-        notes: the rules by which something ambiguous was read, for the report of `convert`.
-        losses: what the format stores and `Weights` cannot represent.
-    """
-
-    path: str
+    path: str  # for messages
     format: str
     config: BertConfig
     kind: str
     table: Table
-    shapes: dict[str, tuple[int, ...]]
-    get: Callable[[str], np.ndarray]
-    skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]]  # by the format's names
+    get: Callable[[str], np.ndarray]  # returns an array from the format's name for it
+    skipped: dict[str, str] = dataclasses.field(default_factory=dict)  # why names are skipped that are not weights
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    files: TokenizerFiles | None = None
+    files: TokenizerFiles | None = None  # None if there is no vocabulary next to the weights
     labels: list[str] | None = None
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    losses: tuple[str, ...] = ()
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # `open_source` completes them
+    notes: tuple[str, ...] = ()  # the rules by which something ambiguous was read, for the report of `convert`
+    losses: tuple[str, ...] = ()  # what the format stores and `Weights` cannot represent
 
     @functools.cached_property
     def tokenizer(self) -> BertTokenizer | None:
@@ -143,11 +119,7 @@ class Source:
         return f"these have {'no head' if self.kind == ENCODER else f'a head for {self.kind}'.replace('_', ' ')}"
 
     def needed_tokenizer(self) -> BertTokenizer:
-        """Returns the tokenizer, with a warning of what about it was guessed.
-
-        Raises:
-            InputError: there is no vocabulary next to the weights.
-        """
+        """Returns the tokenizer, with a warning of what about it was guessed; an InputError says that it is missing."""
         if self.files is None or self.tokenizer is None:
             raise InputError(f"{self.path}: vocab.txt or tokenizer.json is missing next to the weights; copy the "
                              "model's there")
@@ -156,17 +128,13 @@ class Source:
 
     def load(self, kind: str | None = None, allow_missing: Sequence[str] = (), ignore: Sequence[str] = (),
              ) -> tuple[Weights, dict[str, str], list[str]]:
-        """Returns the weights under this package's names, after checking that they are complete.
+        """Returns the weights, the reasons why names were skipped, and the missing names, both in the format's names.
 
         Args:
-            kind: kind of the model, `encoder` or another kind that is a part of the source's kind. If None, the
-                source's kind.
+            kind: the kind of the model, a part of the source's kind, which is the default.
             allow_missing: patterns of the format's names that may be missing. Such weights are initialised, always
                 with the same values.
             ignore: patterns of the format's names to skip.
-
-        Returns:
-            the weights, the reasons why names were skipped, and the missing names; all in the format's names.
 
         Raises:
             InputError: weights are missing, unexpected or have another shape. The message lists all of them.
