@@ -83,14 +83,9 @@ def encoder_of(model: BertLayer | BertTask) -> BertLayer:
 def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokenizer: BertTokenizer,
          assets: Assets, overwrite: bool,
          row_wise: Iterable[str] = ("serving_default",)) -> None:
-    """Writes a SavedModel atomically, with the vocabulary and the casing of its tokenizer.
-
-    Args:
-        module: the root. The attributes `vocab_file` (an asset), `do_lower_case` (a non-trainable variable) and those
-            named in `assets` are added to it.
-        row_wise: names of the signatures whose outputs have one row for each row of the inputs, which does not depend
-            on the other rows. A server may join and split their requests.
-    """
+    """Writes a SavedModel atomically. Adds the attributes `vocab_file` (an asset), `do_lower_case` (a non-trainable
+    variable) and those named in `assets` to its root. `row_wise` are the signatures whose outputs have one row for each
+    row of the inputs, which does not depend on the others: a server may join and split their requests."""
     module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
     vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
     with tempfile.TemporaryDirectory() as sources, atomic_folder(path, overwrite) as folder:

@@ -20,14 +20,10 @@ from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 
 def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
                  arguments: list[str]) -> None:
-    """Writes the answers to all rows, JSON Lines with `file` and `row`, in any order, and the invalid rows.
-
-    All workers need access to the paths.
+    """Writes the answers of a SavedModel to all rows, JSON Lines with `file` and `row`, in any order, and the invalid
+    rows: `answers-….jsonl` and `invalid-….jsonl`. All workers need access to the paths.
 
     Args:
-        model: path of a SavedModel of `export text-model`.
-        patterns: paths, globs allowed.
-        output: folder to write, `answers-….jsonl` and, if there are invalid rows, `invalid-….jsonl`.
         columns: arguments of the task's `iterate`.
         options: arguments of `Task.answer_options`.
         arguments: the pipeline's flags, e.g. `--runner=FlinkRunner`.

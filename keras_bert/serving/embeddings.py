@@ -17,15 +17,9 @@ _UNIT = 5e-3  # the length of a normalized vector differs at most this much from
 
 
 class Request:
-    """A request, JSON. Keys that are not in `KEYS` are ignored, for example `user`. The message of a `RequestError`
-    begins with the key whose value is wrong.
-
-    Attributes:
-        model: name of the model.
-        texts: the texts, not checked.
-        is_base64: True if the client wants base64 of float32 values instead of numbers.
-        dimensions: number of dimensions to keep; None for all.
-    """
+    """A request, JSON: the name of the `model`; the `texts`, not checked; whether the client wants base64 of float32
+    values instead of numbers; and the number of `dimensions` to keep, None for all. Keys that are not in `KEYS` are
+    ignored, for example `user`. The message of a `RequestError` begins with the key whose value is wrong."""
 
     def __init__(self, body: bytes, total: float) -> None:
         values: list[Any] = [*map(parse(body, total).get, KEYS)]
@@ -56,13 +50,9 @@ class Request:
         return {name: tensors.to_array(self.texts, spec, "input", limits)}
 
     def response(self, outputs: Arrays, estimated_tokens: int) -> bytes:
-        """Returns the body of the response, JSON; without `tokens`, it has the estimate and says so. Raises a
-        `RequestError` if there is not one embedding for each text, or they have fewer dimensions than requested.
-
-        Args:
-            outputs: `embedding`, float [texts, dim], and perhaps `tokens`, int [texts].
-            estimated_tokens: of all texts.
-        """
+        """Returns the body of the response, JSON, from `embedding`, float [texts, dim], and perhaps `tokens`, int
+        [texts]; without these, it has the estimate for all texts and says so. Raises a `RequestError` if there is not
+        one embedding for each text, or they have fewer dimensions than requested."""
         vectors, tokens = np.asarray(outputs["embedding"], np.float32), outputs.get("tokens")
         if vectors.ndim != 2 or len(vectors) != len(self.texts):
             raise RequestError(400, f"model: {self.model} must return one vector for each text; got the shape "

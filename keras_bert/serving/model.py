@@ -68,19 +68,13 @@ class ModelServer:
 
 
 class Model:
-    """The versions of one model. The largest version under the path that can be loaded is served.
-
-    Attributes:
-        current: the version that is served.
-        created: when this object was made, in Unix seconds.
-        is_empty: True if there is no version in the folder.
-        states: (state, message) of each version. The state is a name of `ModelVersionStatus`; the message describes an
-            error, or is "".
-    """
+    """The versions of one model. The largest version under the path that can be loaded is served: `current`."""
 
     def __init__(self, name: str, path: str, settings: Settings) -> None:
-        self.name, self.path, self.is_empty, self.created = name, path, False, int(time.time())
+        self.name, self.path, self.created = name, path, int(time.time())  # in Unix seconds
+        self.is_empty = False  # True if there is no version in the folder
         self.current: LoadedVersion | None = None
+        # The state of each version, a name of `ModelVersionStatus`, and a message that describes an error, or "".
         self.states: dict[int, tuple[str, str]] = {}
         self._settings = settings
         self._failed: dict[int, list] = {}  # fingerprints of the versions that could not be loaded

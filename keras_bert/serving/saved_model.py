@@ -29,27 +29,14 @@ class SavedModel:
     """A SavedModel in its own session, as TensorFlow Serving runs it. Compared with `tf.saved_model.load`, it loads in
     half the time and a call takes a fifth less; `close` frees the memory.
 
-    Raises an `InputError` if it cannot be loaded.
-
     Args:
-        path: folder of the SavedModel.
         threads: number of TensorFlow's threads. The first model of a process sets it for all models.
         row_wise: names of signatures that are row-wise in addition to those that the exporter has marked.
         timeout_s: maximum duration of a call; None for no limit. TensorFlow finishes the operation that runs at that
             time, and does not start another.
 
-    Attributes:
-        signatures: those whose inputs and outputs are dense tensors.
-        signature_defs: all signatures as TensorFlow's protocol buffers.
-        row_wise: signatures of which each output has one row for each row of the inputs, which does not depend on the
-            other rows.
-        is_unmarked: True if this package has exported the SavedModel, but it has no mark of this graph, as in versions
-            0.1 and 0.2.
-        max_length: maximum number of tokens of a text; 512 if there is no `bert_config.json` in its assets.
-        max_values: maximum number of values of the last dimension of numeric inputs: the encoder's positions; infinite
-            if there is no `bert_config.json`.
-        labels: names of the classes, in the order of `probabilities`; empty if there is no `labels.json`.
-        has_hangul: True if the vocabulary or a label contains Hangul.
+    Raises:
+        InputError: it cannot be loaded.
     """
 
     def __init__(self, path: str, threads: int, row_wise: Iterable[str] = (), timeout_s: float | None = None,
@@ -67,15 +54,19 @@ class SavedModel:
                 meta_graph = tf.compat.v1.saved_model.loader.load(self._session, ["serve"], path)
             self.signature_defs = {name: signature for name, signature in meta_graph.signature_def.items()
                                    if name != "__saved_model_init_op"}
+            # Only signatures of dense tensors can be called.
             self.signatures = {name: Signature(_specs(signature.inputs), _specs(signature.outputs))
                                for name, signature in self.signature_defs.items() if _is_dense(signature)}
             self._marked = _marked(path)
+            # Those of which each output has one row for each row of the inputs, which does not depend on the others.
             self.row_wise = self.signatures.keys() & {*self._marked, *row_wise}
             self._config = _asset(path, "bert_config.json", {})
+            # The longest text in tokens, and the most values in a row of numbers: the encoder's positions.
             self.max_length: int = self._config.get("max_position_embeddings", 512)
             self.max_values: float = self._config.get("max_position_embeddings", math.inf)
-            self.labels: list[str] = _asset(path, "labels.json", [])
+            self.labels: list[str] = _asset(path, "labels.json", [])  # in the order of `probabilities`
             tokens = _asset(path, "vocab.txt", "", read=lambda file: file.read())
+            # This package has exported it, but without a mark of this graph, as versions 0.1 and 0.2 did.
             self.is_unmarked = bool(self._config and tokens and not self._marked)
             self.has_hangul = bool(re.search("[가-힣]|[\u1100-\u11ff]{2}", f"{tokens}{self.labels}"))
             if warm_up:

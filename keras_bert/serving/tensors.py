@@ -135,12 +135,8 @@ def write_response(outputs: Arrays, rows: int | None = None) -> bytes:
 
     A float is the shortest decimal that reads back as the same float32 or float64; NaN and infinities, which JSON does
     not have, are null (TensorFlow Serving writes NaN). In strings, bytes that are not UTF-8 become U+FFFD, but outputs
-    whose name ends in `_bytes` are base64.
-
-    Args:
-        outputs: the outputs of the model.
-        rows: number of rows ("instances") of the request, None if it had columns ("inputs"). If the outputs do not have
-            as many, raises a `RequestError`.
+    whose name ends in `_bytes` are base64. `rows` is the number of rows ("instances") of the request, None if it had
+    columns ("inputs"). If the outputs do not have as many, raises a `RequestError`.
     """
     if rows is not None and {array.shape[:1] for array in outputs.values()} != {(rows,)}:
         raise RequestError(

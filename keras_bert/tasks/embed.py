@@ -232,12 +232,8 @@ def _is_binary(examples: Sequence[EmbedExample]) -> bool:
 
 
 def _retrieval_of_labels(vectors: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Returns the scores of finding the texts of the same label among all other texts.
-
-    Args:
-        vectors: float [texts, hidden].
-        targets: int [texts], the numbers of the labels.
-    """
+    """Returns the scores of finding the texts of the same label among all other texts, from their vectors, float
+    [texts, hidden], and the numbers of their labels, int [texts]."""
     numbers = np.arange(len(vectors))
     queries = numbers[np.bincount(targets)[targets] > 1]
     return embedding_scores.retrieval(vectors[queries], vectors, lambda some: targets[queries[some], None] == targets,
@@ -245,12 +241,8 @@ def _retrieval_of_labels(vectors: np.ndarray, targets: np.ndarray) -> dict[str, 
 
 
 def _retrieval_of_positives(vectors: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Returns the scores of finding the positives of each anchor among all different positives and negatives.
-
-    Args:
-        vectors: float [examples, texts, hidden].
-        targets: int [examples, texts], the numbers of the texts.
-    """
+    """Returns the scores of finding the positives of each anchor among all different positives and negatives, from the
+    vectors of the texts, float [examples, texts, hidden], and their numbers, int [examples, texts]."""
     of_text = np.zeros((targets.max() + 1, vectors.shape[2]), np.float32)
     of_text[targets] = vectors
     queries, query = np.unique(targets[:, 0], return_inverse=True)

@@ -21,15 +21,8 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
 
 
 def similarity(cosines: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Computes the scores of semantic textual similarity (EmbeddingSimilarityEvaluator).
-
-    Args:
-        cosines: float [pairs].
-        scores: float [pairs], at least two different ones.
-
-    Returns:
-        `spearman` and `pearson`, the correlations, and `loss`, that of CoSENT over all pairs.
-    """
+    """Computes the scores of semantic textual similarity (EmbeddingSimilarityEvaluator) of `cosines` and `scores`, both
+    float [pairs]: `spearman` and `pearson`, the correlations, and `loss`, that of CoSENT over all pairs."""
     pearson, spearman = correlations(cosines, scores)
     return {"spearman": spearman, "pearson": pearson, "loss": _cosent(cosines, scores)}
 

@@ -25,11 +25,7 @@ class Assets(NamedTuple):
 
 
 def read_assets(folder: str, config: str | None = None) -> Assets:
-    """Reads the files that `write_assets` writes; `config` is the path of the config if it is elsewhere.
-
-    Raises:
-        InputError: there is no config, or it is invalid.
-    """
+    """Reads the files that `write_assets` writes; `config` is the path of the config if it is elsewhere."""
     file = config or os.path.join(folder, "bert_config.json")
     if not os.path.exists(file):
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "

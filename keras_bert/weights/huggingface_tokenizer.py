@@ -13,11 +13,8 @@ from keras_bert.weights import assets
 
 def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: int | None, positions: int) -> None:
     """Writes the files of a tokenizer. transformers truncates to `max_length`; if it is None, to the tokenizer's, at
-    most the number of positions.
-
-    Its `BertTokenizer` cannot compose characters. A tokenizer with NFC is written as a `PreTrainedTokenizerFast`, which
-    follows `tokenizer.json`.
-    """
+    most the number of positions. A tokenizer with NFC is written as a `PreTrainedTokenizerFast`, which follows
+    `tokenizer.json`, because its `BertTokenizer` cannot compose characters."""
     if tokenizer is None:
         return
     assets.write_tokenizer(tokenizer, folder)
