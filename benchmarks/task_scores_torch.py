@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from keras_bert import BertTokenizer, find_pretrained
 from keras_bert.data import UNLABELLED
-from keras_bert.tasks import TASKS
-from keras_bert.tasks import run as run_model
+from keras_bert.tasks import TASKS, run_model
 
 EPSILON, CLIP_NORM, WARMUP, WEIGHT_DECAY = 1e-6, 1.0, 0.1, 0.01  # as in keras_bert's `make_optimizer`
 

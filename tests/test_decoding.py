@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from text_reference import LABELS, LENGTH, TOKENIZER
 
 from keras_bert.export.text_heads import Reader, SpanFinder, Tagger
-from keras_bert.tasks import Span, Tag, run, squad
+from keras_bert.tasks import Span, Tag, run_model, squad
 
 from conftest import TINY_VOCABULARY
 
@@ -36,7 +36,7 @@ def decoders(head, task, model):
 
     def answer(*texts):
         encoded = task.encode(task.arguments(*texts), TOKENIZER)
-        outputs = run(types.SimpleNamespace(predict_on_batch=predict_on_batch), encoded.batched(TOKENIZER))
+        outputs = run_model(types.SimpleNamespace(predict_on_batch=predict_on_batch), encoded.batched(TOKENIZER))
         return task.answers(encoded, outputs)
 
     def answer_of_graph(*texts):

@@ -66,8 +66,8 @@ class Exported:
         return answers, 0
 
     def _inputs(self, examples: Sequence) -> dict[str, np.ndarray]:
-        columns = {name: [getattr(example, name) for example in examples] for name in self.task.columns[1:]}
-        columns[self.task.columns[0]] = [self.task.text(example) for example in examples]
+        columns = {name: [getattr(example, name) for example in examples] for name in self.task.inputs[1:]}
+        columns[self.task.inputs[0]] = [self.task.text(example) for example in examples]
         return {name: np.vectorize(str.encode, [STRING])(np.array(column, STRING)) for name, column in columns.items()}
 
 

@@ -15,7 +15,7 @@ from keras_bert.data.rows import import_pyarrow, lines
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files import atomic_file, check_free, reading, writing
 from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures
-from keras_bert.tasks import run
+from keras_bert.tasks import run_model
 from keras_bert.tasks.embedding_scores import unit_vectors
 from keras_bert.text import BertTokenizer
 from keras_bert.weights import load_pretrained, open_weights
@@ -116,7 +116,7 @@ def _chunks(extractor: BertFeatures, tokenizer: BertTokenizer, texts: list[str],
     cuts = [0, *np.flatnonzero(np.diff(ends // _TOKENS)) + 1, len(packed)]
     for begin, end in itertools.pairwise(cuts):
         batches = TextBatches(packed[begin:end], tokenizer.pad_id)
-        outputs = run(extractor, batches, batch_size)
+        outputs = run_model(extractor, batches, batch_size)
         vectors = [pool(output[:length]) for output, length in zip(outputs, batches.lengths)]
         tokens = [[tokenizer.vocabulary[i] for i in ids] for ids, _ in batches.packed]
         yield texts[begin:end], tokens, np.concatenate(vectors)

@@ -142,7 +142,7 @@ class Answerer:
 def _example(task: Task, count: int) -> Any:
     """Returns an example of texts of `count` words."""
     text = " ".join("a" * count)
-    return task.example(*([text] * (count + 1) if column == "choices" else text for column in task.columns))
+    return task.example(*([text] * (count + 1) if name == "choices" else text for name in task.inputs))
 
 
 def _name_shards(paths: list[str], output: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from keras_bert.files import atomic_folder, read_json
 from keras_bert.layers.base import check_not_quantized
 from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
-from keras_bert.tasks import Encoded, MultiLabel, Task, restored, run, tasks_with
+from keras_bert.tasks import Encoded, MultiLabel, Task, restored, run_model, tasks_with
 from keras_bert.text import BertTokenizer
 from keras_bert.weights import native
 from keras_bert.weights.assets import write_labels, write_settings
@@ -196,7 +196,7 @@ class FineTuned:
         """Returns the arguments of `predict`; instead of a single table, its columns."""
         if len(texts) != 1 or not is_table(texts[0]):
             return texts
-        table, names = texts[0], self.task.column_names(self.task.columns, self.columns)
+        table, names = texts[0], self.task.column_names(self.task.inputs, self.columns)
         pass_columns = f"; pass the columns themselves: predict({', '.join(['table[…]'] * len(names))})"
         columns = list(getattr(table, "columns", table))
         check_columns("texts", list(map(str, columns)), names, pass_columns)
@@ -214,10 +214,10 @@ class FineTuned:
         return self.task.answers(encoded, self.outputs(encoded, batch_size), **options), encoded.cut
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
-        """Returns the model's output for each row of `Encoded` examples, see `keras_bert.tasks.run`."""
+        """Returns the model's output for each row of `Encoded` examples, see `keras_bert.tasks.run_model`."""
         if batch_size is None and kernels.prefers_few_shapes():
             batch_size = 32
-        return run(self.model, encoded.batched(self.tokenizer), batch_size)
+        return run_model(self.model, encoded.batched(self.tokenizer), batch_size)
 
     def evaluate(self, data: Data, **columns: Any) -> dict:
         """Scores the model on labelled data: `model.evaluate("test.tsv")["accuracy"]`.

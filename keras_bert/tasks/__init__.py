@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_bert.arguments import check
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Encoded, Task, run
+from keras_bert.tasks.base import Encoded, Task, run_model
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction
 from keras_bert.tasks.embed import Embed, EmbedExample
@@ -45,5 +45,5 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
 
 
 __all__ = ["TASKS", "Answer", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity", "Intent", "LabelSet",
-           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "restored", "run",
+           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "restored", "run_model",
            "tasks_with"]

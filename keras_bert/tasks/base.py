@@ -124,7 +124,7 @@ class Task:
         outside its classes."""
 
     def example(self, *texts: Any) -> Any:
-        """Returns an input without a label, made of one text for each of `columns`."""
+        """Returns an input without a label, made of one text for each of `inputs`."""
         raise NotImplementedError
 
     def encode(self, examples: Sequence, tokenizer: BertTokenizer) -> Encoded:
@@ -161,7 +161,7 @@ class Task:
     # Methods that all tasks share.
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:
         """Names of the texts that make up an input."""
         return ("text",)
 
@@ -184,39 +184,39 @@ class Task:
         renamed = columns if any("text" in names for names in cls.tuples) else {}
         return [renamed.get(f"{field}_column") or field for field in fields]
 
-    def arguments(self, *columns: Iterable | None) -> list:
-        """Returns examples made from the texts of each of `self.columns`; a last one that the task does not use may be
+    def arguments(self, *lists: Iterable | None) -> list:
+        """Returns examples made from the texts of each of `self.inputs`; a last one that the task does not use may be
         None. Surrogates are replaced by U+FFFD. An InputError names the row, from 1, of an element that is no text."""
-        names = [name if name.endswith("s") else f"{name}s" for name in self.columns]
-        given = [column for column in columns if column is not None]
+        names = [name if name.endswith("s") else f"{name}s" for name in self.inputs]
+        given = [texts for texts in lists if texts is not None]
         if len(given) != len(names):
             raise InputError(f"this model takes {self.describe_input()}, as lists: predict({', '.join(names)}); "
                              f"got {len(given)} list{'s' * (len(given) != 1)}")
-        lists = [_texts(name, column) for name, column in zip(names, given)]
-        if len(set(map(len, lists))) > 1:
-            lengths = ", ".join(str(len(texts)) for texts in lists)
+        checked = [_texts(name, texts) for name, texts in zip(names, given)]
+        if len(set(map(len, checked))) > 1:
+            lengths = ", ".join(str(len(texts)) for texts in checked)
             raise InputError(f"{', '.join(names)} must be lists of the same length; got {lengths}")
-        return [self.example(*texts) for texts in zip(*lists)]
+        return [self.example(*texts) for texts in zip(*checked)]
 
     def describe_input(self) -> str:
-        return f"a {' and a '.join(self.columns)} each"
+        return f"a {' and a '.join(self.inputs)} each"
 
     def split(self, line: str) -> Sequence | None:
         """Splits a line at tabs into the texts of an input; a single text is the whole line. Returns None if the number
         of texts is wrong."""
-        parts = [line] if len(self.columns) == 1 else line.split("\t")
-        return parts if len(parts) == len(self.columns) else None
+        parts = [line] if len(self.inputs) == 1 else line.split("\t")
+        return parts if len(parts) == len(self.inputs) else None
 
     def check_inputs(self, path: Path | Rows, examples: Sequence) -> None:
         """Raises an InputError if the examples are not of the kind that this task answers."""
 
     def text(self, example: Any) -> str:
         """Returns the first text of an example."""
-        return getattr(example, self.columns[0])
+        return getattr(example, self.inputs[0])
 
     def texts(self, example: Any) -> tuple:
-        """Returns the texts of an example, one for each of `columns`."""
-        return self.text(example), *(getattr(example, column) for column in self.columns[1:])
+        """Returns the texts of an example, one for each of `inputs`."""
+        return self.text(example), *(getattr(example, name) for name in self.inputs[1:])
 
     def group(self, example: Any) -> tuple:
         """Returns the texts that must not be in both the training and the validation data."""
@@ -262,7 +262,7 @@ def _texts(name: str, values: Iterable, unit: str = "row") -> list:
     return list(map(replace_surrogates, texts))
 
 
-def run(model: Any, batches: TextBatches, batch_size: int | None = None,
+def run_model(model: Any, batches: TextBatches, batch_size: int | None = None,
         after_batch: Callable[[Any], None] | None = None) -> list:
     """Runs a Keras model on batches.
 

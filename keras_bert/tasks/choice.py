@@ -106,7 +106,7 @@ class Choice:
 class MultipleChoice(Task):
     """Multiple choice, as in SWAG (Devlin et al., 2018, section 4.4)."""
 
-    name, main, columns, output = "choice", "accuracy", ("prompt", "choices"), "choice"
+    name, main, inputs, output = "choice", "accuracy", ("prompt", "choices"), "choice"
     card = Card("multiple-choice", "the best of several endings", "Chooses the best of several endings of a text.")
     tuples = (("prompt", "choices", "label"),)
 

@@ -109,7 +109,7 @@ class TextTask(Task):
         return iterate_examples(path, **columns)
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:
         return ("text", "text_pair")[:1 + self.pairs]
 
     def describe_input(self) -> str:
@@ -235,7 +235,7 @@ class Classify(LabelTask):
         return _prediction(best, row.get("in_scope"))
 
     def record(self, example: Example, answer: Prediction) -> dict[str, Any]:
-        record = {name: getattr(example, name) for name in self.columns}
+        record = {name: getattr(example, name) for name in self.inputs}
         record |= {"label": answer.label, "score": answer.score}
         if answer.in_scope is not None:
             record["in_scope"] = answer.in_scope

@@ -186,7 +186,7 @@ class MultiLabel(LabelTask):
             "thresholds_chosen_here": bool(np.allclose(chosen, thresholds, rtol=0, atol=_SAME))}
 
     def record(self, example: Example, answer: LabelSet) -> dict[str, Any]:
-        return {name: getattr(example, name) for name in self.columns} | {
+        return {name: getattr(example, name) for name in self.inputs} | {
             "labels": answer.labels, "scores": answer.scores} | top_record(answer.top)
 
     def cells(self, example: Example, answer: LabelSet) -> list[str]:

@@ -68,7 +68,7 @@ class Regress(TextTask):
         return row["value"]
 
     def record(self, example: Example, answer: float) -> dict[str, Any]:
-        return {name: getattr(example, name) for name in self.columns} | {"value": answer}
+        return {name: getattr(example, name) for name in self.inputs} | {"value": answer}
 
     def cells(self, example: Example, answer: float) -> list[str]:
         return [f"{answer:.4f}", *self.texts(example)]

@@ -365,7 +365,7 @@ class Span(Task):
     doc_stride: Count = 128
     null_threshold: float | None = None
 
-    name, main, columns, length, supports_top_k, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
+    name, main, inputs, length, supports_top_k, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
     dropout, percent, windows, output = None, True, True, "answer"
     options = fields = ("doc_stride",)
     files, held_out = ("questions as in SQuAD", (".json",)), "contexts"

@@ -19,7 +19,7 @@ from keras_bert.data.batches import ChoiceBatches, SameLabelBatches, TextBatches
 from keras_bert.data.examples import Example
 from keras_bert.errors import InputError
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
-from keras_bert.tasks import Classify, Embed, Encoded, Task, run
+from keras_bert.tasks import Classify, Embed, Encoded, Task, run_model
 from keras_bert.tasks.base import require
 from keras_bert.text.coverage import shorten
 from keras_bert.types import Pooling
@@ -121,8 +121,8 @@ def _one_text_each(encoded: Encoded) -> Encoded:
 
 def _embed(model: BertEmbedder, batches: TextBatches, batch_size: int,
            after_batch: Callable[[Any], None] | None = None) -> np.ndarray:
-    """Returns the embeddings of texts, float32 [texts, hidden]; see `keras_bert.tasks.run`."""
-    return np.array(run(model, batches, batch_size, after_batch), np.float32)[:, 0]
+    """Returns the embeddings of texts, float32 [texts, hidden]; see `keras_bert.tasks.run_model`."""
+    return np.array(run_model(model, batches, batch_size, after_batch), np.float32)[:, 0]
 
 
 def _linear_model() -> ModuleType:

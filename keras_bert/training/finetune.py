@@ -26,7 +26,7 @@ from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask
 from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.presets import find_preset, origin
-from keras_bert.tasks import TASKS, Embed, Encoded, Task, run
+from keras_bert.tasks import TASKS, Embed, Encoded, Task, run_model
 from keras_bert.text import BertTokenizer
 from keras_bert.training import loop
 from keras_bert.training.checkpoints import Checkpoints, Progress, weights_digest
@@ -180,7 +180,7 @@ class Plain:
 
     def outputs(self, model: BertTask, train: TextBatches, valid: TextBatches, batch_size: int,
                 after_batch: Callable[[Any], None]) -> list:
-        return run(model, valid, batch_size, after_batch)
+        return run_model(model, valid, batch_size, after_batch)
 
     def finished(self, model: BertTask, train: TextBatches, batch_size: int) -> BertTask:
         return model

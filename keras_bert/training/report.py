@@ -45,7 +45,7 @@ def write_report(folder: str, model: FineTuned, encoded: Encoded, progress: Prog
               "evaluate --choose_threshold --out_of_scope_label=LABEL chooses one on other texts", file=sys.stderr)
     has_command = IN_MEMORY not in (given["train"], given.get("valid"))
     metrics = {"task": model.task.name, "main": model.task.main_score(encoded.examples),
-               "inputs": model.task.columns, **scores, "best_epoch": progress.best_epoch, "history": progress.history,
+               "inputs": model.task.inputs, **scores, "best_epoch": progress.best_epoch, "history": progress.history,
                "valid_examples": len(encoded.examples),
                "command": shlex.join(["keras-bert", "finetune", *as_flags(given)]) if has_command else None,
                "columns": {name: given[name] for name in COLUMNS if name in given}, **description,
