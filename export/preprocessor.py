@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from keras_bert.arguments import Length, Path, check
 from keras_bert.text import BertTokenizer
-from keras_bert.text.graph_packing import MAX_SEGMENTS, flatten, pack
+from keras_bert.text.graph_packing import MAX_SEGMENTS, flatten, pack_segments
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 
 from .writing import CallablePart, save
@@ -37,13 +37,14 @@ class Preprocessor(CallablePart):
 
     def __init__(self, tokenizer: BertTokenizer, max_length: int, truncator: str) -> None:
         def preprocess(texts: tf.Tensor) -> dict[str, tf.Tensor]:
-            return pack([flatten(self.tokenize(texts))], max_length, tokenizer, truncator)
+            return pack_segments([flatten(self.tokenize(texts))], max_length, tokenizer, truncator)
 
         def bert_pack_inputs(inputs: list[tf.RaggedTensor],
                              seq_length: int | tf.Tensor = max_length) -> dict[str, tf.Tensor]:
             return pack_flat([flatten(segment) for segment in inputs], tf.convert_to_tensor(seq_length))
 
-        pack_flat = tf.function(lambda segments, length: pack(segments, length, tokenizer, truncator), autograph=False)
+        pack_flat = tf.function(
+            lambda segments, length: pack_segments(segments, length, tokenizer, truncator), autograph=False)
         graph = GraphTokenizer(tokenizer)
         super().__init__(tf.function(preprocess, input_signature=[_TEXTS], autograph=False))
         special_tokens = CallablePart(tf.function(lambda: _special_tokens(tokenizer), input_signature=[]))

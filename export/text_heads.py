@@ -12,7 +12,7 @@ from keras_bert.data.tagged import OUTSIDE, type_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.squad import MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH, N_BEST, Span
 from keras_bert.text import BertTokenizer
-from keras_bert.text.graph_packing import flatten, pack
+from keras_bert.text.graph_packing import flatten, pack_segments
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 
 Answers = dict[str, tf.Tensor]
@@ -49,7 +49,7 @@ class Reader:
         length = tf.clip_by_value(longest, 0, self.max_length - added) + added
         if self._lengths is not None:
             length = next_of(self._lengths, length)
-        return list(pack(segments, length, self._special_tokens, truncator).values())
+        return list(pack_segments(segments, length, self._special_tokens, truncator).values())
 
 
 def strings(*names: str) -> list[tf.TensorSpec]:

@@ -63,7 +63,7 @@ from keras_bert.files import write_json
 from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
 from keras_bert.text import BertTokenizer
-from keras_bert.text.graph_packing import pack
+from keras_bert.text.graph_packing import pack_segments
 
 from . import text_heads as heads
 from . import writing
@@ -250,5 +250,5 @@ def _positions(texts: Sequence[tf.Tensor], tokens: list[list[tf.RaggedTensor]], 
         count += tf.size(ids.values)
         starts.append(heads.characters(text, ids.value_rowids(), start.values))
         ends.append(heads.characters(text, ids.value_rowids(), limit.values))
-    packed = pack(numbers, length, _NO_SPECIAL_TOKENS, truncator)["input_word_ids"]
+    packed = pack_segments(numbers, length, _NO_SPECIAL_TOKENS, truncator)["input_word_ids"]
     return tf.gather(tf.concat(starts, 0), packed), tf.gather(tf.concat(ends, 0), packed)

@@ -17,7 +17,7 @@ from keras_bert.export.preprocessor import Preprocessor
 from keras_bert.export.preprocessor_checks import CHECKS
 from keras_bert.export.verify import verify
 from keras_bert.text import BertTokenizer, truncate_pair
-from keras_bert.text.graph_packing import pack, round_robin, waterfall
+from keras_bert.text.graph_packing import pack_segments, round_robin, waterfall
 
 GOLDEN = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "d", "ef", "abc", "xy"]
 # Loads a SavedModel with TensorFlow alone, in another process.
@@ -186,7 +186,7 @@ def test_packing_equals_tensorflow_texts(truncator):
         segments = _random_segments(rng, rng.integers(1, 5))
         length = int(rng.integers(len(segments) + 1, 40))
         ids, types = text.combine_segments(trimmer(length - len(segments) - 1).trim(segments), 2, 3)
-        got = pack(segments, length, tokenizer, truncator)
+        got = pack_segments(segments, length, tokenizer, truncator)
         for name, wanted in (("input_word_ids", ids), ("input_type_ids", types), ("input_mask", tf.ones_like(ids))):
             np.testing.assert_array_equal(got[name], wanted.to_tensor(0, shape=[None, length]))
 

@@ -25,7 +25,7 @@ class Layout:
         visible: see `attention_bias`; by default, all real tokens of a row.
 
     Attributes:
-        position_ids: int32, the position of each token in its text; broadcasts to the shape that `pack` returns.
+        position_ids: int32, the position of each token in its text; broadcasts to the shape that `arrange` returns.
         bias: see `attention_bias`.
         attend_pooled: None, or a faster `attend` for the pooled token of each text alone, from the scaled query [T, H],
             key and value […, H] to the context [T, H].
@@ -42,11 +42,11 @@ class Layout:
         visible = ops.expand_dims(ops.greater(mask, 0), 1) if visible is None else visible
         self.bias = attention_bias(visible, directionality, dtype)
 
-    def pack(self, ids: Tensor) -> Tensor:
+    def arrange(self, ids: Tensor) -> Tensor:
         """Arranges integers [B, S]."""
         return ids
 
-    def unpack(self, x: Tensor) -> Tensor:
+    def restore(self, x: Tensor) -> Tensor:
         """Restores [B, S, H] from […, H]."""
         return x
 

@@ -72,10 +72,10 @@ class UnpaddedLayout(Layout):
         other = tf.gather(tf.concat([[-2], tf.where(self._seen, self._text, -2)], 0), source)
         self.bias = attention_bias(own[:, :, None] == other[:, None, :], directionality, dtype)
 
-    def pack(self, ids: tf.Tensor) -> tf.Tensor:
+    def arrange(self, ids: tf.Tensor) -> tf.Tensor:
         return tf.gather_nd(ids, self._indices)
 
-    def unpack(self, x: tf.Tensor) -> tf.Tensor:
+    def restore(self, x: tf.Tensor) -> tf.Tensor:
         return tf.scatter_nd(self._indices, x, tf.cast(tf.concat([self._shape, tf.shape(x)[1:]], 0), tf.int64))
 
     def queries(self, positions: tf.Tensor | None = None) -> tf.Tensor:

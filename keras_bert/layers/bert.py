@@ -186,11 +186,11 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         check_ids("input_word_ids", word_ids, self.config.vocab_size)
         check_ids("segment_ids", segment_ids, self.config.type_vocab_size)
         is_whole = outputs == "attention" or positions is not None
-        batch_layout = self._arrange(mask, inputs, layout or self.layout, is_whole, training)
+        batch_layout = self._lay_out(mask, inputs, layout or self.layout, is_whole, training)
         seed = self.dropout_seed(inputs, training, seed)
         queries = batch_layout.queries(positions) if outputs == "pooled" or positions is not None else None
 
-        word_ids, segment_ids = batch_layout.pack(word_ids), batch_layout.pack(segment_ids)
+        word_ids, segment_ids = batch_layout.arrange(word_ids), batch_layout.arrange(segment_ids)
         x = self.embeddings(word_ids, segment_ids, layout=batch_layout, seed=kernels.fold_in(seed, 0))
         states, attention = [x], []
         for index, block in enumerate(self.blocks):
@@ -205,8 +205,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
             return pooled
         sequence = x if positions is None else x[:, 1:]
         if outputs == "pair":
-            return pooled, batch_layout.unpack(sequence)
-        embedding, *encoded = map(batch_layout.unpack, [*states[:-1], sequence])
+            return pooled, batch_layout.restore(sequence)
+        embedding, *encoded = map(batch_layout.restore, [*states[:-1], sequence])
         return BertOutput(pooled, encoded[-1], embedding, encoded, attention if outputs == "attention" else [])
 
     def pool(self, inputs: Inputs, **options: Any) -> Tensor:
@@ -251,7 +251,7 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         assumes this number of outputs for every call."""
         return max((node.output_tensors for node in self._inbound_nodes), key=len, default=None) or super().output
 
-    def _arrange(self, mask: Tensor, inputs: Any, layout: LayoutName, is_whole: bool, training: bool | None) -> Layout:
+    def _lay_out(self, mask: Tensor, inputs: Any, layout: LayoutName, is_whole: bool, training: bool | None) -> Layout:
         """Returns the `Layout` of a call; if `is_whole`, one that keeps the rows of the inputs."""
         length, longest = mask.shape[1], self.config.max_position_embeddings
         if length is not None and length > longest:

@@ -48,7 +48,7 @@ def flatten(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
     return tokens.merge_dims(1, -1) if tokens.shape.rank > 2 else tokens
 
 
-def pack(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tensor, tokenizer: Any,
+def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tensor, tokenizer: Any,
          truncator: str) -> dict[str, tf.Tensor]:
     """Packs segments as [CLS] a [SEP] b [SEP] …, truncated and padded to `seq_length`.
 
