@@ -13,13 +13,13 @@ from keras_bert.errors import InputError, InputWarning
 from keras_bert.files import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.presets import find_pretrained
-from keras_bert.weights import garden, huggingface, kerashub, native, saved_model, sentence_transformers, tf1
+from keras_bert.weights import garden, huggingface, kerashub, native, sentence_transformers, tf1, tfhub
 from keras_bert.weights.kinds import ENCODER, KINDS
 from keras_bert.weights.source import Source
 
 # In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json
 # or weights of its names.
-FORMATS = {module.FORMAT.name: module.FORMAT for module in (saved_model, native, kerashub, garden, tf1,
+FORMATS = {module.FORMAT.name: module.FORMAT for module in (tfhub, native, kerashub, garden, tf1,
                                                          sentence_transformers, huggingface)}
 # Arguments that `load_pretrained` passes to `BertLayer`. `trainable` goes to the model with the head.
 _ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "gradient_checkpointing")
