@@ -112,7 +112,7 @@ class Answerer:
         shard, chunk = item
         loaded, options = self._loaded
         try:
-            examples, invalid = read_examples(loaded.task, loaded.iterate, chunk, self._columns)
+            examples, invalid = examples_of_chunk(loaded.task, loaded.iterate, chunk, self._columns)
         except MissingColumn as error:
             return b"", b"", Counter(), error
         answers: list[dict[str, Any]] = []
@@ -238,8 +238,8 @@ def _writing(path: str) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_examples(task: Task, iterate: Callable[..., Iterator], chunk: Chunk,
-                  columns: dict[str, Any]) -> tuple[list[tuple[int, Any]], list[dict[str, Any]]]:
+def examples_of_chunk(task: Task, iterate: Callable[..., Iterator], chunk: Chunk,
+                      columns: dict[str, Any]) -> tuple[list[tuple[int, Any]], list[dict[str, Any]]]:
     """Returns the examples of a chunk with the numbers of their rows, and its invalid rows as JSON holds them. Raises a
     MissingColumn if that is the fault of the whole file. `iterate` is that method of an `AnsweringModel` or of the
     task, and `columns` are its arguments."""

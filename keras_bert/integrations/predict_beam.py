@@ -13,13 +13,13 @@ from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.errors import InputError
 from keras_bert.files import atomic_folder, find_texts, json_text
 from keras_bert.inference.exported import Exported
-from keras_bert.inference.files import read_examples
+from keras_bert.inference.files import examples_of_chunk
 from keras_bert.integrations.beam import SavedModelHandler
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 
 
-def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
-                 arguments: list[str]) -> None:
+def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
+                       arguments: list[str]) -> None:
     """Writes the answers of a SavedModel to all rows, JSON Lines with `file` and `row`, in any order, and the invalid
     rows: `answers-….jsonl` and `invalid-….jsonl`. All workers need access to the paths.
 
@@ -62,7 +62,7 @@ class _Rows(beam.DoFn):
     def process(self, chunk: Chunk, task: Any, columns: dict[str, Any]) -> Iterator[Any]:
         if chunk.error:
             raise chunk.error
-        examples, invalid = read_examples(task, task.iterate, chunk, columns)
+        examples, invalid = examples_of_chunk(task, task.iterate, chunk, columns)
         for row, example in examples:
             yield chunk.path, row, example
         Metrics.counter(__name__, "answers").inc(len(examples))
