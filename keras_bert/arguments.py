@@ -176,6 +176,10 @@ def replace_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
+def plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
 def as_list(value: Any) -> list:
     """Returns a list of one value, or of the items of a list or tuple."""
     return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from keras_bert.arguments import plural
 from keras_bert.files import check_readable, read_json
 
 EXAMPLE = "keras-bert finetune --train=train.tsv --model=minilm --output=my_model"
@@ -20,7 +21,7 @@ def run(**arguments: Any) -> None:
     metrics = read_json(os.path.join(folder, "metrics.json"))
     scores = [f"{name} {metrics[key]:.4f}" for key, name in SCORES.items() if metrics.get(key) is not None]
     texts = metrics["valid_examples"]
-    print(f"{folder}: {', '.join(scores[:2])} on {texts} text{'s' * (texts != 1)}, epoch {metrics['best_epoch']}, "
+    print(f"{folder}: {', '.join(scores[:2])} on {texts} {plural('text', texts)}, epoch {metrics['best_epoch']}, "
           f"{metrics['seconds']:.0f} s")
     for name in sorted(os.listdir(folder)):
         if name.endswith((".png", ".md")):

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from keras_bert.arguments import Path, as_list
+from keras_bert.arguments import Path, as_list, plural
 from keras_bert.data.tables import Rows, T, check_columns, read_table, text_of
 from keras_bert.errors import InputError, InputWarning
 
@@ -173,7 +173,7 @@ def _check_published(path: Path | Rows, names: list[str], texts: Iterable[str | 
 
 def _warn_of_skipped(path: Path | Rows, skipped: dict[str, list[int]]) -> None:
     """Warns about the rows that were skipped, listed by what they have in common."""
-    kinds = [f"{len(rows)} row{'s' * (len(rows) > 1)} {what} (row{'s' * (len(rows) > 1)} "
+    kinds = [f"{len(rows)} {plural('row', len(rows))} {what} ({plural('row', len(rows))} "
              f"{', '.join(map(str, rows[:10]))}{', …' * (len(rows) > 10)})" for what, rows in skipped.items() if rows]
     if kinds:
         warnings.warn(f"{path}: skipped {' and '.join(kinds)}, as the official loaders do", InputWarning, stacklevel=3)

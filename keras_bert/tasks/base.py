@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from keras_bert.arguments import AggregationStrategy, Data, Path, as_texts, check_texts, replace_surrogates
+from keras_bert.arguments import AggregationStrategy, Data, Path, as_texts, check_texts, plural, replace_surrogates
 from keras_bert.data.batches import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError
@@ -191,7 +191,7 @@ class Task:
         given = [texts for texts in lists if texts is not None]
         if len(given) != len(names):
             raise InputError(f"this model takes {self.describe_input()}, as lists: predict({', '.join(names)}); "
-                             f"got {len(given)} list{'s' * (len(given) != 1)}")
+                             f"got {len(given)} {plural('list', len(given))}")
         checked = [_texts(name, texts) for name, texts in zip(names, given)]
         if len(set(map(len, checked))) > 1:
             lengths = ", ".join(str(len(texts)) for texts in checked)

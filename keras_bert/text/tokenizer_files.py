@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Collection
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, plural
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files import naming_damage, read_json, read_object, reading
 from keras_bert.text.vocabulary import (
@@ -253,7 +253,7 @@ def _in_order(tokens: dict[int, str], notes: list[str]) -> list[str]:
     """Returns the tokens in the order of their ids, with a name for each id without one."""
     holes = [id for id in range(max(tokens) + 1) if id not in tokens or not fits_a_line(tokens[id])]
     if holes:
-        notes.append(f"named {len(holes)} id{'s' * (len(holes) > 1)} without a token that vocab.txt can hold: "
+        notes.append(f"named {len(holes)} {plural('id', len(holes))} without a token that vocab.txt can hold: "
                      f"[hole {holes[0]}]{', …' * (len(holes) > 1)}")
     tokens = tokens | {id: f"[hole {id}]" for id in holes}
     return [tokens[id] for id in range(len(tokens))]

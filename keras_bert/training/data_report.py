@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_bert.arguments import plural
 from keras_bert.tasks import Task
 from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import MAX_UNKNOWN, Coverage, describe, shorten
@@ -87,7 +88,7 @@ def _facts(report: dict[str, Any]) -> Iterator[str]:
     labels, tokens = report["labels"], report["tokens"]
     sizes = [f"{report['train']:,} texts for training, {report['valid']:,} for validation"]
     if labels:
-        sizes.append(f"{len(labels):,} label{'s' * (len(labels) != 1)}{_counts(labels)}")
+        sizes.append(f"{len(labels):,} {plural('label', len(labels))}{_counts(labels)}")
     yield ", ".join(sizes)
     if report["labels_per_text"] and (report["labels_per_text"] != 1 or report["unlabelled"]):
         yield f"{report['labels_per_text']:.2f} labels per text; {report['unlabelled']:,} texts without a label"

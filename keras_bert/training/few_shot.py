@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_bert.arguments import plural
 from keras_bert.data.batches import ChoiceBatches, SameLabelBatches, TextBatches
 from keras_bert.data.examples import Example
 from keras_bert.errors import InputError
@@ -107,7 +108,7 @@ def remarks(labels: dict[str, int], steps: int, epochs: int) -> list[str]:
     """
     lines = []
     if single := [label for label, count in labels.items() if count == 1]:
-        lines.append(f"{len(single):,} label{'s' * (len(single) != 1)} with one text, such as {shorten(single[0])}: "
+        lines.append(f"{len(single):,} {plural('label', len(single))} with one text, such as {shorten(single[0])}: "
                      "the encoder learns from the others only")
     if steps * epochs < _MIN_STEPS:
         lines.append(f"{steps * epochs} steps are few for the encoder: try epochs={math.ceil(_MIN_STEPS / steps)}")
