@@ -53,6 +53,16 @@ def lines(path: Path) -> Iterator[tuple[int, float, str]]:
         yield row, share, decode(line, f"{path}: row {row}", row == 1)
 
 
+def paired_lines(folder: Path, first: str, second: str) -> Iterator[tuple[int, str, str]]:
+    """Yields (row, line, line) for the lines of two files of a folder that are not both blank, without white space at
+    their ends."""
+    files = (lines(os.path.join(folder, name)) for name in (first, second))
+    for row, pair in enumerate(itertools.zip_longest(*files, fillvalue=(0, 1.0, "")), 1):
+        one, other = (line.strip() for _, _, line in pair)
+        if one or other:
+            yield row, one, other
+
+
 def byte_lines(path: Path) -> Iterator[tuple[int, float, bytes]]:
     with reading(path), open(path, "rb") as raw:
         size = os.path.getsize(path)

@@ -17,7 +17,7 @@ from keras_bert.data.rows import (
     UnparsedRow,
     as_object,
     json_values,
-    lines,
+    paired_lines,
     suffix_of,
 )
 from keras_bert.errors import InputError, InputWarning, MissingColumn, UnknownSuffix
@@ -218,15 +218,11 @@ def _read_folder(folder: Path, *_: Any) -> Table:
 
 
 def _folder_rows(folder: Path) -> Iterator[Row]:
-    texts, labels = (lines(os.path.join(folder, name)) for name in ("seq.in", "label"))
-    pairs = itertools.zip_longest(texts, labels, fillvalue=(0, 1.0, ""))
-    for row, ((_, _, text), (_, _, label)) in enumerate(pairs, 1):
-        text, label = text.strip(), label.strip()
-        if text or label:
-            if not (text and label):
-                raise InputError(f"{folder}: row {row}: seq.in and label must have the same rows; "
-                                 f"got {text!r:.40} and {label!r:.40}")
-            yield row, {"text": text, "label": label}
+    for row, text, label in paired_lines(folder, "seq.in", "label"):
+        if not (text and label):
+            raise InputError(f"{folder}: row {row}: seq.in and label must have the same rows; "
+                             f"got {text!r:.40} and {label!r:.40}")
+        yield row, {"text": text, "label": label}
 
 
 def _read_objects(objects: Callable[[], Iterable[Row]]) -> Table:

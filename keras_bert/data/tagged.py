@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_bert.arguments import Path
 from keras_bert.data.examples import choose
-from keras_bert.data.rows import lines
+from keras_bert.data.rows import lines, paired_lines
 from keras_bert.data.tables import Rows, choose_reader, read_table, text_of, texts_of
 from keras_bert.errors import InputError
 
@@ -195,11 +195,8 @@ def _naver_tag(tag: str) -> str:
 
 
 def _read_snips(folder: Path) -> Iterator[TaggedExample]:
-    words_path, tags_path = (os.path.join(folder, name) for name in ("seq.in", "seq.out"))
-    pairs = itertools.zip_longest(lines(words_path), lines(tags_path), fillvalue=(0, 1.0, ""))
-    for row, ((_, _, words), (_, _, tags)) in enumerate(pairs, 1):
-        if words.strip() or tags.strip():
-            yield _example(tags_path, row, words.split(), tags.split())
+    for row, words, tags in paired_lines(folder, "seq.in", "seq.out"):
+        yield _example(os.path.join(folder, "seq.out"), row, words.split(), tags.split())
 
 
 def _read_rows(path: Path | Rows) -> Iterator[TaggedExample | TaggedText]:
