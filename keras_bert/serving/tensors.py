@@ -290,21 +290,13 @@ def show(value: Any) -> str:
 def to_json_values(name: str, array: np.ndarray) -> Any:
     """Returns an array in a form that `dump` writes: numbers as an array, all else as nested lists."""
     if array.dtype == STRING:
-        write = _write_base64 if name.endswith("_bytes") else _write_text
-        values = np.empty(array.size, STRING)
-        values[:] = [write(value) for value in array.flat]
+        values, is_binary = np.empty(array.size, STRING), name.endswith("_bytes")
+        values[:] = [{"b64": base64.b64encode(value).decode()} if is_binary else value.decode(errors="replace")
+                     for value in array.flat]
         return values.reshape(array.shape).tolist()
     if array.dtype.kind not in "biuf":
         raise RequestError(400, f"JSON has no {array.dtype.name}, which {name} is: use gRPC")
     return np.ascontiguousarray(array) if array.ndim else array[()]
-
-
-def _write_base64(value: bytes) -> dict[str, str]:
-    return {"b64": base64.b64encode(value).decode()}
-
-
-def _write_text(value: bytes) -> str:
-    return value.decode(errors="replace")
 
 
 _PIECE = 20_000  # values that are written without a pause, 2 ms, in which no other thread runs
