@@ -36,11 +36,8 @@ _Outputs = dict[str, Any]  # tensors, or a list of one tensor per block
 
 class _Reusable(tf.Module):
     """Base class of the parts of a reusable SavedModel, `bert` and `mlm`; sets the attributes that a part must have.
-
-    Args:
-        dtype: `float32`, or `bfloat16` for serving: half the size, float32 outputs, nothing trainable.
-        shared: additional variables, which belong to another part.
-    """
+    The dtype is `float32`, or `bfloat16` for serving: half the size, float32 outputs, nothing trainable. `shared` are
+    the variables that belong to another part."""
 
     # Override tf.Module's properties of these names, which have no setter.
     variables: list[tf.Variable] = []

@@ -54,12 +54,7 @@ class Replica:
 @serve.deployment(max_ongoing_requests=1000)
 @serve.ingress(app)
 class Ingress:
-    """The HTTP interface, which passes requests to the models.
-
-    Args:
-        models: handles of the replicas, by the model's name.
-        max_body: maximum size of a request, in bytes.
-    """
+    """The HTTP interface, which passes requests of at most `max_body` bytes to the replicas of the models, by name."""
 
     def __init__(self, models: dict[str, Any], max_body: int) -> None:
         self._models, self._max_body = models, max_body

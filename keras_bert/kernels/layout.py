@@ -18,19 +18,11 @@ AttendPooled = Callable[[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]], tu
 
 class Layout:
     """An arrangement of the tokens of a batch. This class is the layout `padded`: one text per row, with padding, as in
-    the inputs. Its subclasses are the other layouts.
+    the inputs. Its subclasses are the other layouts. The mask is int32 [B, S], 1 for real tokens; `visible`, see
+    `attention_bias`, is by default True for all real tokens of a row."""
 
-    Args:
-        mask: int32 [B, S], 1 for real tokens.
-        visible: see `attention_bias`; by default, all real tokens of a row.
-
-    Attributes:
-        position_ids: int32, the position of each token in its text; broadcasts to the shape that `arrange` returns.
-        bias: see `attention_bias`.
-        attend_pooled: None, or a faster `attend` for the pooled token of each text alone, from the scaled query [T, H],
-            key and value […, H] to the context [T, H].
-    """
-
+    # None, or a faster `attend` for the pooled token of each text alone, from the scaled query [T, H], key and value
+    # […, H] to the context [T, H].
     attend_pooled: AttendPooled | None = None
 
     def __init__(self, mask: Tensor, heads: int, directionality: str, dtype: str,
@@ -38,6 +30,7 @@ class Layout:
         self._mask = mask
         self._heads = heads
         self._is_ltr = directionality == "ltr"
+        # int32, the position of each token in its text; broadcasts to the shape that `arrange` returns.
         self.position_ids = ops.expand_dims(ops.arange(ops.shape(mask)[1]), 0)
         visible = ops.expand_dims(ops.greater(mask, 0), 1) if visible is None else visible
         self.bias = attention_bias(visible, directionality, dtype)

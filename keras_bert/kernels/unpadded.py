@@ -52,21 +52,18 @@ class UnpaddedLayout(Layout):
             with_gradient, (self._split_heads, self._merge_heads))
 
     def _pack_rows(self, lengths: tf.Tensor, starts: tf.Tensor, directionality: str, dtype: str) -> None:
-        """Packs the texts into rows of one length, made of L slots for one token each, and sets these attributes:
-
-        `bias`: see `Layout`.
-        `_to_rows`: int32 [R, N, L], for each slot and head the index of its token and head among those of all tokens.
-        `_is_token`: bool [R, 1, L, 1], False for empty slots.
-        `_from_rows`: int32 [tokens, N], for each token and head its index among the slots and heads of all rows.
-        """
+        """Packs the texts into rows of one length, made of L slots for one token each. Sets `bias`, see `Layout`, and
+        the indices of tokens and slots."""
         tokens = tf.size(self._text)
         length = tf.maximum(tf.reduce_max(lengths), tf.minimum(tokens, _SHORTEST_ROW))
         row, begin, rows = assign_rows(lengths, length)
         row, column = tf.gather(row, self._text), tf.gather(begin - starts, self._text) + tf.range(tokens)
         source = tf.scatter_nd(tf.stack([row, column], 1), tf.range(1, tokens + 1), [rows, length])  # 0: empty
         head = tf.range(self._heads)
+        # For each slot and head, the index of its token and head among those of all tokens: int32 [R, N, L].
         self._to_rows = tf.maximum(source - 1, 0)[:, None] * self._heads + head[:, None]
-        self._is_token = source[:, None, :, None] > 0
+        self._is_token = source[:, None, :, None] > 0  # bool [R, 1, L, 1], False for empty slots
+        # For each token and head, its index among the slots and heads of all rows: int32 [tokens, N].
         self._from_rows = (row[:, None] * self._heads + head) * length + column[:, None]
         own = tf.gather(tf.concat([[-1], self._text], 0), source)
         other = tf.gather(tf.concat([[-2], tf.where(self._seen, self._text, -2)], 0), source)

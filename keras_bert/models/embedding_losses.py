@@ -15,15 +15,9 @@ def multiple_negatives_ranking(numbers: Tensor, embeddings: Tensor) -> Tensor:
     """Computes the cross entropy of finding the positive of an anchor among the positives and negatives of the whole
     batch (Henderson et al., 2017, section 4.4, https://arxiv.org/abs/1705.00652).
 
-    A text that equals the anchor or its positive, and the positive of an equal anchor, is not a negative.
-
-    Args:
-        numbers: [batch, texts], numbers that are equal for equal texts, or for texts of the same label: the anchor, its
-            positive, and perhaps negatives of its own.
-        embeddings: float32 [batch, texts, hidden].
-
-    Returns:
-        float32 [batch].
+    A text that equals the anchor or its positive, and the positive of an equal anchor, is not a negative. The numbers,
+    [batch, texts], are equal for equal texts, or for texts of the same label: the anchor, its positive, and perhaps
+    negatives of its own. The loss is float32 [batch].
     """
     vectors = ops.normalize(embeddings, epsilon=1e-12)
     batch, anchors = ops.shape(numbers)[0], numbers[:, 0]
@@ -42,15 +36,8 @@ def multiple_negatives_ranking(numbers: Tensor, embeddings: Tensor) -> Tensor:
 
 def cosent(scores: Tensor, embeddings: Tensor) -> Tensor:
     """Computes log(1 + the sum of exp(20 (cosine of i - cosine of j)) over all pairs of pairs of texts of which i has
-    the lower score than j (CoSENT: Su, 2022, https://kexue.fm/archives/8847). Only the order of the scores counts.
-
-    Args:
-        scores: float32 [batch].
-        embeddings: float32 [batch, 2, hidden].
-
-    Returns:
-        float32 scalar.
-    """
+    the lower score than j (CoSENT: Su, 2022, https://kexue.fm/archives/8847). Only the order of the scores, float32
+    [batch], counts. The loss is a scalar."""
     cosines = SCALE * _cosines(embeddings)
     is_lower = scores[:, None] < scores[None]
     differences = ops.where(is_lower, cosines[:, None] - cosines[None], -1e9)
@@ -58,15 +45,8 @@ def cosent(scores: Tensor, embeddings: Tensor) -> Tensor:
 
 
 def cosine_similarity(scores: Tensor, embeddings: Tensor) -> Tensor:
-    """Computes the squared error of the cosine (Reimers and Gurevych, 2019, section 3).
-
-    Args:
-        scores: float32 [batch], from -1 to 1.
-        embeddings: float32 [batch, 2, hidden].
-
-    Returns:
-        float32 [batch].
-    """
+    """Computes the squared error of the cosine (Reimers and Gurevych, 2019, section 3), float32 [batch]. The scores are
+    float32 [batch], from -1 to 1."""
     return ops.square(_cosines(embeddings) - scores)
 
 
