@@ -5,18 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bert import models
 from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
-from keras_bert.models.embedder import BertEmbedder
 from keras_bert.models.embedding_losses import LOSSES
-from keras_bert.models.feature_tagger import BertFeatureTagger
-from keras_bert.models.heads import (
-    BertClassifier,
-    BertMultipleChoice,
-    BertRegressor,
-    BertSpanLabeler,
-    BertTokenClassifier,
-)
 from keras_bert.tasks import Classify, Embed, MultiLabel, MultipleChoice, Regress, Span, Tag, Task
 from keras_bert.types import Tensor
 
@@ -25,19 +17,19 @@ def new_head(task: Task, bert: BertLayer, dropout: float) -> BertTask:
     """Returns a new model for a task on an encoder. `dropout` is the rate of the head's input, if it has dropout."""
     match task:
         case Classify() | MultiLabel():
-            return BertClassifier(bert, len(task.labels), dropout)
+            return models.BertClassifier(bert, len(task.labels), dropout)
         case Regress():
-            return BertRegressor(bert, dropout)
+            return models.BertRegressor(bert, dropout)
         case MultipleChoice():
-            return BertMultipleChoice(bert, dropout)
+            return models.BertMultipleChoice(bert, dropout)
         case Tag() if task.features:
-            return BertFeatureTagger(bert, len(task.labels), task.features, dropout=dropout)
+            return models.BertFeatureTagger(bert, len(task.labels), task.features, dropout=dropout)
         case Tag():
-            return BertTokenClassifier(bert, len(task.labels), dropout)
+            return models.BertTokenClassifier(bert, len(task.labels), dropout)
         case Span():
-            return BertSpanLabeler(bert)
+            return models.BertSpanLabeler(bert)
         case Embed():
-            return BertEmbedder(bert, task.pooling, task.normalize)
+            return models.BertEmbedder(bert, task.pooling, task.normalize)
     raise TypeError(f"no head for {task}")
 
 
