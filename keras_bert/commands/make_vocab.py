@@ -5,7 +5,7 @@ import sys
 from typing import Literal
 
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_file, check_free, writing
+from keras_bert.files import atomic_file, check_free, find_texts, writing
 from keras_bert.terminal import StatusLine
 
 EXAMPLE = "keras-bert make-vocab --input='texts/*.txt' --vocab_size=32000 --output=vocab.txt"
@@ -33,7 +33,7 @@ def run(input: list[str], vocab_size: int, output: str, lower_case: bool = False
     from keras_bert.text import vocabulary_training
     from keras_bert.text.vocabulary import save_vocabulary
 
-    paths = vocabulary_training.find_texts(input)
+    paths = find_texts(input)
     check_free(output, overwrite)
     if os.path.isdir(output):
         raise InputError(f"{output}: must be a file; it is a folder")

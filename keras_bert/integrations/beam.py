@@ -73,17 +73,13 @@ def _request(element: str | dict, names: list[str]) -> Arrays:
     if missing := [name for name in names if name not in values]:
         raise InputError(f"an element must have values of {', '.join(names)}; {missing[0]} is missing in "
                          f"{element!r:.60}")
-    return {name: _strings([values[name]]) for name in names}
+    return {name: np.vectorize(_encode, [STRING])(np.array([values[name]], STRING)) for name in names}
 
 
 def _count_bytes(element: str | dict | list[str]) -> int:
     if isinstance(element, str):
         return len(_encode(element))
     return sum(map(_count_bytes, element.values() if isinstance(element, dict) else element))
-
-
-def _strings(column: list) -> np.ndarray:
-    return np.vectorize(_encode, [STRING])(np.array(column, STRING))
 
 
 def _encode(text: str) -> bytes:
