@@ -6,7 +6,7 @@ import sys
 from typing import Any, Self
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import read_json, write_json
 
 # Activation names. `gelu` is the erf form, as in Google's and Hugging Face's configs.
@@ -138,7 +138,9 @@ class BertConfig:
         positions = self.max_position_embeddings
         if max_length is None:
             return min(default, positions)
-        _check(max_length <= positions, f"max_length must be at most {positions}, the encoder's positions", max_length)
+        if max_length > positions:
+            raise InputError(Option("max_length"),
+                             f" must be at most {positions}, the encoder's positions; got {max_length}")
         return max_length
 
     @classmethod

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.text import BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES
 from keras_bert.weights.source import Weights
@@ -48,7 +48,8 @@ def with_positions(weights: Weights, number: int) -> Weights:
     """Returns the weights with only the first `number` position embeddings."""
     limit = weights.config.max_position_embeddings
     if not 1 <= number <= limit:
-        raise InputError(f"max_position_embeddings must be from 1 to {limit}, the number in the weights; got {number}")
+        raise InputError(Option("max_position_embeddings"),
+                         f" must be from 1 to {limit}, the number in the weights; got {number}")
     read = {**weights.read, _POSITIONS: lambda: weights.read[_POSITIONS]()[:number]}
     settings = weights.settings
     if settings:

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.text.unicode14 import ASSIGNED
 
 NORMALIZATIONS = ("none", "NFC")
@@ -64,7 +64,8 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.normalization not in NORMALIZATIONS:
-            raise InputError(f"normalization must be one of {', '.join(NORMALIZATIONS)}; got {self.normalization!r}")
+            raise InputError(Option("normalization"),
+                             f" must be one of {', '.join(NORMALIZATIONS)}; got {self.normalization!r}")
 
     def normalize(self, text: str) -> str:
         """Returns the words of a text as one str, with white space between them and possibly at both ends."""
