@@ -1,27 +1,26 @@
 """Exceptions for invalid input and for work that a signal has stopped.
 
-In Python an argument is written `overwrite=True`, on the command line `--overwrite`. A message is therefore given in
-parts, and an `Option` among them is an argument: nothing has to be found in a text, which may contain anything. As the
-parts are strings, an error with no argument is an f-string as ever, and the advice of one error can end another.
+Python writes an argument `overwrite=True`, the command line `--overwrite`. So a message is given in parts, of which an
+`Option` is an argument: texts of the user that look like one stay as they are. The parts are strings, so most messages
+are one f-string, and an error is extended by `InputError(*error.parts, "; more")`.
 """
 
 from collections.abc import Collection
 
 
 class Option(str):
-    """An argument in a message, as Python writes it: its name, perhaps with a value, `overwrite=True`, or with `=…` for
-    any value."""
+    """An argument in a message, as Python writes it: `epochs`, `overwrite=True`, or `output=…` for any value. Only the
+    modules of `commands/`, which no Python code calls, write flags themselves."""
 
-    @property
-    def name(self) -> str:
-        return self.partition("=")[0]
-
-    def as_flag(self) -> str:
-        """Returns the flag: `--epochs`, `--overwrite` for `overwrite=True`, `--nooverwrite` for `overwrite=False`."""
-        value = self.partition("=")[2]
+    def on_command_line(self, flags: Collection[str]) -> str:
+        """Returns `--epochs`, `--overwrite`, `--output`; `--nooverwrite` for False. Arguments that are not `flags` of
+        the command stay as in Python."""
+        name, _, value = self.partition("=")
+        if name not in flags:
+            return self
         if value == "False":
-            return f"--no{self.name}"
-        return f"--{self.name}" if value in ("", "True", "…") else f"--{self}"
+            return f"--no{name}"
+        return f"--{name}" if value in ("", "True", "…") else f"--{self}"
 
 
 class InputError(ValueError):
@@ -31,7 +30,7 @@ class InputError(ValueError):
     `InputError(Option("epochs"), " must be at least 1; got 0")`
 
     Args:
-        *parts: the parts of the message, joined without spaces. Arguments that are also flags are `Option`s.
+        *parts: the message; its parts are joined without spaces.
     """
 
     def __init__(self, *parts: str) -> None:
@@ -39,9 +38,8 @@ class InputError(ValueError):
         self.parts = parts
 
     def on_command_line(self, flags: Collection[str]) -> str:
-        """Returns the message for a command that has these flags; other arguments stay as in Python."""
-        return "".join(part.as_flag() if isinstance(part, Option) and part.name in flags else part
-                       for part in self.parts)
+        """Returns the message for a command that has these flags."""
+        return "".join(part.on_command_line(flags) if isinstance(part, Option) else part for part in self.parts)
 
 
 class MissingColumn(InputError):

@@ -36,6 +36,7 @@ def run_pipeline(pipeline: beam.Pipeline, namespace: str) -> collections.Counter
     except (InputError, RuntimeError) as error:  # from another process it is text in a RuntimeError
         text = str(error) if isinstance(error, InputError) else re.split("InputError: |MissingColumn: ", str(error))[-1]
         if isinstance(error, InputError) or text != str(error):
+            # The text alone remains of its parts: the arguments are found by their form.
             parts = re.split(r"(\w+=…)", re.split(r"\n| \[while running", text)[0])
             raise InputError(*(Option(part) if part.endswith("=…") else part for part in parts)) from None
         raise

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from keras_bert.arguments import Path, as_list
+from keras_bert.arguments import Path, as_list, check_rules
 from keras_bert.errors import InputError, Option
 from keras_bert.files import atomic_folder, check_free, write_json
 from keras_bert.pretraining import workers
@@ -57,8 +57,7 @@ class PretrainingSettings:
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        if self.masking not in ("static", "dynamic"):
-            raise InputError(Option("masking"), f" must be one of static, dynamic; got {self.masking!r}")
+        check_rules(("masking", self.masking, "one of static, dynamic", self.masking in ("static", "dynamic")))
         for name, low, high in (("max_length", 5, MAX_LENGTH), ("dupe_factor", 1, 1000), ("seed", 0, 2**31 - 1),
                                 ("max_predictions_per_seq", 1, self.max_length)):
             if not low <= getattr(self, name) <= high:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, check_rules
 from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches
 from keras_bert.data.examples import iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, read_table, text_of
@@ -94,9 +94,8 @@ class Embed(Task):
     def from_examples(cls, path: Path | Rows, examples: Sequence[EmbedExample], loss: str | None = None,
                       **settings: Any) -> Self:
         kind = data_kind(examples)
-        if (loss or LOSSES_OF[kind][0]) not in LOSSES_OF[kind]:
-            raise InputError(Option("loss"),
-                             f" must be {' or '.join(LOSSES_OF[kind])} for {kind}, as {path} has; got {loss!r}")
+        check_rules(("loss", loss, f"{' or '.join(LOSSES_OF[kind])} for {kind}, as {path} has",
+                     (loss or LOSSES_OF[kind][0]) in LOSSES_OF[kind]))
         if kind == SCORED and loss != "cosine_similarity" and len({example.label for example in examples}) == 1:
             raise InputError(f"{path}: ", Option("loss=cosent"), " needs pairs with different labels; every label is "
                              f"{examples[0].label:g}; leave the labels out to train on pairs, or pass ",
