@@ -23,7 +23,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert.arguments import Path, check
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.layers import BertLayer, standardize_inputs
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer
@@ -149,7 +149,7 @@ def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: Ber
             vocabulary is larger than the encoder's, or Keras does not run on TensorFlow.
     """
     if not isinstance(model, BertLayer | BertPretrainer):
-        raise InputError(f"model must be a BertLayer or a BertPretrainer; got {type(model).__name__}; "
+        raise InputError(Option("model"), f" must be a BertLayer or a BertPretrainer; got {type(model).__name__}; "
                          "to export the encoder of a model with a head, pass model.bert")
     check(export_encoder, {"dtype": dtype})
     writing.check_export(model, tokenizer, path, overwrite)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import atomic_file, version_number, writing
 from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
@@ -63,7 +63,7 @@ def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder
     folder = os.path.abspath(folder)
     name = name or os.path.basename(folder)
     if not re.fullmatch(r"[\w.-]+", name):
-        raise InputError(f"name must consist of letters, digits and . _ -; got {name!r}")
+        raise InputError(Option("name"), f" must consist of letters, digits and . _ -; got {name!r}")
     max_length = default_length(model, tokenizer, max_length)
     head, size = make_head(model, options), max(1, _BATCH_TOKENS // max_length)
     with writing(folder):

@@ -58,7 +58,7 @@ import tensorflow as tf
 
 from keras_bert import models
 from keras_bert.arguments import Path, check
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import write_json
 from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
@@ -172,13 +172,14 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     """
     check(export_text_model, {"max_length": max_length, "dtype": dtype})
     if dtype == "int8" and jit_compile:
-        raise InputError("jit_compile must be left out with the dtype int8, whose operation XLA does not have")
+        raise InputError(Option("jit_compile"),
+                         " must be left out with the dtype int8, whose operation XLA does not have")
     dtype = dtype or ("bfloat16" if writing.encoder_of(model).compute_dtype == "bfloat16" else "float32")
     head = make_head(model, options)
     writing.check_export(model, tokenizer, path, overwrite)
     max_length = default_length(model, tokenizer, max_length)
     if max_length < head.shortest:
-        raise InputError(f"max_length must be at least {head.shortest}; got {max_length}")
+        raise InputError(Option("max_length"), f" must be at least {head.shortest}; got {max_length}")
     module = TextModel(model, head, tokenizer, max_length, dtype, jit_compile)
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
     signatures = {"serving_default": module.serve, "encode": module.encode}

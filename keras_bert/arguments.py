@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ def check_value(name: str, value: Any, annotation: Any) -> None:
     if rule is not None:
         choices = [choice for kind in _alternatives(annotation) if typing.get_origin(kind) is Literal
                    for choice in typing.get_args(kind)]
-        raise InputError(f"{name} must be {rule}; got {value!r:.200}{did_you_mean(value, choices)}")
+        raise InputError(Option(name), f" must be {rule}; got {value!r:.200}{did_you_mean(value, choices)}")
 
 
 def check_rules(*rules: tuple[str, object, str, bool]) -> None:
@@ -73,7 +73,7 @@ def check_rules(*rules: tuple[str, object, str, bool]) -> None:
     Raises an InputError that names the first value that breaks its rule."""
     for name, value, rule, holds in rules:
         if not holds:
-            raise InputError(f"{name} must be {rule}; got {value!r}")
+            raise InputError(Option(name), f" must be {rule}; got {value!r}")
 
 
 # Names in other libraries and in older versions, and what they are called here.
@@ -116,19 +116,6 @@ def given(**values: Any) -> dict[str, Any]:
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
     return [f"--{name}={','.join(value) if isinstance(value, list) else value}" for name, value in values.items()]
-
-
-def with_flags(message: str, names: Iterable[str]) -> str:
-    """Replaces arguments in a message for Python by flags: `overwrite=True` by `--overwrite`, `overwrite=False` by
-    `--nooverwrite`. Quoted values stay."""
-    name = rf"({'|'.join(names)})"
-    parts = re.split(r"""('[^']*'|"[^"]*")""", message)  # those with odd numbers are quoted
-    for i in range(0, len(parts), 2):
-        parts[i] = re.sub(rf"(?:^|(?<= )){name}=(?:True\b|…)", r"--\1", parts[i])
-        parts[i] = re.sub(rf"(?<= ){name}=False\b", r"--no\1", parts[i])
-        parts[i] = re.sub(rf"(?<= ){name}=", r"--\1=", parts[i])
-        parts[i] = re.sub(rf"^{name}(?= must )", r"--\1", parts[i])  # elsewhere it may be a key of a file
-    return "".join(parts)
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from absl import flags
 
 from keras_bert import __version__, startup
-from keras_bert.arguments import NAMES, Argument, as_list, check_value, did_you_mean, read, read_source, with_flags
+from keras_bert.arguments import NAMES, Argument, as_list, check_value, did_you_mean, read, read_source
 from keras_bert.errors import InputError, InputWarning, Stopped
 
 # Each command is the function `run` of a module. Its arguments are the flags. `*name` gets the texts or paths after the
@@ -179,8 +179,10 @@ def _call(command: Callable, given: list[Argument], positional: list[str], optio
         return _fail(stopped, 128 + stopped.signal)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    except (InputError, ImportError) as error:
-        return _fail(with_flags(str(error), options), 1)
+    except InputError as error:
+        return _fail(error.on_command_line(options), 1)
+    except ImportError as error:
+        return _fail(error, 1)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
 

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any, Self
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, check_rules
 from keras_bert.errors import InputError
 from keras_bert.files import read_json, write_json
 
@@ -135,10 +135,10 @@ class BertConfig:
         Raises:
             InputError: `max_length` exceeds the number of positions.
         """
-        positions = self.max_position_embeddings
+        limit = self.max_position_embeddings
         if max_length is None:
-            return min(default, positions)
-        _check(max_length <= positions, f"max_length must be at most {positions}, the encoder's positions", max_length)
+            return min(default, limit)
+        check_rules(("max_length", max_length, f"at most {limit}, the encoder's positions", max_length <= limit))
         return max_length
 
     @classmethod

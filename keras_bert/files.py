@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 
 
 def check_free(path: Path, overwrite: bool = False, inputs: Iterable[Path | None] = ()) -> None:
@@ -48,7 +48,8 @@ def check_free(path: Path, overwrite: bool = False, inputs: Iterable[Path | None
             _check_not_occupied(path, overwrite)
     for given in inputs:
         if given and _contains(path, given):
-            raise InputError(f"{os.fspath(path)}: must not be or contain {given}, which overwrite=True would remove")
+            raise InputError(f"{os.fspath(path)}: must not be or contain {given}, which ", Option("overwrite=True"),
+                             " would remove")
 
 
 def _contains(path: Path, other: Path) -> bool:
@@ -60,7 +61,7 @@ def _contains(path: Path, other: Path) -> bool:
 def _check_not_occupied(path: Path, overwrite: bool) -> None:
     occupied = os.listdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path)
     if occupied and not overwrite:
-        raise InputError(f"{os.fspath(path)}: exists already; pass another path or overwrite=True")
+        raise InputError(f"{os.fspath(path)}: exists already; pass another path or ", Option("overwrite=True"))
     if os.path.ismount(path):
         raise InputError(f"{os.fspath(path)}: is a mount point, which cannot be replaced; pass a path in it")
     if _contains(path, os.curdir):
@@ -101,7 +102,7 @@ def find_texts(patterns: Collection[str]) -> list[str]:
         InputError: a pattern matches no file.
     """
     if not patterns:
-        raise InputError("input must name at least one text file; got none")
+        raise InputError(Option("input"), " must name at least one text file; got none")
     paths: set[str] = set()
     for pattern in patterns:
         found = [path for path in glob.glob(pattern, recursive=True) or [pattern] if os.path.isfile(path)]

@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import Any
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 
 _function: Callable[[Any], Any]  # what a worker calls
 
@@ -79,8 +79,8 @@ def _pool(processes: int, function: Callable[[Any], Any]) -> Iterator[ProcessPoo
         yield pool
         pool.shutdown()
     except BrokenProcessPool:
-        raise InputError("a worker process was killed, perhaps because memory ran out; pass a smaller processes=…"
-                         ) from None
+        raise InputError("a worker process was killed, perhaps because memory ran out; pass a smaller ",
+                         Option("processes=…")) from None
     except BrokenPipeError:
         raise InputError("a worker process ended while it started, with the error above") from None
     finally:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from keras_bert.arguments import check_rules
 from keras_bert.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
@@ -23,13 +24,14 @@ def check(data_format: str | None, task: "Task", top_k: int) -> None:
     from keras_bert.tasks import Classify
 
     if data_format not in _LABELS:
-        raise InputError(f"data_format must be one of {', '.join(_LABELS)} with output_format=glue; got {data_format}")
-    if top_k > 1:
-        raise InputError(f"top_k must be 1 with output_format=glue; got {top_k}")
+        raise InputError(f"--data_format must be one of {', '.join(_LABELS)} with --output_format=glue; "
+                         f"got {data_format}")
+    check_rules(("top_k", top_k, "1 with --output_format=glue", top_k <= 1))
     needed = "task regress" if data_format == "stsb" else f"labels {', '.join(_LABELS[data_format])}"
     found = f"labels {', '.join(sorted(task.labels))}" if isinstance(task, Classify) else f"task {task.name}"
     if found != needed:
-        raise InputError(f"the model must have the {needed} for data_format={data_format}; got one with the {found}")
+        raise InputError(f"the model must have the {needed} for --data_format={data_format}; "
+                         f"got one with the {found}")
 
 
 def complete(chunks: Iterable[list]) -> Iterator[list]:

@@ -71,7 +71,7 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
             try:
                 from keras_bert.integrations import predict_beam
             except ImportError:
-                raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
+                raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
             predict_beam.answer_in_pipeline(model, input or [], output, columns, options, beam_args or [])
         else:
             from keras_bert.inference.files import answer_files

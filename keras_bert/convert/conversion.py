@@ -9,7 +9,7 @@ from keras import ops
 from keras_bert.arguments import Path, check, plain
 from keras_bert.convert.remap import with_positions, with_vocabulary
 from keras_bert.convert.task_settings import describe, open_source, with_pairs, with_task
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.text import BertTokenizer, pad
 from keras_bert.text.tokenizer_files import describe_casing
@@ -166,8 +166,8 @@ def convert(model: Path, output: Path,
     target = FORMATS[format]
     if losses := [*source.losses, *target.losses(weights)]:
         if not allow_inexact:
-            raise InputError(f"{target.name} cannot store these weights exactly: {'; '.join(losses)}; pass "
-                             "allow_inexact=True to write them as closely as possible")
+            raise InputError(f"{target.name} cannot store these weights exactly: {'; '.join(losses)}; pass ",
+                             Option("allow_inexact=True"), " to write them as closely as possible")
         report(f"inexact: {'; '.join(losses)}")
     weights = _as_stored_kind(weights, target.kinds)
     if weights.settings:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, check_rules
 from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES
@@ -47,8 +47,8 @@ def _mapped(read: Callable[[], np.ndarray], spellings: Sequence[list[int]]) -> n
 def with_positions(weights: Weights, number: int) -> Weights:
     """Returns the weights with only the first `number` position embeddings."""
     limit = weights.config.max_position_embeddings
-    if not 1 <= number <= limit:
-        raise InputError(f"max_position_embeddings must be from 1 to {limit}, the number in the weights; got {number}")
+    check_rules(("max_position_embeddings", number, f"from 1 to {limit}, the number in the weights",
+                 1 <= number <= limit))
     read = {**weights.read, _POSITIONS: lambda: weights.read[_POSITIONS]()[:number]}
     settings = weights.settings
     if settings:

@@ -8,7 +8,7 @@ from typing import Any
 
 from keras_bert.arguments import Path, as_list, plural
 from keras_bert.data.tables import Rows, T, check_columns, read_table, text_of
-from keras_bert.errors import InputError, InputWarning
+from keras_bert.errors import InputError, InputWarning, Option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +122,8 @@ def choose_columns(path: Path | Rows, text_column: str, text_pair_column: str | 
         return Columns(text_column, text_pair_column, label_column, kind=None)
     for name, column in ("text", text_column), ("text_pair", text_pair_column), ("label", label_column):
         if column not in (None, name):
-            raise InputError(f"{name}_column must be left out with data_format={data_format}, which sets the columns; "
-                             f"got {column!r}")
+            raise InputError(Option(f"{name}_column"), " must be left out with ", Option(f"data_format={data_format}"),
+                             f", which sets the columns; got {column!r}")
     columns = choose(path, data_format, formats)
     return columns if label_column else dataclasses.replace(columns, label=None)
 
@@ -164,11 +164,11 @@ def _check_published(path: Path | Rows, names: list[str], texts: Iterable[str | 
                      data_format: str, kind: str) -> None:
     required = [name for name in (*texts, label) if name]
     if [name for name in required if name not in names] == [label]:
-        cure = "; this is a test file without labels, for predict alone"
+        cure = ["; this is a test file without labels, for predict alone"]
     else:
-        cure = (f"; data_format={data_format} reads {kind[1:].upper()} files, whatever their suffix, with the columns "
-                f"{', '.join(required)}")
-    check_columns(path, names, required, cure)
+        cure = ["; ", Option(f"data_format={data_format}"), f" reads {kind[1:].upper()} files, whatever their suffix, "
+                f"with the columns {', '.join(required)}"]
+    check_columns(path, names, required, *cure)
 
 
 def _warn_of_skipped(path: Path | Rows, skipped: dict[str, list[int]]) -> None:
@@ -200,7 +200,7 @@ def label_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -
     value = values[column]
     finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
     if isinstance(value, bool) or not finite or value == "":
-        several = "; texts with several labels are for task=multilabel" * isinstance(value, list | tuple)
-        raise InputError(f"{path}: row {row}: {column!r} must be a text or a finite number; "
-                         f"got {value!r}{several}")
+        several = ("; texts with several labels are for ", Option("task=multilabel"))
+        raise InputError(f"{path}: row {row}: {column!r} must be a text or a finite number; got {value!r}",
+                         *several * isinstance(value, list | tuple))
     return str(value)

@@ -8,7 +8,7 @@ from typing import Any
 from keras_bert.arguments import Path
 from keras_bert.data.examples import Columns, Example, choose_columns, iterate_table
 from keras_bert.data.tables import Rows
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 
 # The data sets, and the names of the labels that their files number from 0.
 FORMATS = {
@@ -47,16 +47,17 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
     columns = choose_columns(path, text_column, text_pair_column, label_column, data_format, FORMATS)
     read_label: Callable = functools.partial(_listed, delimiter=label_delimiter, names=_NAMES.get(data_format or ""))
     if label_columns is not None and not label_columns:
-        raise InputError("label_columns must name at least one column; got none")
+        raise InputError(Option("label_columns"), " must name at least one column; got none")
     if label_columns and data_format:
-        raise InputError(f"label_columns must be left out with data_format={data_format}, which sets the columns; "
-                         f"got {', '.join(label_columns)}")
+        raise InputError(Option("label_columns"), " must be left out with ", Option(f"data_format={data_format}"),
+                         f", which sets the columns; got {', '.join(label_columns)}")
     if label_columns and label_column not in (None, "label"):
-        raise InputError(f"label_column must be left out with label_columns; got {label_column!r}")
+        raise InputError(Option("label_column"), f" must be left out with label_columns; got {label_column!r}")
     if label_columns and len(set(label_columns)) < len(label_columns):
-        raise InputError(f"label_columns must differ from one another; got {', '.join(label_columns)}")
+        raise InputError(Option("label_columns"), f" must differ from one another; got {', '.join(label_columns)}")
     if data_format and label_delimiter != ",":
-        raise InputError(f"label_delimiter must be left out with data_format={data_format}; got {label_delimiter!r}")
+        raise InputError(Option("label_delimiter"), " must be left out with ", Option(f"data_format={data_format}"),
+                         f"; got {label_delimiter!r}")
     if label_columns and label_column:
         columns, read_label = Columns(text_column, text_pair_column, label_columns, kind=None), _flagged
     elif label_column == "label" and not data_format:

@@ -20,7 +20,7 @@ from keras_bert.data.rows import (
     paired_lines,
     suffix_of,
 )
-from keras_bert.errors import InputError, InputWarning, MissingColumn, UnknownSuffix
+from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 
 T = TypeVar("T")
 Row = tuple[int, dict[str, Any]]  # the number of the line or record, from 1, the header included; the values
@@ -54,7 +54,7 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = ()) -> st
     if isinstance(data, str | os.PathLike):
         return os.fspath(data)
     if not isinstance(data, Iterable) or isinstance(data, dict):
-        raise InputError(f"{name} must be a path, a DataFrame or a list of rows; got {data!r:.40}")
+        raise InputError(Option(name), f" must be a path, a DataFrame or a list of rows; got {data!r:.40}")
     table: Any = data
     if is_table(table):
         check_columns(name, list(map(str, table.columns)), required=())
@@ -155,7 +155,7 @@ def _watch_for_quotes(path: Path | Rows, rows: Iterator[Row]) -> Iterator[Row]:
                       f"their texts; {NO_QUOTING}", InputWarning, stacklevel=2)
 
 
-def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[str | None], cure: str = "") -> None:
+def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[str | None], *cure: str) -> None:
     """Raises an InputError if two columns have the same name, or a required one that is not None is missing. `cure` is
     the end of the message about that; by default, it is the argument that names another column."""
     names = " ".join(", ".join(columns).split()) or "none"  # on one line
@@ -163,8 +163,9 @@ def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[
         raise InputError(f"{path}: column names must differ; got {names}")
     for name in filter(None, required):
         if name not in columns:
-            cure = cure or (f"; pass {name}_column=…" if name in ("text", "text_pair", "label") else "")
-            raise MissingColumn(f"{path}: there is no column {name!r}; the columns are {names}{cure}")
+            if not cure and name in ("text", "text_pair", "label"):
+                cure = ("; pass ", Option(f"{name}_column=…"))
+            raise MissingColumn(f"{path}: there is no column {name!r}; the columns are {names}", *cure)
 
 
 def text_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> str:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from keras_bert import __version__, startup
-from keras_bert.arguments import with_flags
 from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.data.rows import byte_lines
 from keras_bert.data.tables import Row, Rows
-from keras_bert.errors import InputError, MissingColumn
+from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files import (
     atomic_file,
     find_texts,
@@ -77,11 +76,11 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
 
 
 def _answer(answerer: "Answerer", todo: dict[str, str], output: str, settings: dict[str, Any],
-            processes: int | None) -> tuple[Counter, list[str | InputError]]:
+            processes: int | None) -> tuple[Counter, list[InputError]]:
     """Writes the answers to the files of `todo`, see `_name_shards`. Returns the numbers of `answers` and of texts that
     were `cut`, and what is wrong with the files that were left out."""
     counts: Counter = Counter()
-    unread: list[str | InputError] = []
+    unread: list[InputError] = []
     chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
     results = map_in_order(answerer, chunks, processes or os.cpu_count() or 1)
     with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
@@ -151,7 +150,8 @@ def _name_shards(paths: list[str], output: str) -> dict[str, str]:
     shards: dict[str, str] = {}
     outside = [path for path in paths if os.path.commonpath([os.path.realpath(path), folder]) != folder]
     if not outside:
-        raise InputError(f"{paths[0]}: is in the folder {output} of the output; pass an output=… elsewhere")
+        raise InputError(f"{paths[0]}: is in the folder {output} of the output; pass an ", Option("output=…"),
+                         " elsewhere")
     for path in outside:
         check_suffix(path)
         stem, suffix = os.path.splitext(os.path.basename(path))
@@ -159,7 +159,7 @@ def _name_shards(paths: list[str], output: str) -> dict[str, str]:
         shard = f"{os.path.splitext(stem)[0] if compressed else stem}.jsonl{'.gz' * compressed}"
         if shard in shards:
             raise InputError(f"{path}: would be answered in {os.path.join(output, shard)}, as {shards[shard]}; "
-                             "rename one of them, or pass another output=… for it")
+                             "rename one of them, or pass another ", Option("output=…"), " for it")
         shards[shard] = path
     return shards
 
@@ -170,21 +170,24 @@ def _check_settings(output: str, settings: dict[str, Any], shards: dict[str, str
     path = os.path.join(output, SETTINGS)
     if not os.path.exists(path):
         if not is_empty(output):
-            raise InputError(f"{output}: exists already, without a {SETTINGS}; pass another output=…")
+            raise InputError(f"{output}: exists already, without a {SETTINGS}; pass another ", Option("output=…"))
         return {}
     saved = read_json(path)
     if not isinstance(saved, dict) or not isinstance(files := saved.pop("files", None), dict):
-        raise InputError(f"{path}: must be a file of predict; pass another output=… or remove the folder {output}")
+        raise InputError(f"{path}: must be a file of predict; pass another ", Option("output=…"),
+                         f" or remove the folder {output}")
     names = dict.fromkeys([*saved, *settings])
-    changed = [f"{name}={saved.get(name)!r} (now {settings.get(name)!r})" if name != "model" else "another model"
-               for name in names if saved.get(name) != settings.get(name)]
+    changed = [part for name in names if saved.get(name) != settings.get(name)
+               for part in (", ", *(["another model"] if name == "model" else
+                                    [Option(f"{name}={saved.get(name)!r}"), f" (now {settings.get(name)!r})"]))]
     if changed:
-        raise InputError(f"{output}: was written with {', '.join(changed)}; pass another output=… or remove the folder")
+        raise InputError(f"{output}: was written with ", *changed[1:], "; pass another ", Option("output=…"),
+                         " or remove the folder")
     for shard, source in shards.items():
         answers = os.path.join(output, shard)
         if os.path.exists(answers) and files.get(shard) != _identify(source):
             raise InputError(f"{answers}: was written from another file than {source}, or that has changed; remove it "
-                             "to answer the file again, or pass another output=…")
+                             "to answer the file again, or pass another ", Option("output=…"))
     return files
 
 
@@ -225,7 +228,7 @@ def _write_shard(output: str, shard: str, parts: Iterable[tuple[tuple[str, Chunk
             total += counts
             yield chunk.share, total
         if _identify(chunk.path) != identity:
-            raise _Unreadable(f"{chunk.path}: was changed while it was read")
+            raise _Unreadable(InputError(f"{chunk.path}: was changed while it was read"))
 
 
 def _invalid_path(output: str, shard: str) -> str:
@@ -269,7 +272,7 @@ def examples_of_chunk(task: Task, iterate: Callable[..., Iterator], chunk: Chunk
 
 
 def _describe(path: str, number: int, error: InputError) -> dict[str, Any]:
-    reason = with_flags(str(error), _FLAGS).removeprefix(f"{path}: ").removeprefix(f"row {number}: ")
+    reason = error.on_command_line(_FLAGS).removeprefix(f"{path}: ").removeprefix(f"row {number}: ")
     return {"file": path, "row": number, "reason": reason}
 
 
@@ -279,10 +282,10 @@ def _json_lines(records: Iterable[dict[str, Any]], name: str) -> bytes:
     return gzip.compress(lines, mtime=0) if name.endswith(".gz") else lines
 
 
-def _report(output: str, shards: dict[str, str], unread: list[str | InputError]) -> None:
+def _report(output: str, shards: dict[str, str], unread: list[InputError]) -> None:
     """Names the files that were left out. Raises an InputError if rows or files were left out."""
     for error in unread:
-        print("keras-bert:", " ".join(with_flags(str(error), _FLAGS).split()), file=sys.stderr)
+        print("keras-bert:", " ".join(error.on_command_line(_FLAGS).split()), file=sys.stderr)
     paths = filter(os.path.exists, (_invalid_path(output, shard) for shard in shards))
     counts = [sum(1 for _ in byte_lines(path)) for path in paths]
     problems = []

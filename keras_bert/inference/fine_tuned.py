@@ -12,7 +12,7 @@ import numpy as np
 from keras_bert import kernels
 from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check, is_table
 from keras_bert.data.tables import Rows, check_columns
-from keras_bert.errors import InputError, InputWarning, MissingColumn, UnknownSuffix
+from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.export import export_text_model, quantized
 from keras_bert.files import atomic_folder, read_json
 from keras_bert.layers.base import check_not_quantized
@@ -261,14 +261,14 @@ class FineTuned:
         check(FineTuned.encode, given)
         for name, value in {"out_of_scope_label": out_of_scope_label, **given}.items():
             if value is not None and (tasks := tasks_with(name)) and name not in self.task.options:
-                raise InputError(f"{name} must be left out unless the task is {' or '.join(tasks)}; "
+                raise InputError(Option(name), f" must be left out unless the task is {' or '.join(tasks)}; "
                                  f"got {value!r} for the task {self.task.name}")
         columns = {name: value for name, value in given.items() if value is not None}
         opened = self.task.open(data, "data", **self._with_remembered(columns))
         examples = list(self.iterate(opened, **columns))
         if isinstance(self.task, MultiLabel) and label_columns and (
                 missing := sorted(set(self.task.labels) - set(label_columns))):
-            raise InputError("label_columns must have a column for each label of the model; missing: "
+            raise InputError(Option("label_columns"), " must have a column for each label of the model; missing: "
                              f"{', '.join(missing)}")
         self.task.check(opened, examples, out_of_scope_label)
         return self.task.encode(examples, self.tokenizer)
@@ -280,16 +280,16 @@ class FineTuned:
         except (MissingColumn, UnknownSuffix) as error:
             data_format = self.columns.get("data_format")
             if data_format and "data_format" not in columns and not isinstance(path, Rows):
-                raise type(error)(f"{error}; the model was trained with data_format={data_format!r}: pass it if this "
-                                  "file has that format") from None
-            if isinstance(error, UnknownSuffix):
-                raise
+                raise type(error)(*error.parts, "; the model was trained with ", Option(f"data_format={data_format!r}"),
+                                  ": pass it if this file has that format") from None
             remembered = {name: value if isinstance(value, str) else ",".join(value)
                           for name, value in self._with_remembered(columns).items() if name not in columns}
+            if isinstance(error, UnknownSuffix) or not remembered:
+                raise
             lists = ", or label_column for a file with lists" if "label_columns" in remembered else ""
-            names = " and ".join(f"{name}={value!r}" for name, value in remembered.items())
-            hint = f"; the model was trained with {names}: pass the names in this file{lists}"
-            raise MissingColumn(f"{error}{hint if remembered else ''}") from None
+            names = [part for name, value in remembered.items() for part in (" and ", Option(f"{name}={value!r}"))]
+            raise MissingColumn(*error.parts, "; the model was trained with ", *names[1:],
+                                f": pass the names in this file{lists}") from None
 
     def _with_remembered(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Returns the columns of the training, replaced by `columns`; a data format has columns of its own."""

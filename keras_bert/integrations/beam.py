@@ -10,7 +10,7 @@ import numpy as np
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from keras_bert.arguments import replace_surrogates
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.serving.saved_model import RowMismatch, SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays
 
@@ -33,7 +33,7 @@ class SavedModelHandler(ModelHandler[str | dict, PredictionResult, SavedModel]):
 
     def __init__(self, path: str, row_wise: bool = False, max_batch_tokens: int = 2048, threads: int = 1) -> None:
         if max_batch_tokens < 1:
-            raise InputError(f"max_batch_tokens must be at least 1; got {max_batch_tokens}")
+            raise InputError(Option("max_batch_tokens"), f" must be at least 1; got {max_batch_tokens}")
         # With equal limits Beam does not search for a size by measuring durations.
         super().__init__(min_batch_size=max_batch_tokens, max_batch_size=max_batch_tokens, element_size_fn=self._size)
         self._path = path

@@ -7,7 +7,7 @@ import re
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 
 # The message of an InputError says everything: its traceback is not logged.
 logging.getLogger("apache_beam.runners.common").addFilter(
@@ -36,7 +36,9 @@ def run_pipeline(pipeline: beam.Pipeline, namespace: str) -> collections.Counter
     except (InputError, RuntimeError) as error:  # from another process it is text in a RuntimeError
         text = str(error) if isinstance(error, InputError) else re.split("InputError: |MissingColumn: ", str(error))[-1]
         if isinstance(error, InputError) or text != str(error):
-            raise InputError(re.split(r"\n| \[while running", text)[0]) from None
+            # The text alone remains of its parts: the arguments are found by their form.
+            parts = re.split(r"(\w+=…)", re.split(r"\n| \[while running", text)[0])
+            raise InputError(*(Option(part) if part.endswith("=…") else part for part in parts)) from None
         raise
     counters = result.metrics().query()[result.metrics().COUNTERS]
     return collections.Counter({counter.key.metric.name: counter.result for counter in counters

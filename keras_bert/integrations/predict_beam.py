@@ -10,7 +10,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import RunInference
 
 from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import atomic_folder, find_texts, json_text
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.files import examples_of_chunk
@@ -35,9 +35,9 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
     for path in paths:
         check_suffix(path)
     if os.path.lexists(output):
-        raise InputError(f"{output}: exists already; pass another output=…")
+        raise InputError(f"{output}: exists already; pass another ", Option("output=…"))
     if not os.path.isfile(os.path.join(model, "saved_model.pb")):
-        raise InputError(f"{model}: must be a SavedModel with beam=True: keras-bert export text-model")
+        raise InputError(f"{model}: must be a SavedModel with ", Option("beam=True"), ": keras-bert export text-model")
     task = Exported(model).task
     handler = _Answers(os.path.abspath(model), task.answer_options(**options))
     pipeline = new_pipeline(arguments)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.layers.bert import BertLayer, Inputs, standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
 from keras_bert.types import Tensor
@@ -80,8 +80,9 @@ class BertFeatures(BertTask):
         blocks = bert.config.num_hidden_layers
         table = features_of(blocks)
         if features not in table:
-            raise InputError(f"features must be one of embeddings, last, second-to-last, sum-all, {WEIGHTED}, layer-N, "
-                             f"sum-last-N, concat-last-N, of an encoder with {blocks} blocks; got {features!r}")
+            raise InputError(Option("features"), " must be one of embeddings, last, second-to-last, sum-all, "
+                             f"{WEIGHTED}, layer-N, sum-last-N, concat-last-N, of an encoder with {blocks} blocks; "
+                             f"got {features!r}")
         times, self.combine = table[features]
         self.features = features
         self.mix = ScalarMix(blocks, dtype="float32", name="mix") if features == WEIGHTED else None

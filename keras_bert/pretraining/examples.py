@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from keras_bert.arguments import Path, as_list
-from keras_bert.errors import InputError
+from keras_bert.arguments import Path, as_list, check_rules
+from keras_bert.errors import InputError, Option
 from keras_bert.files import atomic_folder, check_free, write_json
 from keras_bert.pretraining import workers
 from keras_bert.pretraining.corpus import Corpus, Section, WordIds, join, write_part
@@ -57,12 +57,11 @@ class PretrainingSettings:
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        if self.masking not in ("static", "dynamic"):
-            raise InputError(f"masking must be one of static, dynamic; got {self.masking!r}")
+        check_rules(("masking", self.masking, "one of static, dynamic", self.masking in ("static", "dynamic")))
         for name, low, high in (("max_length", 5, MAX_LENGTH), ("dupe_factor", 1, 1000), ("seed", 0, 2**31 - 1),
                                 ("max_predictions_per_seq", 1, self.max_length)):
             if not low <= getattr(self, name) <= high:
-                raise InputError(f"{name} must be from {low} to {high}; got {getattr(self, name)}")
+                raise InputError(Option(name), f" must be from {low} to {high}; got {getattr(self, name)}")
 
 
 class ExampleMaker:
@@ -155,7 +154,7 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
     processes = processes or os.cpu_count() or 1
     for name, value in (("shards", shards), ("processes", processes)):
         if not 1 <= value <= 10_000:
-            raise InputError(f"{name} must be from 1 to 10000; got {value}")
+            raise InputError(Option(name), f" must be from 1 to 10000; got {value}")
     check_free(output, overwrite)
     read = functools.partial(read_blocks, text_column=text_column, split_sentences=split_sentences)
     runner = workers.Processes(processes, progress) if beam_args is None else _beam().Pipelines(beam_args)
@@ -186,12 +185,12 @@ def _check_documents(count: int, paths: list[Path], next_sentence: bool) -> None
         raise InputError(f"{texts}: must contain text; there is none")
     if count == 1 and next_sentence:
         raise InputError(f"{texts}: random second texts are from other documents, and there is only one; separate "
-                         "documents by blank lines, or pass next_sentence=False")
+                         "documents by blank lines, or pass ", Option("next_sentence=False"))
 
 
 def _beam() -> types.ModuleType:
     try:
         from keras_bert.integrations import pretraining_beam as beam
     except ImportError:
-        raise InputError("beam=True needs Apache Beam: pip install apache-beam") from None
+        raise InputError(Option("beam=True"), " needs Apache Beam: pip install apache-beam") from None
     return beam

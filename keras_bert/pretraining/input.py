@@ -13,7 +13,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import read_json
 from keras_bert.pretraining.examples import SETTINGS
 from keras_bert.pretraining.masking import TARGETS, Masking, NextTokens
@@ -104,8 +104,8 @@ class PretrainingRecords:
                 None. Iterate within `naming_errors` to raise it for a corrupt example too.
         """
         if batch_size < 1 or batch_size % shards or not 0 <= shard < shards:
-            raise InputError("batch_size must be a positive multiple of shards, and shard from 0 to shards - 1; got "
-                             f"batch_size={batch_size}, shards={shards}, shard={shard}")
+            raise InputError(Option("batch_size"), " must be a positive multiple of shards, and shard from 0 to shards "
+                             f"- 1; got batch_size={batch_size}, shards={shards}, shard={shard}")
         if masking is None and "masked_lm_ids" not in self._features:
             raise InputError(f"{self.paths[0]}: the examples are not masked; pass masking")
         count = batch_size // shards

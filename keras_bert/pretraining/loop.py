@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_bert.errors import Option
 from keras_bert.pretraining.objective import Trainer
 from keras_bert.training.checkpoints import Checkpoints, Progress
 from keras_bert.training.loop import Run, naming_full_memory, recorded_signals
@@ -31,7 +32,8 @@ class Phase:
     valid_steps: int = 0  # number of held-out batches to score
 
 
-@naming_full_memory("try gradient_checkpointing=True, more gradient_accumulation_steps=… or a smaller batch_size=…")
+@naming_full_memory("try ", Option("gradient_checkpointing=True"), ", more ", Option("gradient_accumulation_steps=…"),
+                    " or a smaller ", Option("batch_size=…"))
 def train_phases(trainer: Trainer, phases: list[Phase], checkpoints: Checkpoints, log: TrainingLog, *,
                  save_steps: int, eval_steps: int) -> Progress:
     """Trains from the last checkpoint to the end. There is also an evaluation at the end of each phase, and a

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_bert import kernels
 from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share, as_list, check_rules, plain
 from keras_bert.config import SIZES, BertConfig
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer, load_model
@@ -240,8 +240,8 @@ class PretrainingSetup:
             return BertTokenizer.from_folder(vocab) if os.path.isdir(vocab) else BertTokenizer(vocab)
         tokenizer = self._source.needed_tokenizer() if self._source and self._source.files else first.tokenizer
         if tokenizer is None:
-            raise InputError(f"{first.path}: these examples come without a vocabulary; pass vocab=…, the vocab.txt "
-                             "that they were made with")
+            raise InputError(f"{first.path}: these examples come without a vocabulary; pass ", Option("vocab=…"),
+                             ", the vocab.txt that they were made with")
         return tokenizer
 
     def _make_config(self, config: Path | dict, directionality: str) -> BertConfig:
@@ -273,7 +273,7 @@ def _per_phase(**arguments: Any) -> list[dict[str, Any]]:
     count = max(map(len, lists.values()))
     for name, values in lists.items():
         if len(values) not in (1, count):
-            raise InputError(f"{name} must be one value, or one for each of {count} phases; got {len(values)}")
+            raise InputError(Option(name), f" must be one value, or one for each of {count} phases; got {len(values)}")
     return [{name: values[phase % len(values)] for name, values in lists.items()} for phase in range(count)]
 
 
@@ -282,6 +282,7 @@ def _schedule(rates: float | list[float], steps: list[int], warmup_ratio: float,
     if not isinstance(rates, list):
         rates, steps = [rates], [sum(steps)]
     if len(rates) != len(steps):
-        raise InputError(f"learning_rate must be one value, or one for each of {len(steps)} phases; got {rates}")
+        raise InputError(Option("learning_rate"),
+                         f" must be one value, or one for each of {len(steps)} phases; got {rates}")
     return PhasedSchedule([WarmupDecay(rate, int(count * warmup_ratio), count, power)
                            for rate, count in zip(rates, steps)])

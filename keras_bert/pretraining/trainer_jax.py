@@ -7,7 +7,7 @@ import keras
 from jax import numpy as jnp
 from keras import distribution
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.pretraining.input import MakeDataset
 from keras_bert.pretraining.objective import Batch, MakeModel, Objective, Sums, Trainer
 
@@ -31,7 +31,8 @@ class JaxTrainer(Trainer):
         devices = distribution.list_devices()
         self.devices = len(devices) // model_parallel
         if len(devices) % model_parallel:
-            raise InputError(f"model_parallel must divide the number of devices ({len(devices)}); got {model_parallel}")
+            raise InputError(Option("model_parallel"),
+                             f" must divide the number of devices ({len(devices)}); got {model_parallel}")
         layouts = distribution.LayoutMap(
             distribution.DeviceMesh((self.devices, model_parallel), ("batch", "model"), devices))
         if model_parallel > 1:

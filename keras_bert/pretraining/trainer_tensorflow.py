@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.pretraining.input import MakeDataset
 from keras_bert.pretraining.objective import Batch, MakeModel, Objective, Sums, Trainer
 from keras_bert.training.devices import mirrored_strategy
@@ -103,4 +103,4 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
             return tf.distribute.TPUStrategy(cluster)
         except (ValueError, tf.errors.OpError) as error:
             raise InputError(f"distribution_strategy {name}: {error}") from None
-    raise InputError(f"distribution_strategy must be one, mirrored, multiworker or tpu; got {name!r}")
+    raise InputError(Option("distribution_strategy"), f" must be one, mirrored, multiworker or tpu; got {name!r}")

@@ -11,7 +11,7 @@ import numpy as np
 from keras_bert.arguments import AggregationStrategy, Data, Path, as_texts, check_texts, plural, replace_surrogates
 from keras_bert.data.batches import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.text import BertTokenizer
 
 Outputs = list | np.ndarray  # a model's output for each row: an array, or a dict of arrays
@@ -237,11 +237,11 @@ class Task:
     def answer_options(self, top_k: int = 1, aggregation_strategy: AggregationStrategy | None = None) -> dict[str, Any]:
         """Returns the options of `answers` that are not the defaults; raises an InputError if the task lacks one."""
         if top_k > 1 and not self.supports_top_k:
-            raise InputError(f"top_k must be 1 for the task {self.name}; only classifiers and the task span give "
-                             f"multiple answers; got {top_k}")
+            raise InputError(Option("top_k"), f" must be 1 for the task {self.name}; only classifiers and the task "
+                             f"span give multiple answers; got {top_k}")
         if aggregation_strategy:
-            raise InputError(f"aggregation_strategy must be left out for the task {self.name}; it is for tag; "
-                             f"got {aggregation_strategy!r}")
+            raise InputError(Option("aggregation_strategy"),
+                             f" must be left out for the task {self.name}; it is for tag; got {aggregation_strategy!r}")
         return {"top_k": top_k} if top_k > 1 else {}
 
     def settings(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from keras_bert.arguments import Path
 from keras_bert.data.examples import Example, iterate_examples
 from keras_bert.data.tables import Rows
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, Task, best_threshold, log_softmax
 from keras_bert.text import BertTokenizer
 
@@ -193,13 +193,14 @@ class Classify(LabelTask):
     def check(self, path: Path | Rows, examples: Sequence[Example], out_of_scope: str | None = None) -> None:
         super().check(path, examples)
         if out_of_scope in self.labels:
-            raise InputError(f"out_of_scope_label must not be a label of the training file; got {out_of_scope!r}")
+            raise InputError(Option("out_of_scope_label"),
+                             f" must not be a label of the training file; got {out_of_scope!r}")
         known = {*self.labels, out_of_scope}
         for example in examples:
             if example.label not in known:
-                raise InputError(
-                    f"{path}: row {example.row}: label {example.label!r} does not occur in the training file; correct "
-                    f"it, or if it marks texts that are out of scope, pass out_of_scope_label={example.label!r}")
+                raise InputError(f"{path}: row {example.row}: label {example.label!r} does not occur in the training "
+                                 "file; correct it, or if it marks texts that are out of scope, pass ",
+                                 Option(f"out_of_scope_label={example.label!r}"))
         if all(example.label == out_of_scope for example in examples):
             raise InputError(f"{path}: scores need texts in scope; every row has the label {out_of_scope!r}")
         if out_of_scope is not None and all(example.label != out_of_scope for example in examples):

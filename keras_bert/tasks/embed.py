@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, check_rules
 from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches
 from keras_bert.data.examples import iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, read_table, text_of
-from keras_bert.errors import InputError, MissingColumn
+from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks import embedding_scores
 from keras_bert.tasks.base import Card, Encoded, Outputs, Task, require
 from keras_bert.text import BertTokenizer
@@ -94,18 +94,18 @@ class Embed(Task):
     def from_examples(cls, path: Path | Rows, examples: Sequence[EmbedExample], loss: str | None = None,
                       **settings: Any) -> Self:
         kind = data_kind(examples)
-        if (loss or LOSSES_OF[kind][0]) not in LOSSES_OF[kind]:
-            raise InputError(f"loss must be {' or '.join(LOSSES_OF[kind])} for {kind}, as {path} has; got {loss!r}")
+        check_rules(("loss", loss, f"{' or '.join(LOSSES_OF[kind])} for {kind}, as {path} has",
+                     (loss or LOSSES_OF[kind][0]) in LOSSES_OF[kind]))
         if kind == SCORED and loss != "cosine_similarity" and len({example.label for example in examples}) == 1:
-            raise InputError(f"{path}: loss=cosent needs pairs with different labels; every label is "
-                             f"{examples[0].label:g}; leave the labels out to train on pairs, or pass "
-                             "loss=cosine_similarity")
+            raise InputError(f"{path}: ", Option("loss=cosent"), " needs pairs with different labels; every label is "
+                             f"{examples[0].label:g}; leave the labels out to train on pairs, or pass ",
+                             Option("loss=cosine_similarity"))
         outside = [example for example in examples if loss == "cosine_similarity"
                    and isinstance(example.label, float) and not -1 <= example.label <= 1]
         if outside:
-            raise InputError(f"{path}: row {outside[0].row}: 'label' must be from -1 to 1, as cosines are, for "
-                             f"loss=cosine_similarity; got {outside[0].label}; divide the labels by the highest one, "
-                             "or pass loss=cosent, to which only their order matters")
+            raise InputError(f"{path}: row {outside[0].row}: 'label' must be from -1 to 1, as cosines are, for ",
+                             Option("loss=cosine_similarity"), f"; got {outside[0].label}; divide the labels by the "
+                             "highest one, or pass ", Option("loss=cosent"), ", to which only their order matters")
         if kind == LABELLED and len({example.label for example in examples}) == 1:
             raise InputError(f"{path}: labelled texts must have at least two labels; every text has the label "
                              f"{examples[0].label!r}")
@@ -213,8 +213,8 @@ def _columns(path: Path | Rows, names: Sequence[str], text_column: str, text_pai
     label = label_column if label_column != "label" or "label" in names else None
     if not (pair or label) or negative and (label or not pair):
         raise MissingColumn(f"{path}: the columns must be text and text_pair, and perhaps negative or label; or text "
-                            f"and label; they are {', '.join(names)}; pass text_column=…, text_pair_column=… or "
-                            "label_column=…")
+                            f"and label; they are {', '.join(names)}; pass ", Option("text_column=…"), ", ",
+                            Option("text_pair_column=…"), " or ", Option("label_column=…"))
     return [name for name in (text_column, pair, negative) if name], label
 
 

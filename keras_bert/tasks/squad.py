@@ -13,7 +13,7 @@ import numpy as np
 from keras_bert.arguments import Count, Path
 from keras_bert.data.rows import json_values
 from keras_bert.data.tables import Rows, choose_reader, read_table
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
@@ -382,8 +382,8 @@ class Span(Task):
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[QuestionExample], **settings: Any) -> Self:
         if settings["max_length"] < MAX_QUERY_LENGTH + 4:
-            raise InputError(f"max_length must be at least {MAX_QUERY_LENGTH + 4}, for a question and one token of the "
-                             f"context; got {settings['max_length']}")
+            raise InputError(Option("max_length"), f" must be at least {MAX_QUERY_LENGTH + 4}, for a question and one "
+                             f"token of the context; got {settings['max_length']}")
         nulls = any(example.impossible for example in examples)
         return cls(null_threshold=0.0 if nulls else None, **settings)
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from keras_bert.errors import InputError
+from keras_bert.arguments import check_rules
 from keras_bert.text.unicode14 import ASSIGNED
 
 NORMALIZATIONS = ("none", "NFC")
@@ -63,8 +63,8 @@ class Rules:
     normalization: str = "none"
 
     def __post_init__(self) -> None:
-        if self.normalization not in NORMALIZATIONS:
-            raise InputError(f"normalization must be one of {', '.join(NORMALIZATIONS)}; got {self.normalization!r}")
+        check_rules(("normalization", self.normalization, f"one of {', '.join(NORMALIZATIONS)}",
+                     self.normalization in NORMALIZATIONS))
 
     def normalize(self, text: str) -> str:
         """Returns the words of a text as one str, with white space between them and possibly at both ends."""

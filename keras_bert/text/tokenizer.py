@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from keras_bert.arguments import Path, as_texts, check_texts
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import naming_damage, write_json
 from keras_bert.text import packing
 from keras_bert.text.rules import Rules
@@ -155,7 +155,7 @@ class BertTokenizer:
         if max_length is None:
             max_length = self.default_length
         if max_length < 3:
-            raise InputError(f"max_length must be at least 3; got {max_length}")
+            raise InputError(Option("max_length"), f" must be at least 3; got {max_length}")
         firsts = self._ids("texts", texts)
         seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs)
         if len(firsts) != len(seconds):
@@ -185,5 +185,5 @@ class BertTokenizer:
         longest = max((len(ids) for ids, _ in packed), default=0)
         if pad_to is not None and pad_to < longest:
             raise InputError(f"pad_to must be at least {longest}, the length of the longest text in tokens; "
-                             f"got {pad_to}; a smaller max_length=… cuts texts")
+                             f"got {pad_to}; a smaller ", Option("max_length=…"), " cuts texts")
         return packing.pad(packed, self.pad_id, pad_to)

@@ -15,7 +15,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from keras_bert.arguments import Count, Path, Share, as_list, check
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import decode, reading
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN, BertTokenizer
@@ -87,9 +87,10 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
     check(
         train_vocabulary, locals(),
         ("vocab_size", vocab_size, f"from {smallest} to {MAX_SIZE}, the {len(SPECIALS)} special tokens included",
-         smallest <= vocab_size <= MAX_SIZE),
-        ("strip_accents", strip_accents, "True for hangul=jamo, because it decomposes the syllables",
-         strip_accents or hangul != "jamo"))
+         smallest <= vocab_size <= MAX_SIZE))
+    if hangul == "jamo" and not strip_accents:
+        raise InputError(Option("strip_accents"), " must be True for ", Option("hangul=jamo"),
+                         f", because it decomposes the syllables; got {strip_accents!r}")
     rules = Rules(lower_case, strip_accents, normalization="NFC" if strip_accents and hangul == "syllables" else "none")
     counts, lines = _count(files, rules, held_out, progress)
     characters = _characters(counts, rules, min_frequency)
@@ -100,8 +101,8 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
         counts = {unicodedata.normalize("NFD", word): count for word, count in counts.items()}
         characters = _characters(counts, rules, min_frequency)
     if not characters:
-        raise InputError(f"{files[0]}{' and the others' * (len(files) > 1)}: no character occurs at least "
-                         f"min_frequency={min_frequency} times in the lines that are not held out")
+        raise InputError(f"{files[0]}{' and the others' * (len(files) > 1)}: no character occurs at least ",
+                         Option(f"min_frequency={min_frequency}"), " times in the lines that are not held out")
     progress(f"training {vocab_size} tokens on {len(counts)} different words")
     tokens, merges = _merge(counts, characters[:limit], vocab_size, min_frequency)
     while len(tokens) < vocab_size and limit < len(characters):

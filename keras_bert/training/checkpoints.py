@@ -18,12 +18,13 @@ from keras import ops
 from safetensors.numpy import save_file
 
 from keras_bert import __version__, kernels
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import atomic_file, atomic_folder, read_json, write_json
 from keras_bert.text import BertTokenizer
 
 # The end of the error messages for a run that diverges.
-ADVICE = "try a lower learning_rate=… with overwrite=True; until then the checkpoints are kept"
+ADVICE = ("try a lower ", Option("learning_rate=…"), " with ", Option("overwrite=True"),
+          "; until then the checkpoints are kept")
 
 # Matches the numbers that Keras appends to the names of layers and optimizers, which depend on what the process made
 # before. Does not match the numbers of encoder blocks, which the model sets.
@@ -94,8 +95,8 @@ class Checkpoints:
             if difference is None:
                 return
             if not overwrite:
-                raise InputError(f"{folder}: holds the checkpoints of an unfinished run {difference}, or pass "
-                                 "overwrite=True to start again")
+                raise InputError(f"{folder}: holds the checkpoints of an unfinished run ", *difference, ", or pass ",
+                                 Option("overwrite=True"), " to start again")
         with atomic_folder(folder, overwrite) as new:
             write_json(os.path.join(new, "run.json"), run | {"made_with": made_with()})
 
@@ -138,8 +139,8 @@ class Checkpoints:
         tensors = {key: np.asarray(ops.convert_to_numpy(variable)) for key, variable in variables.items()}
         for key, tensor in tensors.items():
             if not np.isfinite(tensor).all():
-                raise InputError(
-                    f"{path}: weights must be finite; at step {progress.step} {variables[key].path} is not; {ADVICE}")
+                raise InputError(f"{path}: weights must be finite; at step {progress.step} {variables[key].path} is "
+                                 "not; ", *ADVICE)
         with atomic_file(path) as part:
             try:
                 save_file(tensors, part, {"progress": json.dumps(dataclasses.asdict(progress))})
@@ -195,17 +196,18 @@ def made_with() -> dict[str, str]:
     return {"backend": kernels.BACKEND} | versions
 
 
-def _difference(saved: dict[str, dict], run: dict[str, dict]) -> str | None:
-    """Returns how a saved run differs from this one and how to finish it; None if it is the same."""
+def _difference(saved: dict[str, dict], run: dict[str, dict]) -> list[str] | None:
+    """Returns how a saved run differs from this one and how to finish it, parts of an InputError; None if it is the
+    same."""
     versions, current = saved.get("made_with"), made_with()
     if versions is None:
-        return "of keras-bert-hub 0.1, which later versions cannot resume; finish it with that version"
+        return ["of keras-bert-hub 0.1, which later versions cannot resume; finish it with that version"]
     differences = [f"{name} {versions.get(name)} (now {current.get(name)})" for name in sorted(versions | current)
                    if str(versions.get(name)).split(".")[:2] != str(current.get(name)).split(".")[:2]]
     if differences:
-        return f"of {', '.join(differences)}; finish it with these versions"
-    differences = [f"{name}={saved['arguments'].get(name)!r} (now {value!r})"
-                   for name, value in run["arguments"].items() if saved["arguments"].get(name) != value]
-    differences += [f"other contents of {run['arguments'][name]} ({name})"
-                    for name, digest in run["sha256"].items() if saved["sha256"].get(name) != digest]
-    return f"with {', '.join(differences)}; finish it with its own command" if differences else None
+        return [f"of {', '.join(differences)}; finish it with these versions"]
+    parts = [part for name, value in run["arguments"].items() if saved["arguments"].get(name) != value
+             for part in (", ", Option(f"{name}={saved['arguments'].get(name)!r}"), f" (now {value!r})")]
+    parts += [part for name, digest in run["sha256"].items() if saved["sha256"].get(name) != digest
+              for part in (", ", f"other contents of {run['arguments'][name]} ({name})")]
+    return ["with ", *parts[1:], "; finish it with its own command"] if parts else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_bert.data import TextBatches
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 
 _strategies: dict[frozenset[str], tf.distribute.Strategy] = {}  # at most one
 
@@ -23,13 +23,14 @@ def strategy_scope(devices: Sequence[str] | None, batch_size: int,
         return contextlib.nullcontext()
     here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     if not set(devices) <= set(here) or len(set(devices)) < len(devices):
-        raise InputError(f"devices must be different ones of {', '.join(here)}; got {', '.join(devices)}")
+        raise InputError(Option("devices"), f" must be different ones of {', '.join(here)}; got {', '.join(devices)}")
     if batch_size % len(devices):
-        raise InputError(f"batch_size must be a multiple of the number of devices, {len(devices)}; got {batch_size}")
+        raise InputError(Option("batch_size"),
+                         f" must be a multiple of the number of devices, {len(devices)}; got {batch_size}")
     for name, texts in zip(("train", "valid"), batches):
         if len(texts.packed) < batch_size:
-            raise InputError(f"{name} must have at least as many texts as a batch with devices, {batch_size}; got "
-                             f"{len(texts.packed)}")
+            raise InputError(Option(name), " must have at least as many texts as a batch with devices, "
+                             f"{batch_size}; got {len(texts.packed)}")
     return mirrored_strategy(devices).scope()
 
 

@@ -19,7 +19,7 @@ from keras_bert.arguments import Count, Data, Delimiter, Length, Path, Positive,
 from keras_bert.convert import open_source
 from keras_bert.data.batches import PackedBatches, TextBatches
 from keras_bert.data.tables import Rows
-from keras_bert.errors import InputError, InputWarning, MissingColumn
+from keras_bert.errors import InputError, InputWarning, MissingColumn, Option
 from keras_bert.files import atomic_folder, check_free
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.layers import first_parts
@@ -303,7 +303,7 @@ def _read(task: type[Task], path: str | Rows, columns: dict[str, Any]) -> list:
             # A table may be JSON, too: only without the columns is it taken for a file of another task.
             if (not task.files[0] and suffix in suffixes and "data_format" not in columns
                     and (suffix != ".json" or isinstance(error, MissingColumn))):
-                raise InputError(f"{error}; for {contents}, pass task={other.name!r}") from None
+                raise InputError(*error.parts, f"; for {contents}, pass ", Option(f"task={other.name!r}")) from None
         raise
 
 
@@ -385,4 +385,5 @@ def _check_fit(source: Source, tokenizer: BertTokenizer, options: Options) -> No
     for name, value, most in (("freeze_blocks", options.freeze_blocks, "num_hidden_layers"),
                               ("lora_rank", options.lora_rank, "hidden_size")):
         if (value or 0) > getattr(config, most):
-            raise InputError(f"{name} must be at most the encoder's {most} ({getattr(config, most)}); got {value}")
+            raise InputError(Option(name), f" must be at most the encoder's {most} ({getattr(config, most)}); "
+                             f"got {value}")

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterable
 
 from keras_bert.data.tables import Rows
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.tasks import Task
 
 
@@ -52,7 +52,8 @@ def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: i
     if not parts[1]:
         unit, of_each = task.held_out, " of each label" if task.held_out == "texts" else ""
         more_helps = any(all(left[label] > 1 for label in labels) for labels in labelled.values())
-        cure = "a larger valid_share=…" if more_helps else f"add {unit}: at least two different ones{of_each}"
+        cure = (["a larger ", Option("valid_share=…")] if more_helps
+                else [f"add {unit}: at least two different ones{of_each}"])
         raise InputError(f"{path}: has too few different {unit}{of_each} ({len(groups)} in all) to hold out "
-                         f"{share:.0%} for validation; pass another file as valid=…, or {cure}")
+                         f"{share:.0%} for validation; pass another file as ", Option("valid=…"), ", or ", *cure)
     return parts

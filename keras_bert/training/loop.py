@@ -19,7 +19,7 @@ import tensorflow as tf
 from keras_bert import kernels
 from keras_bert.arguments import Path, check
 from keras_bert.data import TextBatches
-from keras_bert.errors import InputError, Stopped
+from keras_bert.errors import InputError, Option, Stopped
 from keras_bert.training.checkpoints import ADVICE, Checkpoints, Progress, Trained
 from keras_bert.training.progress import TrainingLog
 
@@ -59,7 +59,7 @@ class Run:
         """Ends the run if the loss is not finite."""
         if not math.isfinite(loss):
             raise InputError(f"the loss must be a finite number; at step {self.progress.step} it is {loss}; the last "
-                             f"checkpoint is of step {self.saved}; {ADVICE}")
+                             f"checkpoint is of step {self.saved}; ", *ADVICE)
 
     def checkpoint(self, stop: list[int] | bool, now: bool = False) -> None:
         """Saves the state and the progress if it is time to, or `now`. Saves them and ends the run if `stop`, which is
@@ -85,14 +85,14 @@ def check_run(function: Callable, arguments: dict[str, Any], *rules: tuple[str, 
 
 
 @contextlib.contextmanager
-def naming_full_memory(advice: str) -> Iterator[None]:
+def naming_full_memory(*advice: str) -> Iterator[None]:
     """Turns an error of a device without free memory into an InputError that ends with `advice`."""
     try:
         yield
     except Exception as error:  # TensorFlow and JAX have no class for it: a full disk also exhausts a resource
         if not re.search(r"\bOOM\b|[Oo]ut of memory", str(error)):
             raise
-        raise InputError(f"the memory of the device is full; {advice}") from None
+        raise InputError("the memory of the device is full; ", *advice) from None
 
 
 def enable_determinism() -> None:
@@ -102,7 +102,7 @@ def enable_determinism() -> None:
     tf.config.experimental.enable_op_determinism()
 
 
-@naming_full_memory("try a smaller batch_size=… or max_length=…")
+@naming_full_memory("try a smaller ", Option("batch_size=…"), " or ", Option("max_length=…"))
 def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Callable[[Any], None]], dict[str, Any]],
           main: str, checkpoints: Checkpoints, *, epochs: int, batch_size: int, seed: int, save_steps: int,
           class_weight: dict[int, float] | None = None, patience: int | None = None, log_dir: Path | None = None
@@ -150,7 +150,7 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
 
     def check_outputs(outputs: Any) -> None:
         if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
-            raise InputError(f"the model's outputs must be finite; after step {progress.step} one is not; {ADVICE}")
+            raise InputError(f"the model's outputs must be finite; after step {progress.step} one is not; ", *ADVICE)
         run.checkpoint(stop=run.signals)
 
     callback = keras.callbacks.LambdaCallback(on_epoch_begin=restore_sums, on_train_batch_end=after_step,

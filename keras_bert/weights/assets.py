@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import read_json, read_object, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
@@ -29,7 +29,7 @@ def read_assets(folder: str, config: str | None = None) -> Assets:
     file = config or os.path.join(folder, "bert_config.json")
     if not os.path.exists(file):
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
-                         "contain it; convert, export and fill-mask also take its path as config=…")
+                         "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
     read = BertConfig.from_json(file)
     return Assets(read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder))
 

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files import read_json, write_json
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.format import TRANSPOSED, Format, Table
@@ -71,7 +71,7 @@ def read(path: str, config: str | None = None) -> Source:
     file = config or os.path.join(path, "config.json")
     if not os.path.lexists(file):
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
-                         "contain it; convert, export and fill-mask also take its path as config=…")
+                         "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
     values, bert_config = read_json(file), BertConfig.from_json(file)
     tensors = open_tensors(path)
     names: dict[str, str] = {}

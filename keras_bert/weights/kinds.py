@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_bert import models
 from keras_bert.config import BertConfig
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.layers import BertLayer
 
 # A name is the path of attributes from a model to a variable, where `{i}` is the number of the block. A dimension is a
@@ -77,7 +77,8 @@ def model_kind(model: Any) -> str:
     for name, kind in KINDS.items():
         if isinstance(model, kind.model):  # pretraining and masked_lm have the same class
             return "masked_lm" if getattr(model, "next_sentence", True) is None else name
-    raise InputError(f"model must be a BertLayer or have one of this package's heads; got {type(model).__name__}")
+    raise InputError(Option("model"), " must be a BertLayer or have one of this package's heads; "
+                     f"got {type(model).__name__}")
 
 
 def shapes(config: BertConfig, kind: str = ENCODER, num_classes: int | None = None) -> dict[str, tuple[int, ...]]:

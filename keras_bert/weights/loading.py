@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError, InputWarning
+from keras_bert.errors import InputError, InputWarning, Option
 from keras_bert.files import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.presets import find_pretrained
@@ -23,10 +23,10 @@ FORMATS = {module.FORMAT.name: module.FORMAT for module in (tfhub, native, keras
                                                          sentence_transformers, huggingface)}
 # Arguments that `load_pretrained` passes to `BertLayer`. `trainable` goes to the model with the head.
 _ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "gradient_checkpointing")
-# Arguments of models that have no default, and what is wrong if neither the weights nor the caller give them.
-_NEEDED = {"num_classes": "these weights have no classification head; pass num_classes=…, the number of "
-                          "classes, for {} to add one",
-           "pooling": "these weights do not say how to pool the vectors of tokens; pass pooling=…, mean, cls or max"}
+# Arguments of models that have no default; if neither the weights nor the caller give one, what is wrong with the
+# weights, and the possible values.
+_NEEDED = {"num_classes": ("have no classification head", "the number of classes, for {} to add one"),
+           "pooling": ("do not say how to pool the vectors of tokens", "mean, cls or max")}
 
 
 def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: bool = False) -> Source:
@@ -78,9 +78,10 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
         kind = ENCODER
     weights = source.load(kind)[0]
     parameters = inspect.signature(model).parameters
-    for name, problem in _NEEDED.items():
+    for name, (problem, values) in _NEEDED.items():
         if name in parameters and name not in weights.options | kwargs:
-            raise InputError(f"{source.path}: {problem.format(model.__name__)}")
+            raise InputError(f"{source.path}: these weights {problem}; pass ", Option(f"{name}=…"),
+                             f", {values.format(model.__name__)}")
     head = weights.build(model, kwargs, **encoder)
     read = [name for name in weights.read if not name.startswith("bert.")]
     if len(read) < len(head.weights) - len(head.bert.weights):
