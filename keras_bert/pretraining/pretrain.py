@@ -15,7 +15,7 @@ from keras_bert import kernels
 from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share, as_list, check_rules, plain
 from keras_bert.config import SIZES, BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_folder, check_free
+from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer, load_model
 from keras_bert.pretraining.input import PretrainingInput

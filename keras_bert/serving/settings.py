@@ -7,7 +7,8 @@ import re
 from pydantic import BaseModel, ConfigDict
 
 from keras_bert.errors import InputError
-from keras_bert.files import reading, version_number
+from keras_bert.files.failures import reading
+from keras_bert.files.paths import version_number
 
 
 class ModelSettings(BaseModel):

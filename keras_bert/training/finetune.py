@@ -20,7 +20,7 @@ from keras_bert.convert import open_source
 from keras_bert.data.batches import PackedBatches, TextBatches
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, InputWarning, MissingColumn
-from keras_bert.files import atomic_folder, check_free
+from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask

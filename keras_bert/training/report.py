@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert.arguments import as_flags
-from keras_bert.files import read_json, write_json
+from keras_bert.files.json_files import read_json, write_json
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.tasks import TASKS, Encoded, Intent
 from keras_bert.training import pictures

@@ -5,7 +5,7 @@ import os
 
 import keras
 
-from keras_bert.files import read_object
+from keras_bert.files.json_files import read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, BertFeatureTagger, load_model
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.assets import read_labels, write_assets, write_settings
