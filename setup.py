@@ -55,9 +55,9 @@ setup(
     python_requires=">=3.11,<3.14",
     packages=[
         "keras_bert", "keras_bert.commands", "keras_bert.convert", "keras_bert.data", "keras_bert.export",
-        "keras_bert.inference", "keras_bert.integrations", "keras_bert.kernels", "keras_bert.layers",
-        "keras_bert.models", "keras_bert.pretraining", "keras_bert.serving", "keras_bert.tasks",
-        "keras_bert.text", "keras_bert.training", "keras_bert.weights",
+        "keras_bert.files", "keras_bert.inference", "keras_bert.integrations", "keras_bert.kernels",
+        "keras_bert.layers", "keras_bert.models", "keras_bert.pretraining", "keras_bert.serving",
+        "keras_bert.tasks", "keras_bert.text", "keras_bert.training", "keras_bert.weights",
     ],
     package_data={"keras_bert": ["py.typed", "__init__.pyi"], "keras_bert.serving": ["page/*"],
                   "keras_bert.training": ["model_card.md"]},

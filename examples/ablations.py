@@ -29,7 +29,8 @@ from ablations_parts.encoders import SideBySide, WithLstm, as_pretrained, untrai
 from keras_bert import cli
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Stopped
-from keras_bert.files import find_texts, read_json, write_json
+from keras_bert.files.json_files import read_json, write_json
+from keras_bert.files.paths import find_texts
 from keras_bert.layers import BertLayer
 from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.tasks import Classify

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_bert.arguments import Path
+from keras_bert.errors import first_line
 
 Loaded = Any  # the root object of a SavedModel of any exporter
 Check = Callable[[Loaded, Path], str | None]  # returns what to report, or raises; its docstring is the rule
@@ -45,7 +46,7 @@ def run_check(line: int, check: Check, loaded: Loaded, path: Path) -> Result:
     except NotApplicable as reason:
         return Result(line, rule, NOT_APPLICABLE, str(reason))
     except Exception as error:  # another exporter's SavedModel may raise anything
-        return Result(line, rule, FAILED, one_line(error))
+        return Result(line, rule, FAILED, first_line(error))
 
 
 def keras_layer(path: Path, **arguments: Any) -> Any:
@@ -73,9 +74,3 @@ def saved_again(path: Path) -> Iterator[str]:
         tf.saved_model.save(tf.saved_model.load(first), second)
         shutil.rmtree(first)
         yield second
-
-
-def one_line(error: Exception) -> str:
-    """Returns the first line of an error's message; for an error in a traced function, the one below the traceback."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return lines[-1 if lines[0] == "in user code:" else 0]

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, first_line
 from keras_bert.layers.attention import EncoderBlock
 from keras_bert.layers.base import Dense, check_not_quantized
 
@@ -59,9 +59,8 @@ def check_operation():
         values = tf.zeros([1, 1], tf.int8), tf.zeros([1, 1], tf.int8), tf.ones([1])
         tf.function(_multiply, autograph=False).get_concrete_function(*values)(*values)  # a graph in every mode
     except (ValueError, tf.errors.OpError) as error:
-        reason = str(error).strip().partition("\n")[0]
         raise InputError(f"the dtype int8 needs TensorFlow for x86-64 processors, with oneDNN; this one has no "
-                         f"operation {OPERATION} as expected: {reason:.200}") from None
+                         f"operation {OPERATION} as expected: {first_line(error):.200}") from None
 
 
 def is_slow_here():

@@ -59,7 +59,7 @@ import tensorflow as tf
 from keras_bert import models
 from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
-from keras_bert.files import write_json
+from keras_bert.files.json_files import write_json
 from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
 from keras_bert.text import BertTokenizer

@@ -7,10 +7,10 @@ import sys
 import tensorflow as tf
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, first_line
 
 from . import embedding_checks, encoder_checks, int8, preprocessor_checks
-from .checking import Check, Loaded, Result, one_line, run_check
+from .checking import Check, Loaded, Result, run_check
 
 
 def verify(path: Path) -> list[Result]:
@@ -57,4 +57,4 @@ def _load(path: Path) -> Loaded:
         cure = "; it may need tensorflow-text: pip install tensorflow-text" if needs_text else ""
         if int8.OPERATION in str(error):
             cure = "; a model in int8 needs TensorFlow for x86-64 processors, with oneDNN"
-        raise InputError(f"{path}: cannot be loaded: {one_line(error)}{cure}") from None
+        raise InputError(f"{path}: cannot be loaded: {first_line(error)}{cure}") from None

@@ -1,6 +1,5 @@
 """The functions that all writers of SavedModels share."""
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +11,10 @@ import tensorflow as tf
 from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files import atomic_folder, check_free, saving, write_json
+from keras_bert.files.atomic import atomic_folder, check_free
+from keras_bert.files.digests import file_digest
+from keras_bert.files.failures import saving
+from keras_bert.files.json_files import write_json
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized
 from keras_bert.models.base import BertTask
@@ -100,8 +102,7 @@ def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokeniz
 def _mark_row_wise(folder: str, names: Iterable[str]) -> None:
     """Writes the names of the row-wise signatures to `assets.extra`, which TensorFlow ignores, with the digest of the
     graph that they belong to: in the folder of another graph, the file has no effect."""
-    with open(os.path.join(folder, "saved_model.pb"), "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = file_digest(os.path.join(folder, "saved_model.pb"))
     os.makedirs(os.path.join(folder, "assets.extra"))
     write_json(os.path.join(folder, "assets.extra", "keras_bert_row_wise.json"),
                {"saved_model_sha256": digest, "signatures": sorted(names)})

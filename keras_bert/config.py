@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from keras_bert.arguments import Path, check_rules
 from keras_bert.errors import InputError
-from keras_bert.files import read_json, write_json
+from keras_bert.files.json_files import read_json, write_json
 
 # Activation names. `gelu` is the erf form, as in Google's and Hugging Face's configs.
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_tanh", "relu", "silu")

@@ -55,6 +55,13 @@ class InputWarning(UserWarning):
     `InputError`."""
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's message; of an error in a traced function, the one below the traceback. An
+    error without a message gives the name of its class."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1 if lines[0] == "in user code:" else 0]
+
+
 class Stopped(KeyboardInterrupt):
     """An orderly stop after a signal. The message says how to continue.
 

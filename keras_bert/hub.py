@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras.src.saving.serialization_lib import in_safe_mode  # private: Keras has no public name for it
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, first_line
 
 
 @keras.saving.register_keras_serializable("keras_bert")
@@ -96,5 +96,5 @@ def _holds_saved_model(path: str) -> bool:
     try:
         return tf.saved_model.contains_saved_model(path)
     except tf.errors.OpError as error:
-        reason = error.message.splitlines()[0]
-        raise InputError(f"{path}: cannot be read: {reason}; download it, and pass the path of its folder") from None
+        raise InputError(f"{path}: cannot be read: {first_line(error)}; download it, and pass the path of its folder"
+                         ) from None

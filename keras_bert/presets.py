@@ -2,13 +2,13 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib.util
 import os
 import re
 
 from keras_bert.arguments import Path, did_you_mean
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, first_line
+from keras_bert.files.digests import file_digest
 
 _WEIGHTS = "model.safetensors"
 # Files that a repository must have; of the vocabularies, one. The weights are downloaded last, so that a cache that has
@@ -179,12 +179,9 @@ def _reason(error: BaseException) -> str:
         return "there is no such repository, or it requires a login (hf auth login)"
     if isinstance(error, RemoteEntryNotFoundError):
         return f"the repository has no {os.path.basename(error.response.url.path)}"
-    error = error.__cause__ or error
-    return (str(error) or type(error).__name__).splitlines()[0]
+    return first_line(error.__cause__ or error)
 
 
 def _check_sha256(path: str, expected: str) -> None:
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
+    if (found := file_digest(path)) != expected:
         raise InputError(f"{path}: its SHA-256 must be {expected}; got {found}")

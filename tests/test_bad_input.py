@@ -267,7 +267,7 @@ def test_a_missing_library_is_named_with_its_command(run, intents, pretrained, t
                  "pyarrow": [*finetune, f"--train={shutil.copy(rows, tmp_path / 'rows.parquet')}"],
                  "tensorboard": [*finetune, f"--log_dir={tmp_path}/logs"],
                  "keras_bert.serving.supervisor": ["serve", "--model=x"]}[module]
-    find = keras_bert.training.loop.importlib.util.find_spec
+    find = keras_bert.training.run.importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: name != module and find(name, *more) or None)
     monkeypatch.setitem(sys.modules, module, None)
     status, _, messages = run(*arguments)
@@ -285,7 +285,7 @@ def test_a_full_memory_is_one_line(run, intents, pretrained, tmp_path, monkeypat
     def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[32,12,512,512]")
 
-    monkeypatch.setattr("keras_bert.training.loop.Run.check_loss", fail)
+    monkeypatch.setattr("keras_bert.training.run.Run.check_loss", fail)
     status, _, messages = run(*finetune_command(intents, pretrained, tmp_path / "out"))
     assert (status, messages[-1]) == (
         1, "keras-bert: the memory of the device is full; try a smaller --batch_size or --max_length")

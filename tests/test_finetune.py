@@ -188,7 +188,7 @@ def test_the_learning_rate_of_a_preset_is_its_default(tmp_path, pretrained, monk
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(PRESETS, "tiny", Preset("tiny", "org/tiny", learning_rate=0.125, package="tiny_weights"))
-    monkeypatch.setattr(sys.modules["keras_bert.training.finetune"], "make_optimizer", choose)
+    monkeypatch.setattr(sys.modules["keras_bert.training.prepare"], "make_optimizer", choose)
     rows = [("play", "a"), ("stop", "a"), ("lamp", "b"), ("light", "b")]
     with pytest.raises(Chosen) as chosen:
         finetune(rows, rows, model=model, output=tmp_path / "out", **options)

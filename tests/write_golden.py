@@ -37,7 +37,7 @@ import numpy as np
 
 import keras_bert
 from keras_bert.export import export_encoder, export_preprocessor, export_text_model, export_version
-from keras_bert.files import write_json
+from keras_bert.files.json_files import write_json
 from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
 from keras_bert.tasks import TASKS
 from keras_bert.training import make_optimizer

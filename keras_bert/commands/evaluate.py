@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from keras_bert.arguments import Delimiter
 from keras_bert.errors import InputError
-from keras_bert.files import check_model_folder, check_readable, json_text
+from keras_bert.files.json_files import json_text
+from keras_bert.files.paths import check_model_folder, check_readable
 
 EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from keras_bert.errors import InputError
-from keras_bert.files import check_free
+from keras_bert.files.atomic import check_free
 
 EXAMPLE = "keras-bert export --model=minilm --output=encoder"
 

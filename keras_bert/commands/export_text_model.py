@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from keras_bert.arguments import Count, PositiveOrZero, check_rules, given
 from keras_bert.errors import InputError, MissingColumn
-from keras_bert.files import check_free, check_readable
+from keras_bert.files.atomic import check_free
+from keras_bert.files.paths import check_readable
 
 if TYPE_CHECKING:
     from keras_bert.inference.fine_tuned import FineTuned

@@ -5,7 +5,7 @@ from typing import Literal
 
 from keras_bert.arguments import Count, replace_surrogates
 from keras_bert.errors import InputError
-from keras_bert.files import json_text
+from keras_bert.files.json_files import json_text
 
 EXAMPLE = 'keras-bert fill-mask --model=my_pretrained "The capital of France is [MASK]."'
 

@@ -4,7 +4,8 @@ import os
 from typing import Any
 
 from keras_bert.arguments import plural
-from keras_bert.files import check_readable, read_json
+from keras_bert.files.json_files import read_json
+from keras_bert.files.paths import check_readable
 
 EXAMPLE = "keras-bert finetune --train=train.tsv --model=minilm --output=my_model"
 API = "training/finetune.py", "finetune"

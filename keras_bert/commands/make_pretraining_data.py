@@ -46,7 +46,7 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
         beam_args: Flags of the pipeline: --runner=FlinkRunner,--parallelism=8.
         overwrite: Replace the output.
     """
-    from keras_bert.files import find_texts
+    from keras_bert.files.paths import find_texts
     from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
     from keras_bert.text import BertTokenizer
 

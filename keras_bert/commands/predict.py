@@ -10,7 +10,9 @@ from keras_bert.arguments import AggregationStrategy, Count, given, replace_surr
 from keras_bert.commands import glue
 from keras_bert.data.rows import suffix_of
 from keras_bert.errors import InputError
-from keras_bert.files import check_model_folder, check_readable, decode, json_text
+from keras_bert.files.json_files import json_text
+from keras_bert.files.paths import check_model_folder, check_readable
+from keras_bert.files.utf8 import decode
 
 if TYPE_CHECKING:
     from keras_bert.inference.answering import AnsweringModel

@@ -4,7 +4,7 @@ import math
 import os
 from typing import Any, Literal
 
-from keras_bert.files import read_json
+from keras_bert.files.json_files import read_json
 
 EXAMPLE = "keras-bert pretrain --train=examples --output=my_bert --steps=10000 --config=L4-H256"
 API = "pretraining/pretrain.py", "pretrain"

@@ -6,7 +6,7 @@ import sys
 
 from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated, check_rules
 from keras_bert.errors import InputError
-from keras_bert.files import reading
+from keras_bert.files.failures import reading
 from keras_bert.serving.settings import ModelSettings, Settings
 
 EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"

@@ -10,7 +10,7 @@ from keras_bert.arguments import Path, check, plain
 from keras_bert.convert.remap import with_positions, with_vocabulary
 from keras_bert.convert.task_settings import describe, open_source, with_pairs, with_task
 from keras_bert.errors import InputError, Option
-from keras_bert.files import atomic_folder, check_free
+from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.text import BertTokenizer, pad
 from keras_bert.text.tokenizer_files import describe_casing
 from keras_bert.types import Tensor

@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
-from keras_bert.files import naming_damage
+from keras_bert.files.failures import naming_damage
 from keras_bert.tasks import TASKS, restored
 from keras_bert.weights import open_weights
 from keras_bert.weights.source import Source, Weights

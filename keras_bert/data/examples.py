@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -204,3 +205,15 @@ def label_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -
         raise InputError(f"{path}: row {row}: {column!r} must be a text or a finite number; got {value!r}",
                          *several * isinstance(value, list | tuple))
     return str(value)
+
+
+def warn_of_white_space(path: Path | Rows, labels: set[str]) -> None:
+    """Warns the caller of `finetune` of labels that differ from one another in white space alone."""
+    alike = defaultdict(list)
+    for label in sorted(labels):
+        alike["".join(label.split())].append(label)
+    groups = [" and ".join(f"{label!r:.60}" for label in group) for group in alike.values() if len(group) > 1]
+    if groups:
+        others = f" ({len(groups) - 1:,} more such groups)" * (len(groups) > 1)
+        warnings.warn(f"{path}: labels differ in white space alone: {groups[0]}{others}; they are different labels; "
+                      "if they should be one, write them alike", InputWarning, stacklevel=4)

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
-from keras_bert.files import decode, reading
+from keras_bert.files.failures import reading
+from keras_bert.files.utf8 import decode
 
 csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072 characters
 NO_QUOTING = "a .tsv file has no quoting: write it with quoting=csv.QUOTE_NONE, or write a .csv file"

@@ -10,7 +10,7 @@ import numpy as np
 from keras_bert.arguments import AggregationStrategy, Path
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
-from keras_bert.files import read_json
+from keras_bert.files.json_files import read_json
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING
 from keras_bert.tasks import TASKS, Span

@@ -13,7 +13,8 @@ from keras_bert.data.batches import TextBatches
 from keras_bert.data.examples import read_examples
 from keras_bert.data.rows import import_pyarrow, lines
 from keras_bert.errors import InputError, InputWarning
-from keras_bert.files import atomic_file, check_free, reading, writing
+from keras_bert.files.atomic import atomic_file, check_free
+from keras_bert.files.failures import reading, writing
 from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures
 from keras_bert.tasks import run_model
 from keras_bert.tasks.embedding_scores import unit_vectors

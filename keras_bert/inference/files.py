@@ -15,17 +15,11 @@ from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.data.rows import byte_lines
 from keras_bert.data.tables import Row, Rows
 from keras_bert.errors import InputError, MissingColumn, Option
-from keras_bert.files import (
-    atomic_file,
-    find_texts,
-    folder_digest,
-    is_empty,
-    json_text,
-    only_writer,
-    read_json,
-    remove_workspaces,
-    write_json,
-)
+from keras_bert.files.atomic import atomic_file
+from keras_bert.files.digests import folder_digest
+from keras_bert.files.json_files import json_text, read_json, write_json
+from keras_bert.files.paths import find_texts
+from keras_bert.files.workspaces import is_empty, only_writer, remove_workspaces
 from keras_bert.inference.answering import AnsweringModel, load_answering_model
 from keras_bert.processes import map_in_order
 from keras_bert.tasks import Task

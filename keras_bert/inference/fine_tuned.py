@@ -14,7 +14,8 @@ from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Pa
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.export import export_text_model, quantized
-from keras_bert.files import atomic_folder, read_json
+from keras_bert.files.atomic import atomic_folder
+from keras_bert.files.json_files import read_json
 from keras_bert.layers.base import check_not_quantized
 from keras_bert.models import load_model
 from keras_bert.models.base import BertTask

@@ -11,7 +11,9 @@ from apache_beam.ml.inference.base import RunInference
 
 from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.errors import InputError, Option
-from keras_bert.files import atomic_folder, find_texts, json_text
+from keras_bert.files.atomic import atomic_folder
+from keras_bert.files.json_files import json_text
+from keras_bert.files.paths import find_texts
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.files import examples_of_chunk
 from keras_bert.integrations.beam import SavedModelHandler

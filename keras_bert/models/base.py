@@ -10,8 +10,8 @@ import keras
 
 from keras_bert import kernels
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
-from keras_bert.files import check_model_folder, version_number
+from keras_bert.errors import InputError, first_line
+from keras_bert.files.paths import check_model_folder, version_number
 from keras_bert.layers.base import FreezableLayer, change_encoder, combine_policies, freeze, own_layers, zero_weights
 from keras_bert.layers.bert import BertLayer, Inputs
 from keras_bert.types import Tensor
@@ -124,13 +124,11 @@ def load_model(folder: Path, **changes: Any) -> BertTask:
         with zero_weights():
             model = keras.saving.deserialize_keras_object(config)
     except (ValueError, TypeError, AttributeError) as error:  # also code that Keras refuses to run
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{path}: its model cannot be made: {reason}") from None
+        raise InputError(f"{path}: its model cannot be made: {first_line(error)}") from None
     try:
         keras.saving.load_weights(model, path)
     except (ValueError, KeyError, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{path}: the weights cannot be read: {reason}") from None
+        raise InputError(f"{path}: the weights cannot be read: {first_line(error)}") from None
     return model
 
 

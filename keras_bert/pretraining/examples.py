@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import functools
-import hashlib
 import os
 import shutil
 import types
@@ -13,7 +12,9 @@ import numpy as np
 
 from keras_bert.arguments import Path, as_list, check_rules
 from keras_bert.errors import InputError, Option
-from keras_bert.files import atomic_folder, check_free, write_json
+from keras_bert.files.atomic import atomic_folder, check_free
+from keras_bert.files.digests import file_digest
+from keras_bert.files.json_files import write_json
 from keras_bert.pretraining import workers
 from keras_bert.pretraining.corpus import Corpus, Section, WordIds, join, write_part
 from keras_bert.pretraining.documents import read_blocks
@@ -169,12 +170,10 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
         vocabulary = os.path.join(folder, "vocab.txt")
         save_vocabulary(tokenizer.vocabulary, vocabulary)
         tokenizer.save_settings(folder)
-        with open(vocabulary, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
         inputs = {"paths": [os.fspath(file) for file in files], "text_column": text_column,
                   "split_sentences": split_sentences, "shards": shards}
         description = {"settings": dataclasses.asdict(settings) | inputs, "counts": dict(counts),
-                       "vocabulary_sha256": digest}
+                       "vocabulary_sha256": file_digest(vocabulary)}
         write_json(os.path.join(folder, SETTINGS), description)
         return description
 

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, Option
-from keras_bert.files import read_json
+from keras_bert.files.json_files import read_json
 from keras_bert.pretraining.examples import SETTINGS
 from keras_bert.pretraining.masking import TARGETS, Masking, NextTokens
 from keras_bert.pretraining.tfrecord import RecordFiles

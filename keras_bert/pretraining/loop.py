@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras_bert.errors import Option
 from keras_bert.pretraining.objective import Trainer
 from keras_bert.training.checkpoints import Checkpoints, Progress
-from keras_bert.training.loop import Run, naming_full_memory, recorded_signals
 from keras_bert.training.progress import TrainingLog
+from keras_bert.training.run import Run, naming_full_memory, recorded_signals
 
 MAX_POINTS = 200  # of the training curve
 CHECK_SECONDS = 2.0  # between two checks for signals

@@ -1,51 +1,28 @@
 """`pretrain`: trains BERT and its pretraining heads on examples."""
 
 import contextlib
-import dataclasses
-import functools
-import hashlib
-import os
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, ParamSpec
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
-import keras
 import tensorflow as tf
 
-from keras_bert import kernels
-from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share, as_list, check_rules, plain
-from keras_bert.config import SIZES, BertConfig
-from keras_bert.errors import InputError, Option
-from keras_bert.files import atomic_folder, check_free
-from keras_bert.layers import BertLayer
+from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share
+from keras_bert.config import BertConfig
+from keras_bert.errors import InputError
+from keras_bert.files.atomic import atomic_folder
 from keras_bert.models import BertPretrainer, load_model
 from keras_bert.pretraining.input import PretrainingInput
-from keras_bert.pretraining.loop import Phase, train_phases
-from keras_bert.pretraining.objective import MakeModel, Objective, Trainer
+from keras_bert.pretraining.loop import train_phases
+from keras_bert.pretraining.options import Options
+from keras_bert.pretraining.prepare import Prepared, prepare, trainer_kind
 from keras_bert.pretraining.report import write_pretraining_report
-from keras_bert.text import BertTokenizer
-from keras_bert.training import loop, report
-from keras_bert.training.checkpoints import Checkpoints, weights_digest
-from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay, make_pretraining_optimizer
-from keras_bert.training.progress import TrainingLog, cost_of_token, peak
-from keras_bert.weights import load_pretrained, native, open_weights
+from keras_bert.training.checkpoints import Checkpoints, Progress
+from keras_bert.training.progress import TrainingLog, peak
+from keras_bert.training.run import Output, enable_determinism
+from keras_bert.weights import native
 from keras_bert.weights.source import Weights
 
-# Arguments that control how to run and where to save, but not the result: they may differ in a resumed run.
-_NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir", "skip_corrupt", "distribution_strategy",
-                    "model_parallel")
-P = ParamSpec("P")
 
-
-def _with_plain_arguments(function: Callable[P, BertPretrainer]) -> Callable[P, BertPretrainer]:
-    """Makes a function receive its arguments in the form that JSON has, see `plain`."""
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> BertPretrainer:
-        return function(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
-
-    return call
-
-
-@_with_plain_arguments
 def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Count],
              valid: Path | list[Path] | None = None, model: Path | None = None,
              config: Path | dict | BertConfig = "base", vocab: Path | None = None,
@@ -113,71 +90,31 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
         InputError: names the file or the argument.
         Stopped: Ctrl-C or SIGTERM; the state is saved.
     """
-    config = config.to_dict() if isinstance(config, BertConfig) else config
-    arguments = dict(locals())
-    on_jax = kernels.BACKEND == "jax"
-    loop.check_run(
-        pretrain, arguments,
-        ("config", config, "an existing bert_config.json or a size: tiny, mini, small, medium, base, large, or LN-HM "
-         "with N of 2, 4, 6, 8, 10, 12 and M of 128, 256, 512, 768",
-         not isinstance(config, str | os.PathLike) or config in SIZES or os.path.exists(config)),
-        ("directionality", directionality, "that of the model's weights", not model or directionality == "bidi"),
-        ("distribution_strategy", distribution_strategy, "one on the JAX backend",
-         distribution_strategy == "one" or not on_jax),
-        ("model_parallel", model_parallel, "1 unless on the JAX backend", model_parallel == 1 or on_jax))
-    make_trainer = _trainer_kind(distribution_strategy, model_parallel)  # before any operation of TensorFlow
+    options = Options.checked(pretrain, dict(locals()))
+    make_trainer = trainer_kind(options)
     if deterministic:
-        loop.enable_determinism()
-    output = os.path.normpath(output)  # a slash at the end would put the checkpoints into the folder
-    has_checkpoints = os.path.exists(f"{output}.checkpoints")
-    check_free(output, overwrite or has_checkpoints)
-    given = _per_phase(train=train, valid=valid, steps=steps, batch_size=batch_size)
-    setup = PretrainingSetup(given, skip_corrupt, model, vocab, config, directionality, next_sentence)
-    phases = [setup.phase(**phase, masking=masking, seed=seed) for phase in given]
-    schedule = _schedule(learning_rate, [phase.steps for phase in phases], warmup_ratio, power)
-    total = sum(phase.steps for phase in phases)
-
-    def make() -> tuple[BertPretrainer, keras.optimizers.Optimizer]:
-        keras.utils.set_random_seed(seed)
-        new = setup.make_model(dtype=dtype, gradient_checkpointing=gradient_checkpointing)
-        return new, make_pretraining_optimizer(new, optimizer, schedule, weight_decay, global_clipnorm)
-
-    trainer = make_trainer(make, Objective(next_sentence_weight), gradient_accumulation_steps)
-    sizes = [phase.batch_size for phase in phases]
-    parts = trainer.devices * gradient_accumulation_steps
-    check_rules(("batch_size", sizes, f"multiples of gradient_accumulation_steps ({gradient_accumulation_steps}) times "
-                 f"the number of devices that share it ({trainer.devices})", all(size % parts == 0 for size in sizes)))
-    run = {"arguments": {name: value for name, value in arguments.items() if name not in _NOT_PART_OF_RUN},
-           "sha256": {"train": setup.examples_digest(),
-                      "model": weights_digest(setup.tokenizer, trainer.trainable_variables)}}
-    checkpoints = Checkpoints(f"{output}.checkpoints", run, overwrite, trainer.is_chief)
-    if not (has_checkpoints and report.is_report_of(output, run)):  # else killed after the model was written
+        enable_determinism()
+    folder = Output(options.output, overwrite)
+    prepared = prepare(options, make_trainer)
+    trainer = prepared.trainer
+    checkpoints, is_written = folder.open(prepared.run, trainer.is_chief)
+    if not is_written:
+        log = TrainingLog(prepared.steps, "tokens", options.log_dir, peak())
+        progress = _fit(prepared, checkpoints, log)
         if trainer.is_chief:
-            check_free(output, overwrite)
-        log = TrainingLog(total, "tokens", log_dir, peak())
-        with _naming_errors(setup.inputs.values(), distribution_strategy, checkpoints.folder):
-            progress = train_phases(trainer, phases, checkpoints, log, save_steps=save_steps,
-                                         eval_steps=eval_steps or -(-total // 10))
-        if trainer.is_chief:
-            with atomic_folder(output, overwrite) as new:
-                native.write(Weights.of(trainer.model, setup.tokenizer), new)
-                write_pretraining_report(new, trainer.model, phases[-1], progress, {
-                    **run, "tokens_per_second": round(log.rate),
-                    "corrupt_records": sum(examples.records.corrupt for examples in setup.inputs.values())})
+            _write(prepared, progress, log.rate)
     if trainer.is_chief:
         checkpoints.remove()
     trainer.mean_over_processes(0.0)  # the other workers wait for the chief here
-    return load_model(output)
+    return load_model(options.output)
 
 
-def _trainer_kind(strategy: str, model_parallel: int) -> Callable[[MakeModel, Objective, int], Trainer]:
-    if kernels.BACKEND == "jax":
-        from keras_bert.pretraining.trainer_jax import JaxTrainer
-
-        return functools.partial(JaxTrainer, model_parallel=model_parallel)
-    from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer, make_strategy
-
-    return functools.partial(PretrainingTrainer, strategy=make_strategy(strategy))
+def _fit(prepared: Prepared, checkpoints: Checkpoints, log: TrainingLog) -> Progress:
+    """Trains the model to the end, from the last checkpoint if there is one."""
+    options = prepared.options
+    with _naming_errors(prepared.inputs, options.distribution_strategy, checkpoints.folder):
+        return train_phases(prepared.trainer, prepared.phases, checkpoints, log, save_steps=options.save_steps,
+                            eval_steps=options.eval_steps or -(-prepared.steps // 10))
 
 
 @contextlib.contextmanager
@@ -198,91 +135,11 @@ def _naming_errors(inputs: Iterable[PretrainingInput], strategy: str, folder: st
                          f"to resume from the checkpoint in {folder}") from None
 
 
-class PretrainingSetup:
-    """The files that the arguments of `pretrain` name, opened and checked. `phases` have a `train` and a `valid`."""
-
-    def __init__(self, phases: list[dict[str, Any]], skip_corrupt: bool, model: Path | None, vocab: Path | None,
-                 config: Path | dict, directionality: str, next_sentence: bool | None) -> None:
-        self.inputs = {path: PretrainingInput.open(path, skip_corrupt)
-                       for phase in phases for path in (phase["train"], phase["valid"]) if path}
-        self._source = open_weights(model) if model else None
-        self.tokenizer = self._find_tokenizer(vocab, self.inputs[phases[0]["train"]])
-        self.config = self._source.config if self._source else self._make_config(config, directionality)
-        if next_sentence is None:
-            next_sentence = all(examples.settings["next_sentence"] for examples in self.inputs.values())
-        self.next_sentence = next_sentence
-        self._check_inputs()
-
-    def make_model(self, **modes: Any) -> BertPretrainer:
-        """Returns a new model; `modes` are arguments of `BertLayer`."""
-        if self._source:
-            return load_pretrained(self._source, BertPretrainer, next_sentence=self.next_sentence, **modes)
-        return BertPretrainer(BertLayer(self.config, **modes), self.next_sentence)
-
-    def phase(self, train: Path, valid: Path | None, steps: int, batch_size: int,
-              masking: Literal["static", "dynamic"] | None, seed: int) -> Phase:
-        examples, held_out = self.inputs[train], self.inputs[valid] if valid else None
-        batches = functools.partial(PretrainingInput.batches, tokenizer=self.tokenizer, batch_size=batch_size,
-                                    directionality=self.config.directionality, masking=masking)
-        tokens = batch_size * examples.records.seq_length
-        return Phase(
-            steps, batch_size, tokens, tokens * cost_of_token(self.config, examples.records.seq_length),
-            batches(examples, seed=seed), batches(held_out, seed=0, once=True) if held_out else None,
-            -(-len(held_out.records) // batch_size) if held_out else 0)
-
-    def examples_digest(self) -> str:
-        """Returns the SHA-256 of the names of all example files and of the checksums of their records."""
-        files = [(examples.records.paths, examples.records.digest) for examples in self.inputs.values()]
-        return hashlib.sha256(repr(files).encode()).hexdigest()
-
-    def _find_tokenizer(self, vocab: Path | None, first: PretrainingInput) -> BertTokenizer:
-        if vocab:
-            return BertTokenizer.from_folder(vocab) if os.path.isdir(vocab) else BertTokenizer(vocab)
-        tokenizer = self._source.needed_tokenizer() if self._source and self._source.files else first.tokenizer
-        if tokenizer is None:
-            raise InputError(f"{first.path}: these examples come without a vocabulary; pass ", Option("vocab=…"),
-                             ", the vocab.txt that they were made with")
-        return tokenizer
-
-    def _make_config(self, config: Path | dict, directionality: str) -> BertConfig:
-        if isinstance(config, dict):
-            made = BertConfig.from_dict(config)
-        elif config in SIZES:
-            made = BertConfig.from_size(config, vocab_size=len(self.tokenizer.vocabulary))
-        else:
-            made = BertConfig.from_json(config)
-        return dataclasses.replace(made, directionality=directionality)
-
-    def _check_inputs(self) -> None:
-        tokens, limit = len(self.tokenizer.vocabulary), self.config.max_position_embeddings
-        if tokens != self.config.vocab_size:
-            raise InputError(f"the vocabulary must have as many tokens as the config's vocab_size "
-                             f"({self.config.vocab_size}); it has {tokens}")
-        for path, examples in self.inputs.items():
-            if examples.records.seq_length > limit:
-                raise InputError(f"{path}: examples must have at most the encoder's max_position_embeddings ({limit}) "
-                                 f"tokens; they have {examples.records.seq_length}")
-            if self.next_sentence and not examples.records.has_labels:
-                raise InputError(f"{path}: the examples must have next_sentence_labels; otherwise turn next_sentence "
-                                 "off")
-
-
-def _per_phase(**arguments: Any) -> list[dict[str, Any]]:
-    """Returns one dict of the arguments per phase."""
-    lists = {name: as_list(value) for name, value in arguments.items()}
-    count = max(map(len, lists.values()))
-    for name, values in lists.items():
-        if len(values) not in (1, count):
-            raise InputError(Option(name), f" must be one value, or one for each of {count} phases; got {len(values)}")
-    return [{name: values[phase % len(values)] for name, values in lists.items()} for phase in range(count)]
-
-
-def _schedule(rates: float | list[float], steps: list[int], warmup_ratio: float, power: float) -> PhasedSchedule:
-    """Returns one schedule over all phases, or one for each phase if there are multiple `rates`."""
-    if not isinstance(rates, list):
-        rates, steps = [rates], [sum(steps)]
-    if len(rates) != len(steps):
-        raise InputError(Option("learning_rate"),
-                         f" must be one value, or one for each of {len(steps)} phases; got {rates}")
-    return PhasedSchedule([WarmupDecay(rate, int(count * warmup_ratio), count, power)
-                           for rate, count in zip(rates, steps)])
+def _write(prepared: Prepared, progress: Progress, tokens_per_second: float) -> None:
+    """Writes the folder of the trained model."""
+    options, model = prepared.options, prepared.trainer.model
+    with atomic_folder(options.output, options.overwrite) as new:
+        native.write(Weights.of(model, prepared.tokenizer), new)
+        write_pretraining_report(new, model, prepared.phases[-1], progress, {
+            **prepared.run, "tokens_per_second": round(tokens_per_second),
+            "corrupt_records": sum(examples.records.corrupt for examples in prepared.inputs)})

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import gc
-import hashlib
 import json
 import math
 import os
@@ -15,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bert.errors import InputError
+from keras_bert.files.digests import file_digest
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signature, Spec
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
@@ -249,8 +249,7 @@ def _marked(path: str) -> list[str]:
     mark = _asset(path, "keras_bert_row_wise.json", None, folder="assets.extra")
     if mark is None:
         return []
-    with open(os.path.join(path, "saved_model.pb"), "rb") as file:
-        is_same = hashlib.file_digest(file, "sha256").hexdigest() == mark["saved_model_sha256"]
+    is_same = file_digest(os.path.join(path, "saved_model.pb")) == mark["saved_model_sha256"]
     return mark["signatures"] if is_same else []
 
 

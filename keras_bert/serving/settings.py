@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 
 from keras_bert.errors import InputError
-from keras_bert.files import reading, version_number
+from keras_bert.files.failures import reading
+from keras_bert.files.paths import version_number
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from prometheus_client.multiprocess import mark_process_dead
 
 from keras_bert.errors import InputError
-from keras_bert.files import is_empty
+from keras_bert.files.workspaces import is_empty
 from keras_bert.serving import logs
 from keras_bert.serving.settings import Settings, find_first_version, format_address
 

@@ -1,10 +1,12 @@
 """Downstream tasks: reading data files, encoding inputs and targets, decoding answers, and scoring."""
 
 import inspect
+import os
 from typing import Any
 
-from keras_bert.arguments import check
-from keras_bert.errors import InputError
+from keras_bert.arguments import Path, check
+from keras_bert.data.tables import Rows
+from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks.base import Encoded, Task, run_model
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction
@@ -21,6 +23,21 @@ TASKS = {task.name: task for task in _ALL}
 def tasks_with(option: str) -> list[str]:
     """Returns the names of the tasks that accept an argument of `finetune` that others do not."""
     return [name for name, task in TASKS.items() if option in task.options]
+
+
+def read_examples(task: type[Task], path: Path | Rows, **columns: Any) -> list:
+    """Returns what the task's `read` returns; for a file of another task, an error names that task."""
+    try:
+        return task.read(path, **columns)
+    except InputError as error:
+        suffix = os.path.splitext(str(path))[1].lower()
+        for other in TASKS.values():
+            contents, suffixes = other.files
+            # A table may be JSON, too: only without the columns is it taken for a file of another task.
+            if (not task.files[0] and suffix in suffixes and "data_format" not in columns
+                    and (suffix != ".json" or isinstance(error, MissingColumn))):
+                raise InputError(*error.parts, f"; for {contents}, pass ", Option(f"task={other.name!r}")) from None
+        raise
 
 
 def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]:
@@ -45,5 +62,5 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
 
 
 __all__ = ["TASKS", "Answer", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity", "Intent", "LabelSet",
-           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "restored", "run_model",
-           "tasks_with"]
+           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "read_examples",
+           "restored", "run_model", "tasks_with"]

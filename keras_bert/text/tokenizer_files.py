@@ -14,7 +14,8 @@ from collections.abc import Collection
 
 from keras_bert.arguments import Path, plural
 from keras_bert.errors import InputError, InputWarning
-from keras_bert.files import naming_damage, read_json, read_object, reading
+from keras_bert.files.failures import naming_damage, reading
+from keras_bert.files.json_files import read_json, read_object
 from keras_bert.text.vocabulary import (
     CONTINUES,
     INSTEAD,

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
-from keras_bert.files import decode, reading
+from keras_bert.files.failures import reading
+from keras_bert.files.utf8 import decode
 
 CONTINUES = "##"  # prefix of a token that continues a word
 _SENTENCE_PIECE = "\u2581"  # prefix of a SentencePiece token that begins a word

@@ -16,7 +16,9 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from keras_bert.arguments import Count, Path, Share, as_list, check
 from keras_bert.errors import InputError, Option
-from keras_bert.files import decode, reading
+from keras_bert.files.failures import reading
+from keras_bert.files.paths import find_texts as find_texts
+from keras_bert.files.utf8 import decode
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN, BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES, holds_hangul_syllables

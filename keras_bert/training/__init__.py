@@ -6,8 +6,8 @@ from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.lazy import importer
 from keras_bert.tasks import TASKS
 from keras_bert.training.finetune import finetune
-from keras_bert.training.loop import enable_determinism
 from keras_bert.training.optimizer import WarmupDecay, make_optimizer
+from keras_bert.training.run import enable_determinism
 
 __all__ = ["TASKS", "FineTuned", "WarmupDecay", "enable_determinism", "fill_mask", "finetune", "make_optimizer",
            "pretrain", "write_features"]

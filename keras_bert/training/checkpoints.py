@@ -19,7 +19,8 @@ from safetensors.numpy import save_file
 
 from keras_bert import __version__, kernels
 from keras_bert.errors import InputError, Option
-from keras_bert.files import atomic_file, atomic_folder, read_json, write_json
+from keras_bert.files.atomic import atomic_file, atomic_folder
+from keras_bert.files.json_files import read_json, write_json
 from keras_bert.text import BertTokenizer
 
 # The end of the error messages for a run that diverges.

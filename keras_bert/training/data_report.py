@@ -3,7 +3,7 @@
 import collections
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -20,22 +20,38 @@ _MAX_CUT = 0.05  # share of the texts
 _MIN_UNKNOWN = 1e-4  # of the tokens
 
 
-def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_examples: list,
-                held_out: float | None = None) -> dict[str, Any]:
-    """Describes the data of a run. `held_out` is the share of the training data that the validation examples are.
+class Found(TypedDict):
+    """Examples whose texts occur before: their number, where the first of them is, and where its text occurs before."""
 
-    Returns:
-        a dict that JSON can represent. `train` and `valid`: numbers of examples. `held_out`. `problems`: list of str.
-        Of the training data: `labels`: number of each label, the most frequent first. `labels_per_text`: their mean
-        number, or None if they are not of whole texts; `unlabelled`: number of texts without one. `tokens`: `median`,
-        `percentile_95` and `longest` of the lengths with [CLS] and [SEP]. `max_length`; `longer`: number of longer
-        texts; `windows`: True if these are split instead of cut. `unknown`: share of [UNK] among the tokens;
-        `unknown_words`: the most frequent ones with their counts. `tokens_per_syllable`: of Korean, or None.
-        `repeated`: the examples whose texts occur before; `contradictory`: the repeated ones with another label than
-        the first of the equal texts; `leaked`: the validation examples whose texts, for span the context, are in the
-        training data. Each of these three is a dict of `texts`, their number, and `places`, where the first of them is
-        and where its text occurs before.
-    """
+    texts: int
+    places: list[str]
+
+
+class DataReport(TypedDict):
+    """The report, which is an entry of `metrics.json`. What does not name `valid` is about the training data."""
+
+    train: int  # examples
+    valid: int
+    held_out: float | None  # the share of the training data that the validation examples are
+    labels: dict[str, int]  # the number of each label, the most frequent first
+    labels_per_text: float | None  # their mean number; None if they are not of whole texts
+    unlabelled: int  # texts without a label
+    tokens: dict[str, int]  # `median`, `percentile_95` and `longest` of the lengths with [CLS] and [SEP]
+    max_length: int
+    longer: int  # longer texts
+    unknown: float  # share of [UNK] among the tokens
+    unknown_words: dict[str, int]  # the most frequent ones with their counts
+    tokens_per_syllable: float | None  # of Korean
+    repeated: Found
+    contradictory: Found  # the repeated examples with another label than the first of the equal texts
+    leaked: Found  # the validation examples whose texts, for span the context, are in the training data
+    windows: bool  # longer texts are split instead of cut
+    problems: list[str]  # of the vocabulary
+
+
+def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_examples: list,
+                held_out: float | None = None) -> DataReport:
+    """Describes the data of a run. `held_out` is the share of the training data that the validation examples are."""
     coverage, lengths = Coverage(tokenizer), []
     for begin in range(0, len(examples), _CHUNK):
         lengths += _lengths([task.texts(example) for example in examples[begin:begin + _CHUNK]], coverage)
@@ -71,7 +87,7 @@ def _lengths(examples: list[tuple], coverage: Coverage) -> list[int]:
             for texts, ends in zip(before, choices)]
 
 
-def _found(pairs: list[tuple]) -> dict[str, Any]:
+def _found(pairs: list[tuple]) -> Found:
     return {"texts": len(pairs), "places": [_place(example) for example in pairs[0]] if pairs else []}
 
 
@@ -79,12 +95,12 @@ def _place(example: Any) -> str:
     return f"row {example.row}" if hasattr(example, "row") else f"id {example.id}"
 
 
-def report_lines(report: dict[str, Any]) -> list[str]:
-    """Returns the dict of `data_report` as lines of text; those that need attention begin with `warning: `."""
+def report_lines(report: DataReport) -> list[str]:
+    """Returns the report as lines of text; those that need attention begin with `warning: `."""
     return [*_facts(report), *(f"warning: {problem}" for problem in _problems(report))]
 
 
-def _facts(report: dict[str, Any]) -> Iterator[str]:
+def _facts(report: DataReport) -> Iterator[str]:
     labels, tokens = report["labels"], report["tokens"]
     sizes = [f"{report['train']:,} texts for training, {report['valid']:,} for validation"]
     if labels:
@@ -104,7 +120,7 @@ def _facts(report: dict[str, Any]) -> Iterator[str]:
         yield f"repeated texts: {_found_in(report['repeated'])}"
 
 
-def _problems(report: dict[str, Any]) -> Iterator[str]:
+def _problems(report: DataReport) -> Iterator[str]:
     yield from report["problems"]
     if _cuts_many(report):
         yield f"{_cut(report)}: use a larger max_length, or shorter texts"
@@ -115,16 +131,16 @@ def _problems(report: dict[str, Any]) -> Iterator[str]:
                "scores on these are too high; remove them from one of the two")
 
 
-def _cuts_many(report: dict[str, Any]) -> bool:
+def _cuts_many(report: DataReport) -> bool:
     return report["longer"] > _MAX_CUT * report["train"] and not report["windows"]
 
 
-def _cut(report: dict[str, Any]) -> str:
+def _cut(report: DataReport) -> str:
     return (f"texts {'split into windows of' if report['windows'] else 'cut at'} max_length {report['max_length']:,}: "
             f"{report['longer']:,} of {report['train']:,}")
 
 
-def _found_in(found: dict[str, Any]) -> str:
+def _found_in(found: Found) -> str:
     return "{:,}, such as {} equal to {}".format(found["texts"], *found["places"])
 
 

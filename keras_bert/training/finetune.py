@@ -1,47 +1,21 @@
 """`finetune`: trains a pretrained encoder on labelled texts for a task."""
 
-import collections
-import dataclasses
-import hashlib
-import json
-import os
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
-import keras
 import numpy as np
 
-from keras_bert import kernels
 from keras_bert.arguments import Count, Data, Delimiter, Length, Path, Positive, PositiveOrZero, Seed, Share, changed
-from keras_bert.convert import open_source
-from keras_bert.data.batches import PackedBatches, TextBatches
-from keras_bert.data.tables import Rows
-from keras_bert.errors import InputError, InputWarning, MissingColumn, Option
-from keras_bert.files import atomic_folder, check_free
+from keras_bert.files.atomic import atomic_folder
 from keras_bert.inference.fine_tuned import FineTuned
-from keras_bert.layers import first_parts
-from keras_bert.models.base import BertTask
-from keras_bert.models.task_models import loss_arguments, new_head
-from keras_bert.presets import find_preset, origin
-from keras_bert.tasks import TASKS, Embed, Encoded, Task, run_model
-from keras_bert.text import BertTokenizer
 from keras_bert.training import loop
-from keras_bert.training.checkpoints import Checkpoints, Progress, weights_digest
-from keras_bert.training.data_report import data_report, report_lines
-from keras_bert.training.devices import strategy_scope
-from keras_bert.training.few_shot import FewShot, recommendation, remarks
-from keras_bert.training.held_out import hold_out
-from keras_bert.training.optimizer import make_optimizer
+from keras_bert.training.checkpoints import Checkpoints, Progress
 from keras_bert.training.options import REMEMBERED, Options
-from keras_bert.training.report import is_report_of, write_report
-from keras_bert.weights import load_pretrained
-from keras_bert.weights.source import Source
-
-_VALID_SHARE = 0.1
-_LEARNING_RATE = 5e-5  # one of those of Devlin et al., 2018, appendix A.3
+from keras_bert.training.prepare import Prepared, prepare
+from keras_bert.training.report import write_report
+from keras_bert.training.run import Output, enable_determinism
 
 
 def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Path,
@@ -155,111 +129,22 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     options, started = Options.checked(finetune, dict(locals())), time.monotonic()
     given = changed(finetune, options.as_json())
     if deterministic:
-        loop.enable_determinism()
-    has_checkpoints = os.path.exists(f"{options.output}.checkpoints")
-    check_free(options.output, overwrite or has_checkpoints, options.files())
-    prepared = _prepare(options)
-    checkpoints = Checkpoints(f"{options.output}.checkpoints", prepared.run, overwrite)
-    if has_checkpoints and is_report_of(options.output, prepared.run):  # killed before the checkpoints were removed
-        checkpoints.remove()
-        return FineTuned.load(options.output)
-    check_free(options.output, overwrite)
-    for line in prepared.lines:
-        print(line, file=sys.stderr)
-    progress = _fit(prepared, checkpoints)
-    fine_tuned = _write(prepared, progress, given, started)
+        enable_determinism()
+    folder = Output(options.output, overwrite, options.files())
+    prepared = prepare(options)
+    checkpoints, is_written = folder.open(prepared.run)
+    if is_written:
+        fine_tuned = FineTuned.load(options.output)
+    else:
+        for line in prepared.lines:
+            print(line, file=sys.stderr)
+        progress = _fit(prepared, checkpoints)
+        fine_tuned = _write(prepared, progress, given, started)
     checkpoints.remove()
     return fine_tuned
 
 
-class Plain:
-    """The usual way to train a model: the task's own loss on the task's own inputs. See `FewShot` for another."""
-
-    def __init__(self, task: Task, train: Encoded, valid: Encoded) -> None:
-        self.task, self.train, self.valid = task, train, valid
-
-    def outputs(self, model: BertTask, train: TextBatches, valid: TextBatches, batch_size: int,
-                after_batch: Callable[[Any], None]) -> list:
-        return run_model(model, valid, batch_size, after_batch)
-
-    def finished(self, model: BertTask, train: TextBatches, batch_size: int) -> BertTask:
-        return model
-
-
-@dataclasses.dataclass(frozen=True)
-class _Prepared:
-    """Everything that training needs.
-
-    Args:
-        options: the options, with the learning rate.
-        task: the task, with what the training data determine.
-        valid: the validation examples, as the task encodes them.
-        way: what the model is trained on and scored by.
-        model: the compiled model, with the pretrained weights.
-        run: what decides the result, see `Checkpoints`.
-        entries: further entries of `metrics.json`.
-        lines: what is printed before training.
-    """
-
-    options: Options
-    task: Task
-    tokenizer: BertTokenizer
-    valid: Encoded
-    way: Plain | FewShot
-    train_batches: TextBatches
-    valid_batches: TextBatches
-    model: BertTask
-    run: dict[str, Any]
-    entries: dict[str, Any]
-    lines: list[str]
-
-
-def _prepare(options: Options) -> _Prepared:
-    """Reads the data and the pretrained weights, and makes the model."""
-    kind, columns = TASKS[options.task], options.columns()
-    examples = _read(kind, options.train, columns)
-    given_valid = None if options.valid is None else _read(kind, options.valid, columns)
-    source, base_model = open_source(options.model), origin(options.model)
-    if by_default := options.learning_rate is None:
-        options = dataclasses.replace(options, learning_rate=_default_learning_rate(options))
-    task = _task_of(options, source, examples)
-    _warn_of_white_space(options.train, {label for example in examples for label in task.classes(example)})
-    valid_share, texts = options.valid_share, str(options.train)
-    if given_valid is None:
-        valid_share, texts = valid_share or _VALID_SHARE, f"{texts} without the held-out texts"
-        examples, valid_examples = hold_out(task, options.train, examples, valid_share, options.seed)
-        checked: Any = f"{options.train} (held-out texts: {len(valid_examples):,})"
-    else:
-        valid_examples, checked = given_valid, options.valid
-    if options.few_shot:
-        FewShot.check(texts, examples)
-    task.check(checked, valid_examples, options.out_of_scope_label)
-    tokenizer = source.needed_tokenizer()
-    train, valid = task.encode(examples, tokenizer), task.encode(valid_examples, tokenizer)
-    way = (FewShot(task, train, valid, source.options.get("pooling", "mean"), options.class_weights)
-           if options.few_shot else Plain(task, train, valid))
-    train_batches = _batches(way.train, options, task, tokenizer, source, whole=bool(options.devices))
-    valid_batches = _batches(way.valid, options, task, tokenizer, source)
-    with strategy_scope(options.devices, options.batch_size, train_batches, valid_batches):
-        model = _make_model(source, tokenizer, way.task, train_batches.steps(options.batch_size), options)
-    pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
-    run = {"arguments": options.of_run(), "sha256": {
-        "train": _digest(options.train), **({"valid": _digest(options.valid)} if options.valid is not None else {}),
-        "model": weights_digest(tokenizer, pretrained)}}
-    report = data_report(task, tokenizer, examples, valid_examples, valid_share)
-    found = report_lines(report)
-    if options.few_shot:
-        found += remarks(report["labels"], train_batches.steps(options.batch_size), options.epochs)
-    elif source.kind == "embedding":
-        found += recommendation(task, report["labels"])
-    lines = [f"data: {line}" for line in found]
-    if by_default:
-        lines.append(f"learning rate: {options.learning_rate:g}, by default")
-    entries = {"base_model": base_model, **run, "train_examples": len(examples), "data": report}
-    return _Prepared(options, task, tokenizer, valid, way, train_batches, valid_batches, model, run, entries, lines)
-
-
-def _fit(prepared: _Prepared, checkpoints: Checkpoints) -> Progress:
+def _fit(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
     """Trains the model to the end, from the last checkpoint if there is one."""
     options, way = prepared.options, prepared.way
 
@@ -277,7 +162,13 @@ def _fit(prepared: _Prepared, checkpoints: Checkpoints) -> Progress:
         class_weight=_balanced_weights(way.train.targets) if weighted else None)
 
 
-def _write(prepared: _Prepared, progress: Progress, given: dict[str, Any], started: float) -> FineTuned:
+def _balanced_weights(targets: np.ndarray) -> dict[int, float]:
+    """Returns a dict of class numbers to weights that give all classes the same total weight (King and Zeng, 2001)."""
+    counts = np.bincount(targets)
+    return {number: len(targets) / (len(counts) * count) for number, count in enumerate(counts)}
+
+
+def _write(prepared: Prepared, progress: Progress, given: dict[str, Any], started: float) -> FineTuned:
     """Writes the folder of the trained model; returns the model that it holds."""
     options, model = prepared.options, prepared.model
     model.optimizer, model.compiled = None, False  # not saved: the optimizer would take two thirds of the file
@@ -288,102 +179,6 @@ def _write(prepared: _Prepared, progress: Progress, given: dict[str, Any], start
         fine_tuned.save_files(new)
         if options.lora_rank or options.devices or options.pack:  # what is returned is plain, padded, on one device
             fine_tuned = FineTuned.load(new)
-        seconds = round(time.monotonic() - started, 1)
-        return write_report(new, fine_tuned, prepared.valid, progress, given, prepared.entries | {"seconds": seconds})
-
-
-def _read(task: type[Task], path: str | Rows, columns: dict[str, Any]) -> list:
-    """Returns the examples of a file; for a file of another task, an error names that task."""
-    try:
-        return task.read(path, **columns)
-    except InputError as error:
-        suffix = os.path.splitext(str(path))[1].lower()
-        for other in TASKS.values():
-            contents, suffixes = other.files
-            # A table may be JSON, too: only without the columns is it taken for a file of another task.
-            if (not task.files[0] and suffix in suffixes and "data_format" not in columns
-                    and (suffix != ".json" or isinstance(error, MissingColumn))):
-                raise InputError(*error.parts, f"; for {contents}, pass ", Option(f"task={other.name!r}")) from None
-        raise
-
-
-def _default_learning_rate(options: Options) -> float:
-    compares = options.few_shot or TASKS[options.task].compares_batch
-    preset = None if compares else find_preset(options.model)
-    return (preset and preset.learning_rate) or _LEARNING_RATE
-
-
-def _task_of(options: Options, source: Source, examples: list) -> Task:
-    """Returns the task with the fields that the options, the training data and the weights determine."""
-    task = TASKS[options.task]
-    settings: dict[str, Any] = {}
-    length = task.length
-    if issubclass(task, Embed) and source.kind == "embedding" and source.settings:
-        settings, length = source.options, source.settings["max_length"]
-    max_length = source.config.input_length(options.max_length, length)
-    return task.from_examples(options.train, examples, max_length=max_length, **settings | options.fields_of(task))
-
-
-def _batches(encoded: Encoded, options: Options, task: Task, tokenizer: BertTokenizer, source: Source,
-             whole: bool = False) -> TextBatches:
-    if options.pack:
-        return PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, task.max_length,
-                             source.config.directionality == "ltr")
-    return encoded.batched(tokenizer, 16 if kernels.prefers_few_shapes() else 1, whole)
-
-
-def _warn_of_white_space(path: str | Rows, labels: set[str]) -> None:
-    """Warns of labels that differ from one another in white space alone."""
-    alike = collections.defaultdict(list)
-    for label in sorted(labels):
-        alike["".join(label.split())].append(label)
-    groups = [" and ".join(f"{label!r:.60}" for label in group) for group in alike.values() if len(group) > 1]
-    if groups:
-        others = f" ({len(groups) - 1:,} more such groups)" * (len(groups) > 1)
-        warnings.warn(f"{path}: labels differ in white space alone: {groups[0]}{others}; they are different labels; "
-                      "if they should be one, write them alike", InputWarning, stacklevel=4)
-
-
-def _make_model(source: Source, tokenizer: BertTokenizer, task: Task, steps: int, options: Options) -> BertTask:
-    """Returns the compiled model with its optimizer built. `steps` is the number of steps per epoch."""
-    keras.utils.set_random_seed(options.seed)
-    _check_fit(source, tokenizer, options)
-    frozen = [*first_parts(options.freeze_blocks or 0), *task.unused]
-    layout = "packed" if options.pack else "padded" if kernels.prefers_few_shapes() else "unpadded"
-    bert = load_pretrained(source, dtype=options.dtype, layout=layout, frozen=frozen, lora_rank=options.lora_rank,
-                           trainable=not options.features)
-    model = new_head(task, bert, options.dropout if options.dropout is not None else task.dropout or 0.0)
-    assert options.learning_rate is not None  # `_prepare` has filled it in
-    optimizer = make_optimizer(model, options.learning_rate, steps * options.epochs, options.warmup_ratio,
-                               options.weight_decay)
-    model.compile(optimizer, **loss_arguments(task))
-    return model
-
-
-def _balanced_weights(targets: np.ndarray) -> dict[int, float]:
-    """Returns a dict of class numbers to weights that give all classes the same total weight (King and Zeng, 2001)."""
-    counts = np.bincount(targets)
-    return {number: len(targets) / (len(counts) * count) for number, count in enumerate(counts)}
-
-
-def _digest(path: str | Rows) -> str:
-    """Returns the SHA-256 of a file, of the digests of the files in a folder, or of `Rows`."""
-    if isinstance(path, Rows):
-        return hashlib.sha256(json.dumps(path.rows, default=str).encode()).hexdigest()
-    if os.path.isdir(path):
-        files = sorted(entry.path for entry in os.scandir(path))
-        return hashlib.sha256("".join(map(_digest, files)).encode()).hexdigest()
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_fit(source: Source, tokenizer: BertTokenizer, options: Options) -> None:
-    config = source.config
-    if len(tokenizer.vocabulary) != config.vocab_size:
-        raise InputError(f"{source.path}: vocab.txt or tokenizer.json must have as many tokens as the config's "
-                         f"vocab_size ({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own")
-    for name, value, most in (("freeze_blocks", options.freeze_blocks, "num_hidden_layers"),
-                              ("lora_rank", options.lora_rank, "hidden_size")):
-        if (value or 0) > getattr(config, most):
-            raise InputError(Option(name), f" must be at most the encoder's {most} ({getattr(config, most)}); "
-                             f"got {value}")
+        return write_report(new, fine_tuned, prepared.valid, progress, given, {
+            "base_model": prepared.base_model, **prepared.run, "train_examples": prepared.report["train"],
+            "data": prepared.report, "seconds": round(time.monotonic() - started, 1)})

@@ -1,26 +1,25 @@
 """The options of `finetune`, and the rules that several of them must obey together."""
 
 import dataclasses
-import os
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from keras_bert import kernels
-from keras_bert.arguments import Path, given, plain
+from keras_bert.arguments import Path, given
 from keras_bert.data.tables import Rows
 from keras_bert.tasks import TASKS, Task, tasks_with
-from keras_bert.training.loop import check_run
-from keras_bert.training.report import IN_MEMORY
+from keras_bert.training.run import RunOptions
 
-# Arguments that say where and how to save, but do not define the result: they may differ in a resumed run.
-_NOT_PART_OF_RUN = ("output", "overwrite", "save_steps", "log_dir")
+IN_MEMORY = "rows in memory"  # in place of the path of a file
 # Arguments that the model's folder stores, see `FineTuned.columns`.
 REMEMBERED = ("data_format", "text_column", "text_pair_column", "label_column", "label_columns", "label_delimiter")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(RunOptions):
     """The arguments of `finetune`, which documents them. Data in memory are `Rows`."""
+
+    data: ClassVar = ("train", "valid")
 
     train: str | Rows
     valid: str | Rows | None
@@ -63,23 +62,18 @@ class Options:
 
     @classmethod
     def checked(cls, function: Callable, arguments: dict[str, Any]) -> Self:
-        """Returns the arguments of `finetune` as options.
+        """Returns the arguments of `finetune` as options, see `RunOptions.checked`.
 
         Raises:
-            InputError: an argument is out of its range, does not fit the task or the others, or data in memory are not
-                rows.
+            InputError: data in memory are not rows.
         """
-        check_run(function, arguments, *cls(**arguments)._rules())
-        options = cls(**{name: plain(value) if name not in ("train", "valid") else value
-                         for name, value in arguments.items()})
-        output = os.path.normpath(options.output)  # a slash at the end would put the checkpoints into the folder
+        options = super().checked(function, arguments)
         opened: dict[str, Any] = {name: TASKS[options.task].open(arguments[name], name, **options.columns())
-                                  for name in ("train", "valid") if arguments[name] is not None}
-        return dataclasses.replace(options, output=output, devices=options.devices or None, **opened)
+                                  for name in cls.data if arguments[name] is not None}
+        return dataclasses.replace(options, devices=options.devices or None, **opened)
 
-    def _rules(self) -> list[tuple[str, Any, str, bool]]:
-        """Returns the rules that annotations cannot express, see `arguments.check_rules`."""
-        task = next((task for name, task in TASKS.items() if name == self.task), Task)
+    def rules(self) -> list[tuple[str, object, str, bool]]:
+        task = TASKS[self.task]
         few_shot, devices = self.few_shot, self.devices
         compares = few_shot or task.compares_batch
         of_some_tasks = dict.fromkeys(name for task in TASKS.values() for name in task.options)
@@ -122,7 +116,3 @@ class Options:
     def as_json(self) -> dict[str, Any]:
         """Returns the arguments as JSON holds them, `IN_MEMORY` for data without a file."""
         return {name: IN_MEMORY if isinstance(value, Rows) else value for name, value in vars(self).items()}
-
-    def of_run(self) -> dict[str, Any]:
-        """Returns the arguments that decide the result."""
-        return {name: value for name, value in self.as_json().items() if name not in _NOT_PART_OF_RUN}

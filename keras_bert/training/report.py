@@ -14,15 +14,15 @@ import numpy as np
 from keras import ops
 
 from keras_bert.arguments import as_flags
-from keras_bert.files import read_json, write_json
+from keras_bert.files.json_files import write_json
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.tasks import TASKS, Encoded, Intent
 from keras_bert.training import pictures
 from keras_bert.training.checkpoints import Progress, made_with
 from keras_bert.training.data_report import report_lines
+from keras_bert.training.options import IN_MEMORY
 
-IN_MEMORY = "rows in memory"  # in place of the path of a file
-# The arguments of `finetune` that `evaluate` needs again: the folder does not remember them.
+# The arguments of `finetune` that `evaluate` has no default for, see `FineTuned.encode`.
 COLUMNS = ("data_format", "out_of_scope_label")
 VERSIONS = {"python": platform.python_version()} | made_with()
 
@@ -73,13 +73,6 @@ def write_metrics(folder: str, metrics: dict[str, Any], table: Sequence[pictures
     except ImportError as error:
         print(error, file=sys.stderr)
         return []
-
-
-def is_report_of(folder: str, run: dict[str, dict]) -> bool:
-    """Returns True if `folder` holds the report of this run, see `Checkpoints`."""
-    path = os.path.join(folder, "metrics.json")
-    metrics = read_json(path) if os.path.exists(path) else {}
-    return all(metrics.get(key) == value for key, value in run.items())
 
 
 # The attention picture shows a text with this many tokens, if there is one.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
-from keras_bert.files import read_json, read_object, write_json
+from keras_bert.files.json_files import read_json, read_object, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
 from keras_bert.weights.source import Weights

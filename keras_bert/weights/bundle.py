@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keras_bert.errors import InputError
-from keras_bert.files import saving
+from keras_bert.errors import InputError, first_line
+from keras_bert.files.failures import saving
 
 
 class Bundle:
@@ -24,13 +24,13 @@ class Bundle:
             self._reader = tf.train.load_checkpoint(prefix)
             self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
         except self._errors as error:
-            raise InputError(f"{prefix}.index: not a complete TensorFlow checkpoint: {_reason(error)}") from None
+            raise InputError(f"{prefix}.index: not a complete TensorFlow checkpoint: {first_line(error)}") from None
 
     def get(self, name: str) -> np.ndarray:
         try:
             return self._reader.get_tensor(name)
         except self._errors as error:
-            raise InputError(f"{self.prefix}: {name} cannot be read: {_reason(error)}") from None
+            raise InputError(f"{self.prefix}: {name} cannot be read: {first_line(error)}") from None
 
     def is_of_objects(self) -> bool:
         """Returns True if `tf.train.Checkpoint` wrote the checkpoint, False if TensorFlow 1 did."""
@@ -79,10 +79,6 @@ def find_checkpoint(path: str) -> str | None:
     if latest := tf.train.latest_checkpoint(path):
         return latest
     raise InputError(f"{path}: has multiple checkpoints; pass the path of one: {', '.join(prefixes)}")
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "message", error)).splitlines()[0]
 
 
 def write_bundle(prefix: str, arrays: Iterable[tuple[str, np.ndarray]]) -> None:

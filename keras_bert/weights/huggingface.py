@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
-from keras_bert.files import read_json, write_json
+from keras_bert.files.json_files import read_json, write_json
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.format import TRANSPOSED, Format, Table
 from keras_bert.weights.huggingface_tokenizer import write_tokenizer

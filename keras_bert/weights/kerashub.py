@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files import read_json, write_json
+from keras_bert.files.json_files import read_json, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
 from keras_bert.weights.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
 from keras_bert.weights.format import SPLIT_HEADS, Format, Table, has_file

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_bert.arguments import Path
-from keras_bert.files import read_object
+from keras_bert.files.json_files import read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, BertFeatureTagger, load_model
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import read_tokenizer_files

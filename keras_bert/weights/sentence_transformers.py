@@ -7,7 +7,8 @@ from typing import Any
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files import read_object, reading, write_json
+from keras_bert.files.failures import reading
+from keras_bert.files.json_files import read_object, write_json
 from keras_bert.models.embedder import POOLING
 from keras_bert.text.tokenizer_files import MODULES, TRANSFORMER, read_modules
 from keras_bert.weights import huggingface

@@ -14,8 +14,9 @@ import h5py
 import numpy as np
 import safetensors
 
-from keras_bert.errors import InputError
-from keras_bert.files import read_json, reading
+from keras_bert.errors import InputError, first_line
+from keras_bert.files.failures import reading
+from keras_bert.files.json_files import read_json
 
 # PyTorch 2.5 and earlier can run code of a file even with weights_only=True (CVE-2025-32434).
 _SAFE_PYTORCH = (2, 6)
@@ -119,9 +120,8 @@ def _open_pickle(path: str) -> Tensors:
 
 def _reason(error: Exception) -> str:
     """Returns what is wrong with a pickle in one line, without PyTorch's advice to run its code."""
-    text = str(error) or type(error).__name__
-    match = re.search(r"[Uu]nsupported (global: )?\w+ \S+", text)
-    return match[0] if match else text.partition("\n")[0]
+    match = re.search(r"[Uu]nsupported (global: )?\w+ \S+", str(error))
+    return match[0] if match else first_line(error)
 
 
 def _open_tf(path: str) -> Tensors:

@@ -1,0 +1,1 @@
+"""Reading and writing files: atomic output, JSON, digests, and errors that name the file."""

@@ -1,0 +1,96 @@
+"""Atomic writing of files and folders: output is written completely or not at all, see `workspaces`."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+from keras_bert.arguments import Path
+from keras_bert.errors import InputError, Option
+from keras_bert.files.failures import writing
+from keras_bert.files.workspaces import NEW, OLD, clean_up, locked, move_back, sync_file, sync_folder, workspace_of
+
+
+def check_free(path: Path, overwrite: bool = False, inputs: Iterable[Path | None] = ()) -> None:
+    """Raises an InputError if `path` cannot be written. First moves back what a killed process had moved away.
+
+    Args:
+        overwrite: If True, `path` may exist. An empty folder may always exist.
+        inputs: what will be read. It must not be `path` or inside it, because the contents of `path` will be removed.
+    """
+    parent = os.path.dirname(os.path.abspath(path))
+    folder = parent
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder) or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise InputError(f"{os.fspath(path)}: {folder} must be a writable folder")
+    if folder == parent:
+        with writing(path), locked(parent):
+            clean_up(os.path.abspath(path))
+            _check_not_occupied(path, overwrite)
+    for given in inputs:
+        if given and _contains(path, given):
+            raise InputError(f"{os.fspath(path)}: must not be or contain {given}, which ", Option("overwrite=True"),
+                             " would remove")
+
+
+def _contains(path: Path, other: Path) -> bool:
+    """Returns True if `path` exists and is, or contains, `other`."""
+    return os.path.lexists(path) and os.path.join(os.path.realpath(other), "").startswith(
+        os.path.join(os.path.realpath(path), ""))
+
+
+def _check_not_occupied(path: Path, overwrite: bool) -> None:
+    occupied = os.listdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path)
+    if occupied and not overwrite:
+        raise InputError(f"{os.fspath(path)}: exists already; pass another path or ", Option("overwrite=True"))
+    if os.path.ismount(path):
+        raise InputError(f"{os.fspath(path)}: is a mount point, which cannot be replaced; pass a path in it")
+    if _contains(path, os.curdir):
+        raise InputError(f"{os.fspath(path)}: is or contains the working directory, which cannot be replaced; pass a "
+                         "path in it")
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
+    """Yields a new folder to write to, which is moved to `path` when the block ends. If the block fails, the folder is
+    removed and `path` is unchanged. Raises an InputError if `path` exists, without `overwrite`, or cannot be written.
+    """
+    check_free(path, overwrite)
+    path = os.path.abspath(path)
+    with writing(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with workspace_of(path) as workspace:
+            new = os.path.join(workspace, NEW)
+            os.mkdir(new)
+            yield new
+            _sync_tree(new)
+            with locked(os.path.dirname(path)):
+                _check_not_occupied(path, overwrite)  # another process may have written it in the meantime
+                try:
+                    if os.path.lexists(path):
+                        os.rename(path, os.path.join(workspace, OLD))
+                        sync_folder(workspace)
+                    os.rename(new, path)
+                    sync_folder(os.path.dirname(path))
+                finally:
+                    move_back(workspace, path)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[str]:
+    """Yields the path of a new file to write, which replaces `path` when the block ends. If the block fails, the file
+    is removed and `path` is unchanged. Raises an InputError if the file cannot be written."""
+    target = os.path.abspath(path)
+    with writing(path), workspace_of(target) as workspace:
+        new = os.path.join(workspace, NEW)
+        yield new
+        sync_file(new)
+        os.replace(new, target)
+        sync_folder(os.path.dirname(target))
+
+
+def _sync_tree(folder: str) -> None:
+    for parent, _, files in os.walk(folder):
+        for file in files:
+            sync_file(os.path.join(parent, file))
+        sync_folder(parent)

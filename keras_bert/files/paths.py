@@ -1,0 +1,46 @@
+"""What is at a path, and which paths a pattern means."""
+
+import glob
+import os
+from collections.abc import Collection
+
+from keras_bert.arguments import Path
+from keras_bert.errors import InputError, Option
+from keras_bert.files.failures import reading
+
+
+def find_texts(patterns: Collection[str]) -> list[str]:
+    """Returns the files that match the glob patterns, sorted.
+
+    Raises:
+        InputError: a pattern matches no file.
+    """
+    if not patterns:
+        raise InputError(Option("input"), " must name at least one text file; got none")
+    paths: set[str] = set()
+    for pattern in patterns:
+        found = [path for path in glob.glob(pattern, recursive=True) or [pattern] if os.path.isfile(path)]
+        if not found:
+            raise InputError(f"{pattern}: must name files, as in 'folder/*.txt' or 'folder/*.jsonl'; it names none")
+        paths.update(found)
+    return sorted(paths)
+
+
+def check_readable(*paths: Path) -> None:
+    """Raises an InputError if nothing is at a path. Commands call this before TensorFlow's import, which takes seconds.
+    """
+    for path in paths:
+        with reading(path):
+            os.stat(path)
+
+
+def check_model_folder(path: Path) -> None:
+    if not os.path.isdir(path):
+        found = "it is a file" if os.path.isfile(path) else "there is no such folder"
+        raise InputError(f"{path}: must be a folder that finetune wrote; {found}")
+
+
+def version_number(name: str) -> int | None:
+    """Returns the number of a model's version, int64, from the name of its folder in TensorFlow Serving's structure."""
+    number = int(name) if name.isascii() and name.isdecimal() else 2**63
+    return number if number < 2**63 else None

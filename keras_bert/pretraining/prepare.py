@@ -1,0 +1,150 @@
+"""What `pretrain` needs before its first step: the opened examples, the phases, and the trainer with the model."""
+
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_bert import kernels
+from keras_bert.arguments import check_rules
+from keras_bert.config import SIZES, BertConfig
+from keras_bert.errors import InputError, Option
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertPretrainer
+from keras_bert.pretraining.input import PretrainingInput
+from keras_bert.pretraining.loop import Phase
+from keras_bert.pretraining.objective import MakeModel, Objective, Trainer
+from keras_bert.pretraining.options import Options, PhaseOptions
+from keras_bert.text import BertTokenizer
+from keras_bert.training.checkpoints import weights_digest
+from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay, make_pretraining_optimizer
+from keras_bert.training.progress import cost_of_token
+from keras_bert.weights import load_pretrained, open_weights
+from keras_bert.weights.source import Source
+
+MakeTrainer = Callable[[MakeModel, Objective, int], Trainer]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    options: Options
+    tokenizer: BertTokenizer
+    inputs: list[PretrainingInput]
+    phases: list[Phase]
+    trainer: Trainer
+    run: dict[str, dict]  # what decides the result, see `Checkpoints`
+
+    @property
+    def steps(self) -> int:
+        return sum(phase.steps for phase in self.phases)
+
+
+def trainer_kind(options: Options) -> MakeTrainer:
+    """Returns what makes the trainer of the backend. This must come before any operation of TensorFlow."""
+    if kernels.BACKEND == "jax":
+        from keras_bert.pretraining.trainer_jax import JaxTrainer
+
+        return functools.partial(JaxTrainer, model_parallel=options.model_parallel)
+    from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer, make_strategy
+
+    return functools.partial(PretrainingTrainer, strategy=make_strategy(options.distribution_strategy))
+
+
+def prepare(options: Options, make_trainer: MakeTrainer) -> Prepared:
+    given = options.phases()
+    inputs = {path: PretrainingInput.open(path, options.skip_corrupt)
+              for phase in given for path in (phase.train, phase.valid) if path}
+    source = open_weights(options.model) if options.model else None
+    tokenizer = _find_tokenizer(options.vocab, source, inputs[given[0].train])
+    config = source.config if source else _make_config(options, tokenizer)
+    next_sentence = options.next_sentence
+    if next_sentence is None:
+        next_sentence = all(examples.settings["next_sentence"] for examples in inputs.values())
+    _check_inputs(inputs, tokenizer, config, next_sentence)
+    phases = [_make_phase(phase, inputs, tokenizer, config, options) for phase in given]
+    schedule = _schedule(options, [phase.steps for phase in phases])
+    modes: dict[str, Any] = {"dtype": options.dtype, "gradient_checkpointing": options.gradient_checkpointing}
+
+    def make() -> tuple[BertPretrainer, keras.optimizers.Optimizer]:
+        keras.utils.set_random_seed(options.seed)
+        model = (load_pretrained(source, BertPretrainer, next_sentence=next_sentence, **modes) if source
+                 else BertPretrainer(BertLayer(config, **modes), next_sentence))
+        return model, make_pretraining_optimizer(model, options.optimizer, schedule, options.weight_decay,
+                                                 options.global_clipnorm)
+
+    trainer = make_trainer(make, Objective(options.next_sentence_weight), options.gradient_accumulation_steps)
+    _check_batches(options, [phase.batch_size for phase in phases], trainer.devices)
+    files = [(examples.records.paths, examples.records.digest) for examples in inputs.values()]
+    run = {"arguments": options.of_run(),
+           "sha256": {"train": hashlib.sha256(repr(files).encode()).hexdigest(),
+                      "model": weights_digest(tokenizer, trainer.trainable_variables)}}
+    return Prepared(options, tokenizer, list(inputs.values()), phases, trainer, run)
+
+
+def _find_tokenizer(vocab: str | None, source: Source | None, first: PretrainingInput) -> BertTokenizer:
+    if vocab:
+        return BertTokenizer.from_folder(vocab) if os.path.isdir(vocab) else BertTokenizer(vocab)
+    tokenizer = source.needed_tokenizer() if source and source.files else first.tokenizer
+    if tokenizer is None:
+        raise InputError(f"{first.path}: these examples come without a vocabulary; pass ", Option("vocab=…"),
+                         ", the vocab.txt that they were made with")
+    return tokenizer
+
+
+def _make_config(options: Options, tokenizer: BertTokenizer) -> BertConfig:
+    if isinstance(options.config, dict):
+        config = BertConfig.from_dict(options.config)
+    elif options.config in SIZES:
+        config = BertConfig.from_size(options.config, vocab_size=len(tokenizer.vocabulary))
+    else:
+        config = BertConfig.from_json(options.config)
+    return dataclasses.replace(config, directionality=options.directionality)
+
+
+def _check_inputs(inputs: dict[str, PretrainingInput], tokenizer: BertTokenizer, config: BertConfig,
+                  next_sentence: bool) -> None:
+    tokens, limit = len(tokenizer.vocabulary), config.max_position_embeddings
+    if tokens != config.vocab_size:
+        raise InputError(f"the vocabulary must have as many tokens as the config's vocab_size ({config.vocab_size}); "
+                         f"it has {tokens}")
+    for path, examples in inputs.items():
+        if examples.records.seq_length > limit:
+            raise InputError(f"{path}: examples must have at most the encoder's max_position_embeddings ({limit}) "
+                             f"tokens; they have {examples.records.seq_length}")
+        if next_sentence and not examples.records.has_labels:
+            raise InputError(f"{path}: the examples must have next_sentence_labels; otherwise turn next_sentence off")
+
+
+def _make_phase(phase: PhaseOptions, inputs: dict[str, PretrainingInput], tokenizer: BertTokenizer,
+                config: BertConfig, options: Options) -> Phase:
+    examples, held_out = inputs[phase.train], inputs[phase.valid] if phase.valid else None
+    batches = functools.partial(PretrainingInput.batches, tokenizer=tokenizer, batch_size=phase.batch_size,
+                                directionality=config.directionality, masking=options.masking)
+    tokens = phase.batch_size * examples.records.seq_length
+    return Phase(
+        phase.steps, phase.batch_size, tokens, tokens * cost_of_token(config, examples.records.seq_length),
+        batches(examples, seed=options.seed), batches(held_out, seed=0, once=True) if held_out else None,
+        -(-len(held_out.records) // phase.batch_size) if held_out else 0)
+
+
+def _schedule(options: Options, steps: list[int]) -> PhasedSchedule:
+    """Returns one schedule over all phases, or one for each phase if there are multiple learning rates."""
+    rates = options.learning_rate
+    if not isinstance(rates, list):
+        rates, steps = [rates], [sum(steps)]
+    if len(rates) != len(steps):
+        raise InputError(Option("learning_rate"),
+                         f" must be one value, or one for each of {len(steps)} phases; got {rates}")
+    return PhasedSchedule([WarmupDecay(rate, int(count * options.warmup_ratio), count, options.power)
+                           for rate, count in zip(rates, steps)])
+
+
+def _check_batches(options: Options, sizes: list[int], devices: int) -> None:
+    parts = devices * options.gradient_accumulation_steps
+    check_rules(("batch_size", sizes, "multiples of gradient_accumulation_steps "
+                 f"({options.gradient_accumulation_steps}) times the number of devices that share it ({devices})",
+                 all(size % parts == 0 for size in sizes)))

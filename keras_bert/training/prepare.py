@@ -1,0 +1,177 @@
+"""What `finetune` needs before its first step: the data, the pretrained weights and the compiled model."""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_bert import kernels
+from keras_bert.convert import open_source
+from keras_bert.data.batches import PackedBatches, TextBatches
+from keras_bert.data.examples import warn_of_white_space
+from keras_bert.data.tables import Rows
+from keras_bert.errors import InputError, Option
+from keras_bert.files.digests import file_digest
+from keras_bert.layers import first_parts
+from keras_bert.models.base import BertTask
+from keras_bert.models.task_models import loss_arguments, new_head
+from keras_bert.presets import find_preset, origin
+from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, run_model
+from keras_bert.text import BertTokenizer
+from keras_bert.training.checkpoints import weights_digest
+from keras_bert.training.data_report import DataReport, data_report, report_lines
+from keras_bert.training.devices import strategy_scope
+from keras_bert.training.few_shot import FewShot, recommendation, remarks
+from keras_bert.training.held_out import hold_out
+from keras_bert.training.optimizer import make_optimizer
+from keras_bert.training.options import Options
+from keras_bert.weights import load_pretrained
+from keras_bert.weights.source import Source
+
+_VALID_SHARE = 0.1
+_LEARNING_RATE = 5e-5  # one of those of Devlin et al., 2018, appendix A.3
+
+
+class Plain:
+    """The usual way to train a model: the task's own loss on the task's own inputs. See `FewShot` for another."""
+
+    def __init__(self, task: Task, train: Encoded, valid: Encoded) -> None:
+        self.task, self.train, self.valid = task, train, valid
+
+    def outputs(self, model: BertTask, train: TextBatches, valid: TextBatches, batch_size: int,
+                after_batch: Callable[[Any], None]) -> list:
+        return run_model(model, valid, batch_size, after_batch)
+
+    def finished(self, model: BertTask, train: TextBatches, batch_size: int) -> BertTask:
+        return model
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    options: Options
+    task: Task  # with what the training data determine
+    tokenizer: BertTokenizer
+    valid: Encoded  # as `task` encodes the validation examples
+    way: Plain | FewShot  # what the model is trained on and scored by
+    train_batches: TextBatches
+    valid_batches: TextBatches
+    model: BertTask  # compiled, with the pretrained weights
+    run: dict[str, Any]  # what decides the result, see `Checkpoints`
+    base_model: dict[str, str | None]  # see `presets.origin`
+    report: DataReport
+    lines: list[str]  # to print before training
+
+
+def prepare(options: Options) -> Prepared:
+    kind, columns = TASKS[options.task], options.columns()
+    examples = read_examples(kind, options.train, **columns)
+    given_valid = None if options.valid is None else read_examples(kind, options.valid, **columns)
+    source, base_model = open_source(options.model), origin(options.model)
+    learning_rate = options.learning_rate or _default_learning_rate(options)
+    task = _task_of(options, source, examples)
+    warn_of_white_space(options.train, {label for example in examples for label in task.classes(example)})
+    valid_share, texts = options.valid_share, str(options.train)
+    if given_valid is None:
+        valid_share, texts = valid_share or _VALID_SHARE, f"{texts} without the held-out texts"
+        examples, valid_examples = hold_out(task, options.train, examples, valid_share, options.seed)
+        checked: Any = f"{options.train} (held-out texts: {len(valid_examples):,})"
+    else:
+        valid_examples, checked = given_valid, options.valid
+    if options.few_shot:
+        FewShot.check(texts, examples)
+    task.check(checked, valid_examples, options.out_of_scope_label)
+    tokenizer = source.needed_tokenizer()
+    train, valid = task.encode(examples, tokenizer), task.encode(valid_examples, tokenizer)
+    way = (FewShot(task, train, valid, source.options.get("pooling", "mean"), options.class_weights)
+           if options.few_shot else Plain(task, train, valid))
+    train_batches = _batches(way.train, options, task, tokenizer, source, whole=bool(options.devices))
+    valid_batches = _batches(way.valid, options, task, tokenizer, source)
+    steps = train_batches.steps(options.batch_size)
+    with strategy_scope(options.devices, options.batch_size, train_batches, valid_batches):
+        model = _make_model(source, tokenizer, way.task, options, learning_rate, steps * options.epochs)
+    report = data_report(task, tokenizer, examples, valid_examples, valid_share)
+    lines = report_lines(report)
+    if options.few_shot:
+        lines += remarks(report["labels"], steps, options.epochs)
+    elif source.kind == "embedding":
+        lines += recommendation(task, report["labels"])
+    lines = [f"data: {line}" for line in lines]
+    if options.learning_rate is None:
+        lines.append(f"learning rate: {learning_rate:g}, by default")
+    return Prepared(options, task, tokenizer, valid, way, train_batches, valid_batches, model,
+                    _run(options, learning_rate, tokenizer, model), base_model, report, lines)
+
+
+def _default_learning_rate(options: Options) -> float:
+    compares = options.few_shot or TASKS[options.task].compares_batch
+    preset = None if compares else find_preset(options.model)
+    return (preset and preset.learning_rate) or _LEARNING_RATE
+
+
+def _task_of(options: Options, source: Source, examples: list) -> Task:
+    """Returns the task with the fields that the options, the training data and the weights determine."""
+    task = TASKS[options.task]
+    settings: dict[str, Any] = {}
+    length = task.length
+    if issubclass(task, Embed) and source.kind == "embedding" and source.settings:
+        settings, length = source.options, source.settings["max_length"]
+    max_length = source.config.input_length(options.max_length, length)
+    return task.from_examples(options.train, examples, max_length=max_length, **settings | options.fields_of(task))
+
+
+def _batches(encoded: Encoded, options: Options, task: Task, tokenizer: BertTokenizer, source: Source,
+             whole: bool = False) -> TextBatches:
+    if options.pack:
+        return PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, task.max_length,
+                             source.config.directionality == "ltr")
+    return encoded.batched(tokenizer, 16 if kernels.prefers_few_shapes() else 1, whole)
+
+
+def _make_model(source: Source, tokenizer: BertTokenizer, task: Task, options: Options, learning_rate: float,
+                total_steps: int) -> BertTask:
+    """Returns the compiled model with its optimizer built."""
+    keras.utils.set_random_seed(options.seed)
+    _check_fit(source, tokenizer, options)
+    frozen = [*first_parts(options.freeze_blocks or 0), *task.unused]
+    layout = "packed" if options.pack else "padded" if kernels.prefers_few_shapes() else "unpadded"
+    bert = load_pretrained(source, dtype=options.dtype, layout=layout, frozen=frozen, lora_rank=options.lora_rank,
+                           trainable=not options.features)
+    model = new_head(task, bert, options.dropout if options.dropout is not None else task.dropout or 0.0)
+    model.compile(make_optimizer(model, learning_rate, total_steps, options.warmup_ratio, options.weight_decay),
+                  **loss_arguments(task))
+    return model
+
+
+def _check_fit(source: Source, tokenizer: BertTokenizer, options: Options) -> None:
+    config = source.config
+    if len(tokenizer.vocabulary) != config.vocab_size:
+        raise InputError(f"{source.path}: vocab.txt or tokenizer.json must have as many tokens as the config's "
+                         f"vocab_size ({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own")
+    for name, value, most in (("freeze_blocks", options.freeze_blocks, "num_hidden_layers"),
+                              ("lora_rank", options.lora_rank, "hidden_size")):
+        if (value or 0) > getattr(config, most):
+            raise InputError(Option(name), f" must be at most the encoder's {most} ({getattr(config, most)}); "
+                             f"got {value}")
+
+
+def _run(options: Options, learning_rate: float, tokenizer: BertTokenizer, model: BertTask) -> dict[str, dict]:
+    """Returns what decides the result, see `Checkpoints`."""
+    pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
+    files = {name: _digest(data) for name, data in (("train", options.train), ("valid", options.valid))
+             if data is not None}
+    return {"arguments": options.of_run() | {"learning_rate": learning_rate},
+            "sha256": {**files, "model": weights_digest(tokenizer, pretrained)}}
+
+
+def _digest(data: str | Rows) -> str:
+    """Returns the SHA-256 of a file, of the digests of the files in a folder, or of `Rows`."""
+    if isinstance(data, Rows):
+        return hashlib.sha256(json.dumps(data.rows, default=str).encode()).hexdigest()
+    if os.path.isdir(data):
+        files = sorted(entry.path for entry in os.scandir(data))
+        return hashlib.sha256("".join(map(_digest, files)).encode()).hexdigest()
+    return file_digest(data)

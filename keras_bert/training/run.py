@@ -1,0 +1,158 @@
+"""What the runs of `finetune` and of `pretrain` share: checked options, the output folder, signals and checkpoints."""
+
+import contextlib
+import dataclasses
+import importlib.util
+import math
+import os
+import re
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Self
+
+import keras
+import tensorflow as tf
+
+from keras_bert import kernels
+from keras_bert.arguments import Path, check, check_rules, plain
+from keras_bert.errors import InputError, Stopped
+from keras_bert.files.atomic import check_free
+from keras_bert.files.json_files import read_object
+from keras_bert.training.checkpoints import ADVICE, Checkpoints, Trained
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """The base class of the options of `finetune` and of `pretrain`, which have a field for each argument."""
+
+    # What says how to run and where to save, but does not decide the result: it may differ in a resumed run.
+    not_part_of_run: ClassVar[tuple[str, ...]] = ("output", "overwrite", "save_steps", "log_dir")
+    data: ClassVar[tuple[str, ...]] = ()  # the arguments that may be rows in memory
+
+    @classmethod
+    def checked(cls, function: Callable, arguments: dict[str, Any]) -> Self:
+        """Returns the arguments of a function in the form that JSON has, see `plain`.
+
+        Raises:
+            InputError: an argument is out of its range, or does not fit the others, the backend or the installed
+                packages.
+        """
+        check(function, arguments)
+        values = {name: value if name in cls.data else plain(value) for name, value in arguments.items()}
+        values["output"] = os.path.normpath(values["output"])  # a slash at the end would put the checkpoints into it
+        make: Callable[..., Self] = cls
+        options = make(**values)
+        check_rules(*options.rules(), (
+            "deterministic", values["deterministic"], "left out on the JAX backend, where XLA_FLAGS="
+            "--xla_gpu_deterministic_ops=true does it", not (values["deterministic"] and kernels.BACKEND == "jax")))
+        if values["log_dir"] and not importlib.util.find_spec("tensorboard"):
+            raise InputError("log_dir needs TensorBoard: pip install tensorboard")
+        return options
+
+    def rules(self) -> list[tuple[str, object, str, bool]]:
+        """Returns the rules that annotations cannot express, see `arguments.check_rules`."""
+        raise NotImplementedError
+
+    def as_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def of_run(self) -> dict[str, Any]:
+        """Returns the arguments that decide the result."""
+        return {name: value for name, value in self.as_json().items() if name not in self.not_part_of_run}
+
+
+class Output:
+    """The folder that a run writes at its end. Until then, its checkpoints are in `path`.checkpoints.
+
+    Args:
+        inputs: the files that the run reads; they must not be in the folder.
+
+    Raises:
+        InputError: the folder cannot be written. If there are checkpoints, it may exist: see `open`.
+    """
+
+    def __init__(self, path: str, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
+        self.path, self.overwrite, self.checkpoints = path, overwrite, f"{path}.checkpoints"
+        self._resumes = os.path.exists(self.checkpoints)
+        check_free(path, overwrite or self._resumes, inputs)
+
+    def open(self, run: dict[str, dict], writes: bool = True) -> tuple[Checkpoints, bool]:
+        """Returns the `Checkpoints`, and True if the folder is already written: an earlier process was killed before it
+        removed them. Raises an InputError if the folder, or the checkpoints, are of another run."""
+        checkpoints = Checkpoints(self.checkpoints, run, self.overwrite, writes)
+        metrics = read_object(os.path.join(self.path, "metrics.json")) if self._resumes else {}
+        is_written = self._resumes and all(metrics.get(name) == value for name, value in run.items())
+        if writes and not is_written:
+            check_free(self.path, self.overwrite)
+        return checkpoints, is_written
+
+
+@contextlib.contextmanager
+def recorded_signals(signals: list[int]) -> Iterator[None]:
+    """Context manager in which Ctrl-C and SIGTERM append their signal numbers to a list instead of ending the process.
+    A second signal of the same kind is handled as usual. Python allows signal handlers only in the main thread: in
+    other threads the list stays empty."""
+    def record(number: int, _: types.FrameType | None) -> None:
+        signals.append(number)
+        signal.signal(number, previous[signal.Signals(number)])
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    previous = {number: signal.signal(number, record) for number in (signal.SIGINT, signal.SIGTERM) if in_main_thread}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class Run:
+    """A training run of `total` steps, which resumes from its last checkpoint. The training loop updates `progress`."""
+
+    def __init__(self, model: Trained, checkpoints: Checkpoints, total: int, save_steps: int) -> None:
+        self.model = model
+        self.checkpoints = checkpoints
+        self.save_steps = save_steps  # between two checkpoints
+        self.signals: list[int] = []  # for `recorded_signals`
+        self.progress = checkpoints.restore_last(model)
+        self.saved = self.progress.step  # at the last checkpoint
+        if self.saved:
+            print(f"resuming from step {self.saved} of {total}", file=sys.stderr)
+
+    def check_loss(self, loss: float) -> None:
+        """Ends the run if the loss is not finite."""
+        if not math.isfinite(loss):
+            raise InputError(f"the loss must be a finite number; at step {self.progress.step} it is {loss}; the last "
+                             f"checkpoint is of step {self.saved}; ", *ADVICE)
+
+    def checkpoint(self, stop: list[int] | bool, now: bool = False) -> None:
+        """Saves the state and the progress if it is time to, or `now`. Saves them and ends the run if `stop`, which is
+        `signals`, or True if any process has received a signal."""
+        if stop or now or self.progress.step - self.saved >= self.save_steps:
+            if hasattr(self.model, "jax_state_sync"):
+                self.model.jax_state_sync()  # during `fit` on JAX, the variables have old values
+            self.checkpoints.save_last(self.model, self.progress)
+            self.saved = self.progress.step
+            if stop:  # also a signal that has arrived while the state was saved
+                raise Stopped(self.signals[0] if self.signals else signal.SIGTERM,
+                              f"stopped and saved at step {self.progress.step}; run the same command again to resume")
+
+
+@contextlib.contextmanager
+def naming_full_memory(*advice: str) -> Iterator[None]:
+    """Turns an error of a device without free memory into an InputError that ends with `advice`."""
+    try:
+        yield
+    except Exception as error:  # TensorFlow and JAX have no class for it: a full disk also exhausts a resource
+        if not re.search(r"\bOOM\b|[Oo]ut of memory", str(error)):
+            raise
+        raise InputError("the memory of the device is full; ", *advice) from None
+
+
+def enable_determinism() -> None:
+    """Makes TensorFlow's operations reproducible bit by bit, on a GPU too, for the rest of the process. They are slower
+    on a GPU, and Keras compiles nothing with XLA."""
+    keras.utils.set_random_seed(0)  # TensorFlow requires a seed first
+    tf.config.experimental.enable_op_determinism()
