@@ -1,9 +1,10 @@
 # make demo         fine-tune, export, load and ask a model
-# make test         the tests, the documentation, the wheel, and the wheel in an environment of its own
+# make test         ruff, mypy, the documentation, the wheel in an environment of its own, and the tests
 # make test-peers   the tests that compare with PyTorch, transformers, KerasHub, JAX, the Model Garden and Apache Beam
 # make test-slow    the tests that take several seconds each
 # make test-all     all of these, and the tests that take minutes
 # make test-newest  `make test` with the newest release of every dependency
+# make lint         ruff and mypy
 # make docs         the documentation as a site, in build/docs
 # make constraints  the versions that all of these install, resolved again
 #
