@@ -45,11 +45,13 @@ TRANSLATED = {ROOT / "README.ko.md"}  # test_docs.py compares its blocks with th
 # What tests run instead of what pages show.
 SMALLER = {
     r"--steps=[\d,]+( --batch_size=\d+)?": "--steps=2 --batch_size=4",
-    r"(?<!--steps=2 --)batch_size=\d+": "batch_size=256",
-    r"epochs=\d+(,?) (--)?learning_rate": r"epochs=1\1 \2batch_size=256\1 \2learning_rate",
+    r"(?<!--steps=2 --)batch_size=\d+": "batch_size=1024",
+    r"epochs=\d+(,?) (--)?learning_rate": r"epochs=1\1 \2batch_size=1024\1 \2learning_rate",
     r"epochs=\d+": "epochs=1",
     r"--vocab_size=\d+": "--vocab_size=500",
     r"--config=base": "--config=L2-H128",
+    r"--output=classifier": "--output=classifier --epochs=1 --batch_size=1024",
+    r"concat-last-4 --train=train": "last --train=valid",
     r"concat-last-4": "last",
 }
 DECIMAL = r"-?\d[\d,]*\.\d+(?:e[+-]\d+)?|\d+(?=%)|\d+:\d\d:\d\d|\d+(?= s\b)|(?<=epoch )\d+"
