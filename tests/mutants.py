@@ -1,23 +1,21 @@
 """Which small changes of the package does no test notice?
 
-    python tests/mutants.py draw                   draws five mutants of each of eight packages into tests/mutants.tsv
-    python tests/mutants.py reach -m peers -n 2    runs pytest, and adds to that file which test files reach each mutant
-    python tests/mutants.py run [NUMBER ...]       runs the tests of each mutant
+    python tests/mutants.py [NUMBER ...]      tries all mutants, or those with these numbers
 
-A mutant has one comparison changed (< to <=, == to !=), one number increased, or the last part of a sum, a product,
-`and` or `or` dropped. Each runs in a copy of the checkout, two at a time, against the test files that reach it, for
-120 s at most; it is killed if a test fails in that time. The tests must pass without mutants. The Python that runs this
-file runs them: .venv-peers/bin/python has what all of them need.
+A mutant is a line of tests/mutants.tsv, counted from 0: a file, the qualified name of a function, an expression that
+occurs once in its source, the expression that replaces it, and the test files, or tests, that should notice, the most
+specific first. In place of them, "equivalent: " and a reason say that no test can. A comparison is changed (< to <=,
+== to !=), a number is increased, or the last part of a sum, a product, `and` or `or` is dropped.
+
+Each runs in a copy of the checkout, against the quick tests of these files, then the slow ones, until one fails, for
+240 s at most. The tests must pass without mutants.
 """
 
 import ast
 import collections
-import concurrent.futures
-import contextlib
-import csv
 import os
 import pathlib
-import random
+import re
 import shutil
 import signal
 import subprocess
@@ -27,147 +25,71 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 TABLE = ROOT / "tests/mutants.tsv"
-PACKAGES = [*(f"keras_bert/{name}" for name in ("layers", "tasks", "data", "text", "convert", "training")), "export",
-            "keras_bert/serving"]
-CHANGED = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",
-           ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}
-SECONDS = 120
-# `probe.seen[number]` is None, and notes the test file that runs, in this process or in one that started it.
-PROBE = """
-import os
-class Seen(dict):
-    def __missing__(self, number):
-        test = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
-        if test and (number, test) not in self:
-            self[number, test] = True
-            with open(os.path.join(os.path.dirname(__file__), "seen.tsv"), "a") as file:
-                file.write(f"{number}\\t{test}\\n")
-seen = Seen()
-"""
+SECONDS = 240
+MARKS = "not slow and not long and not peers", "slow and not long and not peers"
 
 
-def mutations(path):
-    """Yields rows of (path, byte, expression, mutant) of a file: expressions in functions whose mutant compiles."""
-    source = path.read_bytes()
-    starts = [0]
-    for line in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-
-    def start(node):
-        return starts[node.lineno - 1] + node.col_offset
-
-    def end(node):
-        return starts[node.end_lineno - 1] + node.end_col_offset
-
-    def changes(node):
-        """(first byte, byte after the last, new text)"""
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            return end(node.left), start(node.comparators[0]), f" {CHANGED[type(node.ops[0])]} "
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            return start(node), end(node), str(node.value + 1)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
-            return end(node.left), end(node), ""
-        if isinstance(node, ast.BoolOp):
-            return end(node.values[-2]), end(node), ""
-
-    def visit(node, in_function):
-        if isinstance(node, (ast.JoinedStr, ast.Raise, ast.Assert, ast.arguments)):
-            return
-        in_function = in_function or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        if in_function and (change := changes(node)):
-            first, last, new = change
-            with contextlib.suppress(SyntaxError):
-                compile(source[:first] + new.encode() + source[last:], path, "exec")
-                before = source[start(node):end(node)]
-                after = source[start(node):first] + new.encode() + source[last:end(node)]
-                yield str(path.relative_to(ROOT)), start(node), before.decode(), after.decode()
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, in_function)
-
-    yield from visit(ast.parse(source), False)
+def mutate(number, path, function, expression, mutant):
+    """Returns the source of a file with the mutant in it."""
+    file = ROOT / path
+    lines = file.read_text(encoding="utf-8").split("\n") if file.exists() else []
+    node = ast.parse("\n".join(lines))
+    for name in function.split("."):
+        node = next((child for child in getattr(node, "body", ()) if getattr(child, "name", None) == name), None)
+    first, last = (node.lineno - 1, node.end_lineno) if node else (0, 0)
+    source = "\n".join(lines[first:last])
+    if (count := source.count(expression)) != 1:
+        sys.exit(f"{TABLE}: mutant {number}: {expression!r} must occur once in {function} of {path}; got {count} times")
+    return "\n".join([*lines[:first], source.replace(expression, mutant), *lines[last:]])
 
 
-def draw():
-    """Writes the table."""
-    rng = random.Random(0)
-    rows = [[row for path in sorted((ROOT / package).rglob("*.py")) for row in mutations(path)] for package in PACKAGES]
-    write([[*row, ""] for some in rows for row in rng.sample(some, 5)])
+def run_pytest(copy, arguments, seconds):
+    """Returns the exit status, None if the time is over, and the output."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:  # a pipe would wait for servers that tests started
+        process = subprocess.Popen([sys.executable, "-m", "pytest", "-q", "-x", *arguments], cwd=copy, stdout=output,
+                                   stderr=subprocess.STDOUT, start_new_session=True,
+                                   env=os.environ | {"PYTHONPATH": str(copy)})
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            status = None
+        output.seek(0)
+        return status, output.read()
 
 
-def read():
-    with open(TABLE, encoding="utf-8", newline="") as file:
-        return list(csv.reader(file, delimiter="\t"))
-
-
-def write(rows):
-    with open(TABLE, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, delimiter="\t", lineterminator="\n").writerows(rows)
-
-
-@contextlib.contextmanager
-def changed_checkout(rows, replacement):
-    """A copy of the checkout in which `replacement(number, row)` stands for the expressions of rows by number."""
+def try_mutant(path, source, tests):
+    """Returns what became of a mutant, and the test that failed or why none can."""
+    if tests.startswith("equivalent: "):
+        return tuple(tests.split(": ", 1))
+    ends = time.monotonic() + SECONDS
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         copy = pathlib.Path(folder) / "checkout"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv*", "build", "dist", "__pycache__"))
-        for number, (path, byte, before, *_) in sorted(rows.items(), key=lambda item: -int(item[1][1])):
-            source = (copy / path).read_bytes()
-            head, tail = source[:int(byte)], source[int(byte):]
-            if not tail.startswith(before.encode()):
-                sys.exit(f"{TABLE}: row {number + 1}: {path} has changed; draw again")
-            new = replacement(number, rows[number]).encode()
-            (copy / path).write_bytes(head + new + tail[len(before.encode()):])
-        yield copy
+        (copy / path).write_text(source, encoding="utf-8")
+        for marks in MARKS:
+            status, output = run_pytest(copy, ["-m", marks, *tests.split()], ends - time.monotonic())
+            if failed := re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE):
+                return "killed", failed[1]
+            if status not in (0, 5):  # 5: no test has these marks
+                return "out of time" if status is None else f"pytest ended with status {status}", ""
+    return "survived", ""
 
 
-def run_pytest(copy, *arguments, seconds=None):
-    """The exit status, None if the time is over."""
-    process = subprocess.Popen([sys.executable, "-m", "pytest", "-q", *arguments], cwd=copy, start_new_session=True,
-                               stdout=subprocess.DEVNULL, env=os.environ | {"PYTHONPATH": str(copy)})
-    try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def reach(*arguments):
-    """Adds to the table the test files that reach each mutant."""
-    rows = read()
-    with changed_checkout(dict(enumerate(rows)),
-                          lambda number, row: f'(__import__("probe").seen[{number}] or {row[2]})') as copy:
-        (copy / "probe.py").write_text(PROBE)
-        run_pytest(copy, *arguments)
-        for line in (copy / "seen.tsv").read_text().splitlines():
-            number, test = line.split("\t")
-            row = rows[int(number)]
-            row[4] = " ".join(sorted({*row[4].split(), test}))
-    write(rows)
-
-
-def try_mutant(number, row, tests):
-    """Runs its tests; returns True if one fails."""
-    started = time.monotonic()
-    with changed_checkout({number: row}, lambda number, row: row[3]) as copy:
-        status = run_pytest(copy, "-x", "-m", "not long", *tests, seconds=SECONDS) if tests else "no test reaches it"
-    outcome = {0: "survived", 1: "killed", None: "out of time"}.get(status, status)
-    seconds = time.monotonic() - started
-    print(f"{number:2} {outcome:11} {seconds:4.0f} s  {row[0]}: {row[2]!r} -> {row[3]!r}", flush=True)
-    return status == 1
-
-
-def run(*numbers):
-    """Runs the tests of some mutants, or of all: first those that reach few mutants."""
-    rows = dict(enumerate(read()))
-    reached = collections.Counter(test for row in rows.values() for test in row[4].split())
-
-    def is_killed(number):
-        return try_mutant(number, rows[number], sorted(rows[number][4].split(), key=reached.get))
-
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        killed = list(pool.map(is_killed, map(int, numbers) if numbers else rows))
-    print(f"{sum(killed)} of {len(killed)} mutants are killed")
+def run(numbers):
+    rows = [line.split("\t") for line in TABLE.read_text(encoding="utf-8").splitlines()]
+    sources = [mutate(number, *row[:4]) for number, row in enumerate(rows)]
+    outcomes = collections.Counter()
+    for number in numbers or range(len(rows)):
+        path, function, expression, mutant, tests = rows[number]
+        started = time.monotonic()
+        outcome, reason = try_mutant(path, sources[number], tests)
+        outcomes[outcome] += 1
+        print(f"{number:2} {outcome:11} {time.monotonic() - started:4.0f} s  {path}, {function}: "
+              f"{expression!r} -> {mutant!r}  ({reason})", flush=True)
+    print(", ".join(f"{count} {outcome}" for outcome, count in outcomes.items()))
 
 
 if __name__ == "__main__":
-    {"draw": draw, "reach": reach, "run": run}[sys.argv[1]](*sys.argv[2:])
+    run([int(number) for number in sys.argv[1:]])

@@ -219,6 +219,13 @@ def test_restored_by_the_garden(folder, version, kind, layout, names):
     assert '"hidden_act": "gelu"' in pathlib.Path(path).with_name("bert_config.json").read_text()
 
 
+def test_only_this_format_has_a_next_sentence_pooler(folder):
+    _, path = written(folder, "pretraining")
+    assert open_source(path, None, True).kind == "pretraining"
+    with pytest.raises(InputError, match="is for the Model Garden's checkpoints; this one is huggingface"):
+        open_source(folder / "pretraining-source", None, True)
+
+
 def test_the_erf_gelu_is_refused(pretrained, tmp_path):
     with pytest.raises(InputError, match="hidden_act .*not gelu;.*allow_inexact=True") as error:
         convert(pretrained, tmp_path / "garden", "garden")

@@ -185,6 +185,18 @@ def test_layers_have_independent_dropout():
         assert (masks[first] == masks[second]).mean() == pytest.approx(0.5, abs=0.03)
 
 
+def test_each_dropout_of_the_encoder_has_its_own_seed(shared_bert, monkeypatch):
+    seeds, drop = [], kernels.drop
+
+    def record(x, rate, seed):
+        seeds.append(tuple(ops.convert_to_numpy(seed).tolist()))
+        return drop(x, rate, seed)
+
+    monkeypatch.setattr(kernels, "drop", record)
+    shared_bert(random_inputs(2, 6), training=True, seed=np.array([1, 2], "int32"))
+    assert len(seeds) == len(set(seeds)) == 1 + 3 * TINY.num_hidden_layers  # of the embeddings, and of each block
+
+
 def test_keras_file_round_trip(tmp_path, shared_bert):
     names = ("input_word_ids", "input_mask", "segment_ids")
     tensors = [keras.Input((None,), dtype="int32", name=name) for name in names]

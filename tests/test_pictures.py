@@ -11,7 +11,7 @@ from matplotlib import font_manager
 from matplotlib.text import Text
 
 from keras_bert.training import pictures
-from keras_bert.training.pictures import FINE_TUNING, draw
+from keras_bert.training.pictures import FINE_TUNING, PRETRAINING, draw
 from keras_bert.training.report import model_card
 
 TOKENS = "[CLS] wake me up at ##six please [SEP]".split()
@@ -69,11 +69,11 @@ def checked_draw(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Text, "draw", draw_text)
 
-    def checked(metrics):
+    def checked(metrics, kind=FINE_TUNING):
         texts.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            paths = draw(metrics, tmp_path, FINE_TUNING)
+            paths = draw(metrics, tmp_path, kind)
         for path, drawn in zip(paths, texts.values(), strict=True):
             image = matplotlib.image.imread(path)
             assert image[..., :3].std() > 0.01, f"{path} is blank"
@@ -121,6 +121,15 @@ def test_learning_curves_of_any_length(checked_draw, epochs):
     texts = checked_draw({key: metrics[key] for key in ("history", "best_epoch", "main")})
     assert list(texts) == ["learning_curves"]
     assert "1" in texts["learning_curves"] and f"epoch {max(1, epochs - 1)}, kept" in texts["learning_curves"]
+
+
+@pytest.mark.parametrize("heads", [["mlm"], ["mlm", "next_sentence"]])
+def test_the_curve_of_pretraining_has_every_head(checked_draw, heads):
+    titles = {"mlm": "Masked tokens", "next_sentence": "Next sentence"}
+    scores = {f"{head}_{score}": [3, 1] for head in heads for score in ("loss", "accuracy")}
+    texts = checked_draw({"history": {"step": [1, 2]} | scores}, PRETRAINING)["pretraining_curve"]
+    assert [text for text in texts if ": " in text] == [
+        f"{titles[head]}: {score}" for head in heads for score in ("loss", "accuracy")]
 
 
 @pytest.mark.slow

@@ -166,6 +166,17 @@ def test_a_signature_of_ragged_tensors_is_left_out(server):
     assert signatures.keys() == {"serving_default", "sizes"}
 
 
+def test_requests_are_joined_if_their_rows_have_equal_sizes(tmp_path):
+    module = tf.Module()
+    module.function = tf.function(lambda ids: {"sum": tf.reduce_sum(ids, 1)},
+                                  input_signature=[tf.TensorSpec([None, None], tf.int32, "ids")])
+    tf.saved_model.save(module, str(tmp_path / "sums"), {"serving_default": module.function})
+    model = SavedModel(str(tmp_path / "sums"), 1, row_wise=["serving_default"])
+    one, two, longer = (model.batch_key("serving_default", {"ids": np.zeros(shape, np.int32)})
+                        for shape in ((1, 3), (2, 3), (1, 4)))
+    assert one == two != longer
+
+
 def test_instances_need_as_many_rows(server):
     status, answer, _ = server.ask("/v1/models/ragged:predict", {"instances": ["a b", "c"]})
     assert status == 400 and "ask with inputs instead of instances" in answer["error"]
