@@ -21,10 +21,10 @@ from keras_bert.errors import InputError, InputWarning, Stopped
 # flags; `**name` stands for the arguments of the function that the module's `API` names.
 COMMANDS = {
     "finetune": "finetune", "evaluate": "evaluate", "predict": "predict", "export": "export",
-    "export preprocessor": "export_preprocessor", "export text-model": "export_text_model", "features": "features",
-    "convert": "convert", "fill-mask": "fill_mask", "make-vocab": "make_vocab",
-    "make-pretraining-data": "make_pretraining_data", "pretrain": "pretrain", "serve": "serve", "verify": "verify",
-    "presets": "presets",
+    "export preprocessor": "export_preprocessor", "export text-model": "export_text_model",
+    "export litert": "export_litert", "features": "features", "convert": "convert", "fill-mask": "fill_mask",
+    "make-vocab": "make_vocab", "make-pretraining-data": "make_pretraining_data", "pretrain": "pretrain",
+    "serve": "serve", "verify": "verify", "presets": "presets",
 }
 
 

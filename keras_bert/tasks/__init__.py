@@ -1,10 +1,12 @@
 """Downstream tasks: reading data files, encoding inputs and targets, decoding answers, and scoring."""
 
 import inspect
+import os
 from typing import Any
 
-from keras_bert.arguments import check
+from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError
+from keras_bert.files import read_json, write_json
 from keras_bert.tasks.base import Encoded, Task, run
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction
@@ -23,9 +25,26 @@ def tasks_with(option: str) -> list[str]:
     return [name for name, task in TASKS.items() if option in task.options]
 
 
+def save_settings(task: Task, columns: dict[str, Any], folder: Path) -> None:
+    """Writes the files of a model's folder that say what it answers: the labels, and the other fields of the task with
+    the columns of its training data, see `TaskModel`."""
+    settings = task.settings() | ({"columns": columns} if columns else {})
+    if "labels" in settings:
+        write_json(os.path.join(folder, "labels.json"), settings.pop("labels"))
+    write_json(os.path.join(folder, "settings.json"), settings)
+
+
+def read_settings(folder: Path) -> tuple[Task, dict[str, Any]]:
+    """Returns the task and the columns that `save_settings` wrote."""
+    settings = read_json(path := os.path.join(folder, "settings.json"))
+    if os.path.exists(labels := os.path.join(folder, "labels.json")):
+        settings["labels"] = read_json(labels)
+    return restored(settings, path)
+
+
 def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]:
-    """Returns the task and the columns from settings as `FineTuned.save_settings` writes them, with the labels. Errors
-    name the `path`.
+    """Returns the task and the columns from settings as `save_settings` writes them, with the labels. Errors name the
+    `path`.
 
     Raises:
         InputError: the task is unknown; or a setting is unknown, missing or of another type.
@@ -45,5 +64,5 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
 
 
 __all__ = ["TASKS", "Answer", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity", "Intent", "LabelSet",
-           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "restored", "run",
-           "tasks_with"]
+           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "read_settings",
+           "restored", "run", "save_settings", "tasks_with"]
