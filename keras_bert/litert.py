@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_bert import startup
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 
@@ -47,6 +48,11 @@ class LiteRunner:
         if self.inputs.keys() != set(INPUTS):
             raise InputError(f"{self._path}: the inputs must be {', '.join(INPUTS)}; they are {', '.join(self.inputs)}")
         self.is_int8 = any(detail["dtype"] == np.int8 for detail in interpreter.get_tensor_details())
+        try:
+            with startup.quiet_litert():
+                run(**dict.fromkeys(INPUTS, np.ones([1, 1], np.int32)))  # a file can be damaged beyond its outline
+        except (ValueError, RuntimeError) as error:
+            raise self._unreadable(error) from None
         self._idle[self._threads].append(run)
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
@@ -91,7 +97,10 @@ class LiteRunner:
         try:
             return Interpreter(self._path, num_threads=threads)
         except (ValueError, RuntimeError) as error:
-            raise InputError(f"{self._path}: cannot be read: {' '.join(str(error).split())}") from None
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> InputError:
+        return InputError(f"{self._path}: cannot be read: {' '.join(str(error).split()):.200}")
 
     def _checked(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Returns the inputs as int32, after the checks that the file lacks: it answers any id and any mask."""
