@@ -11,7 +11,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from absl import flags
+try:
+    from absl import flags
+except ImportError:  # where only LiteRT is installed
+    sys.exit("keras-bert: the command line needs absl-py: pip install absl-py")
 
 from keras_bert import __version__, startup
 from keras_bert.arguments import NAMES, Argument, as_list, check_value, did_you_mean, read, read_source, with_flags
