@@ -26,6 +26,8 @@ RAY = ["ray[data,serve]"]
 # Other engines (examples/other_engines.py).
 ONNX = ["tf2onnx>=1.17", "onnxruntime"]
 OPENVINO = ["openvino"]
+# TensorFlow's small runtime, for `keras_bert.LiteModel`.
+LITERT = ["ai-edge-litert"]
 # An index of vectors (examples/semantic_search.py).
 SEARCH = ["faiss-cpu"]
 # The scores of tasks, and finetune with few_shot.
@@ -40,7 +42,7 @@ PARQUET = ["pyarrow"]
 # What `make test` and `make test-slow` need: tools, and every extra that runs without another framework. Selenium
 # drives Chromium, for the tests of the server's page.
 TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "mypy", "pandas", "jsonschema", "selenium",
-        *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE, *NOTEBOOK, *DOCS]
+        *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE, *LITERT, *NOTEBOOK, *DOCS]
 
 setup(
     name="keras-bert-hub",
@@ -74,9 +76,10 @@ setup(
         "serve": SERVE,
         "onnx": ONNX,
         "openvino": OPENVINO,
+        "litert": LITERT,
         "search": SEARCH,
         "ray": [*SERVE, *RAY],
-        "all": [*TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE],
+        "all": [*TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE, *LITERT],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],
         "docs": DOCS,
         "bench": BENCH,

@@ -1,9 +1,10 @@
-"""Functions that write SavedModels."""
+"""Functions that write SavedModels and LiteRT folders; imported when they are first used, since `verify` of a LiteRT
+folder needs no TensorFlow."""
 
-from .encoder import export_encoder
-from .int8 import quantized
-from .preprocessor import export_preprocessor
-from .serving_folder import export_version
-from .text_model import export_text_model
+from keras_bert.lazy import importer
 
-__all__ = ["export_encoder", "export_preprocessor", "export_text_model", "export_version", "quantized"]
+_MODULES = {"export_encoder": "encoder", "export_litert": "litert", "export_preprocessor": "preprocessor",
+            "export_text_model": "text_model", "export_version": "serving_folder"}
+__all__ = sorted(_MODULES)
+
+__getattr__ = importer(__name__, {name: f"{__name__}.{module}" for name, module in _MODULES.items()})

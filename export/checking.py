@@ -1,20 +1,13 @@
 """The functions that the checks of all contracts share."""
 
-import contextlib
 import dataclasses
-import importlib.util
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import tensorflow as tf
 
 from keras_bert.arguments import Path
 from keras_bert.errors import first_line
 
-Loaded = Any  # the root object of a SavedModel of any exporter
+Loaded = Any  # the root object of a SavedModel of any exporter; or a `LiteModel`
 Check = Callable[[Loaded, Path], str | None]  # returns what to report, or raises; its docstring is the rule
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
 
@@ -49,28 +42,3 @@ def run_check(line: int, check: Check, loaded: Loaded, path: Path) -> Result:
         return Result(line, rule, FAILED, first_line(error))
 
 
-def keras_layer(path: Path, **arguments: Any) -> Any:
-    """Returns `hub.KerasLayer(path, **arguments)`."""
-    if not importlib.util.find_spec("tensorflow_hub"):
-        raise NotApplicable("tensorflow-hub is not installed")
-    import tensorflow_hub as hub
-
-    return hub.KerasLayer(os.fspath(path), **arguments)
-
-
-def static_shapes(call: Callable, inputs: Any, **arguments: Any) -> Any:
-    """Returns the static shapes of what `call(inputs, **arguments)` returns, in the same structure. `inputs` is a
-    structure of `tf.TypeSpec`s."""
-    outputs = tf.function(lambda inputs: call(inputs, **arguments)).get_concrete_function(inputs).structured_outputs
-    return tf.nest.map_structure(lambda spec: spec.shape, outputs)
-
-
-@contextlib.contextmanager
-def saved_again(path: Path) -> Iterator[str]:
-    """Loads a copy of a SavedModel, saves it again, removes the copy, and yields the path of what was saved."""
-    with tempfile.TemporaryDirectory() as folder:
-        first, second = os.path.join(folder, "first"), os.path.join(folder, "second")
-        shutil.copytree(path, first)
-        tf.saved_model.save(tf.saved_model.load(first), second)
-        shutil.rmtree(first)
-        yield second

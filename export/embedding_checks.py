@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from keras_bert.arguments import Path
 
-from .checking import Loaded, expect, keras_layer, saved_again, static_shapes
+from .checking import Loaded, expect
+from .loaded_again import keras_layer, saved_again, static_shapes
 
 _TEXTS = ["play some music", "", "turn off the light please, it is late", "Zürich, 서울"]
 _TOLERANCE = {tf.float32: 1e-5, tf.bfloat16: 0.02}  # of rows in batches of another size, relative to the largest value

@@ -8,7 +8,8 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_bert.arguments import Path
 
-from .checking import Loaded, NotApplicable, expect, keras_layer, static_shapes
+from .checking import Loaded, NotApplicable, expect
+from .loaded_again import keras_layer, static_shapes
 
 _KEYS = ("input_word_ids", "input_mask", "input_type_ids")
 _DRAWS = 20

@@ -10,7 +10,8 @@ import tensorflow as tf
 from keras_bert.arguments import Path
 from keras_bert.text import BertTokenizer
 
-from .checking import Loaded, NotApplicable, expect, saved_again, static_shapes
+from .checking import Loaded, NotApplicable, expect
+from .loaded_again import saved_again, static_shapes
 
 _KEYS = ["input_mask", "input_type_ids", "input_word_ids"]
 _TEXT = "abc d ef"

@@ -48,7 +48,7 @@ num_batch_threads {{ value: 2 }}
 
 
 def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder: Path, name: str | None = None, *,
-                   max_length: int | None = None, dtype: Literal["float32", "bfloat16", "int8"] | None = None,
+                   max_length: int | None = None, dtype: Literal["float32", "bfloat16"] | None = None,
                    jit_compile: bool = False, **options: Any) -> str:
     """Writes a raw-text SavedModel as the next version in a folder. The version is written atomically, and other
     versions are not changed. Also writes warm-up requests, in the `assets.extra` of the version, and the files

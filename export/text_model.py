@@ -67,7 +67,6 @@ from keras_bert.text.graph_packing import pack_segments
 
 from . import text_heads as heads
 from . import writing
-from .int8 import quantized
 
 _HEADS: dict[type, type[heads.Head]] = {
     BertLayer: heads.Encoder,
@@ -89,8 +88,7 @@ class TextModel(writing.CallablePart):
     def __init__(self, model: BertLayer | BertTask, head: heads.Head, tokenizer: BertTokenizer, max_length: int,
                  dtype: str, jit_compile: bool = False) -> None:
         # Not an attribute, because the SavedModel would then contain its weights, too.
-        replica = quantized(model) if dtype == "int8" else model.rebuild(
-            dtype=dtype, lora_rank=None, layout="padded" if jit_compile else "unpadded")
+        replica = model.rebuild(dtype=dtype, lora_rank=None, layout="padded" if jit_compile else "unpadded")
         weights = [writing.copy_variable(weight, weight.dtype) for weight in replica.weights]
         encoder = writing.encoder_of(replica)
         run = writing.with_variables(replica, weights, lambda *inputs: replica(list(inputs)))
@@ -143,7 +141,7 @@ def _compiled(run: Callable) -> Callable:
 
 
 def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, *,
-                      max_length: int | None = None, dtype: Literal["float32", "bfloat16", "int8"] | None = None,
+                      max_length: int | None = None, dtype: Literal["float32", "bfloat16"] | None = None,
                       jit_compile: bool = False, overwrite: bool = False, **options: Any) -> None:
     """Writes a raw-text SavedModel. Output is written atomically.
 
@@ -154,9 +152,8 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
             the texts of a `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are split into multiple inputs.
             Default: the tokenizer's, at most the encoder's positions.
-        dtype: dtype of the encoder: float32; bfloat16, whose weights take half the size; or int8 (experimental), whose
-            weights take a quarter, for processors with VNNI or AMX: see `keras_bert.export.quantized`. Default: as the
-            model computes, bfloat16 if it was trained in mixed_bfloat16, otherwise float32.
+        dtype: dtype of the encoder: float32; or bfloat16, whose weights take half the size. Default: as the model
+            computes, bfloat16 if it was trained in mixed_bfloat16, otherwise float32.
         jit_compile: If True (for GPUs), XLA compiles the model, but not the tokenization. Inputs are padded to a few
             lengths (16, 32, 64, … up to `max_length`), and the number of rows to a power of two, as each shape is
             compiled separately. If False, padding is skipped, which is faster on CPUs.
@@ -171,9 +168,6 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
             TensorFlow.
     """
     check(export_text_model, {"max_length": max_length, "dtype": dtype})
-    if dtype == "int8" and jit_compile:
-        raise InputError(Option("jit_compile"),
-                         " must be left out with the dtype int8, whose operation XLA does not have")
     dtype = dtype or ("bfloat16" if writing.encoder_of(model).compute_dtype == "bfloat16" else "float32")
     head = make_head(model, options)
     writing.check_export(model, tokenizer, path, overwrite)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, first_line
 
-from . import embedding_checks, encoder_checks, int8, preprocessor_checks
+from . import embedding_checks, encoder_checks, preprocessor_checks
 from .checking import Check, Loaded, Result, run_check
 
 
@@ -55,6 +55,4 @@ def _load(path: Path) -> Loaded:
             importlib.import_module("tensorflow_text")  # registers its operations
             return _load(path)
         cure = "; it may need tensorflow-text: pip install tensorflow-text" if needs_text else ""
-        if int8.OPERATION in str(error):
-            cure = "; a model in int8 needs TensorFlow for x86-64 processors, with oneDNN"
         raise InputError(f"{path}: cannot be loaded: {first_line(error)}{cure}") from None

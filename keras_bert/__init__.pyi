@@ -12,9 +12,11 @@ from keras_bert.config import BertConfig as BertConfig
 from keras_bert.errors import InputError as InputError
 from keras_bert.errors import Stopped as Stopped
 from keras_bert.export import export_encoder as export_encoder
+from keras_bert.export import export_litert as export_litert
 from keras_bert.export import export_preprocessor as export_preprocessor
 from keras_bert.export import export_text_model as export_text_model
 from keras_bert.hub import HubLayer as HubLayer
+from keras_bert.inference.lite_model import LiteModel as LiteModel
 from keras_bert.layers import BertLayer as BertLayer
 from keras_bert.models import BertClassifier as BertClassifier
 from keras_bert.models import BertEmbedder as BertEmbedder

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from absl import flags
+try:
+    from absl import flags
+except ImportError:  # where only LiteRT is installed
+    sys.exit("keras-bert: the command line needs absl-py: pip install absl-py")
 
 from keras_bert import __version__, startup
 from keras_bert.arguments import NAMES, Argument, as_list, check_value, did_you_mean, read, read_source
@@ -21,10 +24,10 @@ from keras_bert.errors import InputError, InputWarning, Stopped
 # flags; `**name` stands for the arguments of the function that the module's `API` names.
 COMMANDS = {
     "finetune": "finetune", "evaluate": "evaluate", "predict": "predict", "export": "export",
-    "export preprocessor": "export_preprocessor", "export text-model": "export_text_model", "features": "features",
-    "convert": "convert", "fill-mask": "fill_mask", "make-vocab": "make_vocab",
-    "make-pretraining-data": "make_pretraining_data", "pretrain": "pretrain", "serve": "serve", "verify": "verify",
-    "presets": "presets",
+    "export preprocessor": "export_preprocessor", "export text-model": "export_text_model",
+    "export litert": "export_litert", "features": "features", "convert": "convert", "fill-mask": "fill_mask",
+    "make-vocab": "make_vocab", "make-pretraining-data": "make_pretraining_data", "pretrain": "pretrain",
+    "serve": "serve", "verify": "verify", "presets": "presets",
 }
 
 

@@ -11,17 +11,20 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-# Copies standard input to standard error, without TensorFlow's notes and absl's lines at the levels in the argument.
+# Copies standard input to standard error, without the notes of TensorFlow and LiteRT and absl's lines at the levels in
+# the argument.
 _FILTER = r"""
 import re, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that is filtered
 notes = re.compile(rb"[%b]\d{4} |WARNING: All log messages before absl|To enable the following instructions: "
-                   % sys.argv[1].encode())
+                   rb"|INFO: Created TensorFlow Lite" % sys.argv[1].encode())
 for line in sys.stdin.buffer:
     if not notes.match(line):
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
 """
+
+_litert_has_run = False
 
 
 def enable_onednn() -> None:
@@ -83,6 +86,17 @@ class _QuietImport:
 
             loader.exec_module = load_quietly
         return spec
+
+
+@contextlib.contextmanager
+def quiet_litert() -> Iterator[None]:
+    """Context manager for the first run of a model in LiteRT, which writes a note once in a process: hides it where
+    TensorFlow's are hidden."""
+    global _litert_has_run
+    is_hidden = not _litert_has_run and os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") not in ("", "0")
+    _litert_has_run = True
+    with _filtered_stderr("IW") if is_hidden else contextlib.nullcontext():
+        yield
 
 
 @contextlib.contextmanager

@@ -138,14 +138,14 @@ def test_a_quantized_model_is_refused(run, tmp_path):
     model, tokenizer = BertClassifier(BertLayer(TINY), 2), BertTokenizer(TINY_VOCABULARY)
     with few_objects():
         model.quantize("int8")
-    with pytest.raises(InputError, match="model must not be quantized; save it before you call quantize or to_int8"):
+    with pytest.raises(InputError, match="model must not be quantized; save it before you call quantize"):
         FineTuned(model, tokenizer, Classify(64, ["a", "b"])).save(tmp_path / "saved")
     (tmp_path / "source").mkdir()
     model.save(tmp_path / "source/model.keras")
     status, _, messages = run("convert", f"--model={tmp_path / 'source'}", f"--output={tmp_path / 'out'}",
                               "--format=huggingface")
     assert status == 1 and messages == [
-        "keras-bert: --model must not be quantized; convert it before you call quantize or to_int8"]
+        "keras-bert: --model must not be quantized; convert it before you call quantize"]
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 

@@ -27,13 +27,15 @@ MAY_IMPORT = {
     "data": {"text"},
     "tasks": {"data", "text"},
     "convert": {"tasks", "weights", "text"},
-    "inference": {"tasks", "weights", "models", "layers", "data", "text", "kernels", "serving", "export"},
+    "inference": {"tasks", "weights", "models", "layers", "data", "text", "kernels", "serving", "export",
+                  "litert", "config"},
     "training": {"inference", "convert", "tasks", "weights", "models", "layers", "config", "data", "text", "kernels",
                  "presets", "pretraining"},
     "pretraining": {"training", "weights", "models", "layers", "config", "data", "text", "kernels", "integrations"},
     "integrations": {"inference", "pretraining", "serving", "data", "text"},
     "hub": set(),
-    "export": {"tasks", "layers", "models", "data", "text", "config"},
+    "litert": {"config"},
+    "export": {"tasks", "layers", "models", "data", "text", "config", "litert"},
     "serving": set(),  # reads SavedModels alone
 }
 ANYTHING = {*MAY_IMPORT, "commands", "cli"}
@@ -45,13 +47,14 @@ DEFERRED = {("layers/bert.py", "weights"), ("models/base.py", "weights"),
             ("serving/ray_app.py", "integrations")}
 LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "orbit", "tf_keras",
              "huggingface_hub", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client", "ray",
-             "apache_beam"}
+             "apache_beam", "ai_edge_litert"}
 MAY_IMPORT_LIBRARIES = {
     "kernels": {"tensorflow", "jax"},
     "files": {"tensorflow"},  # to name its errors, when it writes
     "presets": {"huggingface_hub"},  # only where it is installed
     "hub": {"tensorflow"},
-    "export": {"tensorflow", "tensorflow_hub"},  # tensorflow-hub only where it is installed
+    "export": {"tensorflow", "tensorflow_hub", "ai_edge_litert"},  # tensorflow-hub only where it is installed
+    "litert": {"ai_edge_litert"},
     "text": {"tensorflow"},  # for the tokenizer in the graph, which keras_bert.text does not import by itself
     "weights": {"tensorflow", "torch"},  # for their own formats, when they are read
     "data": {"tensorflow"},

@@ -14,7 +14,7 @@ import tokenizers
 from test_rules import words_of
 
 from keras_bert.errors import InputError
-from keras_bert.files import find_texts
+from keras_bert.files.paths import find_texts
 from keras_bert.text import BertTokenizer, load_vocabulary, vocabulary_training
 from keras_bert.text.vocabulary_training import SPECIALS, format_report, report_vocabulary, train_vocabulary
 

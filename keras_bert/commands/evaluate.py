@@ -34,9 +34,9 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
     """
     check_model_folder(model)
     check_readable(data)
-    from keras_bert.inference.fine_tuned import FineTuned
+    from keras_bert.inference.answering import load_task_model
 
-    tuned = FineTuned.load(model)
+    tuned = load_task_model(model)
     if choose_threshold and not tuned.task.has_threshold:
         raise InputError("--choose_threshold is for the tasks intent and multilabel; "
                          f"{model} is of the task {tuned.task.name}")
@@ -54,7 +54,7 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
 
 
 def _tables(scores: dict[str, Any]) -> str:
-    from keras_bert.training.report import OF_CLASSES, SCORES, THRESHOLDS, describe_threshold
+    from keras_bert.tasks.score_names import OF_CLASSES, SCORES, THRESHOLDS, describe_threshold
 
     shown = {name: scores[key] for key, name in SCORES.items() if key in scores}
     classes = scores.get("classes") or scores.get("entities") or scores.get("labels") or {}

@@ -33,7 +33,7 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
 
     Args:
         texts: Texts to answer.
-        model: Folder that finetune wrote, or the SavedModel of export text-model.
+        model: Folder that finetune or export litert wrote, or the SavedModel of export text-model.
         input: Instead of texts: a file as finetune takes it, labels ignored; otherwise one text per line; - for
             standard input. In lines, the parts of an input, a question and its context for instance, are separated by
             tabs. With --output: several files, globs allowed, that end in .jsonl, .tsv, .csv, .parquet, .jsonl.gz,

@@ -10,18 +10,26 @@ EXAMPLE = "keras-bert verify encoder"
 
 
 def run(*path: str, output_format: Literal["text", "json"] = "text") -> None:
-    """Check a SavedModel against the contract of a Hub-style encoder, preprocessor or text embedding.
+    """Check an export against the contract of a Hub-style encoder, preprocessor, text embedding or LiteRT folder.
 
     Args:
-        path: Path of the SavedModel.
+        path: SavedModel, or folder of export litert.
         output_format: One line per check, or one JSON list.
     """
     if len(path) != 1:
-        raise InputError(f"verify needs the path of one SavedModel; got {len(path)} paths")
+        raise InputError(f"verify needs the path of one export; got {len(path)} paths")
     from keras_bert.export.checking import FAILED
-    from keras_bert.export.verify import verify
+    from keras_bert.inference.answering import is_litert
 
-    results = verify(path[0])
+    if is_litert(path[0]):
+        from keras_bert.export.litert_checks import verify_litert
+        from keras_bert.inference.lite_model import LiteModel
+
+        results = verify_litert(LiteModel.load(path[0]), path[0])
+    else:
+        from keras_bert.export.verify import verify
+
+        results = verify(path[0])
     if output_format == "json":
         print(json.dumps([dataclasses.asdict(result) for result in results], indent=2))
     else:

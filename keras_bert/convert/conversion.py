@@ -11,25 +11,13 @@ from keras_bert.convert.remap import with_positions, with_vocabulary
 from keras_bert.convert.task_settings import describe, open_source, with_pairs, with_task
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
-from keras_bert.text import BertTokenizer, pad
+from keras_bert.text import BertTokenizer
+from keras_bert.text.samples import of_tokens, sample_inputs
 from keras_bert.text.tokenizer_files import describe_casing
-from keras_bert.types import Tensor
 from keras_bert.weights.format import Format
 from keras_bert.weights.kinds import ENCODER, KINDS
 from keras_bert.weights.loading import FORMATS, with_labels
 from keras_bert.weights.source import Source, Weights
-
-# Together longer than any input; each is also one by itself.
-_TEXTS = [
-    "The bank raised its rates, and the river its banks.",
-    "Who wrote this, and when?",
-    "play some music in the kitchen",
-    "오늘 서울 날씨가 어때요?",
-    "이 영화는 정말 재미있었어요!",
-    "北京の冬は寒いです。",
-    "¿Dónde está la biblioteca? Nº 7",
-    "3.14 × 2 = 6.28 😀",
-]
 
 
 def differences(weights: Weights, target: Format, folder: str) -> dict[str, float]:
@@ -47,7 +35,7 @@ def differences(weights: Weights, target: Format, folder: str) -> dict[str, floa
         if not _is_kept(weights.tokenizer, again.tokenizer, target):
             raise InputError(f"{folder}: the tokenizer must have the same vocabulary and rules after reloading")
         found = _outputs(again.build(), weights.kind, inputs)
-    return {name: float(np.max(np.abs(_of_tokens(found[name], inputs) - _of_tokens(value, inputs))))
+    return {name: float(np.max(np.abs(of_tokens(np.asarray(found[name]), inputs) - of_tokens(value, inputs))))
             for name, value in expected.items()}
 
 
@@ -60,8 +48,7 @@ def _is_kept(tokenizer: BertTokenizer | None, again: BertTokenizer | None, targe
 
 
 def _inputs(weights: Weights) -> dict[str, np.ndarray]:
-    """Returns six inputs: two that fill all positions, a text and a pair of texts, and four short ones. They are made
-    from real texts, or from random ids if there is no vocabulary."""
+    """Returns `sample_inputs`, or if there is no vocabulary, random ids of the same shape."""
     config, rng = weights.config, np.random.default_rng(0)
     length = config.max_position_embeddings
     if weights.tokenizer is None:
@@ -70,21 +57,11 @@ def _inputs(weights: Weights) -> dict[str, np.ndarray]:
         mask = (np.arange(length) < [[length], [length], *[[max(length // 4, 1)]] * 4]).astype(np.int32)
         inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": segments}
     else:
-        whole = " ".join(_TEXTS * (length // len(_TEXTS) + 1))
-        rows = weights.tokenizer.pack([whole, *_TEXTS[1:3]], None, length)
-        rows += weights.tokenizer.pack([whole, *_TEXTS[3:5]], [whole, *_TEXTS[:2]], length)
-        inputs = pad(rows, weights.tokenizer.pad_id)
-        inputs["input_type_ids"] = np.minimum(inputs.pop("segment_ids"), config.type_vocab_size - 1)
+        inputs = sample_inputs(weights.tokenizer, length, config.type_vocab_size)
     if weights.kind in ("masked_lm", "pretraining"):
         last = inputs["input_mask"].sum(axis=1, dtype=np.int32) - 1
         inputs["masked_lm_positions"] = np.stack([np.zeros_like(last), last // 2, last], axis=1)
     return inputs
-
-
-def _of_tokens(output: Tensor, inputs: dict[str, np.ndarray]) -> np.ndarray:
-    """Returns an output without the vectors of padding, which libraries compute differently or not at all."""
-    output, mask = np.asarray(output), inputs["input_mask"].astype(bool)
-    return output[mask] if output.shape[:2] == mask.shape else output
 
 
 def _outputs(model: Any, kind: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What `FineTuned` and `Exported` have in common."""
+"""What `FineTuned`, `LiteModel` and `Exported` have in common."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -8,6 +8,8 @@ import numpy as np
 
 from keras_bert.arguments import AggregationStrategy, Path
 from keras_bert.data.tables import Rows
+from keras_bert.inference.task_model import TaskModel
+from keras_bert.litert import FILE
 from keras_bert.tasks import Task
 
 
@@ -25,12 +27,27 @@ class AnsweringModel(Protocol):
         """Returns the answers to examples, and how many of these were cut at the task's `max_length`."""
 
 
-def load_answering_model(path: str) -> AnsweringModel:
-    """Returns the `Exported` of a SavedModel, or the `FineTuned` of another folder; only one of them is imported."""
+def load_answering_model(path: str, threads: int | None = None) -> AnsweringModel:
+    """Returns the `Exported` of a SavedModel, or another folder's `load_task_model`."""
     if os.path.isfile(os.path.join(path, "saved_model.pb")):
         from keras_bert.inference.exported import Exported
 
         return Exported(path)
+    return load_task_model(path, threads)
+
+
+def load_task_model(path: str, threads: int | None = None) -> TaskModel:
+    """Returns the `LiteModel` of a folder of `export litert`, with this number of threads, or another folder's
+    `FineTuned`. Only one of them is imported: a `LiteModel` needs no TensorFlow."""
+    if is_litert(path):
+        from keras_bert.inference.lite_model import LiteModel
+
+        return LiteModel.load(path, threads)
     from keras_bert.inference.fine_tuned import FineTuned
 
     return FineTuned.load(path)
+
+
+def is_litert(path: str) -> bool:
+    """Returns True for a folder of `export litert`."""
+    return os.path.isfile(os.path.join(path, FILE))

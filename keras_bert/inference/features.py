@@ -3,24 +3,27 @@
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 
 from keras_bert.arguments import Count, Length, Path, check, check_rules
+from keras_bert.config import BertConfig
 from keras_bert.data.batches import TextBatches
 from keras_bert.data.examples import read_examples
 from keras_bert.data.rows import import_pyarrow, lines
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.atomic import atomic_file, check_free
 from keras_bert.files.failures import reading, writing
-from keras_bert.models.feature_tagger import WEIGHTED, BertFeatures
-from keras_bert.tasks import run_model
+from keras_bert.inference.answering import is_litert
+from keras_bert.inference.lite_model import LiteModel
+from keras_bert.tasks import Embed, run_model
 from keras_bert.tasks.embedding_scores import unit_vectors
 from keras_bert.text import BertTokenizer
-from keras_bert.weights import load_pretrained, open_weights
 
+# Returns the vectors of each row, float32 [tokens, width]; the number is the size of the batches.
+_Compute = Callable[[TextBatches, int], Sequence[np.ndarray]]
 # The texts of a chunk, the tokens of each text, and all vectors, float32 [vectors, width].
 _Chunk = tuple[list[str], list[list[str]], np.ndarray]
 
@@ -47,7 +50,8 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     per token; it is written as the vectors are computed. [CLS] and [SEP] count as tokens, also in pooling.
 
     Args:
-        model: Pretrained encoder, a folder or a name; or a folder that finetune wrote.
+        model: Pretrained encoder, a folder or a name; or a folder that finetune wrote, or export litert for
+            embeddings.
         input: File of texts: .txt with one text per line; .tsv, .csv, .jsonl or .parquet with columns.
         output: .npz or .parquet file to write.
         features: embeddings, last, second-to-last, sum-all, sum-last-N, concat-last-N, or layer-N; layer-0 is the
@@ -75,26 +79,52 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     check_rules(
         ("output", output, f"a file that ends in {' or '.join(_WRITERS)}",
          suffix in _WRITERS and not os.path.isdir(output)),
-        ("features", features, "without weights to train", features != WEIGHTED),
+        ("features", features, "without weights to train", features != "weighted-all"),
     )
     check_free(output, overwrite)
     texts, text_pairs = _read(input, text_column, text_pair_column)
+    if is_litert(model):
+        check_rules(("features", features, "left out for a LiteRT folder", features is None),
+                    ("pooling", pooling, "left out for a LiteRT folder, which has its own", pooling == "none"))
+        compute, tokenizer, config, length = _lite_vectors(model)
+        pooling = "cls"  # of the one vector of a text
+    else:
+        compute, tokenizer, config, length = _keras_vectors(model, features)
+    packed = tokenizer.pack(texts, text_pairs, config.input_length(max_length, length))
+    pool = POOLING[pooling] if not normalize else lambda vectors: unit_vectors(POOLING[pooling](vectors))
+    chunks = _chunks(compute, tokenizer, texts, packed, pool, batch_size, progress or (lambda *_: None))
+    with writing(output):
+        os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
+    with atomic_file(output) as part:
+        _WRITERS[suffix](part, chunks, pooling)
+    return len(texts), sum(len(ids) for ids, _ in packed)
+
+
+def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertTokenizer, BertConfig, int]:
+    """Returns the function that computes the vectors of an encoder's tokens, its tokenizer and config, and the default
+    of `max_length`."""
+    from keras_bert.models.feature_tagger import BertFeatures
+    from keras_bert.weights import load_pretrained, open_weights
+
     source = open_weights(model)
     bert, tokenizer = load_pretrained(source), source.needed_tokenizer()
     if features is None:
         blocks = bert.config.num_hidden_layers
         features = f"concat-last-{min(4, blocks)}"
         if blocks < 4:
-            warnings.warn(InputWarning(f"features={features}, because the encoder has {blocks} blocks"), stacklevel=2)
+            warnings.warn(InputWarning(f"features={features}, because the encoder has {blocks} blocks"), stacklevel=3)
     extractor = BertFeatures(bert, features)
-    packed = tokenizer.pack(texts, text_pairs, bert.config.input_length(max_length, tokenizer.default_length))
-    pool = POOLING[pooling] if not normalize else lambda vectors: unit_vectors(POOLING[pooling](vectors))
-    chunks = _chunks(extractor, tokenizer, texts, packed, pool, batch_size, progress or (lambda *_: None))
-    with writing(output):
-        os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
-    with atomic_file(output) as part:
-        _WRITERS[suffix](part, chunks, pooling)
-    return len(texts), sum(len(ids) for ids, _ in packed)
+    return lambda batches, size: run_model(extractor, batches, size), tokenizer, bert.config, tokenizer.default_length
+
+
+def _lite_vectors(model: str) -> tuple[_Compute, BertTokenizer, BertConfig, int]:
+    """Returns what `_keras_vectors` does, of a LiteRT folder: the one vector of each text."""
+    lite = LiteModel.load(model)
+    if not isinstance(lite.task, Embed):
+        raise InputError(f"{model}: must return embeddings, as an encoder exported with --pooling does; this LiteRT "
+                         f"folder is for the task {lite.task.name}")
+    return (lambda batches, size: [vector[None] for vector in lite.outputs_of_rows(batches.packed, size)],
+            lite.tokenizer, lite.runner.config, lite.task.max_length)
 
 
 def _read(path: str, text_column: str, text_pair_column: str | None) -> tuple[list[str], list[str] | None]:
@@ -110,14 +140,14 @@ def _read(path: str, text_column: str, text_pair_column: str | None) -> tuple[li
     return texts, None
 
 
-def _chunks(extractor: BertFeatures, tokenizer: BertTokenizer, texts: list[str], packed: list[tuple[list[int], int]],
+def _chunks(compute: _Compute, tokenizer: BertTokenizer, texts: list[str], packed: list[tuple[list[int], int]],
             pool: Callable[[np.ndarray], np.ndarray], batch_size: int,
             progress: Callable[[int, int], None]) -> Iterator[_Chunk]:
     ends = np.cumsum([len(ids) for ids, _ in packed])
     cuts = [0, *np.flatnonzero(np.diff(ends // _TOKENS)) + 1, len(packed)]
     for begin, end in itertools.pairwise(cuts):
         batches = TextBatches(packed[begin:end], tokenizer.pad_id)
-        outputs = run_model(extractor, batches, batch_size)
+        outputs = compute(batches, batch_size)
         vectors = [pool(output[:length]) for output, length in zip(outputs, batches.lengths)]
         tokens = [[tokenizer.vocabulary[i] for i in ids] for ids, _ in batches.packed]
         yield texts[begin:end], tokens, np.concatenate(vectors)

@@ -123,7 +123,7 @@ class Answerer:
     def _loaded(self) -> tuple[AnsweringModel, dict[str, Any]]:
         startup.quiet_tensorflow()
         os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = "1"
-        loaded = load_answering_model(self._path)
+        loaded = load_answering_model(self._path, threads=1)
         options = loaded.task.answer_options(**self._options)
         # Keras traces a model for the first shape of its inputs, then for all others, and the traces round differently.
         # The first shapes are the same in each process, whichever rows it gets.

@@ -103,7 +103,7 @@ class UnpaddedLayout(Layout):
             scale = tf.math.rsqrt(tf.reduce_mean(tf.square(centered), axis=1, keepdims=True) + norm.epsilon)
             return tf.cast(centered * scale, x.dtype) * gamma + beta
 
-        return fused() if self._training or not self.few_tokens else tf.cond(tokens < self.few_tokens, plain, fused)
+        return fused() if self._training else tf.cond(tokens < self.few_tokens, plain, fused)
 
     def attend_pooled(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor,
                       drop: Callable[[tf.Tensor], tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:

@@ -152,7 +152,7 @@ def change_encoder(config: dict[str, Any], changes: dict[str, Any]) -> None:
 def check_not_quantized(model: keras.Model, action: str) -> None:
     """Raises an InputError if a layer is quantized: its kernel holds integers, whose scales are elsewhere."""
     if any(layer.quantization_mode for layer in model._flatten_layers()):
-        raise InputError(Option("model"), f" must not be quantized; {action} it before you call quantize or to_int8")
+        raise InputError(Option("model"), f" must not be quantized; {action} it before you call quantize")
 
 
 def combine_policies(default: keras.DTypePolicy, policies: Any) -> keras.DTypePolicy:

@@ -135,8 +135,9 @@ def load_model(folder: Path, **changes: Any) -> BertTask:
 def _what_is(folder: Path) -> str:
     """Describes a folder without `model.keras`, and says what to do."""
     names = os.listdir(folder)
-    if "saved_model.pb" in names:
-        return "this is a SavedModel: pass the folder that it was exported from"
+    for name, kind in (("saved_model.pb", "SavedModel"), ("model.tflite", "LiteRT folder")):
+        if name in names:
+            return f"this is a {kind}: pass the folder that it was exported from"
     if versions := {number: name for name in names if (number := version_number(name)) is not None}:
         latest = os.path.join(folder, versions[max(versions)])
         return f"this is a folder of versions: pass one of them, {latest}"

@@ -74,9 +74,7 @@ class SavedModel:
         except Exception as error:
             self.close()
             if isinstance(error, (tf.errors.OpError, RuntimeError, ValueError)):  # missing, damaged or not a SavedModel
-                cure = "; a model in int8 needs TensorFlow for x86-64 processors, with oneDNN"
-                raise InputError(f"{path}: cannot be loaded: {str(error):.200}"
-                                 + cure * ("_QuantizedMatMul" in str(error))) from None
+                raise InputError(f"{path}: cannot be loaded: {str(error):.200}") from None
             raise
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from keras_bert.arguments import Path, check
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn, Option
+from keras_bert.files.json_files import read_json, write_json
 from keras_bert.tasks.base import Encoded, Task, run_model
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction
@@ -40,9 +41,26 @@ def read_examples(task: type[Task], path: Path | Rows, **columns: Any) -> list:
         raise
 
 
+def save_settings(task: Task, columns: dict[str, Any], folder: Path) -> None:
+    """Writes the files of a model's folder that say what it answers: the labels, and the other fields of the task with
+    the columns of its training data, see `TaskModel`."""
+    settings = task.settings() | ({"columns": columns} if columns else {})
+    if "labels" in settings:
+        write_json(os.path.join(folder, "labels.json"), settings.pop("labels"))
+    write_json(os.path.join(folder, "settings.json"), settings)
+
+
+def read_settings(folder: Path) -> tuple[Task, dict[str, Any]]:
+    """Returns the task and the columns that `save_settings` wrote."""
+    settings = read_json(path := os.path.join(folder, "settings.json"))
+    if os.path.exists(labels := os.path.join(folder, "labels.json")):
+        settings["labels"] = read_json(labels)
+    return restored(settings, path)
+
+
 def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]:
-    """Returns the task and the columns from settings as `FineTuned.save_settings` writes them, with the labels. Errors
-    name the `path`.
+    """Returns the task and the columns from settings as `save_settings` writes them, with the labels. Errors name the
+    `path`.
 
     Raises:
         InputError: the task is unknown; or a setting is unknown, missing or of another type.
@@ -63,4 +81,4 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
 
 __all__ = ["TASKS", "Answer", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity", "Intent", "LabelSet",
            "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "read_examples",
-           "restored", "run_model", "tasks_with"]
+           "read_settings", "restored", "run_model", "save_settings", "tasks_with"]

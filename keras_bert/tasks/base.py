@@ -4,7 +4,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -81,6 +81,8 @@ class Task:
         files: what only this task reads, in words, and the suffixes of such files.
         held_out: what is held out for validation.
         output: an output of exported models that those of other tasks lack.
+        activation: the function that turns the outputs of a model into probabilities; None if they are not logits of
+            classes.
         card: what the model card says about the task.
     """
 
@@ -103,6 +105,7 @@ class Task:
     files: ClassVar[tuple[str, tuple[str, ...]]] = "", ()
     held_out: ClassVar[str] = "texts"
     output: ClassVar[str]
+    activation: ClassVar[Literal["softmax", "sigmoid"] | None] = None
     card: ClassVar[Card]
 
     # Methods that each task defines. `iterate` and `from_examples` are class methods.

@@ -179,7 +179,7 @@ class Classify(LabelTask):
 
     threshold: float | None = None
 
-    name, main, output = "classify", "accuracy", "label"
+    name, main, output, activation = "classify", "accuracy", "label", "softmax"
     options = ("out_of_scope_label", "class_weights", "pack", "few_shot")
     card = Card("text-classification", "classes of text", "Answers a text with one of {}classes.")
 

@@ -106,7 +106,7 @@ class MultiLabel(LabelTask):
 
     thresholds: list[float] | None = None
 
-    name, main, has_threshold, output = "multilabel", "mean_average_precision", True, "holds"
+    name, main, has_threshold, output, activation = "multilabel", "mean_average_precision", True, "holds", "sigmoid"
     options, fields = ("label_columns", "label_delimiter", "pack"), ("label_columns",)
     card = Card("text-classification", "labels of text", "Answers a text with any number of {}labels.")
 

@@ -57,7 +57,8 @@ class Tag(Task):
     features: str | None = None
     unit: Unit = "word"
 
-    name, main, windows, unused, output = "tag", "f1", True, ("pooler",), "entity_label"
+    name, main, windows, unused = "tag", "f1", True, ("pooler",)
+    output, activation = "entity_label", "softmax"
     options = fields = ("features",)
     files = "tagged words", (".conll", ".bio", ".iob")
     card = Card("token-classification", "entities in texts", "Marks the entities in a text.")

@@ -1,0 +1,136 @@
+"""The LiteRT folder: a model file for TensorFlow's small runtime, with everything that `keras_bert.LiteModel` needs to
+answer texts without TensorFlow.
+
+`model.tflite` has the signature `serving_default` with the inputs `input_word_ids`, `input_mask` and `input_type_ids`,
+int32 [batch, seq], of any batch and any length up to the encoder's positions. Its outputs, float32:
+
+    model                                       outputs
+    BertClassifier, BertEmbeddingClassifier     probabilities [batch, labels]
+    BertTokenClassifier                         probabilities [batch, seq, labels]
+    BertRegressor                               value [batch, 1]
+    BertSpanLabeler                             start_logits, end_logits [batch, seq]
+    BertMultipleChoice                          logit [batch], of one choice per row
+    BertEmbedder                                embedding [batch, hidden]
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from keras_bert.arguments import Path, check
+from keras_bert.errors import InputError, Option
+from keras_bert.files.atomic import atomic_folder
+from keras_bert.litert import FILE, INPUTS, LiteRunner
+from keras_bert.models import BertEmbedder, BertFeatureTagger, BertMultipleChoice, BertRegressor, BertSpanLabeler
+from keras_bert.models.base import BertTask
+from keras_bert.tasks import Embed, Task, save_settings
+from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text.samples import of_tokens, sample_inputs
+
+from . import litert_metadata, writing
+
+_ACTIVATIONS: dict[str, Callable] = {"softmax": tf.nn.softmax, "sigmoid": tf.sigmoid}
+_EXACT = 1e-4  # relative to the largest output, or to 1: sums in another order differ less
+
+
+def export_litert(model: BertTask, tokenizer: BertTokenizer, path: Path, task: Task | None = None, *,
+                  columns: dict[str, Any] | None = None, dtype: Literal["float32", "int8"] = "float32",
+                  overwrite: bool = False) -> dict[str, float]:
+    """Writes a LiteRT folder, which [`LiteModel`][keras_bert.LiteModel] reads. Output is written atomically, after the
+    outputs of the written file were compared with the model's.
+
+    Args:
+        model: a head; a `BertEmbedder` for vectors of texts.
+        tokenizer: the `BertTokenizer` of the model.
+        path: folder to write.
+        task: the task of the model, `task` of a `FineTuned`. May be left out for a `BertEmbedder`.
+        columns: `columns` of a `FineTuned`.
+        dtype: float32; or int8, which takes a quarter of the space and is several times as fast. In int8, each column
+            of a kernel has a scale, and each input of a product one when the model runs; nothing is calibrated.
+        overwrite: If True, replaces an existing `path`.
+
+    Returns:
+        the largest difference of each output from the model's, on texts in several languages.
+
+    Raises:
+        InputError: `path` exists or cannot be written, the model is no head or has LSTMs, `ai-edge-litert` is missing,
+            Keras does not run on TensorFlow, or the written file gives other outputs.
+    """
+    check(export_litert, {"dtype": dtype})
+    check_litert_export(model, tokenizer, path, overwrite)
+    with atomic_folder(path, overwrite) as folder:
+        return write_litert(model, tokenizer, folder, task, columns, dtype)
+
+
+def check_litert_export(model: BertTask, tokenizer: BertTokenizer, path: Path, overwrite: bool) -> None:
+    """Raises an InputError if a model cannot be exported with these arguments."""
+    if not isinstance(model, BertTask) or isinstance(model, BertFeatureTagger):
+        raise InputError("a LiteRT folder needs a model of finetune without LSTMs, or a BertEmbedder; got "
+                         f"{type(model).__name__}")
+    writing.check_export(model, tokenizer, path, overwrite)
+
+
+def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: Task | None = None,
+                 columns: dict[str, Any] | None = None, dtype: str = "float32") -> dict[str, float]:
+    """Writes the files of `export_litert` into an existing folder; returns the largest differences."""
+    if task is None:
+        if not isinstance(model, BertEmbedder):
+            raise InputError(Option("task"), f" must be given for a {type(model).__name__}")
+        task = Embed(model.bert.config.input_length(None, tokenizer.default_length))
+    answer = _answer(model.rebuild(dtype="float32", lora_rank=None, layout="padded"), task)
+    content = litert_metadata.with_metadata(_convert(answer, dtype), task, tokenizer)
+    with open(os.path.join(folder, FILE), "wb") as file:
+        file.write(content)
+    config = model.bert.config
+    config.to_json(os.path.join(folder, "bert_config.json"))
+    save_vocabulary(tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
+    tokenizer.save_settings(folder)
+    save_settings(task, columns or {}, folder)
+
+    inputs = sample_inputs(tokenizer, config.max_position_embeddings, config.type_vocab_size)
+    found = LiteRunner(folder, config)(inputs)
+    differences = {}
+    for name, expected in answer(*(tf.constant(inputs[name]) for name in INPUTS)).items():
+        expected, output = (of_tokens(np.asarray(part), inputs) for part in (expected, found[name]))
+        differences[name] = float(np.max(np.abs(output - expected)) / max(1, np.max(np.abs(expected))))
+        limit = _EXACT if dtype == "float32" else np.inf
+        if not differences[name] <= limit or not np.isfinite(output).all():
+            raise InputError(f"{folder}: the written file must give the model's {name} within {limit}; "
+                             f"the largest difference is {differences[name]}")
+    return differences
+
+
+def _answer(model: BertTask, task: Task) -> Callable[..., dict[str, tf.Tensor]]:
+    """Returns the function that is exported, of word ids, mask and segment ids."""
+    def answer(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        if isinstance(model, BertMultipleChoice):
+            return {"logit": model([part[:, None] for part in inputs])[:, 0]}
+        outputs = model(list(inputs))
+        if task.activation:
+            return {"probabilities": _ACTIVATIONS[task.activation](outputs)}
+        if isinstance(model, BertSpanLabeler):
+            return outputs
+        return {"value" if isinstance(model, BertRegressor) else "embedding": outputs}
+
+    return answer
+
+
+def _convert(answer: Callable, dtype: str) -> bytes:
+    """Returns the model file of a function of the inputs.
+
+    Its variables become constants first, because LiteRT multiplies faster by constants: it packs them once."""
+    signature = [tf.TensorSpec([None, None], tf.int32, name) for name in INPUTS]
+    traced = tf.function(answer, input_signature=signature, autograph=False).get_concrete_function()
+    frozen = convert_variables_to_constants_v2(traced)
+    names = sorted(traced.structured_outputs)  # the order of a dict's outputs in a graph
+    module = tf.Module()
+    module.serve = tf.function(lambda *inputs: dict(zip(names, frozen(*inputs))), input_signature=signature,
+                               autograph=False)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([module.serve.get_concrete_function()], module)
+    if dtype == "int8":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    return converter.convert()

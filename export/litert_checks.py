@@ -1,0 +1,119 @@
+"""The checks of the contract of a LiteRT folder (docs/hub_contract.md); they need no TensorFlow."""
+
+import os
+import zipfile
+
+import numpy as np
+
+from keras_bert.arguments import Path
+from keras_bert.litert import FILE, INPUTS, Arrays
+from keras_bert.tasks import Classify, Embed, MultiLabel, MultipleChoice, Regress, Span, Tag
+from keras_bert.text import pad
+
+from .checking import Loaded, NotApplicable, Result, expect, run_check
+
+# The outputs of each task, and their shapes: B is the batch, S the length, L the number of labels, H the hidden size.
+_OUTPUTS = {Classify: {"probabilities": "BL"}, MultiLabel: {"probabilities": "BL"}, Tag: {"probabilities": "BSL"},
+            Regress: {"value": "B1"}, Span: {"start_logits": "BS", "end_logits": "BS"}, MultipleChoice: {"logit": "B"},
+            Embed: {"embedding": "BH"}}
+_TOLERANCE, _INT8_TOLERANCE = 1e-4, 0.05  # relative to the largest output
+_TEXTS = ["play some music", "", "turn off the light please, it is late", "Zürich, 서울"]
+_CUSTOM = 32  # the code of an operation that LiteRT itself lacks
+
+
+def _inputs(model: Loaded, _: Path) -> str:
+    """serving_default takes input_word_ids, input_mask and input_type_ids, int32 [batch, seq] of any size"""
+    for name, detail in model.runner.inputs.items():
+        shape, dtype = list(detail["shape_signature"]), np.dtype(detail["dtype"])
+        expect(dtype == np.int32 and shape == [-1, -1], f"{name} is {dtype} {shape}")
+    return ", ".join(model.runner.inputs)
+
+
+def _outputs(model: Loaded, _: Path) -> str:
+    """it returns the outputs of the task, float32, of one row and of several, up to the encoder's positions"""
+    config = model.runner.config
+    rule = next(outputs for task, outputs in _OUTPUTS.items() if isinstance(model.task, task))
+    for batch, length in ((1, 3), (3, 7), (2, config.max_position_embeddings)):
+        sizes = {"B": batch, "S": length, "L": len(getattr(model.task, "labels", ())), "H": config.hidden_size, "1": 1}
+        shapes = {name: [sizes[size] for size in shape] for name, shape in rule.items()}
+        found = model.runner(_ids(model, batch, length))
+        expect({name: list(array.shape) for name, array in found.items()} == shapes,
+               f"{batch} x {length} gave {({name: list(array.shape) for name, array in found.items()})}")
+        expect(all(array.dtype == np.float32 and np.isfinite(array).all() for array in found.values()),
+               "an output is not float32, or not finite")
+    return ", ".join(rule)
+
+
+def _rows(model: Loaded, _: Path) -> None:
+    """a row does not depend on the other rows, and not on its padding"""
+    rows = model.tokenizer.pack(_TEXTS, max_length=model.task.max_length)
+    together = model.runner(_named(pad(rows, model.tokenizer.pad_id)))
+    for index, row in enumerate(rows):
+        for name, alone in model.runner(_named(pad([row], model.tokenizer.pad_id))).items():
+            other = together[name][index:index + 1]
+            other = other[:, :len(row[0])] if name in ("start_logits", "end_logits") or other.ndim == 3 else other
+            difference = np.abs(alone - other).max() / max(1, np.abs(alone).max())
+            expect(difference <= (_INT8_TOLERANCE if model.runner.is_int8 else _TOLERANCE),
+                   f"{name} of {_TEXTS[index]!r} differs by {difference:.1e}")
+
+
+def _probabilities(model: Loaded, _: Path) -> None:
+    """probabilities are from 0 to 1, and if a text has one label, their sum is 1"""
+    if not model.task.activation:
+        raise NotApplicable(f"the task {model.task.name} has none")
+    values = model.runner(_ids(model, 2, 5))["probabilities"]
+    expect((values >= 0).all() and (values <= 1).all(), f"they are from {values.min()} to {values.max()}")
+    if model.task.activation == "softmax":
+        expect(np.allclose(values.sum(-1), 1, atol=1e-5), f"a sum is {values.sum(-1).max()}")
+
+
+def _files(model: Loaded, _: Path) -> str:
+    """the vocabulary fits the embeddings, and a text is answered"""
+    size = len(model.tokenizer.vocabulary)
+    expect(size <= model.runner.config.vocab_size,
+           f"{size} tokens for the {model.runner.config.vocab_size} embeddings")
+    model.predict(*([_TEXTS[:2]] if column == "choices" else _TEXTS[:1] for column in model.task.inputs))
+    return f"{size} tokens"
+
+
+def _operations(model: Loaded, path: Path) -> str:
+    """the file has operations of LiteRT alone, no custom one and none of TensorFlow"""
+    from ai_edge_litert import schema_py_generated as schema
+
+    with open(os.path.join(path, FILE), "rb") as file:
+        graph = schema.Model.GetRootAs(file.read())
+    codes = [graph.OperatorCodes(index) for index in range(graph.OperatorCodesLength())]
+    custom = [code.CustomCode().decode() for code in codes if code.BuiltinCode() == _CUSTOM]
+    expect(not custom, f"it has {', '.join(custom)}")
+    return f"{len(codes)} operations"
+
+
+def _metadata(model: Loaded, path: Path) -> str:
+    """the metadata has the vocabulary and the labels of the folder"""
+    if not zipfile.is_zipfile(os.path.join(path, FILE)):
+        raise NotApplicable("there is no metadata, so MediaPipe takes no strings")
+    with zipfile.ZipFile(os.path.join(path, FILE)) as archive:
+        files = {name: archive.read(name).decode().split("\n")[:-1] for name in archive.namelist()}
+    expected = {"vocab.txt": model.tokenizer.vocabulary} | (
+        {"labels.txt": model.task.labels} if hasattr(model.task, "labels") else {})
+    expect(files == expected, f"it has {', '.join(files)}, of another content")
+    return ", ".join(files)
+
+
+def _ids(model: Loaded, batch: int, length: int) -> Arrays:
+    """Returns random word ids without padding."""
+    ids = np.random.default_rng(0).integers(0, len(model.tokenizer.vocabulary), (batch, length), np.int32)
+    return dict(zip(INPUTS, (ids, np.ones_like(ids), np.zeros_like(ids))))
+
+
+def _named(inputs: Arrays) -> Arrays:
+    return dict(zip(INPUTS, inputs.values()))
+
+
+# docs/hub_contract.md has the same lines.
+CHECKS = tuple(enumerate((_inputs, _outputs, _rows, _probabilities, _files, _operations, _metadata), 1))
+
+
+def verify_litert(model: Loaded, path: Path) -> list[Result]:
+    """Runs every check of the contract on the `LiteModel` of a folder."""
+    return [run_check(line, check, model, path) for line, check in CHECKS]

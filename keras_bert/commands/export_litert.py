@@ -1,0 +1,73 @@
+"""`keras-bert export litert`."""
+
+import os
+from typing import Literal
+
+from keras_bert.arguments import PositiveOrZero, check_rules, given
+from keras_bert.errors import InputError, MissingColumn
+from keras_bert.files.atomic import atomic_folder, check_free
+from keras_bert.files.paths import check_readable
+
+_MAX_LOSS = 0.5
+EXAMPLE = "keras-bert export litert --model=my_model --output=lite --dtype=int8"
+
+
+def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
+        pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None, data: str | None = None,
+        out_of_scope_label: str | None = None, max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False) -> None:
+    """Export a model for LiteRT, which answers without TensorFlow.
+
+    Args:
+        model: Folder that finetune wrote; or a pretrained encoder, a folder or a name, for embeddings.
+        output: Folder to write.
+        dtype: int8 takes a quarter of the space and is several times as fast.
+        pooling: Export one embedding per text: mean, the mean of the tokens' vectors; cls, the vector of [CLS]; max,
+            the maximum over the tokens in each dimension. Default: that of the model; a plain encoder has none.
+        normalize: Divide embeddings by their L2 norm; --nonormalize: do not. Default: as the model says.
+        data: Labelled file of the model's task, to compare scores and answers with the model's before the export.
+        out_of_scope_label: With data: label of the texts that are out of scope, which the score leaves out.
+        max_loss: With data: largest loss of the score in percentage points; nothing is exported if more is lost.
+        overwrite: Replace the output.
+    """
+    check_rules(("out_of_scope_label", out_of_scope_label, "left out without data",
+                 data is not None or out_of_scope_label is None),
+                ("max_loss", max_loss, "left out without data", data is not None or max_loss == _MAX_LOSS))
+    if data is not None:
+        check_readable(data)
+    check_free(output, overwrite, (model,))
+    from keras_bert.export.litert import check_litert_export, write_litert
+    from keras_bert.export.litert_metadata import why_not
+    from keras_bert.inference.comparison import compare
+    from keras_bert.inference.fine_tuned import FineTuned
+    from keras_bert.inference.lite_model import LiteModel
+    from keras_bert.models import BertEmbedder
+    from keras_bert.tasks import Embed
+    from keras_bert.weights import load_pretrained, open_weights
+
+    embedding = given(pooling=pooling, normalize=normalize)
+    if not embedding and os.path.exists(os.path.join(model, "settings.json")):
+        tuned = FineTuned.load(model)
+    else:
+        source = open_weights(model)
+        embedder = load_pretrained(source, BertEmbedder, **embedding)
+        tokenizer = source.needed_tokenizer()
+        length = embedder.bert.config.input_length(None, tokenizer.default_length)
+        tuned = FineTuned(embedder, tokenizer, Embed(length))
+    check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
+    try:
+        encoded = tuned.encode(data, out_of_scope_label=out_of_scope_label) if data is not None else None
+    except MissingColumn as error:
+        problem = str(error).partition("; pass ")[0]
+        raise InputError(f"{problem}; name the columns as in the training file") from None
+    with atomic_folder(output, overwrite) as folder:
+        differences = write_litert(tuned.model, tuned.tokenizer, folder, tuned.task, tuned.columns, dtype)
+        if encoded is not None:
+            comparison = compare(tuned, LiteModel.load(folder), encoded)
+            if not comparison.loss <= max_loss:  # also if it is not a number
+                raise InputError(f"the export must lose at most --max_loss={max_loss:g} points; it loses "
+                                 f"{comparison.loss:.2f}: {comparison}")
+            print(comparison)
+    print(", ".join(f"largest difference of {name}: {value:.1e}" for name, value in differences.items()))
+    if reason := why_not(tuned.task, tuned.tokenizer):
+        print(f"without metadata for MediaPipe: {reason}")
+    print(output)

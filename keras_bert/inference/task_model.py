@@ -1,0 +1,195 @@
+"""`TaskModel`: what every model of a task has in common, whatever computes its outputs."""
+
+import abc
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check, is_table
+from keras_bert.data.tables import Rows, check_columns
+from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
+from keras_bert.tasks import Encoded, MultiLabel, Task, save_settings, tasks_with
+from keras_bert.text import BertTokenizer
+
+
+class TaskModel(abc.ABC):
+    """A model that reads, encodes, answers and scores the data of a task. Needs neither TensorFlow nor Keras.
+
+    Attributes:
+        tokenizer: the model's `BertTokenizer`.
+        task: the task that the model was trained for, see `keras_bert.tasks`.
+        columns: dict of the arguments `text_column`, `text_pair_column`, `label_column`, `label_columns` and
+            `label_delimiter` of `finetune` that were not defaults; they are the defaults of `predict`, `encode`,
+            `evaluate` and `calibrate`. Also `data_format`, which is no default: errors suggest it.
+    """
+
+    tokenizer: BertTokenizer
+    task: Task
+    columns: dict[str, str | list[str]]
+
+    @abc.abstractmethod
+    def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
+        """Returns the model's output for each row of `Encoded` examples: an array, or a dict of arrays."""
+
+    @abc.abstractmethod
+    def with_task(self, task: Task) -> Self:
+        """Returns a copy with the same weights and another task, for instance another threshold."""
+
+    def save_settings(self, folder: Path) -> None:
+        """Writes the task's labels and settings, which change when a threshold is chosen, and the columns."""
+        save_settings(self.task, self.columns, folder)
+
+    def predict(self, *texts: Iterable, batch_size: Count | None = None, top_k: Count = 1,
+                aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
+        """Returns the answers to inputs, in the order of the inputs. An InputWarning says how many of them were cut at
+        the model's `max_length`; a tagger and the task span split long texts instead.
+
+        Args:
+            texts: lists of the same length, one list for each text of an input: `texts` or `texts, text_pairs`;
+                `questions, contexts` for the task span; `prompts, choices` for the task choice, where each element of
+                `choices` is a list of texts. A Series, an array or a generator of str is read like a list. Or one
+                table, a DataFrame or a dict of columns, with the columns of the training, by default `text` and
+                `text_pair`, `question` and `context`, or `prompt` and `choices`. Surrogates are replaced by U+FFFD.
+            batch_size: rows of the encoder's input per batch. If None, batches have about 2,048 tokens, or 32 rows if
+                XLA compiles each shape.
+            top_k: for classifiers and the task span, the number of answers per input; for the task multilabel, of the
+                labels with the highest scores, whether they reach their thresholds or not.
+            aggregation_strategy: for taggers, how the labels of tokens become entities, as in the
+                TokenClassificationPipeline of transformers. "first", "average" and "max" label each word by its first
+                token, by the mean of its tokens' probabilities, or by the token with the highest probability; "simple"
+                labels each token; "none" returns each token that is not O, with its BIO label. If None, "first" if the
+                tags of the training file are those of words, "simple" if they are those of characters.
+
+        Returns:
+            a list of the task's answers: `Prediction`s of a classifier, `LabelSet`s of the task multilabel, floats of a
+            regression, lists of `Entity`s of a tagger, `Answer`s of the task span, `Choice`s of the task choice;
+            or the embeddings of the task embed, float32 [texts, hidden].
+
+        Raises:
+            InputError: an argument is out of range, the texts do not fit the task or have another form, the table lacks
+                a column, or an element is no text; the message names its row.
+        """
+        check(TaskModel.predict, locals())
+        options = self.task.answer_options(top_k, aggregation_strategy)
+        answers, cut = self.answer_with_cuts(self.task.arguments(*self._lists(texts)), batch_size, **options)
+        if cut:
+            warnings.warn(InputWarning(f"texts cut at max_length {self.task.max_length}: {cut:,} of {len(answers):,}"),
+                          stacklevel=2)
+        return answers
+
+    def _lists(self, texts: tuple) -> Sequence:
+        """Returns the arguments of `predict`; instead of a single table, its columns."""
+        if len(texts) != 1 or not is_table(texts[0]):
+            return texts
+        table, names = texts[0], self.task.column_names(self.task.inputs, self.columns)
+        pass_columns = f"; pass the columns themselves: predict({', '.join(['table[…]'] * len(names))})"
+        columns = list(getattr(table, "columns", table))
+        check_columns("texts", list(map(str, columns)), names, pass_columns)
+        by_name = dict(zip(map(str, columns), columns))
+        return [table[by_name[name]] for name in names]
+
+    def answer(self, examples: Sequence, batch_size: int | None = None, **options: Any) -> list | np.ndarray:
+        """Returns the answers to examples that the task's `read` returned; see `predict`."""
+        return self.answer_with_cuts(examples, batch_size, **options)[0]
+
+    def answer_with_cuts(self, examples: Sequence, batch_size: int | None = None,
+                         **options: Any) -> tuple[list | np.ndarray, int]:
+        """Returns what `answer` returns, and the number of examples that were cut at the task's `max_length`."""
+        encoded = self.task.encode(examples, self.tokenizer)
+        return self.task.answers(encoded, self.outputs(encoded, batch_size), **options), encoded.cut
+
+    def evaluate(self, data: Data, **columns: Any) -> dict:
+        """Scores the model on labelled data: `model.evaluate("test.tsv")["accuracy"]`.
+
+        Args:
+            data, columns: see `encode`.
+
+        Returns:
+            a dict of scores, the same as in the `metrics.json` that `finetune` writes.
+
+        Raises:
+            InputError: the data is invalid or has other labels than the model; the message names the row.
+        """
+        return self.score(self.encode(data, **columns))[0]
+
+    def calibrate(self, data: Data, **columns: Any) -> Self:
+        """Returns a copy with the thresholds that are best on labelled data: for the task intent, the one that
+        separates texts in scope from those with the `out_of_scope_label`; for the task multilabel, one for each label.
+        Thresholds that the data do not decide stay: of an intent model if all texts are in scope, and of a label that
+        no text has. `save_settings` writes them. Arguments as for `evaluate`."""
+        if not self.task.has_threshold:
+            raise InputError("only the tasks intent and multilabel have a threshold; this model is of the task "
+                             f"{self.task.name}")
+        return self.score(self.encode(data, **columns), choose_threshold=True)[1]
+
+    def encode(self, data: Data, *, data_format: str | None = None, text_column: str | None = None,
+               text_pair_column: str | None = None, label_column: str | None = None,
+               label_columns: list[str] | None = None, label_delimiter: Delimiter | None = None,
+               out_of_scope_label: str | None = None) -> Encoded:
+        """Reads labelled data and encodes it for the model.
+
+        Args:
+            data: a file, a pandas DataFrame, or a list of dicts or tuples, see `finetune`.
+            data_format: see `finetune`. Default: by the file's suffix, also if the training file had another format.
+            text_column, text_pair_column, label_column, label_columns, label_delimiter: see `finetune`. Default: as in
+                training.
+            out_of_scope_label: label of the texts that are out of scope, for classifiers.
+        """
+        given = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
+                 "label_column": label_column, "label_columns": label_columns, "label_delimiter": label_delimiter}
+        check(TaskModel.encode, given)
+        for name, value in {"out_of_scope_label": out_of_scope_label, **given}.items():
+            if value is not None and (tasks := tasks_with(name)) and name not in self.task.options:
+                raise InputError(Option(name), f" must be left out unless the task is {' or '.join(tasks)}; "
+                                 f"got {value!r} for the task {self.task.name}")
+        columns = {name: value for name, value in given.items() if value is not None}
+        opened = self.task.open(data, "data", **self._with_remembered(columns))
+        examples = list(self.iterate(opened, **columns))
+        if isinstance(self.task, MultiLabel) and label_columns and (
+                missing := sorted(set(self.task.labels) - set(label_columns))):
+            raise InputError(Option("label_columns"), " must have a column for each label of the model; missing: "
+                             f"{', '.join(missing)}")
+        self.task.check(opened, examples, out_of_scope_label)
+        return self.task.encode(examples, self.tokenizer)
+
+    def iterate(self, path: Path | Rows, **columns: Any) -> Iterator:
+        """Yields the examples of the task's `iterate`, with the columns of the training as defaults of `columns`."""
+        try:
+            yield from self.task.iterate(path, **self._with_remembered(columns))
+        except (MissingColumn, UnknownSuffix) as error:
+            data_format = self.columns.get("data_format")
+            if data_format and "data_format" not in columns and not isinstance(path, Rows):
+                raise type(error)(*error.parts, "; the model was trained with ", Option(f"data_format={data_format!r}"),
+                                  ": pass it if this file has that format") from None
+            remembered = {name: value if isinstance(value, str) else ",".join(value)
+                          for name, value in self._with_remembered(columns).items() if name not in columns}
+            if isinstance(error, UnknownSuffix) or not remembered:
+                raise
+            lists = ", or label_column for a file with lists" if "label_columns" in remembered else ""
+            names = [part for name, value in remembered.items() for part in (" and ", Option(f"{name}={value!r}"))]
+            raise MissingColumn(*error.parts, "; the model was trained with ", *names[1:],
+                                f": pass the names in this file{lists}") from None
+
+    def _with_remembered(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Returns the columns of the training, replaced by `columns`; a data format has columns of its own."""
+        if "data_format" in columns:
+            return columns
+        replaced = {"label_columns"} if columns.get("label_column") else (
+            {"label_column", "label_delimiter"} if columns.get("label_columns") else set())
+        return {name: value for name, value in self.columns.items() if name not in {"data_format", *replaced}} | columns
+
+    def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:
+        """Scores the model on labelled `Encoded` examples.
+
+        Args:
+            encoded: see `encode`.
+            choose_threshold: If True, chooses the task's threshold on these examples instead of using the model's.
+
+        Returns:
+            (scores, model): a dict, and the model with the threshold that was used.
+        """
+        outputs = self.outputs(encoded)
+        task = self.task.calibrated(encoded, outputs) if choose_threshold else self.task
+        return task.score(encoded, outputs), self.with_task(task)

@@ -1,0 +1,129 @@
+"""`LiteRunner`, which runs the model file of a LiteRT folder with `ai-edge-litert` and NumPy, without TensorFlow."""
+
+import collections
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from keras_bert import startup
+from keras_bert.config import BertConfig
+from keras_bert.errors import InputError
+
+FILE = "model.tflite"
+INPUTS = "input_word_ids", "input_mask", "input_type_ids"
+Arrays = dict[str, np.ndarray]
+
+
+class LiteRunner:
+    """The model of a file, which several threads may call at the same time: each call has an interpreter of its own,
+    and LiteRT lets other threads of Python run while it computes.
+
+    Args:
+        folder: the folder with `model.tflite`.
+        config: the config of the encoder.
+        threads: number of cores to use. If None, all of the process.
+
+    Attributes:
+        config: see above.
+        inputs: what LiteRT says about each input, a dict by name.
+        is_int8: True if the file has weights in int8.
+
+    Raises:
+        InputError: `ai-edge-litert` is missing, or the folder has no whole model file.
+    """
+
+    def __init__(self, folder: str, config: BertConfig, threads: int | None = None) -> None:
+        self._path = os.path.join(folder, FILE)
+        self.config = config
+        self._threads = threads or _cores()
+        self._idle: dict[int, collections.deque] = {1: collections.deque(), self._threads: collections.deque()}
+        self._free = threading.Semaphore(self._threads)
+        interpreter = self._interpreter(self._threads)
+        run = interpreter.get_signature_runner()
+        self.inputs, self._outputs = run.get_input_details(), run.get_output_details()
+        if self.inputs.keys() != set(INPUTS):
+            raise InputError(f"{self._path}: the inputs must be {', '.join(INPUTS)}; they are {', '.join(self.inputs)}")
+        self.is_int8 = any(detail["dtype"] == np.int8 for detail in interpreter.get_tensor_details())
+        try:
+            with startup.quiet_litert():
+                run(**dict.fromkeys(INPUTS, np.ones([1, 1], np.int32)))  # a file can be damaged beyond its outline
+        except (ValueError, RuntimeError) as error:
+            raise self._unreadable(error) from None
+        self._idle[self._threads].append(run)
+
+    def __call__(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Returns the outputs, by their names, of a batch, computed by all cores.
+
+        Args:
+            inputs: `input_word_ids`, `input_mask` and `input_type_ids`, int32 [batch, seq].
+
+        Raises:
+            InputError: an input has another shape or type, or values for which the model has no embedding.
+        """
+        return self._run(inputs, self._threads)
+
+    def map(self, batches: Sequence[Mapping[str, np.ndarray]]) -> list[Arrays]:
+        """Returns the outputs of several batches, each computed by one core."""
+        if len(batches) < 2:
+            return [self(batch) for batch in batches]
+        with ThreadPoolExecutor(self._threads) as pool:
+            return list(pool.map(lambda batch: self._run(batch, 1), batches))
+
+    def _run(self, inputs: Mapping[str, np.ndarray], threads: int) -> Arrays:
+        arrays = self._checked(inputs)
+        batch, length = arrays[INPUTS[0]].shape
+        if not batch:
+            return {name: np.zeros([0, *(length if size < 0 else size for size in detail["shape_signature"][1:])],
+                                   detail["dtype"]) for name, detail in self._outputs.items()}
+        with self._free:
+            idle = self._idle[threads]
+            run = idle.pop() if idle else self._interpreter(threads).get_signature_runner()
+            try:
+                return run(**arrays)
+            finally:
+                idle.append(run)
+
+    def _interpreter(self, threads: int) -> Any:
+        try:
+            from ai_edge_litert.interpreter import Interpreter
+        except ImportError:
+            raise InputError("LiteRT needs the package ai-edge-litert: pip install ai-edge-litert") from None
+        if not os.path.exists(self._path):
+            raise InputError(f"{self._path}: no such file; pass a folder that export litert wrote")
+        try:
+            return Interpreter(self._path, num_threads=threads)
+        except (ValueError, RuntimeError) as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> InputError:
+        return InputError(f"{self._path}: cannot be read: {' '.join(str(error).split()):.200}")
+
+    def _checked(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Returns the inputs as int32, after the checks that the file lacks: it answers any id and any mask."""
+        if inputs.keys() != set(INPUTS):
+            raise InputError(f"the inputs must be {', '.join(INPUTS)}; got {', '.join(sorted(inputs))}")
+        arrays = {name: np.asarray(inputs[name]) for name in INPUTS}
+        shape = arrays[INPUTS[0]].shape
+        for array, name, limit in zip(arrays.values(), INPUTS, (self.config.vocab_size, 2,
+                                                                self.config.type_vocab_size)):
+            if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape != shape:
+                raise InputError(f"{name} must be integers [batch, seq], as many as the other inputs have; got "
+                                 f"{array.dtype} {list(array.shape)}")
+            if array.size and not 0 <= array.min() <= array.max() < limit:
+                wrong = array.min() if array.min() < 0 else array.max()
+                raise InputError(f"{name} must be at least 0 and below {limit}; got {wrong}")
+        if shape[1] > self.config.max_position_embeddings:
+            raise InputError(f"inputs must have at most {self.config.max_position_embeddings} tokens, the positions "
+                             f"of the encoder; got {shape[1]}")
+        if not (is_real := arrays["input_mask"].any(axis=1)).all():
+            raise InputError(f"input_mask must have a 1 in each row; row {np.argmin(is_real)} has none")
+        return {name: array.astype(np.int32, copy=False) for name, array in arrays.items()}
+
+
+def _cores() -> int:
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

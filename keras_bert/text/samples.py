@@ -1,0 +1,35 @@
+"""Texts in several languages, on which the outputs of two forms of a model are compared."""
+
+import numpy as np
+
+from keras_bert.text.packing import pad
+from keras_bert.text.tokenizer import BertTokenizer
+
+# Together longer than any input; each is also one by itself.
+_TEXTS = [
+    "The bank raised its rates, and the river its banks.",
+    "Who wrote this, and when?",
+    "play some music in the kitchen",
+    "오늘 서울 날씨가 어때요?",
+    "이 영화는 정말 재미있었어요!",
+    "北京の冬は寒いです。",
+    "¿Dónde está la biblioteca? Nº 7",
+    "3.14 × 2 = 6.28 😀",
+]
+
+
+def sample_inputs(tokenizer: BertTokenizer, length: int, segments: int) -> dict[str, np.ndarray]:
+    """Returns six inputs, int32 [6, length]: two that fill all positions, a text and a pair of texts, and four short
+    ones. The segment ids are below `segments`."""
+    whole = " ".join(_TEXTS * (length // len(_TEXTS) + 1))
+    rows = tokenizer.pack([whole, *_TEXTS[1:3]], None, length)
+    rows += tokenizer.pack([whole, *_TEXTS[3:5]], [whole, *_TEXTS[:2]], length)
+    inputs = pad(rows, tokenizer.pad_id)
+    inputs["input_type_ids"] = np.minimum(inputs.pop("segment_ids"), segments - 1)
+    return inputs
+
+
+def of_tokens(output: np.ndarray, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """Returns an output without the values of padding, which libraries compute differently or not at all."""
+    mask = inputs["input_mask"].astype(bool)
+    return output[mask] if output.shape[:2] == mask.shape else output

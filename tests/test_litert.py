@@ -1,0 +1,348 @@
+"""LiteRT folders: the answers of `LiteModel` against those of `FineTuned`, without TensorFlow, and from MediaPipe."""
+
+import concurrent.futures
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+from keras_bert.errors import InputError
+from keras_bert.export.checking import FAILED
+from keras_bert.export.litert import export_litert
+from keras_bert.export.litert_checks import verify_litert
+from keras_bert.inference.comparison import compare
+from keras_bert.inference.lite_model import LiteModel
+from keras_bert.layers import BertLayer
+from keras_bert.litert import INPUTS
+from keras_bert.models import (
+    BertClassifier,
+    BertEmbedder,
+    BertEmbeddingClassifier,
+    BertFeatureTagger,
+    BertMultipleChoice,
+    BertRegressor,
+    BertSpanLabeler,
+    BertTokenClassifier,
+)
+from keras_bert.tasks import TASKS
+from keras_bert.text import BertTokenizer
+from keras_bert.training import FineTuned
+
+from conftest import TINY, TINY_VOCABULARY, randomize
+
+TEXTS = ["play some music", "turn off the light", "", "stop the music please now . " * 20, "각각의 집 é!"]
+LABELS = ["a", "b", "c"]
+# For each kind of model: the head, the task, the texts, and rows of labelled data.
+CASES = {
+    "intent": (lambda bert: BertClassifier(bert, 3), TASKS["intent"](16, labels=LABELS, threshold=0.4), [TEXTS],
+               [("play", "a"), ("stop", "b")]),
+    "pairs": (lambda bert: BertClassifier(bert, 3), TASKS["classify"](16, labels=LABELS, pairs=True),
+              [TEXTS, TEXTS[::-1]], [("play", "stop", "a"), ("stop", "play", "b")]),
+    "few shot": (lambda bert: BertEmbeddingClassifier(bert, 3), TASKS["intent"](16, labels=LABELS), [TEXTS],
+                 [("play", "a"), ("stop", "b")]),
+    "multilabel": (lambda bert: BertClassifier(bert, 3), TASKS["multilabel"](16, labels=LABELS), [TEXTS],
+                   [("play", ["a", "b"]), ("stop", ["c"])]),
+    "regress": (BertRegressor, TASKS["regress"](16), [TEXTS], [("play", 0.5), ("stop", 1.5)]),
+    "tag": (lambda bert: BertTokenClassifier(bert, 3), TASKS["tag"](16, labels=["O", "B-x", "I-x"]), [TEXTS],
+            [(["play", "music"], ["O", "B-x"])]),
+    "span": (BertSpanLabeler, TASKS["span"](80), [["what music"] * 5, TEXTS],
+             [("what", "some music", {"text": ["music"], "answer_start": [5]})]),
+    "choice": (BertMultipleChoice, TASKS["choice"](16), [TEXTS[:2], [["now", "stop the music"], ["a", "i", "lamp ."]]],
+               [{"prompt": "play", "choices": ["now", "some music"], "label": 1}]),
+    "mean": (lambda bert: BertEmbedder(bert, "mean"), TASKS["embed"](16), [TEXTS],
+             [("play", "stop", 0.5), ("lamp", "light", 0.9), ("now", "two", 0.1)]),
+    "cls": (lambda bert: BertEmbedder(bert, "cls", normalize=True), TASKS["embed"](16), [TEXTS], None),
+    "max": (lambda bert: BertEmbedder(bert, "max"), TASKS["embed"](16), [TEXTS], None),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def exported(request, tmp_path_factory):
+    """A model, its folder, its texts and its labelled rows."""
+    make, task, texts, rows = CASES[request.param]
+    model = FineTuned(randomize(make(randomize(BertLayer(TINY)))), BertTokenizer(TINY_VOCABULARY), task)
+    folder = tmp_path_factory.mktemp("litert") / "lite"
+    model.export_litert(folder)
+    return model, folder, texts, rows
+
+
+@pytest.fixture(scope="module")
+def intents_folder(tmp_path_factory):
+    return write("intent", tmp_path_factory.mktemp("litert") / "lite")
+
+
+def write(case, folder, **options):
+    make, task, _, _ = CASES[case]
+    model = randomize(make(randomize(BertLayer(TINY))))
+    export_litert(model, BertTokenizer(TINY_VOCABULARY), folder, task, **options)
+    return folder
+
+
+def numbers(answers):
+    """Returns answers or scores without their numbers, and the numbers."""
+    found = []
+
+    def strip(value):
+        if isinstance(value, float | np.floating):
+            return found.append(value)
+        if dataclasses.is_dataclass(value) or isinstance(value, dict):
+            return {key: strip(part) for key, part in (value if isinstance(value, dict) else vars(value)).items()}
+        return [strip(part) for part in value] if isinstance(value, list | tuple | np.ndarray) else value
+
+    return strip(answers), found
+
+
+@pytest.mark.filterwarnings("ignore:texts cut at max_length")
+def test_answers_are_those_of_the_keras_model(exported):
+    model, folder, texts, rows = exported
+    lite = LiteModel.load(folder)
+    (answers, scores), (expected, expected_scores) = numbers(lite.predict(*texts)), numbers(model.predict(*texts))
+    assert answers == expected
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-4)
+    if rows:
+        (kinds, scores), (expected, expected_scores) = numbers(lite.evaluate(rows)), numbers(model.evaluate(rows))
+        assert kinds == expected
+        np.testing.assert_allclose(scores, expected_scores, atol=1e-4)
+    assert len(lite.predict(*([] for _ in texts))) == 0
+
+
+def test_the_folder_keeps_the_contract(exported):
+    _, folder, _, _ = exported
+    results = verify_litert(LiteModel.load(folder), folder)
+    assert len(results) == 7 and not [result for result in results if result.status == FAILED]
+
+
+def test_int8_has_a_quarter_of_the_weights_and_nearly_the_answers(intents_folder, tmp_path):
+    lite, small = LiteModel.load(intents_folder), LiteModel.load(write("intent", tmp_path / "lite", dtype="int8"))
+    assert small.runner.is_int8 and not lite.runner.is_int8
+    with pytest.warns(UserWarning, match="texts cut at max_length 16"):
+        first, second = ([answer.score for answer in model.predict(TEXTS)] for model in (lite, small))
+    assert 0 < np.abs(np.subtract(first, second)).max() < 0.01
+    results = verify_litert(small, tmp_path / "lite")
+    assert not [result for result in results if result.status == FAILED]
+
+
+# What a folder says about itself without TensorFlow and Keras: `python -c SCRIPT command`.
+WITHOUT_BACKEND = """
+import sys
+
+class NoBackend:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("tensorflow", "keras", "jax", "torch", "safetensors"):
+            raise ImportError(f"{name} must not be imported here")
+
+sys.meta_path.insert(0, NoBackend())
+from keras_bert.cli import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def without_backend(*arguments):
+    process = subprocess.run([sys.executable, "-c", WITHOUT_BACKEND, *map(str, arguments)], capture_output=True,
+                             text=True)
+    assert process.returncode == 0, process.stderr
+    return process
+
+
+def test_commands_run_without_tensorflow(intents_folder, tmp_path):
+    data = tmp_path / "data.tsv"
+    data.write_text("text\tlabel\nplay some music\ta\nstop\tb\n")
+    lite = LiteModel.load(intents_folder)
+    process = without_backend("predict", f"--model={intents_folder}", "--output_format=jsonl", "play some music")
+    assert process.stderr == ""  # also LiteRT's own note is hidden
+    assert json.loads(process.stdout)["score"] == pytest.approx(lite.predict(["play some music"])[0].score)
+    scores = without_backend("evaluate", f"--model={intents_folder}", f"--data={data}", "--output_format=json")
+    assert json.loads(scores.stdout) == json.loads(json.dumps(lite.evaluate(data)))
+    assert "passed" in without_backend("verify", intents_folder).stdout
+    without_backend("predict", f"--model={intents_folder}", f"--input={data}", f"--output={tmp_path / 'answers'}")
+    rows = [json.loads(line) for line in (tmp_path / "answers/data.jsonl").read_text().splitlines()]
+    assert [row["label"] for row in rows] == [answer.label for answer in lite.predict(["play some music", "stop"])]
+
+
+def test_features_of_an_embedder(tmp_path, run):
+    folder = write("mean", tmp_path / "lite")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("play some music\nstop\n")
+    status, _, messages = run("features", f"--model={folder}", f"--input={texts}", f"--output={tmp_path / 'v.npz'}")
+    assert status == 0, messages
+    vectors = np.load(tmp_path / "v.npz")["vectors"]
+    np.testing.assert_allclose(vectors, LiteModel.load(folder).predict(["play some music", "stop"]), atol=1e-6)
+    for flag in ("--features=last", "--pooling=max"):
+        status, _, messages = run("features", f"--model={folder}", f"--input={texts}", flag,
+                                  f"--output={tmp_path / 'w.npz'}")
+        assert status == 1 and "must be left out for a LiteRT folder" in messages[-1]
+
+
+def test_threads_share_a_model(intents_folder):
+    lite = LiteModel.load(intents_folder)
+    texts = [" ".join(TINY_VOCABULARY[5 + number:6 + number + number % 4]) for number in range(40)]
+    expected = [answer.score for answer in lite.predict(texts)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda text: lite.predict([text])[0].score, texts * 5))
+    np.testing.assert_allclose(found, expected * 5, atol=1e-6)
+
+
+@pytest.mark.parametrize("change,message", [
+    (lambda ids, mask, types: (ids - 10, mask, types), "input_word_ids must be at least 0 and below 60; got -"),
+    (lambda ids, mask, types: (ids + 60, mask, types), "input_word_ids must be at least 0 and below 60; got 74"),
+    (lambda ids, mask, types: (ids, mask * 2, types), "input_mask must be at least 0 and below 2; got 2"),
+    (lambda ids, mask, types: (ids, mask * 0, types), "input_mask must have a 1 in each row; row 0 has none"),
+    (lambda ids, mask, types: (ids, mask, types - 1), "input_type_ids must be at least 0 and below 2; got -1"),
+    (lambda ids, mask, types: (ids, mask[:1], types), "input_mask must be integers .* got int32 \\[1, 5\\]"),
+    (lambda ids, mask, types: (ids * 0.5, mask, types), "input_word_ids must be integers"),
+    (lambda *inputs: [np.tile(part, 30) for part in inputs], "inputs must have at most 128 tokens.* got 150")])
+def test_inputs_that_the_bare_file_would_answer(intents_folder, change, message):
+    ids = np.arange(5, 15, dtype=np.int32).reshape(2, 5)
+    inputs = change(ids, np.ones_like(ids), np.zeros_like(ids))
+    with pytest.raises(InputError, match=message):
+        LiteModel.load(intents_folder).runner(dict(zip(INPUTS, inputs)))
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (0, 0)])
+def test_no_rows(intents_folder, shape):
+    inputs = dict.fromkeys(INPUTS, np.zeros(shape, np.int32))
+    outputs = LiteModel.load(intents_folder).runner(inputs)
+    assert {name: array.shape for name, array in outputs.items()} == {"probabilities": (0, 3)}
+
+
+@pytest.mark.parametrize("damage,message", [
+    (lambda folder: (folder / "model.tflite").unlink(), "must be a folder that finetune wrote; model.keras is missing"),
+    (lambda folder: (folder / "settings.json").unlink(), "settings.json: No such file"),
+    (lambda folder: (folder / "vocab.txt").unlink(), "must be a folder with a WordPiece vocabulary"),
+    (lambda folder: shorten(folder / "model.tflite", 0.5), "model.tflite: cannot be read: The model is not a valid"),
+    (lambda folder: (folder / "model.tflite").write_bytes(b""), "model.tflite: cannot be read: "),
+    (lambda folder: (folder / "bert_config.json").write_text("[]"), "bert_config.json: a config file must hold one")])
+def test_a_damaged_folder(intents_folder, damage, message, tmp_path, run):
+    folder = tmp_path / "lite"
+    shutil.copytree(intents_folder, folder)
+    damage(folder)
+    status, _, messages = run("predict", f"--model={folder}", "a text")
+    assert status == 1 and len(messages) == 1 and message in messages[0]
+
+
+def shorten(path, share):
+    content = path.read_bytes()
+    path.write_bytes(content[:int(share * len(content))])
+
+
+def test_it_names_the_package_that_is_missing(intents_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
+    with pytest.raises(InputError, match="LiteRT needs the package ai-edge-litert: pip install ai-edge-litert"):
+        LiteModel.load(intents_folder)
+
+
+def test_a_file_with_other_outputs_is_not_kept(monkeypatch, tmp_path):
+    from keras_bert.export import litert
+
+    monkeypatch.setattr(litert, "_convert", lambda answer, dtype, convert=litert._convert: convert(
+        lambda *inputs: {name: 0.9 * output for name, output in answer(*inputs).items()}, dtype))
+    with pytest.raises(InputError, match="must give the model's probabilities within 0.0001; the largest difference"):
+        write("intent", tmp_path / "lite")
+    assert not (tmp_path / "lite").exists()
+
+
+def test_what_cannot_be_exported(bert, tokenizer, tmp_path):
+    with pytest.raises(InputError, match="needs a model of finetune without LSTMs, or a BertEmbedder; got BertLayer"):
+        export_litert(bert, tokenizer, tmp_path / "lite")
+    with pytest.raises(InputError, match="got BertFeatureTagger"):
+        export_litert(BertFeatureTagger(bert, 3, "last"), tokenizer, tmp_path / "lite", CASES["tag"][1])
+    with pytest.raises(InputError, match="task must be given for a BertRegressor"):
+        export_litert(BertRegressor(bert), tokenizer, tmp_path / "lite")
+    with pytest.raises(InputError, match="dtype must be one of float32, int8; got 'bfloat16'"):
+        export_litert(BertEmbedder(bert, "mean"), tokenizer, tmp_path / "lite", dtype="bfloat16")
+
+
+def test_losses_of_scores(intents_folder, monkeypatch):
+    model = LiteModel.load(intents_folder)
+    texts = TEXTS[:2]
+    rows = [(text, answer.label) for text, answer in zip(texts, model.predict(texts))]
+    rows.append(("now", next(label for label in LABELS if label != model.predict(["now"])[0].label)))
+    other = LiteModel.load(intents_folder)
+    monkeypatch.setattr(type(other), "outputs", lambda self, encoded, outputs=LiteModel.outputs: [
+        row if self is model else -row for row in outputs(self, encoded)])
+    found = compare(model, other, model.encode(rows))
+    assert found.original == pytest.approx(2 / 3) and found.equal < 1 and found.examples == 3
+    assert found.loss == pytest.approx(100 * (found.original - found.exported))
+
+
+@pytest.mark.slow
+def test_the_command(trained, intents, run, tmp_path):
+    command = "export", "litert", f"--model={trained}", "--dtype=int8"
+    status, lines, _ = run(*command, f"--output={tmp_path / 'out'}", f"--data={intents[1]}", "--max_loss=100")
+    assert status == 0 and lines[0].startswith("accuracy ") and "on 4 examples; " in lines[0]
+    assert lines[1].startswith("largest difference of probabilities: ") and lines[-1] == str(tmp_path / "out")
+    tuned, lite = FineTuned.load(trained), LiteModel.load(tmp_path / "out")
+    assert lite.task == tuned.task and lite.columns == tuned.columns
+    status, _, messages = run(*command, f"--output={tmp_path / 'out'}")
+    assert status == 1 and "exists already" in messages[-1]
+    data = tmp_path / "other.tsv"
+    data.write_text("text\tlabel\nplay some music\tstrange\n")
+    for flags, message in (
+            ([f"--data={data}"], "label 'strange' does not occur in the training file"),
+            (["--out_of_scope_label=x"], "--out_of_scope_label must be left out without data"),
+            (["--max_loss=2"], "--max_loss must be left out without data"),
+            ([f"--data={tmp_path / 'none.tsv'}"], "none.tsv")):
+        status, _, messages = run(*command, f"--output={tmp_path / 'new'}", *flags)
+        assert status == 1 and message in messages[-1] and not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_an_encoder_by_name(minilm, run, tmp_path):
+    status, lines, _ = run("export", "litert", "--model=minilm", "--pooling=mean", "--normalize",
+                           f"--output={tmp_path / 'lite'}")
+    assert status == 0 and lines[-1] == str(tmp_path / "lite")
+    embedder, texts = BertEmbedder.from_pretrained("minilm", pooling="mean", normalize=True), ["play some music", ""]
+    expected = embedder(BertTokenizer.from_folder(minilm)(texts))
+    np.testing.assert_allclose(LiteModel.load(tmp_path / "lite").predict(texts), expected, atol=1e-5)
+
+
+def test_metadata_is_for_vocabularies_that_mediapipe_reads(intents_folder, tmp_path):
+    with zipfile.ZipFile(intents_folder / "model.tflite") as archive:
+        assert archive.read("vocab.txt").decode().splitlines() == TINY_VOCABULARY
+        assert archive.read("labels.txt").decode().splitlines() == LABELS
+    assert not zipfile.is_zipfile(write("pairs", tmp_path / "pairs") / "model.tflite")
+    make, task, _, _ = CASES["intent"]
+    export_litert(make(BertLayer(TINY)), BertTokenizer(TINY_VOCABULARY, lower_case=False), tmp_path / "cased", task)
+    assert not zipfile.is_zipfile(tmp_path / "cased/model.tflite")
+
+
+# Its drawing functions need the two modules, which are large; texts do not.
+MEDIAPIPE = """
+import json, sys
+from unittest import mock
+
+sys.modules.update(cv2=mock.MagicMock(), sounddevice=mock.MagicMock())
+from mediapipe.tasks.python.text import TextClassifier, TextEmbedder
+
+classifier, embedder = (kind.create_from_model_path(f"{folder}/model.tflite")
+                        for kind, folder in zip((TextClassifier, TextEmbedder), sys.argv[1:]))
+texts = json.loads(sys.stdin.read())
+classes = [classifier.classify(text).classifications[0].categories for text in texts]
+vectors = [embedder.embed(text).embeddings[0].embedding for text in texts]
+print(json.dumps([[[(part.category_name, part.score) for part in parts] for parts in classes],
+                  [list(map(float, vector)) for vector in vectors]]))
+classifier.close(), embedder.close()
+"""
+
+
+@pytest.mark.slow
+def test_mediapipe_takes_strings(intents_folder, tmp_path):
+    library = tmp_path / "library"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(library), "mediapipe"]
+    if subprocess.run(pip, env={}).returncode:
+        pytest.skip("mediapipe cannot be installed")
+    texts = ["play some music", "Turn OFF the light!", "stop"]
+    embedder = write("mean", tmp_path / "embedder")
+    process = subprocess.run([sys.executable, "-c", MEDIAPIPE, str(intents_folder), str(embedder)],
+                             input=json.dumps(texts), env={"PYTHONPATH": str(library)}, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    categories, vectors = json.loads(process.stdout.splitlines()[-1])
+    for found, answer in zip(categories, LiteModel.load(intents_folder).predict(texts, top_k=3)):
+        assert [label for label, _ in found] == answer.labels
+        np.testing.assert_allclose([score for _, score in found], answer.scores, atol=1e-5)
+    np.testing.assert_allclose(vectors, LiteModel.load(embedder).predict(texts), atol=1e-5)
