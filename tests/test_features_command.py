@@ -189,7 +189,7 @@ def test_what_stands_there_is_kept_until_the_new_file_is_whole(extract, tmp_path
     before = sorted(tmp_path.iterdir())
     assert extract()[2] == [f"keras-bert: {tmp_path}/out.npz: exists already; pass another path or --overwrite"]
     with monkeypatch.context() as patched:
-        patched.setattr(features_module, "run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(features_module, "run_model", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert extract("--overwrite")[0] == 130
     assert (tmp_path / "out.npz").read_text() == "old" and sorted(tmp_path.iterdir()) == before
     assert extract("--overwrite")[0] == 0

@@ -263,11 +263,11 @@ def test_a_second_run_at_the_same_time_is_refused(predict, inputs, tmp_path, mon
     write(inputs / "a.jsonl", [*TEXTS, 1])
     second = []
 
-    def load(path):
+    def load(path, threads):
         if not second:
             second.append(None)
             second[0] = predict(inputs / "*", "--top_k=2")
-        return load_once(path)
+        return load_once(path, threads)
 
     monkeypatch.setattr(files, "load_answering_model", load)
     assert predict(inputs / "*")[1] == [f"{tmp_path / 'out'}: 6 answers"]
@@ -292,10 +292,10 @@ def test_a_file_that_changes_while_the_model_loads_is_answered_later(predict, in
     write(path)
     write(inputs / "b.jsonl")
 
-    def load(model):
+    def load(model, threads):
         if path.exists():
             change(path)
-        return load_once(model)
+        return load_once(model, threads)
 
     monkeypatch.setattr(files, "load_answering_model", load)
     assert predict(inputs / "*") == (1, [f"{out}: 6 answers"], [

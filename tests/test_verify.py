@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_bert import cli
 from keras_bert.errors import InputError
-from keras_bert.export import embedding_checks, encoder_checks, preprocessor_checks
+from keras_bert.export import embedding_checks, encoder_checks, litert_checks, preprocessor_checks
 from keras_bert.export.checking import FAILED, NOT_APPLICABLE, PASSED
 from keras_bert.export.verify import verify
 
@@ -171,4 +171,5 @@ def test_the_document_holds_the_same_lines():
     written = [line[2:] for line in document.splitlines() if line.startswith("- ")]
     assert written == [f"{line}: {check.__doc__}"
                        for line, check in (
-                           *encoder_checks.CHECKS, *preprocessor_checks.CHECKS, *embedding_checks.CHECKS)]
+                           *encoder_checks.CHECKS, *preprocessor_checks.CHECKS, *embedding_checks.CHECKS,
+                           *litert_checks.CHECKS)]
