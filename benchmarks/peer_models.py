@@ -6,7 +6,8 @@ import tempfile
 import tensorflow as tf
 
 from keras_bert.config import BertConfig
-from keras_bert.export import export_text_model
+from keras_bert.export import export_litert, export_text_model
+from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.weights import huggingface
 from keras_bert.weights.source import Weights
@@ -37,6 +38,12 @@ def load_exported(model, tokenizer, load=tf.saved_model.load, **options):
     with tempfile.TemporaryDirectory() as work:
         export_text_model(model, tokenizer, f"{work}/model", **options)
         return load(f"{work}/model")
+
+
+def load_lite(model, tokenizer, folder, task, dtype):
+    """Returns the `LiteModel` of the folder that `export_litert` writes, which must stay: it reads the file again."""
+    export_litert(model, tokenizer, folder, task, dtype=dtype)
+    return LiteModel.load(folder)
 
 
 def torch_names(config):

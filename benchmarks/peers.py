@@ -2,8 +2,8 @@
 
 An encoder is a function from int32 arrays [batch, seq], word ids and mask, to the pooled output, float32 [batch,
 hidden]. All encoders have the weights of one Hugging Face folder, except KerasHub's and the Model Garden's, which start
-from their own random weights. `keras_bert-served` also computes a classifier's dense layer, and returns its
-probabilities.
+from their own random weights. `keras_bert-served` and `keras_bert-litert` also compute a classifier's dense layer, and
+return its probabilities.
 """
 
 import functools
@@ -18,8 +18,10 @@ from keras_bert.config import BertConfig
 from keras_bert.convert import load_pretrained, open_source
 from keras_bert.models import BertClassifier
 from keras_bert.serving.saved_model import SavedModel
+from keras_bert.tasks import Classify
 
 _TOLERANCE = 1e-3
+_LABELS = ["0", "1"]
 
 
 def make_encoders(names, folder, dtype):
@@ -47,15 +49,25 @@ def ours(folder, dtype, unpadded=True):
     return _in_graph(lambda ids, mask: bert.pool([ids, mask, tf.zeros_like(ids)]))
 
 
-def served(folder, dtype, int8=False):
+def served(folder, dtype):
     """The exported model in a session, as `keras-bert predict` and `serve` run it."""
-    source, labels = open_source(folder), ["0", "1"]
+    source = open_source(folder)
     model = peer_models.load_exported(
-        BertClassifier(load_pretrained(source), len(labels)), source.needed_tokenizer(),
-        functools.partial(SavedModel, threads=0), labels=labels, max_length=source.config.max_position_embeddings,
-        dtype="int8" if int8 else dtype)
+        BertClassifier(load_pretrained(source), len(_LABELS)), source.needed_tokenizer(),
+        functools.partial(SavedModel, threads=0), labels=_LABELS, max_length=source.config.max_position_embeddings,
+        dtype=dtype)
     return lambda ids, mask: model.run("encode", [{
         "input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}])[0]["probabilities"]
+
+
+def litert(folder, dtype, int8=False):
+    source = open_source(folder)
+    with tempfile.TemporaryDirectory() as work:
+        run = peer_models.load_lite(
+            BertClassifier(load_pretrained(source), len(_LABELS)), source.needed_tokenizer(), f"{work}/model",
+            Classify(source.config.max_position_embeddings, _LABELS), "int8" if int8 else dtype).runner
+    return lambda ids, mask: run(
+        {"input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)})["probabilities"]
 
 
 def pytorch(folder, dtype, compiled=False, nested=False):
@@ -105,7 +117,7 @@ def garden(folder, dtype):
 
 ENCODERS = {
     OURS: ours, f"{OURS}-padded": functools.partial(ours, unpadded=False), f"{OURS}-served": served,
-    f"{OURS}-served-int8": functools.partial(served, int8=True),
+    f"{OURS}-litert": litert, f"{OURS}-litert-int8": functools.partial(litert, int8=True),
     "transformers": pytorch, "transformers-compiled": functools.partial(pytorch, compiled=True),
     "pytorch-nested": functools.partial(pytorch, nested=True),
     "onnxruntime": onnxruntime, "onnxruntime-int8": functools.partial(onnxruntime, quantized=True),
@@ -114,7 +126,7 @@ ENCODERS = {
 }
 _SAME_WEIGHTS = (OURS, f"{OURS}-padded", "transformers", "transformers-compiled", "pytorch-nested", "onnxruntime",
                  "openvino")
-_FLOAT32_ONLY = ("onnxruntime", "onnxruntime-int8", f"{OURS}-served-int8")  # on CPUs
+_FLOAT32_ONLY = ("onnxruntime", "onnxruntime-int8", f"{OURS}-litert", f"{OURS}-litert-int8")  # on CPUs
 
 
 def _config(folder):

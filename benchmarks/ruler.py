@@ -28,7 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 OURS = "keras_bert"
 PACKAGES = ("tensorflow", "keras", "torch", "transformers", "onnxruntime", "openvino", "keras-hub",
-            "tf-models-official")
+            "tf-models-official", "ai-edge-litert")
 UNCOUNTED = 2
 SETTLING = 0.05  # seconds; the previous library's threads keep spinning for part of this time
 _PRODUCT = 2048  # rows and columns
@@ -36,7 +36,9 @@ _PRODUCT = 2048  # rows and columns
 _INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 # Variables that keep a library from using some of these instructions. OpenVINO has no such setting.
 _LIMITS = ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY", "XLA_FLAGS")
-_FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f"}  # by the last word of a key
+# By the last word of a key.
+_FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f", "score": ".4f", "lost": ".2f",
+            "equal": ".2%", "accuracy": ".2%", "difference": ".1e"}
 
 
 def parser(description, **defaults):
@@ -185,11 +187,13 @@ def print_table(title, rows):
     """Prints a table of rows: dicts with the same keys, where `library` is a name and the others are numbers or
     None."""
     columns = [key for key in rows[0] if key != "library"]
-    print(f"\n{title}\n{'library':24}" + "".join(f"{column.replace('_per_second', '/s'):>20}" for column in columns))
+    width = max(24, *(len(row["library"]) + 1 for row in rows))
+    heads = "".join(f"{column.replace('_per_second', '/s'):>20}" for column in columns)
+    print(f"\n{title}\n{'library':{width}}{heads}")
     for row in rows:
         cells = ["-" if row[key] is None else format(row[key], _FORMATS.get(key.rpartition("_")[2], ",.0f"))
                  for key in columns]
-        print(f"{row['library']:24}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
+        print(f"{row['library']:{width}}" + "".join(f"{cell:>20}" for cell in cells), flush=True)
 
 
 def report(title, seconds, limit, cost, **amounts):

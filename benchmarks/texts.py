@@ -4,11 +4,12 @@
 
 All texts are bundled with this repository (`tests/data/real`): 512 intents of clinc-hwu-176; 512 Korean reviews; and a
 mix of 340 texts (250 of the intents, 70 sentences from books and 20 paragraphs), truncated to 256 tokens. Batches have
-32 texts. This package runs as the raw-text SavedModel, which gets strings, also in int8, and as `FineTuned.predict`,
-which gets all texts at once and sorts them itself. The other libraries (`peers.py`) get transformers' fast tokenizer
-and a dense layer. The tokenizer pads to the longest text of the batch; for KerasHub, it pads to what its preprocessor
-pads to, 128 tokens, or 256 for the mix. There are 176 classes. Takes about three hours
-per dtype for `base` on two cores, half of that for KerasHub.
+32 texts. This package runs as the raw-text SavedModel, which gets strings, and on LiteRT as `LiteModel.predict`, in
+float32 and int8. In the rows that end in `-predict`, `FineTuned.predict` and `LiteModel.predict` get all texts at once
+and sort them themselves. The other libraries (`peers.py`) get transformers' fast tokenizer and a dense layer. The
+tokenizer pads to the longest text of the batch; for KerasHub, it pads to what its preprocessor pads to, 128 tokens, or
+256 for the mix. There are 176 classes. Takes about three hours per dtype for `base` on two cores, half of that for
+KerasHub.
 """
 
 import functools
@@ -18,7 +19,7 @@ import tempfile
 import numpy as np
 import ruler
 import tensorflow as tf
-from peer_models import config_of, load_exported, policy_of, write_encoder
+from peer_models import config_of, load_exported, load_lite, policy_of, write_encoder
 from peers import ENCODERS, make_encoders
 from real_texts import BUNDLED, announce, find
 
@@ -26,13 +27,14 @@ from keras_bert.convert import load_pretrained
 from keras_bert.data.tables import read_table
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.models import BertClassifier
-from keras_bert.tasks import TASKS
+from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 
 BATCH, CLASSES = 32, 176
 LABELS = [f"class {i}" for i in range(CLASSES)]
 INTENTS, PARAGRAPHS = "intent/intent176/train.tsv", "qa/xquad/xquad.en.json"
 BOOKS = "corpora/en/classic_books.txt"
+LITE = {f"{ruler.OURS}-litert": "float32", f"{ruler.OURS}-litert-int8": "int8"}  # names and dtypes on LiteRT
 ENGLISH, KOREAN = "bert-base-uncased", "bert-base-multilingual-cased"
 
 
@@ -98,10 +100,16 @@ def exported(folder, tokenizer, max_length, dtype):
     return in_batches(lambda texts: served(tf.constant(texts))["label"].numpy())
 
 
+def lite(dtype, folder, tokenizer, max_length):
+    """Returns this package's classifier on LiteRT, as a function of texts."""
+    return load_lite(BertClassifier(load_pretrained(folder), CLASSES), tokenizer, f"{folder}-{dtype}",
+                     Classify(max_length, LABELS), dtype).predict
+
+
 def ours(folder, tokenizer, max_length, dtype):
-    """Returns this package's two classifiers, as a dict of functions of all texts."""
+    """Returns this package's two classifiers on TensorFlow, as a dict of functions of all texts."""
     model = BertClassifier(load_pretrained(folder, dtype=policy_of(dtype), layout="unpadded"), CLASSES)
-    task = TASKS["classify"](labels=LABELS, max_length=max_length)
+    task = Classify(max_length, LABELS)
     return {ruler.OURS: exported(folder, tokenizer, max_length, dtype),
             f"{ruler.OURS}-predict": FineTuned(model, tokenizer, task).predict}
 
@@ -127,9 +135,12 @@ def measure(corpus, size, dtype, peers, turns):
     with tempfile.TemporaryDirectory() as work:
         write_encoder(config, f"{work}/encoder", tokenizer)
         answers = ours(f"{work}/encoder", tokenizer, max_length, dtype)
-        answers |= ruler.installed({f"{ruler.OURS}-int8": exported}, f"{work}/encoder", tokenizer, max_length, "int8")
+        if dtype == "float32":
+            lites = {name: functools.partial(lite, lite_dtype) for name, lite_dtype in LITE.items()}
+            for name, predict in ruler.installed(lites, f"{work}/encoder", tokenizer, max_length).items():
+                answers |= {name: in_batches(predict), f"{name}-predict": predict}
         answers |= theirs(peers, f"{work}/encoder", config, max_length, dtype)
-    return compare_orders(f"{corpus}, {dtype}", answers, texts, lengths, config, turns, dtype)
+        return compare_orders(f"{corpus}, {dtype}", answers, texts, lengths, config, turns, dtype)
 
 
 def compare_orders(title, answers, texts, lengths, config, turns, dtype):

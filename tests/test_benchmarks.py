@@ -16,34 +16,123 @@ import pytest
 from conftest import REAL
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
+LITE = "keras_bert", "keras_bert-litert", "keras_bert-litert-int8"
 
 
 @pytest.mark.slow
 def test_forward_ends_in_a_line_of_json():
     command = [sys.executable, BENCHMARKS / "forward.py", "--size=L2-H128", "--dtypes=float32", "--shapes=2x8,1x4",
-               "--peers=keras_bert", "--turns=1"]
+               f"--peers={','.join(LITE)}", "--turns=1"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     result = json.loads(lines[-1])
     assert result["benchmark"] == "forward" and result["config"]["size"] == "L2-H128"
     assert [(row["library"], row["dtype"], row["shape"]) for row in result["rows"]] == [
-        ("keras_bert", "float32", "2x8"), ("keras_bert", "float32", "1x4")]
-    for row, batch in zip(result["rows"], (2, 1)):
-        assert row["ratio"] == 1 and row["share"] > 0
+        (library, "float32", shape) for shape in ("2x8", "1x4") for library in LITE]
+    assert [row["ratio"] for row in result["rows"] if row["library"] == "keras_bert"] == [1, 1]
+    for row, batch in zip(result["rows"], (2, 2, 2, 1, 1, 1)):
+        assert row["share"] > 0
         assert abs(row["sequences_per_second"] * row["milliseconds"] / 1000 - batch) < 1e-9
-        assert any(line.startswith("keras_bert ") and f" {row['milliseconds']:.1f} " in line for line in lines)
+        assert any(line.startswith(f"{row['library']} ") and f" {row['milliseconds']:.1f} " in line for line in lines)
 
 
 @pytest.mark.slow
 def test_embeddings_end_in_a_line_of_json():
     code = ("import sys, texts; read, *rest = texts.CORPORA['intents']\n"
             "texts.CORPORA['intents'] = lambda: read()[:64], *rest\n"
-            "sys.argv[1:] = ['--corpora=intents', '--peers=', '--turns=1']\n"
+            "sys.argv[1:] = ['--corpora=intents', '--peers=keras_bert-litert', '--turns=1']\n"
             "import runpy; runpy.run_path('embeddings.py', run_name='__main__')")
     result = json.loads(run_in_benchmarks(code).splitlines()[-1])
-    row, = result["rows"]
-    assert (result["benchmark"], row["corpus"], row["library"]) == ("embeddings", "intents", "keras_bert")
-    assert row["arrival_ratio"] == row["sorted_ratio"] == 1
-    assert row["sorted_tokens_per_second"] > row["sorted_texts_per_second"] > 0
+    assert result["benchmark"] == "embeddings"
+    assert [(row["corpus"], row["library"]) for row in result["rows"]] == [
+        ("intents", "keras_bert"), ("intents", "keras_bert-litert")]
+    assert result["rows"][0]["arrival_ratio"] == result["rows"][0]["sorted_ratio"] == 1
+    assert all(row["sorted_tokens_per_second"] > row["sorted_texts_per_second"] > 0 for row in result["rows"])
+
+
+@pytest.mark.slow
+def test_texts_end_in_a_line_of_json():
+    code = ("import sys, texts; read, *rest = texts.CORPORA['intents']\n"
+            "texts.CORPORA['intents'] = lambda: read()[:64], *rest\n"
+            "sys.argv[1:] = ['--corpora=intents', '--size=L2-H128', '--peers=', '--turns=1']\n"
+            "texts.main()")
+    result = json.loads(run_in_benchmarks(code).splitlines()[-1])
+    assert result["benchmark"] == "texts" and {row["library"] for row in result["rows"]} == {
+        f"{library}{suffix}" for library in LITE for suffix in ("", "-predict")}
+
+
+@pytest.mark.slow
+def test_the_first_answer_on_litert_needs_no_tensorflow():
+    command = [sys.executable, BENCHMARKS / "cold_start.py", "--size=L2-H128", "--turns=1", f"--peers={','.join(LITE)}"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    ours, *lite = json.loads(lines[-1])["rows"]
+    assert [row["library"] for row in (ours, *lite)] == list(LITE)
+    for row in lite:
+        assert row["seconds"] > row["import_seconds"] + row["load_seconds"] + row["answer_seconds"]
+        assert row["seconds"] < ours["seconds"] and row["peak_mb"] < ours["peak_mb"] / 2
+    assert lite[1]["disk_mb"] < lite[0]["disk_mb"] / 2
+
+
+@pytest.mark.slow
+def test_scores_on_litert_end_in_a_line_of_json(pretrained):
+    command = [sys.executable, BENCHMARKS / "litert_scores.py", "--tasks=clinc-hwu-176", f"--model={pretrained}"]
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    rows = json.loads(run.stdout.splitlines()[-1])["rows"]
+    assert [(row["library"], row["examples"]) for row in rows] == [
+        ("keras", 176), ("litert-float32", 176), ("litert-int8", 176)]
+    for row in rows[:2]:
+        assert row["points_lost"] == 0 and row["equal"] == 1 and 0 < row["score"] <= 1 and row["seconds"] > 0
+
+
+# In place of MediaPipe, which has an environment of its own.
+TEXT_CLASSIFIER = """
+from types import SimpleNamespace as Result
+
+
+class TextClassifier:
+    @classmethod
+    def create_from_model_path(cls, path):
+        assert open(path, "rb").read()
+        return cls()
+
+    def classify(self, text):
+        if len(text.split()) > 128:
+            raise RuntimeError("CalculatorGraph::Run() failed")
+        categories = [Result(category_name=label, score=label in text) for label in ("light", "music")]
+        return Result(classifications=[Result(categories=categories)])
+"""
+
+
+@pytest.mark.slow
+def test_answers_are_compared_with_those_of_mediapipe(trained, intents, tmp_path):
+    (tmp_path / "mediapipe/tasks/python").mkdir(parents=True)
+    (tmp_path / "mediapipe/tasks/python/text.py").write_text(TEXT_CLASSIFIER)
+    (tmp_path / "mediapipe-1.0.dist-info").mkdir()
+    (tmp_path / "mediapipe-1.0.dist-info/METADATA").write_text("Name: mediapipe\nVersion: 1.0\n")
+    (tmp_path / "more.txt").write_text("play some music\nPLAY sóme music\n" + 200 * "music ")
+    command = [sys.executable, BENCHMARKS / "mediapipe_texts.py", f"--mediapipe={sys.executable}", f"--model={trained}",
+               f"--data={intents[1]}", f"--texts={tmp_path / 'more.txt'}"]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{BENCHMARKS.parent}"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    result = json.loads(run.stdout.splitlines()[-1])
+    assert result["versions"]["mediapipe"] == "1.0"
+    labelled, _, more, _ = result["rows"]
+    assert [row["library"] for row in result["rows"]] == [
+        "valid, float32", "valid, int8", "more, float32", "more, int8"]
+    assert labelled["texts"] == 4 and labelled["mediapipe_accuracy"] == 0.75 and labelled["difference"] > 0
+    assert (more["texts"], more["long"], more["accents"], more["failed"]) == (3, 1, 1, 1)
+    assert more["lite_accuracy"] is None
+
+
+@pytest.mark.slow
+def test_why_ids_differ_from_those_of_mediapipe():
+    code = ("import mediapipe_texts, sys, texts\n"
+            "for text in sys.stdin.read().split('|'):\n"
+            "    print(mediapipe_texts.cause(text, texts.tokenizer_of(texts.ENGLISH), 8))")
+    texts = ["Hello, world-wide!", "北京 $5", "a café", "서울", "soft\u00adware", "the " * 9]
+    run = subprocess.run([sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True,
+                         env=os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)}, input="|".join(texts))
+    assert run.stdout.split() == ["None", "None", "accents", "hangul", "other", "long"]
 
 
 @pytest.mark.slow
