@@ -28,7 +28,7 @@ def why_not(task: Task, tokenizer: BertTokenizer) -> str | None:
     if not isinstance(task, Classify | MultiLabel | Embed) or len(task.inputs) > 1:
         return "it answers single texts with classes or embeddings only"
     if not tokenizer.rules.lower_case:
-        return "it lower-cases all texts, and this vocabulary is cased"
+        return "its tokenizer lower-cases texts, and this vocabulary is cased"
     return None
 
 

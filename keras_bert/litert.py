@@ -16,11 +16,13 @@ from keras_bert.errors import InputError
 FILE = "model.tflite"
 INPUTS = "input_word_ids", "input_mask", "input_type_ids"
 Arrays = dict[str, np.ndarray]
+_SHORT = 64  # tokens
 
 
 class LiteRunner:
     """The model of a file, which several threads may call at the same time: each call has an interpreter of its own,
-    and LiteRT lets other threads of Python run while it computes.
+    and LiteRT lets other threads of Python run while it computes. All interpreters read the file that was there first,
+    also after it was replaced.
 
     Args:
         folder: the folder with `model.tflite`.
@@ -40,9 +42,8 @@ class LiteRunner:
         self._path = os.path.join(folder, FILE)
         self.config = config
         self._threads = threads or _cores()
-        self._idle: dict[int, collections.deque] = {1: collections.deque(), self._threads: collections.deque()}
         self._free = threading.Semaphore(self._threads)
-        interpreter = self._interpreter(self._threads)
+        interpreter, *others = (self._interpreter(count) for count in (self._threads, *[1] * self._threads))
         run = interpreter.get_signature_runner()
         self.inputs, self._outputs = run.get_input_details(), run.get_output_details()
         if self.inputs.keys() != set(INPUTS):
@@ -53,10 +54,12 @@ class LiteRunner:
                 run(**dict.fromkeys(INPUTS, np.ones([1, 1], np.int32)))  # a file can be damaged beyond its outline
         except (ValueError, RuntimeError) as error:
             raise self._unreadable(error) from None
-        self._idle[self._threads].append(run)
+        # The interpreter for all cores, and those for one core, while nobody uses them.
+        self._wide = collections.deque([run])
+        self._narrow = collections.deque(other.get_signature_runner() for other in others)
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Returns the outputs, by their names, of a batch, computed by all cores.
+        """Returns the outputs, by their names, of a batch, computed by all cores if no other call uses them.
 
         Args:
             inputs: `input_word_ids`, `input_mask` and `input_type_ids`, int32 [batch, seq].
@@ -64,28 +67,33 @@ class LiteRunner:
         Raises:
             InputError: an input has another shape or type, or values for which the model has no embedding.
         """
-        return self._run(inputs, self._threads)
+        # For a short text in int8, one core is faster than to wake another.
+        is_short = self.is_int8 and np.size(inputs.get(INPUTS[0], ())) <= _SHORT
+        return self._run(inputs, self._narrow if is_short else self._wide)
 
     def map(self, batches: Sequence[Mapping[str, np.ndarray]]) -> list[Arrays]:
         """Returns the outputs of several batches, each computed by one core."""
         if len(batches) < 2:
             return [self(batch) for batch in batches]
         with ThreadPoolExecutor(self._threads) as pool:
-            return list(pool.map(lambda batch: self._run(batch, 1), batches))
+            return list(pool.map(lambda batch: self._run(batch, self._narrow), batches))
 
-    def _run(self, inputs: Mapping[str, np.ndarray], threads: int) -> Arrays:
+    def _run(self, inputs: Mapping[str, np.ndarray], pool: collections.deque) -> Arrays:
         arrays = self._checked(inputs)
         batch, length = arrays[INPUTS[0]].shape
         if not batch:
             return {name: np.zeros([0, *(length if size < 0 else size for size in detail["shape_signature"][1:])],
                                    detail["dtype"]) for name, detail in self._outputs.items()}
         with self._free:
-            idle = self._idle[threads]
-            run = idle.pop() if idle else self._interpreter(threads).get_signature_runner()
+            try:
+                run = pool.pop()
+            except IndexError:  # another call has the one for all cores
+                pool = self._narrow
+                run = pool.pop()
             try:
                 return run(**arrays)
             finally:
-                idle.append(run)
+                pool.append(run)
 
     def _interpreter(self, threads: int) -> Any:
         try:

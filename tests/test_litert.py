@@ -187,6 +187,16 @@ def test_threads_share_a_model(intents_folder):
     np.testing.assert_allclose(found, expected * 5, atol=1e-6)
 
 
+def test_a_folder_may_be_replaced_while_a_model_is_in_use(intents_folder, tmp_path):
+    shutil.copytree(intents_folder, tmp_path / "lite")
+    lite = LiteModel.load(tmp_path / "lite", threads=2)
+    expected = [answer.score for answer in LiteModel.load(intents_folder).predict(["play", "stop the music"])]
+    shutil.rmtree(tmp_path / "lite")
+    write("intent", tmp_path / "lite", dtype="int8")
+    found = [answer.score for answer in lite.predict(["play", "stop the music"])]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("change,message", [
     (lambda ids, mask, types: (ids - 10, mask, types), "input_word_ids must be at least 0 and below 60; got -"),
     (lambda ids, mask, types: (ids + 60, mask, types), "input_word_ids must be at least 0 and below 60; got 74"),
