@@ -19,6 +19,7 @@ from keras_bert.tasks.tag import Entity, Tag
 
 _ALL: tuple[type[Task], ...] = (Intent, Classify, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed)
 TASKS = {task.name: task for task in _ALL}
+run = run_model  # its name in version 0.2
 
 
 def tasks_with(option: str) -> list[str]:
