@@ -24,7 +24,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder
-from keras_bert.litert import FILE, INPUTS, LiteRunner
+from keras_bert.litert import FILE, INPUTS, LiteRunner, import_interpreter
 from keras_bert.models import BertEmbedder, BertFeatureTagger, BertMultipleChoice, BertRegressor, BertSpanLabeler
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Embed, Task, save_settings
@@ -71,6 +71,7 @@ def check_litert_export(model: BertTask, tokenizer: BertTokenizer, path: Path, o
     if not isinstance(model, BertTask) or isinstance(model, BertFeatureTagger):
         raise InputError("a LiteRT folder needs a model of finetune without LSTMs, or a BertEmbedder; got "
                          f"{type(model).__name__}")
+    import_interpreter()  # of the comparison
     writing.check_export(model, tokenizer, path, overwrite)
 
 
@@ -99,7 +100,7 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
         differences[name] = float(np.max(np.abs(output - expected)) / max(1, np.max(np.abs(expected))))
         limit = _EXACT if dtype == "float32" else np.inf
         if not differences[name] <= limit or not np.isfinite(output).all():
-            raise InputError(f"{folder}: the written file must give the model's {name} within {limit}; "
+            raise InputError(f"the written {FILE} must give the model's {name} within {limit}; "
                              f"the largest difference is {differences[name]}")
     return differences
 

@@ -37,7 +37,7 @@ class CallablePart(tf.Module):
 def check_export(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, overwrite: bool) -> None:
     """Raises an `InputError` if a model cannot be exported with these arguments."""
     if keras.backend.backend() != "tensorflow":
-        raise InputError("export writes a TensorFlow SavedModel: run it with KERAS_BACKEND=tensorflow; "
+        raise InputError("export runs on TensorFlow: run it with KERAS_BACKEND=tensorflow; "
                          f"got {keras.backend.backend()}")
     vocab_size = encoder_of(model).config.vocab_size
     if len(tokenizer.vocabulary) > vocab_size:

@@ -98,7 +98,7 @@ _OTHER_NAMES = {
 def did_you_mean(value: object, choices: Iterable[str]) -> str:
     """Returns a question for the end of a message, `; did you mean tag?`, or "" if none of the choices is similar. What
     no choice stands for, but another command does, is said instead."""
-    if value == "int8":
+    if str(value) == "int8":
         return "; keras-bert export litert writes models in int8"
     others = as_list(_OTHER_NAMES.get(str(value).lower(), ()))
     close = [name for name in others if name in choices] if others else difflib.get_close_matches(

@@ -185,7 +185,7 @@ def _call(command: Callable, given: list[Argument], positional: list[str], optio
     except InputError as error:
         return _fail(error.on_command_line(options), 1)
     except ImportError as error:
-        return _fail(error, 1)
+        return _fail(f"{error}{_cure(error.name)}", 1)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else error, 1)
 
@@ -194,6 +194,13 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
     """Prints this package's warnings as one line. Hides those of other libraries, which the user can ignore."""
     if category is InputWarning:
         print(f"keras-bert: warning: {message}", file=sys.stderr)
+
+
+def _cure(module: str | None) -> str:
+    """Returns what to do if a module is missing, for the end of a message."""
+    if module in ("tensorflow", "keras", "safetensors"):
+        return "; only LiteRT folders can do without TensorFlow: pip install tensorflow keras safetensors"
+    return f": pip install {module.partition('.')[0]}" if module else ""
 
 
 def _fail(message: object, status: int) -> int:

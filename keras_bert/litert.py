@@ -31,7 +31,7 @@ class LiteRunner:
 
     Attributes:
         config: see above.
-        inputs: what LiteRT says about each input, a dict by name.
+        inputs, outputs: what LiteRT says about each input and each output, dicts by name.
         is_int8: True if the file has weights in int8.
 
     Raises:
@@ -39,24 +39,29 @@ class LiteRunner:
     """
 
     def __init__(self, folder: str, config: BertConfig, threads: int | None = None) -> None:
+        self._arguments = folder, config, threads
         self._path = os.path.join(folder, FILE)
         self.config = config
         self._threads = threads or _cores()
         self._free = threading.Semaphore(self._threads)
         interpreter, *others = (self._interpreter(count) for count in (self._threads, *[1] * self._threads))
         run = interpreter.get_signature_runner()
-        self.inputs, self._outputs = run.get_input_details(), run.get_output_details()
+        self.inputs, self.outputs = run.get_input_details(), run.get_output_details()
         if self.inputs.keys() != set(INPUTS):
             raise InputError(f"{self._path}: the inputs must be {', '.join(INPUTS)}; they are {', '.join(self.inputs)}")
         self.is_int8 = any(detail["dtype"] == np.int8 for detail in interpreter.get_tensor_details())
         try:
             with startup.quiet_litert():
-                run(**dict.fromkeys(INPUTS, np.ones([1, 1], np.int32)))  # a file can be damaged beyond its outline
+                # A file can be damaged beyond its outline.
+                run(**dict(zip(INPUTS, np.array([0, 1, 0], np.int32).reshape(3, 1, 1))))
         except (ValueError, RuntimeError) as error:
             raise self._unreadable(error) from None
         # The interpreter for all cores, and those for one core, while nobody uses them.
         self._wide = collections.deque([run])
         self._narrow = collections.deque(other.get_signature_runner() for other in others)
+
+    def __reduce__(self) -> tuple[type, tuple]:
+        return type(self), self._arguments  # a copy, also in another process, reads the folder again
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Returns the outputs, by their names, of a batch, computed by all cores if no other call uses them.
@@ -83,7 +88,7 @@ class LiteRunner:
         batch, length = arrays[INPUTS[0]].shape
         if not batch:
             return {name: np.zeros([0, *(length if size < 0 else size for size in detail["shape_signature"][1:])],
-                                   detail["dtype"]) for name, detail in self._outputs.items()}
+                                   detail["dtype"]) for name, detail in self.outputs.items()}
         with self._free:
             try:
                 run = pool.pop()
@@ -96,10 +101,7 @@ class LiteRunner:
                 pool.append(run)
 
     def _interpreter(self, threads: int) -> Any:
-        try:
-            from ai_edge_litert.interpreter import Interpreter
-        except ImportError:
-            raise InputError("LiteRT needs the package ai-edge-litert: pip install ai-edge-litert") from None
+        Interpreter = import_interpreter()
         if not os.path.exists(self._path):
             raise InputError(f"{self._path}: no such file; pass a folder that export litert wrote")
         try:
@@ -130,6 +132,15 @@ class LiteRunner:
         if not (is_real := arrays["input_mask"].any(axis=1)).all():
             raise InputError(f"input_mask must have a 1 in each row; row {np.argmin(is_real)} has none")
         return {name: array.astype(np.int32, copy=False) for name, array in arrays.items()}
+
+
+def import_interpreter() -> Any:
+    """Returns LiteRT's class of interpreters."""
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:
+        raise InputError("LiteRT needs the package ai-edge-litert: pip install ai-edge-litert") from None
+    return Interpreter
 
 
 def _cores() -> int:

@@ -1,12 +1,10 @@
 """`FineTuned`: the model folder that `finetune` writes and `predict` reads."""
 
 import dataclasses
-import os
 from typing import Any, Self
 
 from keras_bert import kernels
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
 from keras_bert.export import export_litert, export_text_model
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.inference.task_model import TaskModel
@@ -66,8 +64,6 @@ class FineTuned(TaskModel):
             InputError: the folder was not written by `save`.
         """
         model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
-        if not os.path.exists(os.path.join(folder, "settings.json")):
-            raise InputError(f"{folder}: must be a folder that finetune wrote; settings.json is missing")
         task, columns = read_settings(folder)
         return cls(model, BertTokenizer.from_folder(folder), task, columns)
 

@@ -12,14 +12,16 @@ from keras_bert.arguments import Count, Path, check
 from keras_bert.config import BertConfig
 from keras_bert.data.batches import ChoiceBatches
 from keras_bert.errors import InputError
-from keras_bert.files.paths import check_model_folder
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.litert import FILE, Arrays, LiteRunner
 from keras_bert.tasks import Encoded, Task, read_settings
 from keras_bert.text import BertTokenizer, pad
 
 _BATCH = 8  # rows; larger batches are not faster
+_TOKENS = 1024  # of a batch
+_LOADS = 10  # attempts
 _SMALLEST = np.finfo(np.float32).tiny
+_HALF_STEP = 2.0**-25  # half of the distance from 1 to the next lower float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +54,28 @@ class LiteModel(TaskModel):
             InputError: the folder was not written by `export litert`, or `ai-edge-litert` is not installed.
         """
         check(cls.load, locals())
-        check_model_folder(folder)
-        if not os.path.exists(os.path.join(folder, FILE)):
-            raise InputError(f"{folder}: must be a folder that export litert wrote; {FILE} is missing")
-        config = BertConfig.from_json(os.path.join(folder, "bert_config.json"))
-        task, columns = read_settings(folder)
-        return cls(LiteRunner(os.fspath(folder), config, threads), BertTokenizer.from_folder(folder), task, columns)
+        for _ in range(_LOADS):
+            before = _identity(folder)
+            config = BertConfig.from_json(os.path.join(folder, "bert_config.json"))
+            task, columns = read_settings(folder)
+            runner = LiteRunner(os.fspath(folder), config, threads)
+            model = cls(runner, BertTokenizer.from_folder(folder), task, columns)
+            if _identity(folder) == before:
+                model._check(folder)
+                return model
+        raise InputError(f"{os.fspath(folder)}: was replaced again and again while it was read; load it again")
+
+    def _check(self, folder: Path) -> None:
+        """Raises an InputError if the files of a folder do not belong together."""
+        labels, size = getattr(self.task, "labels", None), self.runner.config.vocab_size
+        probabilities = self.runner.outputs.get("probabilities")
+        count = probabilities["shape_signature"][-1] if probabilities else None
+        if (None if labels is None else len(labels)) != count:
+            raise InputError(f"{os.fspath(folder)}: labels.json must have a label for each probability of {FILE} "
+                             f"({count or 0}); got {len(labels or ())}; export the model again")
+        if len(self.tokenizer.vocabulary) > size:
+            raise InputError(f"{os.fspath(folder)}: vocab.txt must have at most vocab_size ({size}) tokens; "
+                             f"got {len(self.tokenizer.vocabulary)}; export the model again")
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         has_groups = issubclass(encoded.batches, ChoiceBatches)
@@ -70,12 +88,15 @@ class LiteModel(TaskModel):
 
     def outputs_of_rows(self, rows: Sequence[tuple[list[int], int]], batch_size: int) -> list:
         """Returns the output of the Keras model for each row of `BertTokenizer.pack`. Batches are of rows of the same
-        length, because LiteRT computes padding too."""
+        length, because LiteRT computes padding too; and small, because each interpreter keeps the memory of its largest
+        batch."""
         by_length: dict[int, list[int]] = {}
         for index, (ids, _) in enumerate(rows):
             by_length.setdefault(len(ids), []).append(index)
-        batches = [same[begin:begin + batch_size]
-                   for same in by_length.values() for begin in range(0, len(same), batch_size)]
+        batches = []
+        for length, same in by_length.items():
+            size = max(1, min(batch_size, _TOKENS // length))
+            batches += [same[begin:begin + size] for begin in range(0, len(same), size)]
         outputs: list = [None] * len(rows)
         for indices, batch in zip(batches, self.runner.map([self._inputs(rows, indices) for indices in batches])):
             for index, row in zip(indices, self._logits(batch)):
@@ -96,5 +117,14 @@ class LiteModel(TaskModel):
             case "softmax":
                 array = np.log(np.maximum(array, _SMALLEST))
             case "sigmoid":
-                array = np.log(np.maximum(array, _SMALLEST)) - np.log(np.maximum(1 - array, _SMALLEST))
+                array = np.log(np.maximum(array, _SMALLEST)) - np.log(np.maximum(1 - array, _HALF_STEP))
         return list(array)
+
+
+def _identity(folder: Path) -> list[tuple[int, int, int, int]]:
+    """Returns what changes if a folder, or its model file, is replaced. Raises an InputError if it is none."""
+    if not os.path.exists(path := os.path.join(folder, FILE)):
+        found = f"{FILE} is missing" if os.path.isdir(folder) else "there is no such folder"
+        raise InputError(f"{os.fspath(folder)}: must be a folder that export litert wrote; {found}")
+    entries = os.stat(folder), os.stat(path)
+    return [(entry.st_dev, entry.st_ino, entry.st_size, entry.st_mtime_ns) for entry in entries]

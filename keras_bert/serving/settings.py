@@ -78,6 +78,9 @@ def find_first_version(path: str) -> int:
     one is not a SavedModel."""
     versions = find_versions(path)
     if not versions:
+        if os.path.isfile(os.path.join(path, "model.tflite")):
+            raise InputError(f"{path}: must be a SavedModel; this is a LiteRT folder, which keras_bert.LiteModel and "
+                             "keras-bert predict read; to serve the model: keras-bert export text-model")
         raise InputError(f"{path}: must be a SavedModel, or a folder of SavedModels whose names are numbers below "
                          "2^63; to make one: keras-bert export text-model --model=FOLDER --output=EXPORTED")
     number = max(versions)

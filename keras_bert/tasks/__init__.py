@@ -7,7 +7,7 @@ from typing import Any
 from keras_bert.arguments import Path, check
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn, Option
-from keras_bert.files.json_files import read_json, write_json
+from keras_bert.files.json_files import read_json, read_object, write_json
 from keras_bert.tasks.base import Encoded, Task, run_model
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction
@@ -53,7 +53,9 @@ def save_settings(task: Task, columns: dict[str, Any], folder: Path) -> None:
 
 def read_settings(folder: Path) -> tuple[Task, dict[str, Any]]:
     """Returns the task and the columns that `save_settings` wrote."""
-    settings = read_json(path := os.path.join(folder, "settings.json"))
+    if not os.path.exists(path := os.path.join(folder, "settings.json")):
+        raise InputError(f"{os.fspath(folder)}: must be a folder that finetune wrote; settings.json is missing")
+    settings = read_object(path)
     if os.path.exists(labels := os.path.join(folder, "labels.json")):
         settings["labels"] = read_json(labels)
     return restored(settings, path)

@@ -164,6 +164,10 @@ class Task:
     # Methods that all tasks share.
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        return self.inputs  # its name in version 0.2
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the texts that make up an input."""
         return ("text",)

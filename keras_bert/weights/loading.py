@@ -36,8 +36,10 @@ def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: b
         path = find_pretrained(path)
     form = next((form for form in FORMATS.values() if form.recognise(path)), None)
     if form is None:
-        raise InputError(f"{path}: must have one of the formats {', '.join(FORMATS)}; it contains "
-                         f"{', '.join(sorted(os.listdir(path))[:10]) or 'nothing'}")
+        names = sorted(os.listdir(path))
+        found = ("this is a LiteRT folder: pass the folder that it was exported from" if "model.tflite" in names
+                 else f"it contains {', '.join(names[:10]) or 'nothing'}")
+        raise InputError(f"{path}: must have one of the formats {', '.join(FORMATS)}; {found}")
     if next_sentence_pooler and form is not garden.FORMAT:
         raise InputError(f"{path}: next_sentence_pooler is for the Model Garden's checkpoints; this one is {form.name}")
     with naming_damage(path):
