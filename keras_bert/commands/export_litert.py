@@ -3,7 +3,7 @@
 import os
 from typing import Literal
 
-from keras_bert.arguments import PositiveOrZero, check_rules, given
+from keras_bert.arguments import Pooling, PositiveOrZero, check_rules, given
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.paths import check_readable
@@ -13,7 +13,7 @@ EXAMPLE = "keras-bert export litert --model=my_model --output=lite --dtype=int8"
 
 
 def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
-        pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None, data: str | None = None,
+        pooling: Pooling | None = None, normalize: bool | None = None, data: str | None = None,
         out_of_scope_label: str | None = None, max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False) -> None:
     """Export a model for LiteRT, which answers without TensorFlow.
 

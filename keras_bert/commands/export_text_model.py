@@ -3,14 +3,14 @@
 import os
 from typing import Literal
 
-from keras_bert.arguments import Count, given
+from keras_bert.arguments import Count, Pooling, given
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import check_free
 
 EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 
 
-def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None,
+def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool | None = None,
         versioned: bool = False, name: str | None = None, max_length: Count | None = None,
         dtype: Literal["float32", "bfloat16"] | None = None, jit_compile: bool = False,
         overwrite: bool = False) -> None:
