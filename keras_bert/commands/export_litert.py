@@ -35,13 +35,12 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
     if data is not None:
         check_readable(data)
     check_free(output, overwrite, (model,))
-    from keras_bert.export.litert import check_litert_export, write_litert
+    from keras_bert.export.litert import check_litert_export, default_task, write_litert
     from keras_bert.export.litert_metadata import why_not
     from keras_bert.inference.comparison import compare
     from keras_bert.inference.fine_tuned import FineTuned
     from keras_bert.inference.lite_model import LiteModel
     from keras_bert.models import BertEmbedder
-    from keras_bert.tasks import Embed
     from keras_bert.weights import load_pretrained, open_weights
 
     embedding = given(pooling=pooling, normalize=normalize)
@@ -51,8 +50,7 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
         source = open_weights(model)
         embedder = load_pretrained(source, BertEmbedder, **embedding)
         tokenizer = source.needed_tokenizer()
-        length = embedder.bert.config.input_length(None, tokenizer.default_length)
-        tuned = FineTuned(embedder, tokenizer, Embed(length))
+        tuned = FineTuned(embedder, tokenizer, default_task(embedder, tokenizer))
     check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
     try:
         encoded = tuned.encode(data, out_of_scope_label=out_of_scope_label) if data is not None else None
