@@ -1,6 +1,5 @@
 """`keras-bert export litert`."""
 
-import os
 from typing import Literal
 
 from keras_bert.arguments import Pooling, PositiveOrZero, check_rules, given
@@ -38,18 +37,17 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
     from keras_bert.export.litert import check_litert_export, default_task, write_litert
     from keras_bert.export.litert_metadata import why_not
     from keras_bert.inference.comparison import compare
-    from keras_bert.inference.fine_tuned import FineTuned
+    from keras_bert.inference.fine_tuned import FineTuned, load_tuned_or_weights
     from keras_bert.inference.lite_model import LiteModel
     from keras_bert.models import BertEmbedder
-    from keras_bert.weights import load_pretrained, open_weights
+    from keras_bert.weights import load_pretrained
 
     embedding = given(pooling=pooling, normalize=normalize)
-    if not embedding and os.path.exists(os.path.join(model, "settings.json")):
-        tuned = FineTuned.load(model)
+    found = load_tuned_or_weights(model, embedding)
+    if isinstance(found, FineTuned):
+        tuned = found
     else:
-        source = open_weights(model)
-        embedder = load_pretrained(source, BertEmbedder, **embedding)
-        tokenizer = source.needed_tokenizer()
+        embedder, tokenizer = load_pretrained(found, BertEmbedder, **embedding), found.needed_tokenizer()
         tuned = FineTuned(embedder, tokenizer, default_task(embedder, tokenizer))
     check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
     try:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import Any, Self
 
 from keras_bert import kernels
@@ -15,7 +16,8 @@ from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Encoded, Task, read_settings, run_model
 from keras_bert.text import BertTokenizer
-from keras_bert.weights import native
+from keras_bert.weights import native, open_weights
+from keras_bert.weights.source import Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +68,7 @@ class FineTuned(TaskModel):
             InputError: the folder was not written by `save`.
         """
         model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
-        if not os.path.exists(os.path.join(folder, "settings.json")):
+        if not _has_settings(folder):
             raise InputError(f"{folder}: must be a folder that finetune wrote; settings.json is missing")
         task, columns = read_settings(folder)
         return cls(model, BertTokenizer.from_folder(folder), task, columns)
@@ -105,3 +107,13 @@ class FineTuned(TaskModel):
 
     def with_task(self, task: Task) -> Self:
         return dataclasses.replace(self, task=task)
+
+
+def load_tuned_or_weights(model: str, embedding: Mapping[str, Any]) -> FineTuned | Source:
+    """Returns the model of a folder that finetune wrote. Of anything else, or for arguments of a `BertEmbedder`, which
+    replaces the head, returns the weights."""
+    return FineTuned.load(model) if _has_settings(model) and not embedding else open_weights(model)
+
+
+def _has_settings(folder: Path) -> bool:
+    return os.path.exists(os.path.join(folder, "settings.json"))
