@@ -1,16 +1,5 @@
 """The LiteRT folder: a model file for TensorFlow's small runtime, with everything that `keras_bert.LiteModel` needs to
-answer texts without TensorFlow.
-
-`model.tflite` has the signature `serving_default` with the inputs `input_word_ids`, `input_mask` and `input_type_ids`,
-int32 [batch, seq], of any batch and any length up to the encoder's positions. Its outputs, float32:
-
-    model                                       outputs
-    BertClassifier, BertEmbeddingClassifier     probabilities [batch, labels]
-    BertTokenClassifier                         probabilities [batch, seq, labels]
-    BertRegressor                               value [batch, 1]
-    BertSpanLabeler                             start_logits, end_logits [batch, seq]
-    BertMultipleChoice                          logit [batch], of one choice per row
-    BertEmbedder                                embedding [batch, hidden]
+answer texts without TensorFlow. docs/hub_contract.md specifies the inputs and the outputs of `model.tflite`.
 """
 
 import os
@@ -24,8 +13,8 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder
-from keras_bert.litert import FILE, INPUTS, LiteRunner, import_interpreter
-from keras_bert.models import BertEmbedder, BertFeatureTagger, BertMultipleChoice, BertRegressor, BertSpanLabeler
+from keras_bert.litert import FILE, INPUTS, OUTPUTS, LiteRunner, import_interpreter
+from keras_bert.models import BertEmbedder, BertFeatureTagger, BertMultipleChoice
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Embed, Task, save_settings
 from keras_bert.text import BertTokenizer, save_vocabulary
@@ -78,10 +67,7 @@ def check_litert_export(model: BertTask, tokenizer: BertTokenizer, path: Path, o
 def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: Task | None = None,
                  columns: dict[str, Any] | None = None, dtype: str = "float32") -> dict[str, float]:
     """Writes the files of `export_litert` into an existing folder; returns the largest differences."""
-    if task is None:
-        if not isinstance(model, BertEmbedder):
-            raise InputError(Option("task"), f" must be given for a {type(model).__name__}")
-        task = Embed(model.bert.config.input_length(None, tokenizer.default_length))
+    task = task or default_task(model, tokenizer)
     answer = _answer(model.rebuild(dtype="float32", lora_rank=None, layout="padded"), task)
     content = litert_metadata.with_metadata(_convert(answer, dtype), task, tokenizer)
     with open(os.path.join(folder, FILE), "wb") as file:
@@ -105,17 +91,23 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
     return differences
 
 
+def default_task(model: BertTask, tokenizer: BertTokenizer) -> Embed:
+    """Returns the task of a `BertEmbedder`; raises an InputError for another model."""
+    if not isinstance(model, BertEmbedder):
+        raise InputError(Option("task"), f" must be given for a {type(model).__name__}")
+    return Embed(model.bert.config.input_length(None, tokenizer.default_length))
+
+
 def _answer(model: BertTask, task: Task) -> Callable[..., dict[str, tf.Tensor]]:
     """Returns the function that is exported, of word ids, mask and segment ids."""
     def answer(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         if isinstance(model, BertMultipleChoice):
-            return {"logit": model([part[:, None] for part in inputs])[:, 0]}
-        outputs = model(list(inputs))
+            outputs = model([part[:, None] for part in inputs])[:, 0]
+        else:
+            outputs = model(list(inputs))
         if task.activation:
-            return {"probabilities": _ACTIVATIONS[task.activation](outputs)}
-        if isinstance(model, BertSpanLabeler):
-            return outputs
-        return {"value" if isinstance(model, BertRegressor) else "embedding": outputs}
+            outputs = _ACTIVATIONS[task.activation](outputs)
+        return outputs if isinstance(outputs, dict) else dict.fromkeys(OUTPUTS[task.name], outputs)
 
     return answer
 

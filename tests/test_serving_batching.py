@@ -79,7 +79,7 @@ def test_what_waits_runs_together_and_an_idle_model_at_once():
             return [await task for task in (first, *rest)]
 
     answers = play(scenario())
-    assert [len(batch) for batch in run.batches] == [1, 5] and [answer.batch for answer in answers] == [1] + 5 * [5]
+    assert [len(batch) for batch in run.batches] == [1, 5]
     assert answers[0].queued < 0.01 and all(0.005 < answer.queued < 0.04 for answer in answers[1:])
 
 

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from keras_bert.errors import InputError
 from keras_bert.files.atomic import check_free
 
 EXAMPLE = "keras-bert export --model=minilm --output=encoder"
@@ -30,9 +29,8 @@ def run(model: str, output: str, config: str | None = None, next_sentence_pooler
 
     check_free(output, overwrite, (model, config))
     source = open_weights(model, config, next_sentence_pooler)
-    if with_mlm and source.kind not in ("masked_lm", "pretraining"):
-        raise InputError(f"{source.path}: --with_mlm needs weights with a masked LM head, as pretrain writes; "
-                         f"{source.describe_head()}")
+    if with_mlm:
+        source.check_masked_lm("--with_mlm")
     encoder = load_pretrained(source, BertPretrainer, next_sentence=False) if with_mlm else load_pretrained(source)
     export_encoder(encoder, output, source.needed_tokenizer(), dtype=dtype, jit_compile=jit_compile,
                    overwrite=overwrite)

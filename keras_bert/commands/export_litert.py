@@ -1,9 +1,8 @@
 """`keras-bert export litert`."""
 
-import os
 from typing import Literal
 
-from keras_bert.arguments import PositiveOrZero, check_rules, given
+from keras_bert.arguments import Pooling, PositiveOrZero, check_rules, given
 from keras_bert.errors import InputError, MissingColumn
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.paths import check_readable
@@ -13,7 +12,7 @@ EXAMPLE = "keras-bert export litert --model=my_model --output=lite --dtype=int8"
 
 
 def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
-        pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None, data: str | None = None,
+        pooling: Pooling | None = None, normalize: bool | None = None, data: str | None = None,
         out_of_scope_label: str | None = None, max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False) -> None:
     """Export a model for LiteRT, which answers without TensorFlow.
 
@@ -35,24 +34,21 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
     if data is not None:
         check_readable(data)
     check_free(output, overwrite, (model,))
-    from keras_bert.export.litert import check_litert_export, write_litert
+    from keras_bert.export.litert import check_litert_export, default_task, write_litert
     from keras_bert.export.litert_metadata import why_not
     from keras_bert.inference.comparison import compare
-    from keras_bert.inference.fine_tuned import FineTuned
+    from keras_bert.inference.fine_tuned import FineTuned, load_tuned_or_weights
     from keras_bert.inference.lite_model import LiteModel
     from keras_bert.models import BertEmbedder
-    from keras_bert.tasks import Embed
-    from keras_bert.weights import load_pretrained, open_weights
+    from keras_bert.weights import load_pretrained
 
     embedding = given(pooling=pooling, normalize=normalize)
-    if not embedding and os.path.exists(os.path.join(model, "settings.json")):
-        tuned = FineTuned.load(model)
+    found = load_tuned_or_weights(model, embedding)
+    if isinstance(found, FineTuned):
+        tuned = found
     else:
-        source = open_weights(model)
-        embedder = load_pretrained(source, BertEmbedder, **embedding)
-        tokenizer = source.needed_tokenizer()
-        length = embedder.bert.config.input_length(None, tokenizer.default_length)
-        tuned = FineTuned(embedder, tokenizer, Embed(length))
+        embedder, tokenizer = load_pretrained(found, BertEmbedder, **embedding), found.needed_tokenizer()
+        tuned = FineTuned(embedder, tokenizer, default_task(embedder, tokenizer))
     check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
     try:
         encoded = tuned.encode(data, out_of_scope_label=out_of_scope_label) if data is not None else None

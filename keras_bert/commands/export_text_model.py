@@ -1,16 +1,15 @@
 """`keras-bert export text-model`."""
 
-import os
 from typing import Literal
 
-from keras_bert.arguments import Count, given
+from keras_bert.arguments import Count, Pooling, given
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import check_free
 
 EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 
 
-def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None,
+def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool | None = None,
         versioned: bool = False, name: str | None = None, max_length: Count | None = None,
         dtype: Literal["float32", "bfloat16"] | None = None, jit_compile: bool = False,
         overwrite: bool = False) -> None:
@@ -37,20 +36,19 @@ def run(model: str, output: str, pooling: Literal["mean", "cls", "max"] | None =
     if name is not None and not versioned:
         raise InputError(f"--name needs --versioned; got --name={name} without it")
     from keras_bert.export import export_text_model, export_version
-    from keras_bert.inference.fine_tuned import FineTuned
+    from keras_bert.inference.fine_tuned import FineTuned, load_tuned_or_weights
     from keras_bert.models import BertEmbedder
-    from keras_bert.weights import load_pretrained, open_weights
+    from keras_bert.weights import load_pretrained
 
     if not versioned:
         check_free(output, overwrite, (model,))
     embedding = given(pooling=pooling, normalize=normalize)
-    if not embedding and os.path.exists(os.path.join(model, "settings.json")):
-        tuned = FineTuned.load(model)
-        loaded, tokenizer, options = tuned.model, tuned.tokenizer, tuned.task.export_options()
+    found = load_tuned_or_weights(model, embedding)
+    if isinstance(found, FineTuned):
+        loaded, tokenizer, options = found.model, found.tokenizer, found.task.export_options()
     else:
-        source = open_weights(model)
-        loaded = load_pretrained(source, BertEmbedder, **embedding) if embedding else load_pretrained(source)
-        tokenizer, options = source.needed_tokenizer(), {}
+        loaded = load_pretrained(found, BertEmbedder, **embedding) if embedding else load_pretrained(found)
+        tokenizer, options = found.needed_tokenizer(), {}
     options |= {"dtype": dtype, "jit_compile": jit_compile} | given(max_length=max_length)
     if versioned:
         print(export_version(loaded, tokenizer, output, name, **options))

@@ -30,9 +30,7 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
     from keras_bert.weights import load_pretrained, open_weights
 
     source = open_weights(model, config, next_sentence_pooler)
-    if source.kind not in ("masked_lm", "pretraining"):
-        raise InputError(f"{source.path}: fill-mask needs weights with a masked LM head, as pretrain writes; "
-                         f"{source.describe_head()}")
+    source.check_masked_lm("fill-mask")
     pretrainer = load_pretrained(source, BertPretrainer)
     for masked, masks in zip(texts, fill_mask(pretrainer, source.needed_tokenizer(), texts, top_k)):
         if output_format == "jsonl":

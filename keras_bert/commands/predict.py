@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from keras_bert.arguments import AggregationStrategy, Count, given, replace_surrogates
 from keras_bert.commands import glue
-from keras_bert.data.rows import suffix_of
+from keras_bert.data.rows import ROW_FORMATS, suffix_of
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import check_model_folder, check_readable
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
-_FILES = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".conll", ".bio", ".iob")  # others have one text per line
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
@@ -126,7 +125,7 @@ def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]
     elif path == "-":
         yield from _line_chunks(sys.stdin.buffer, "standard input", task)
-    elif "data_format" in columns or suffix_of(path) in _FILES or os.path.isdir(path):
+    elif "data_format" in columns or _is_data(path):
         examples = model.iterate(path, **columns, label_column=None)
         while chunk := list(itertools.islice(examples, _CHUNK)):
             task.check_inputs(path, chunk)
@@ -134,6 +133,14 @@ def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
     else:
         with open(path, "rb") as file:
             yield from _line_chunks(file, path, task)
+
+
+def _is_data(path: str) -> bool:
+    """Returns True for what `finetune` takes, and False for a file with one text per line."""
+    from keras_bert.tasks import TASKS
+
+    of_tasks = (suffix for task in TASKS.values() for suffix in task.files[1])
+    return os.path.isdir(path) or suffix_of(path) in (*ROW_FORMATS, ".json", *of_tasks)
 
 
 def _line_chunks(stream: BinaryIO, name: str, task: "Task") -> Iterator[list]:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from keras_bert.data.rows import ROW_FORMATS, suffix_of
+from keras_bert.data.rows import ROW_FORMATS, ROW_SUFFIXES, suffix_of
 from keras_bert.data.tables import check_columns
 from keras_bert.errors import InputError
 
@@ -33,7 +33,7 @@ class Chunk:
 
 def check_suffix(path: str) -> None:
     if suffix_of(path) not in ROW_FORMATS:
-        raise InputError(f"{path}: must end in .jsonl, .tsv, .csv, .parquet, .jsonl.gz, .tsv.gz, .csv.gz")
+        raise InputError(f"{path}: must end in {', '.join(ROW_SUFFIXES)}")
 
 
 def read_chunks(path: str) -> Iterator[Chunk]:

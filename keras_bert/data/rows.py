@@ -45,7 +45,7 @@ def suffix_of(path: Path) -> str:
     """Returns the suffix of a path in lower case, without the `.gz` of a compressed file that is read line by line."""
     stem, suffix = os.path.splitext(os.fspath(path).lower())
     inner = os.path.splitext(stem)[1] if suffix == ".gz" else ""
-    return inner if inner in (".jsonl", ".tsv", ".csv") else suffix
+    return inner if inner in _LINE_FORMATS else suffix
 
 
 def lines(path: Path) -> Iterator[tuple[int, float, str]]:
@@ -239,9 +239,10 @@ def _parse_parquet(path: Path, number: int, values: dict[str, Any], columns: Seq
     return values
 
 
-ROW_FORMATS = {
+_LINE_FORMATS = {  # of files that may be compressed
     ".tsv": RowFormat(_open_tsv, _parse_tsv),
     ".csv": RowFormat(_open_csv, _parse_csv),
     ".jsonl": RowFormat(_open_json_lines, _parse_json_line),
-    ".parquet": RowFormat(_open_parquet, _parse_parquet),
 }
+ROW_FORMATS = {**_LINE_FORMATS, ".parquet": RowFormat(_open_parquet, _parse_parquet)}
+ROW_SUFFIXES = *ROW_FORMATS, *(f"{suffix}.gz" for suffix in _LINE_FORMATS)

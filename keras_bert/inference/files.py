@@ -108,16 +108,11 @@ class Answerer:
             examples, invalid = examples_of_chunk(loaded.task, loaded.iterate, chunk, self._columns)
         except MissingColumn as error:
             return b"", b"", Counter(), error
-        answers: list[dict[str, Any]] = []
-        counts: Counter = Counter()
-        # The texts of a call must have the same number of choices.
-        for _, alike in itertools.groupby(examples, lambda pair: len(getattr(pair[1], "choices", ()))):
-            numbers, group = zip(*alike)
-            found, cut = loaded.answer_with_cuts(group, **options)
-            counts.update(answers=len(found), cut=cut)
-            answers += [{"row": number} | loaded.task.record(example, answer)
-                        for number, example, answer in zip(numbers, group, found)]
-        return _json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"", counts, chunk.error
+        found, cut = loaded.answer_with_cuts([example for _, example in examples], **options)
+        answers = [{"row": number} | loaded.task.record(example, answer)
+                   for (number, example), answer in zip(examples, found)]
+        return (_json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"",
+                Counter(answers=len(answers), cut=cut), chunk.error)
 
     @functools.cached_property
     def _loaded(self) -> tuple[AnsweringModel, dict[str, Any]]:

@@ -1,6 +1,8 @@
 """`FineTuned`: the model folder that `finetune` writes and `predict` reads."""
 
 import dataclasses
+import os
+from collections.abc import Mapping
 from typing import Any, Self
 
 from keras_bert import kernels
@@ -13,7 +15,8 @@ from keras_bert.models import load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Encoded, Task, read_settings, run_model
 from keras_bert.text import BertTokenizer
-from keras_bert.weights import native
+from keras_bert.weights import native, open_weights
+from keras_bert.weights.source import Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,3 +104,13 @@ class FineTuned(TaskModel):
 
     def with_task(self, task: Task) -> Self:
         return dataclasses.replace(self, task=task)
+
+
+def load_tuned_or_weights(model: str, embedding: Mapping[str, Any]) -> FineTuned | Source:
+    """Returns the model of a folder that finetune wrote. Of anything else, or for arguments of a `BertEmbedder`, which
+    replaces the head, returns the weights."""
+    return FineTuned.load(model) if _has_settings(model) and not embedding else open_weights(model)
+
+
+def _has_settings(folder: Path) -> bool:
+    return os.path.exists(os.path.join(folder, "settings.json"))

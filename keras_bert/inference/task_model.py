@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check, is_table
+from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check, given, is_table
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.tasks import Encoded, MultiLabel, Task, save_settings, tasks_with
@@ -137,14 +137,13 @@ class TaskModel(abc.ABC):
                 training.
             out_of_scope_label: label of the texts that are out of scope, for classifiers.
         """
-        given = {"data_format": data_format, "text_column": text_column, "text_pair_column": text_pair_column,
-                 "label_column": label_column, "label_columns": label_columns, "label_delimiter": label_delimiter}
-        check(TaskModel.encode, given)
-        for name, value in {"out_of_scope_label": out_of_scope_label, **given}.items():
-            if value is not None and (tasks := tasks_with(name)) and name not in self.task.options:
+        columns = given(data_format=data_format, text_column=text_column, text_pair_column=text_pair_column,
+                        label_column=label_column, label_columns=label_columns, label_delimiter=label_delimiter)
+        check(TaskModel.encode, columns)
+        for name, value in given(out_of_scope_label=out_of_scope_label, **columns).items():
+            if (tasks := tasks_with(name)) and name not in self.task.options:
                 raise InputError(Option(name), f" must be left out unless the task is {' or '.join(tasks)}; "
                                  f"got {value!r} for the task {self.task.name}")
-        columns = {name: value for name, value in given.items() if value is not None}
         opened = self.task.open(data, "data", **self._with_remembered(columns))
         examples = list(self.iterate(opened, **columns))
         if isinstance(self.task, MultiLabel) and label_columns and (

@@ -6,11 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bert.arguments import check_value
+from keras_bert.arguments import Pooling, check_value
 from keras_bert.errors import InputError
 from keras_bert.layers.bert import BertLayer, Inputs, standardize_inputs
 from keras_bert.models.base import BertTask, DropoutTask
-from keras_bert.types import Pooling, Tensor
+from keras_bert.types import Tensor
 
 # Functions of the tokens' vectors [batch, seq, hidden] and the mask [batch, seq, 1], both float32, that return
 # [batch, hidden].

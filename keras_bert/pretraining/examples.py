@@ -7,10 +7,11 @@ import os
 import shutil
 import types
 from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 
-from keras_bert.arguments import Path, as_list, check_rules
+from keras_bert.arguments import Count, Path, Rule, Seed, as_list, check, check_rules
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.digests import file_digest
@@ -24,7 +25,7 @@ from keras_bert.pretraining.tfrecord import serialize
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 SETTINGS = "pretraining_data.json"
-MAX_LENGTH = 8192
+_Length = Annotated[int, Rule("from 5 to 8192", lambda value: 5 <= value <= 8192)]  # of two texts, a token each
 _CHUNK = 2**19  # tokens per array of examples; bounds the memory that a large document needs
 
 
@@ -44,25 +45,24 @@ class PretrainingSettings:
         seed: seed of the random numbers. The same seed, settings and files give the same examples.
     """
 
-    max_length: int = 128
-    max_predictions_per_seq: int | None = None
+    max_length: _Length = 128
+    max_predictions_per_seq: Count | None = None
     next_sentence: bool = True
-    masking: str = "static"
+    masking: Literal["static", "dynamic"] = "static"
     whole_word_mask: bool = False
-    dupe_factor: int | None = None
-    seed: int = 0
+    dupe_factor: Count | None = None
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
+        check(PretrainingSettings, vars(self))
+        masked = self.max_predictions_per_seq
+        check_rules(("max_predictions_per_seq", masked, f"at most {self.max_length}, the max_length",
+                     masked is None or masked <= self.max_length))
         defaults = {"max_predictions_per_seq": -(-15 * self.max_length // 100),
                     "dupe_factor": 10 if self.masking == "static" else 1}
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        check_rules(("masking", self.masking, "one of static, dynamic", self.masking in ("static", "dynamic")))
-        for name, low, high in (("max_length", 5, MAX_LENGTH), ("dupe_factor", 1, 1000), ("seed", 0, 2**31 - 1),
-                                ("max_predictions_per_seq", 1, self.max_length)):
-            if not low <= getattr(self, name) <= high:
-                raise InputError(Option(name), f" must be from {low} to {high}; got {getattr(self, name)}")
 
 
 class ExampleMaker:

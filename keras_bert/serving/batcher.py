@@ -18,7 +18,6 @@ class BatchResult(Generic[Result]):
     result: Result
     queued: float  # seconds that the request waited
     computed: float  # seconds that its batch ran
-    batch: int  # requests in the batch
 
 
 @dataclasses.dataclass(eq=False)
@@ -131,8 +130,7 @@ class Batcher(Generic[Request, Result]):
             return
         for waiting, result in zip(batch, results, strict=True):
             if not waiting.future.done():
-                waiting.future.set_result(
-                    BatchResult(result, start - waiting.queued_at, perf_counter() - start, len(batch)))
+                waiting.future.set_result(BatchResult(result, start - waiting.queued_at, perf_counter() - start))
 
     async def _run_together(self, batch: list[_Waiting[Request, Result]]) -> list[Result]:
         self._running = batch

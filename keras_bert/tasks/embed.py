@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.arguments import Path, check_rules
+from keras_bert.arguments import Path, Pooling, check_rules
 from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches
 from keras_bert.data.examples import iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, read_table, text_of
@@ -14,7 +14,6 @@ from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks import embedding_scores
 from keras_bert.tasks.base import Card, Encoded, Outputs, Task, require
 from keras_bert.text import BertTokenizer
-from keras_bert.types import Pooling
 
 PAIRS, TRIPLETS, SCORED, LABELLED = "pairs", "triplets", "scored pairs", "labelled texts"
 # The losses of each kind of data; the first one is the default.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_bert.arguments import plural
+from keras_bert.arguments import Pooling, plural
 from keras_bert.data.batches import ChoiceBatches, SameLabelBatches, TextBatches
 from keras_bert.data.examples import Example
 from keras_bert.errors import InputError
@@ -23,7 +23,6 @@ from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
 from keras_bert.tasks import Classify, Embed, Encoded, Task, run_model
 from keras_bert.tasks.base import require
 from keras_bert.text.coverage import shorten
-from keras_bert.types import Pooling
 
 # Of the regression: the inverse of the weight decay, more than scikit-learn's 1, with which the probabilities of many
 # classes are all low; and the most steps of its optimizer, which needs fewer.

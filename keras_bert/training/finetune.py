@@ -7,7 +7,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_bert.arguments import Count, Data, Delimiter, Length, Path, Positive, PositiveOrZero, Seed, Share, changed
+from keras_bert.arguments import (
+    Count,
+    Data,
+    Delimiter,
+    Length,
+    Path,
+    Pooling,
+    Positive,
+    PositiveOrZero,
+    Seed,
+    Share,
+    changed,
+)
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.training import loop
@@ -28,7 +40,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              dropout: Share | None = None, max_length: Length | None = None, doc_stride: Count | None = None,
              features: str | None = None, few_shot: bool = False,
              loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
-             pooling: Literal["mean", "cls", "max"] | None = None, normalize: bool | None = None,
+             pooling: Pooling | None = None, normalize: bool | None = None,
              early_stopping_patience: Count | None = None, class_weights: Literal["balanced"] | None = None,
              freeze_blocks: Count | None = None, lora_rank: Count | None = None,
              dtype: Literal["float32", "mixed_bfloat16"] = "float32", pack: bool = False,

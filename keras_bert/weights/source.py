@@ -114,9 +114,12 @@ class Source:
         """The tokenizer, or None if there is no vocabulary next to the weights."""
         return None if self.files is None else BertTokenizer.from_files(self.files)
 
-    def describe_head(self) -> str:
-        """Describes the head for messages: `these have no head`."""
-        return f"these have {'no head' if self.kind == ENCODER else f'a head for {self.kind}'.replace('_', ' ')}"
+    def check_masked_lm(self, user: str) -> None:
+        """Raises an InputError, which says what the `user` needs, if there is no masked LM head."""
+        if self.kind not in ("masked_lm", "pretraining"):
+            head = "no head" if self.kind == ENCODER else f"a head for {self.kind}".replace("_", " ")
+            raise InputError(f"{self.path}: {user} needs weights with a masked LM head, as pretrain writes; "
+                             f"these have {head}")
 
     def needed_tokenizer(self) -> BertTokenizer:
         """Returns the tokenizer, with a warning of what about it was guessed; an InputError says that it is missing."""
