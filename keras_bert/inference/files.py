@@ -110,7 +110,7 @@ class Answerer:
             return b"", b"", Counter(), error
         answers: list[dict[str, Any]] = []
         counts: Counter = Counter()
-        # The texts of a call must have the same number of choices.
+        # Examples with fewer choices than others in their batch would be padded, see `ChoiceBatches`.
         for _, alike in itertools.groupby(examples, lambda pair: len(getattr(pair[1], "choices", ()))):
             numbers, group = zip(*alike)
             found, cut = loaded.answer_with_cuts(group, **options)

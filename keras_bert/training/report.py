@@ -23,7 +23,7 @@ from keras_bert.training.checkpoints import Progress, made_with
 from keras_bert.training.data_report import report_lines
 from keras_bert.training.options import IN_MEMORY
 
-# The arguments of `finetune` that `evaluate` has no default for, see `FineTuned.encode`.
+# The arguments of `finetune` that `evaluate` has no default for, see `TaskModel.encode`.
 COLUMNS = ("data_format", "out_of_scope_label")
 VERSIONS = {"python": platform.python_version()} | made_with()
 
