@@ -10,11 +10,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from keras_bert import models, tasks
 from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.litert import FILE, INPUTS, OUTPUTS, LiteRunner, import_interpreter
-from keras_bert.models import BertEmbedder, BertFeatureTagger, BertMultipleChoice
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Embed, Task, save_settings
 from keras_bert.text import BertTokenizer, save_vocabulary
@@ -22,6 +22,11 @@ from keras_bert.text.samples import of_tokens, sample_inputs
 
 from . import litert_metadata, writing
 
+_MODELS: dict[type[Task], tuple[type[BertTask], ...]] = {
+    tasks.Classify: (models.BertClassifier, models.BertEmbeddingClassifier), tasks.MultiLabel: (models.BertClassifier,),
+    tasks.Regress: (models.BertRegressor,), tasks.Tag: (models.BertTokenClassifier,),
+    tasks.Span: (models.BertSpanLabeler,), tasks.MultipleChoice: (models.BertMultipleChoice,),
+    tasks.Embed: (models.BertEmbedder,)}
 _ACTIVATIONS: dict[str, Callable] = {"softmax": tf.nn.softmax, "sigmoid": tf.sigmoid}
 _EXACT = 1e-4  # relative to the largest output, or to 1: sums in another order differ less
 
@@ -57,7 +62,7 @@ def export_litert(model: BertTask, tokenizer: BertTokenizer, path: Path, task: T
 
 def check_litert_export(model: BertTask, tokenizer: BertTokenizer, path: Path, overwrite: bool) -> None:
     """Raises an InputError if a model cannot be exported with these arguments."""
-    if not isinstance(model, BertTask) or isinstance(model, BertFeatureTagger):
+    if not isinstance(model, BertTask) or isinstance(model, models.BertFeatureTagger):
         raise InputError("a LiteRT folder needs a model of finetune without LSTMs, or a BertEmbedder; got "
                          f"{type(model).__name__}")
     import_interpreter()  # of the comparison
@@ -68,6 +73,7 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
                  columns: dict[str, Any] | None = None, dtype: str = "float32") -> dict[str, float]:
     """Writes the files of `export_litert` into an existing folder; returns the largest differences."""
     task = task or default_task(model, tokenizer)
+    _check_task(model, task)
     answer = _answer(model.rebuild(dtype="float32", lora_rank=None, layout="padded"), task)
     content = litert_metadata.with_metadata(_convert(answer, dtype), task, tokenizer)
     with open(os.path.join(folder, FILE), "wb") as file:
@@ -91,9 +97,20 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
     return differences
 
 
+def _check_task(model: BertTask, task: Task) -> None:
+    """Raises an InputError if a model does not give the outputs that a task reads."""
+    kinds = next(kinds for kind, kinds in _MODELS.items() if isinstance(task, kind))
+    if not isinstance(model, kinds):
+        raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a {type(model).__name__}")
+    labels = getattr(task, "labels", None)
+    if labels is not None and len(labels) != model.num_classes:
+        raise InputError(f"labels must be the names of the {model.num_classes} classes of this {type(model).__name__}; "
+                         f"got {len(labels)} names")
+
+
 def default_task(model: BertTask, tokenizer: BertTokenizer) -> Embed:
     """Returns the task of a `BertEmbedder`; raises an InputError for another model."""
-    if not isinstance(model, BertEmbedder):
+    if not isinstance(model, models.BertEmbedder):
         raise InputError(Option("task"), f" must be given for a {type(model).__name__}")
     return Embed(model.bert.config.input_length(None, tokenizer.default_length))
 
@@ -101,7 +118,7 @@ def default_task(model: BertTask, tokenizer: BertTokenizer) -> Embed:
 def _answer(model: BertTask, task: Task) -> Callable[..., dict[str, tf.Tensor]]:
     """Returns the function that is exported, of word ids, mask and segment ids."""
     def answer(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        if isinstance(model, BertMultipleChoice):
+        if isinstance(model, models.BertMultipleChoice):
             outputs = model([part[:, None] for part in inputs])[:, 0]
         else:
             outputs = model(list(inputs))

@@ -1,10 +1,8 @@
 """Options that are declared once: by the annotations, defaults and docstring of a function.
 
-`check` checks values against the annotations; `read` and `read_source` make flags of the arguments.
+`check` checks values against the annotations; `flags.py` makes flags of the arguments.
 """
 
-import ast
-import builtins
 import dataclasses
 import difflib
 import inspect
@@ -64,7 +62,7 @@ def check_value(name: str, value: Any, annotation: Any) -> None:
     """Checks the value of one argument against its annotation, see `check`."""
     rule = _broken_rule(value, annotation)
     if rule is not None:
-        choices = [choice for kind in _alternatives(annotation) if typing.get_origin(kind) is Literal
+        choices = [choice for kind in alternatives(annotation) if typing.get_origin(kind) is Literal
                    for choice in typing.get_args(kind)]
         raise InputError(Option(name), f" must be {rule}; got {value!r:.200}{did_you_mean(value, choices)}")
 
@@ -176,72 +174,18 @@ def as_list(value: Any) -> list:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-@dataclasses.dataclass(frozen=True)
-class Argument:
-    """An argument of a function, as a flag or, if `is_positional`, as the words after the flags."""
-
-    name: str
-    default: Any  # `inspect.Parameter.empty` if it is required
-    help: str
-    annotation: object = dataclasses.field(compare=False)
-    kind: type  # bool, int, float or str
-    choices: tuple | None  # None if any value is allowed
-    is_list: bool
-    is_repeated: bool  # the flag is given once for each value
-    is_single: bool  # a single value is passed as it is, not as a list
-    is_positional: bool
-
-
-def read(function: Callable) -> list[Argument]:
-    """Returns the arguments of a function, except `**name`."""
-    return _arguments(inspect.signature(function).parameters.values(), inspect.getdoc(function))
-
-
-def read_source(path: str, name: str) -> list[Argument]:
-    """Returns the arguments of a function in a file, without importing the file, because TensorFlow's import takes
-    seconds. Defaults must be literals. Functions and other objects, which no flag can give, are left out."""
-    with open(path, encoding="utf-8") as file:
-        tree = ast.parse(file.read())
-    (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
-    named = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    defaults = [*function.args.defaults, *function.args.kw_defaults]
-    parameters = [
-        inspect.Parameter(argument.arg, inspect.Parameter.KEYWORD_ONLY, annotation=annotation,
-                          default=ast.literal_eval(default) if default else inspect.Parameter.empty)
-        for argument, default in zip(named, [None] * (len(named) - len(defaults)) + defaults)
-        if _alternatives(annotation := _read_annotation(argument.annotation))[0] is not object]
-    return _arguments(parameters, ast.get_docstring(function))
-
-
-def _read_annotation(node: ast.expr | None) -> Any:
-    """Returns the annotation that an expression stands for: builtins, names of this module, lists, literals and unions
-    of these. Anything else is `object`."""
-    match node:
-        case ast.Constant(value=None):
-            return None
-        case ast.Name(name):
-            return getattr(builtins, name, globals().get(name, object))
-        case ast.BinOp(left, ast.BitOr(), right):
-            return _read_annotation(left) | _read_annotation(right)
-        case ast.Subscript(ast.Name("list") as kind, item):
-            return _read_annotation(kind)[_read_annotation(item)]
-        case ast.Subscript(ast.Name("Literal") as kind, choices):
-            return _read_annotation(kind)[ast.literal_eval(choices)]
-    return object
-
-
-def _alternatives(annotation: Any) -> tuple:
+def alternatives(annotation: Any) -> tuple:
     is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
 def _broken_rule(value: Any, annotation: Any) -> str | None:
     """Returns what a value must be to fit an annotation; None if it fits."""
-    kinds = _alternatives(annotation)
+    kinds = alternatives(annotation)
     if value is None and types.NoneType in kinds:
         return None
     is_list = isinstance(value, (list, tuple))
-    lists, others = _split(kinds)
+    lists, others = split_lists(kinds)
     if is_list and lists and others and not value:
         return "one value or several"
     rules = [_broken_rule_of_one(value, kind) for kind in (lists if is_list and lists else others or lists)]
@@ -265,26 +209,7 @@ def _broken_rule_of_one(value: Any, kind: Any) -> str | None:
     return NAMES.get(kind, kind.__name__) if is_no_number or not isinstance(value, _CLASSES.get(kind, kind)) else None
 
 
-def _split(kinds: Sequence) -> tuple[list, list]:
+def split_lists(kinds: Sequence) -> tuple[list, list]:
     """Returns the alternatives of an annotation that are lists, and the others except None."""
     lists = [kind for kind in kinds if typing.get_origin(kind) is list or kind == Repeated]
     return lists, [kind for kind in kinds if kind not in lists and kind is not types.NoneType]
-
-
-def _arguments(parameters: Iterable[inspect.Parameter], docstring: str | None) -> list[Argument]:
-    """Returns the arguments, with the help of each from the section "Args:" of the docstring."""
-    section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", docstring or "", re.M)
-    helps = dict(re.findall(r"^    (\w+): (.*\n?(?:^ {8}.*\n?)*)", section[1] if section else "", re.M))
-    return [_argument(parameter, " ".join(helps.get(parameter.name, "").replace("`", "").split()))
-            for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
-
-
-def _argument(parameter: inspect.Parameter, help: str) -> Argument:
-    lists, others = _split(_alternatives(parameter.annotation))
-    is_repeated = Repeated in lists
-    kind = str if is_repeated else _alternatives(typing.get_args(lists[0])[0])[0] if lists else others[0]
-    kind = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
-    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else None
-    return Argument(parameter.name, parameter.default, help, parameter.annotation,
-                    type(choices[0]) if choices else kind, choices, bool(lists), is_repeated, bool(others),
-                    parameter.kind is parameter.VAR_POSITIONAL)

@@ -17,8 +17,9 @@ except ImportError:  # where only LiteRT is installed
     sys.exit("keras-bert: the command line needs absl-py: pip install absl-py")
 
 from keras_bert import __version__, startup
-from keras_bert.arguments import NAMES, Argument, as_list, check_value, did_you_mean, read, read_source
+from keras_bert.arguments import NAMES, as_list, check_value, did_you_mean
 from keras_bert.errors import InputError, InputWarning, Stopped
+from keras_bert.flags import Argument, read, read_source
 
 # Each command is the function `run` of a module. Its arguments are the flags. `*name` gets the texts or paths after the
 # flags; `**name` stands for the arguments of the function that the module's `API` names.

@@ -22,6 +22,7 @@ from keras_bert.cli import COMMANDS, arguments_of, make_flags
 from keras_bert.config import DIRECTIONALITIES
 from keras_bert.convert import FORMATS
 from keras_bert.errors import InputError
+from keras_bert.flags import read, read_source
 from keras_bert.inference.features import POOLING
 from keras_bert.training import TASKS
 from keras_bert.training.optimizer import OPTIMIZERS
@@ -164,9 +165,9 @@ def test_help_has_every_argument_and_an_example_that_parses(run, name):
 def test_arguments_read_from_the_source_are_those_of_the_function(path, name):
     file, function = path
     module = importlib.import_module(f"keras_bert.{file.removesuffix('.py').replace('/', '.')}")
-    annotated = [argument for argument in arguments.read(getattr(module, function))
+    annotated = [argument for argument in read(getattr(module, function))
                  if argument.name not in ("progress", "report")]
-    from_source = arguments.read_source(f"{os.path.dirname(keras_bert.__file__)}/{file}", function)
+    from_source = read_source(f"{os.path.dirname(keras_bert.__file__)}/{file}", function)
     assert from_source == annotated
 
 
@@ -175,7 +176,7 @@ def test_objects_are_no_flags(tmp_path):
         "def convert(path: Path, rates: Positive | list[Positive] | None = None, kind: Literal['a', 'b'] = 'a', *,\n"
         "            model: Path | BertLayer = 'm', report: Callable[[str], None] = print, other=None,\n"
         "            seed: np.random.Generator | None = None):\n    pass\n")
-    found = arguments.read_source(tmp_path / "module.py", "convert")
+    found = read_source(tmp_path / "module.py", "convert")
     assert {argument.name: argument.annotation for argument in found} == {
         "path": arguments.Path, "rates": arguments.Positive | list[arguments.Positive] | None,
         "kind": Literal["a", "b"], "model": arguments.Path | object}

@@ -13,6 +13,7 @@ MAY_IMPORT = {
     "config": set(),
     "errors": set(),
     "files": {"errors"},
+    "flags": set(),
     "lazy": set(),
     "processes": {"errors"},
     "startup": set(),

@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from keras_bert.errors import InputError
 from keras_bert.export.checking import FAILED
 from keras_bert.export.litert import export_litert
 from keras_bert.export.litert_checks import verify_litert
+from keras_bert.inference import lite_model
 from keras_bert.inference.comparison import compare
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
@@ -222,7 +224,13 @@ def test_no_rows(intents_folder, shape):
 
 @pytest.mark.parametrize("damage,message", [
     (lambda folder: (folder / "model.tflite").unlink(), "must be a folder that finetune wrote; model.keras is missing"),
-    (lambda folder: (folder / "settings.json").unlink(), "settings.json: No such file"),
+    (lambda folder: (folder / "settings.json").unlink(), "settings.json is missing"),
+    (lambda folder: (folder / "settings.json").write_text("[]"), "settings.json: must hold one JSON object; got []"),
+    (lambda folder: (folder / "labels.json").write_text('["a", "b"]'), "a label for each probability of model.tflite (3)"),
+    (lambda folder: shutil.copy(write("mean", folder / "other") / "model.tflite", folder),
+     "a label for each probability of model.tflite (0); got 3"),
+    (lambda folder: (folder / "vocab.txt").write_text("\n".join([*TINY_VOCABULARY, "more"])),
+     "vocab.txt must have at most vocab_size (60) tokens; got 61"),
     (lambda folder: (folder / "vocab.txt").unlink(), "must be a folder with a WordPiece vocabulary"),
     (lambda folder: shorten(folder / "model.tflite", 0.5), "model.tflite: cannot be read: The model is not a valid"),
     (lambda folder: (folder / "model.tflite").write_bytes(b""), "model.tflite: cannot be read: "),
@@ -265,6 +273,42 @@ def test_what_cannot_be_exported(bert, tokenizer, tmp_path):
         export_litert(BertRegressor(bert), tokenizer, tmp_path / "lite")
     with pytest.raises(InputError, match="dtype must be one of float32, int8; got 'bfloat16'"):
         export_litert(BertEmbedder(bert, "mean"), tokenizer, tmp_path / "lite", dtype="bfloat16")
+    with pytest.raises(InputError, match="task must be the task of the model; got embed for a BertClassifier"):
+        export_litert(BertClassifier(bert, 3), tokenizer, tmp_path / "lite", TASKS["embed"](16))
+    with pytest.raises(InputError, match="labels must be the names of the 4 classes of this BertClassifier; got 3 names"):
+        export_litert(BertClassifier(bert, 4), tokenizer, tmp_path / "lite", CASES["intent"][1])
+    assert not (tmp_path / "lite").exists()
+
+
+@pytest.mark.parametrize("changes", [{"type_vocab_size": 1}, {"max_position_embeddings": 3}])
+def test_small_encoders(changes, tmp_path):
+    model = FineTuned(randomize(BertEmbedder(BertLayer(dataclasses.replace(TINY, **changes)), "mean")),
+                      BertTokenizer(TINY_VOCABULARY), TASKS["embed"](3))
+    model.export_litert(tmp_path / "lite")
+    lite = LiteModel.load(tmp_path / "lite")
+    np.testing.assert_allclose(lite.predict(["play"]), model.predict(["play"]), atol=1e-5)
+    assert not [result for result in verify_litert(lite, tmp_path / "lite") if result.status == FAILED]
+
+
+def test_a_model_can_be_sent_to_another_process(intents_folder):
+    lite = LiteModel.load(intents_folder)
+    assert pickle.loads(pickle.dumps(lite)).predict(["play some music"]) == lite.predict(["play some music"])
+
+
+def test_a_folder_that_is_replaced_while_it_is_read(intents_folder, tmp_path, monkeypatch):
+    shutil.copytree(intents_folder, tmp_path / "lite")
+    other = write("intent", tmp_path / "other", dtype="int8")
+    read = lite_model.read_settings
+
+    def replace_once(folder):
+        if other.exists():
+            shutil.rmtree(tmp_path / "lite")
+            other.rename(tmp_path / "lite")
+        return read(folder)
+
+    monkeypatch.setattr(lite_model, "read_settings", replace_once)
+    lite = LiteModel.load(tmp_path / "lite", threads=4)
+    assert lite.runner.is_int8
 
 
 def test_losses_of_scores(intents_folder, monkeypatch):
@@ -294,8 +338,8 @@ def test_the_command(trained, intents, run, tmp_path):
     data.write_text("text\tlabel\nplay some music\tstrange\n")
     for flags, message in (
             ([f"--data={data}"], "label 'strange' does not occur in the training file"),
-            (["--out_of_scope_label=x"], "--out_of_scope_label must be left out without data"),
-            (["--max_loss=2"], "--max_loss must be left out without data"),
+            (["--out_of_scope_label=x"], "--out_of_scope_label must be left out without --data"),
+            (["--max_loss=2"], "--max_loss must be left out without --data"),
             ([f"--data={tmp_path / 'none.tsv'}"], "none.tsv")):
         status, _, messages = run(*command, f"--output={tmp_path / 'new'}", *flags)
         assert status == 1 and message in messages[-1] and not (tmp_path / "new").exists()
@@ -319,6 +363,9 @@ def test_metadata_is_for_vocabularies_that_mediapipe_reads(intents_folder, tmp_p
     make, task, _, _ = CASES["intent"]
     export_litert(make(BertLayer(TINY)), BertTokenizer(TINY_VOCABULARY, lower_case=False), tmp_path / "cased", task)
     assert not zipfile.is_zipfile(tmp_path / "cased/model.tflite")
+    broken = dataclasses.replace(task, labels=["a\nb", "c", "d"])
+    export_litert(make(BertLayer(TINY)), BertTokenizer(TINY_VOCABULARY), tmp_path / "broken", broken)
+    assert not zipfile.is_zipfile(tmp_path / "broken/model.tflite")
 
 
 # Its drawing functions need the two modules, which are large; texts do not.

@@ -3,7 +3,8 @@ import types
 import pytest
 import tensorflow as tf
 
-from keras_bert.training.progress import TrainingLog, peak
+from keras_bert.pretraining.flops import peak
+from keras_bert.training.log import TrainingLog
 
 
 @pytest.mark.parametrize("names,operations", [

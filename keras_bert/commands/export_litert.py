@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from keras_bert.arguments import Pooling, PositiveOrZero, check_rules, given
-from keras_bert.errors import InputError, MissingColumn
+from keras_bert.arguments import Delimiter, Pooling, PositiveOrZero, check_rules, given
+from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.paths import check_readable
 
@@ -13,7 +13,10 @@ EXAMPLE = "keras-bert export litert --model=my_model --output=lite --dtype=int8"
 
 def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
         pooling: Pooling | None = None, normalize: bool | None = None, data: str | None = None,
-        out_of_scope_label: str | None = None, max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False) -> None:
+        data_format: str | None = None, text_column: str | None = None, text_pair_column: str | None = None,
+        label_column: str | None = None, label_columns: list[str] | None = None,
+        label_delimiter: Delimiter | None = None, out_of_scope_label: str | None = None,
+        max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False) -> None:
     """Export a model for LiteRT, which answers without TensorFlow.
 
     Args:
@@ -24,14 +27,23 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
             the maximum over the tokens in each dimension. Default: that of the model; a plain encoder has none.
         normalize: Divide embeddings by their L2 norm; --nonormalize: do not. Default: as the model says.
         data: Labelled file of the model's task, to compare scores and answers with the model's before the export.
+        data_format: With data: format of a published data set, see finetune. Default: by the file's suffix.
+        text_column: With data: column of the text. Default: as in training.
+        text_pair_column: With data: column of the second text. Default: as in training.
+        label_column: With data: column of the label. Default: as in training.
+        label_columns: With data: columns of the labels, see finetune. Default: as in training.
+        label_delimiter: With data: what separates the labels, see finetune. Default: as in training.
         out_of_scope_label: With data: label of the texts that are out of scope, which the score leaves out.
         max_loss: With data: largest loss of the score in percentage points; nothing is exported if more is lost.
         overwrite: Replace the output.
     """
-    check_rules(("out_of_scope_label", out_of_scope_label, "left out without data",
-                 data is not None or out_of_scope_label is None),
-                ("max_loss", max_loss, "left out without data", data is not None or max_loss == _MAX_LOSS))
-    if data is not None:
+    columns = given(data_format=data_format, text_column=text_column, text_pair_column=text_pair_column,
+                    label_column=label_column, label_columns=label_columns, label_delimiter=label_delimiter,
+                    out_of_scope_label=out_of_scope_label)
+    if data is None:
+        check_rules(*((name, value, "left out without --data", False) for name, value in columns.items()),
+                    ("max_loss", max_loss, "left out without --data", max_loss == _MAX_LOSS))
+    else:
         check_readable(data)
     check_free(output, overwrite, (model,))
     from keras_bert.export.litert import check_litert_export, default_task, write_litert
@@ -50,11 +62,7 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
         embedder, tokenizer = load_pretrained(found, BertEmbedder, **embedding), found.needed_tokenizer()
         tuned = FineTuned(embedder, tokenizer, default_task(embedder, tokenizer))
     check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
-    try:
-        encoded = tuned.encode(data, out_of_scope_label=out_of_scope_label) if data is not None else None
-    except MissingColumn as error:
-        problem = str(error).partition("; pass ")[0]
-        raise InputError(f"{problem}; name the columns as in the training file") from None
+    encoded = None if data is None else tuned.encode(data, **columns)
     with atomic_folder(output, overwrite) as folder:
         differences = write_litert(tuned.model, tuned.tokenizer, folder, tuned.task, tuned.columns, dtype)
         if encoded is not None:

@@ -14,8 +14,8 @@ API = "training/finetune.py", "finetune"
 def run(**arguments: Any) -> None:
     """Fine-tune a pretrained encoder on labelled texts."""
     check_readable(*filter(None, (arguments["train"], arguments["valid"])))
+    from keras_bert.tasks.score_names import SCORES
     from keras_bert.training import finetune
-    from keras_bert.training.report import SCORES
 
     finetune(**arguments)
     folder = arguments["output"]

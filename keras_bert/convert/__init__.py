@@ -1,4 +1,4 @@
-"""Loading and conversion of pretrained weights in all supported formats."""
+"""Conversion of pretrained weights between all supported formats."""
 
 from keras_bert.convert.conversion import convert
 from keras_bert.convert.task_settings import open_source

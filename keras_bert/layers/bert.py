@@ -173,8 +173,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
 
     @classmethod
     def from_pretrained(cls, folder: Path, **kwargs: Any) -> Self:
-        """Loads the encoder in `folder`, see `keras_bert.convert.load_pretrained`."""
-        from keras_bert.weights import load_pretrained  # imported here, as convert imports layers
+        """Loads the encoder in `folder`, see `load_pretrained`."""
+        from keras_bert.weights import load_pretrained  # imported here, as weights imports layers
 
         return load_pretrained(folder, **kwargs)
 

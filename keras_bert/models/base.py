@@ -30,8 +30,8 @@ class BertTask(FreezableLayer, keras.Model):
 
     @classmethod
     def from_pretrained(cls, name: Path, **kwargs: Any) -> Self:
-        """Loads a pretrained encoder with this head, see `keras_bert.convert.load_pretrained`."""
-        from keras_bert.weights import load_pretrained  # imported here, as convert imports models
+        """Loads a pretrained encoder with this head, see `load_pretrained`."""
+        from keras_bert.weights import load_pretrained  # imported here, as weights imports models
 
         return load_pretrained(name, cls, **kwargs)
 

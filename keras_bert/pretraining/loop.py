@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_bert.errors import Option
 from keras_bert.pretraining.objective import Trainer
 from keras_bert.training.checkpoints import Checkpoints, Progress
-from keras_bert.training.progress import TrainingLog
+from keras_bert.training.log import TrainingLog
 from keras_bert.training.run import Run, naming_full_memory, recorded_signals
 
 MAX_POINTS = 200  # of the training curve

@@ -15,6 +15,7 @@ from keras_bert.config import SIZES, BertConfig
 from keras_bert.errors import InputError, Option
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
+from keras_bert.pretraining.flops import cost_of_token
 from keras_bert.pretraining.input import PretrainingInput
 from keras_bert.pretraining.loop import Phase
 from keras_bert.pretraining.objective import MakeModel, Objective, Trainer
@@ -22,7 +23,6 @@ from keras_bert.pretraining.options import Options, PhaseOptions
 from keras_bert.text import BertTokenizer
 from keras_bert.training.checkpoints import weights_digest
 from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay, make_pretraining_optimizer
-from keras_bert.training.progress import cost_of_token
 from keras_bert.weights import load_pretrained, open_weights
 from keras_bert.weights.source import Source
 

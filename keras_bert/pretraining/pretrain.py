@@ -11,13 +11,14 @@ from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.models import BertPretrainer, load_model
+from keras_bert.pretraining.flops import peak
 from keras_bert.pretraining.input import PretrainingInput
 from keras_bert.pretraining.loop import train_phases
 from keras_bert.pretraining.options import Options
 from keras_bert.pretraining.prepare import Prepared, prepare, trainer_kind
 from keras_bert.pretraining.report import write_pretraining_report
 from keras_bert.training.checkpoints import Checkpoints, Progress
-from keras_bert.training.progress import TrainingLog, peak
+from keras_bert.training.log import TrainingLog
 from keras_bert.training.run import Output, enable_determinism
 from keras_bert.weights import native
 from keras_bert.weights.source import Weights

@@ -270,7 +270,7 @@ def _texts(name: str, values: Iterable, unit: str = "row") -> list:
 
 
 def run_model(model: Any, batches: TextBatches, batch_size: int | None = None,
-        after_batch: Callable[[Any], None] | None = None) -> list:
+              after_batch: Callable[[Any], None] | None = None) -> list:
     """Runs a Keras model on batches.
 
     Args:

@@ -49,7 +49,7 @@ def flatten(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tensor, tokenizer: Any,
-         truncator: str) -> dict[str, tf.Tensor]:
+                  truncator: str) -> dict[str, tf.Tensor]:
     """Packs segments as [CLS] a [SEP] b [SEP] …, truncated and padded to `seq_length`.
 
     Args:

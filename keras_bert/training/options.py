@@ -11,7 +11,7 @@ from keras_bert.tasks import TASKS, Task, tasks_with
 from keras_bert.training.run import RunOptions
 
 IN_MEMORY = "rows in memory"  # in place of the path of a file
-# Arguments that the model's folder stores, see `FineTuned.columns`.
+# Arguments that the model's folder stores, see `TaskModel.columns`.
 REMEMBERED = ("data_format", "text_column", "text_pair_column", "label_column", "label_columns", "label_delimiter")
 
 

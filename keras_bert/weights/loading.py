@@ -19,8 +19,8 @@ from keras_bert.weights.source import Source
 
 # In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json
 # or weights of its names.
-FORMATS = {module.FORMAT.name: module.FORMAT for module in (tfhub, native, kerashub, garden, tf1,
-                                                         sentence_transformers, huggingface)}
+FORMATS = {module.FORMAT.name: module.FORMAT for module in (
+    tfhub, native, kerashub, garden, tf1, sentence_transformers, huggingface)}
 # Arguments that `load_pretrained` passes to `BertLayer`. `trainable` goes to the model with the head.
 _ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "gradient_checkpointing")
 # Arguments of models that have no default; if neither the weights nor the caller give one, what is wrong with the
@@ -60,14 +60,14 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
     `load_pretrained("path/to/folder", BertClassifier, num_classes=3, dtype="mixed_bfloat16")`
 
     Args:
-        name, config: see `open_source`. `name` may also be a `Source`, the result of `open_source`.
+        name, config: see `convert.open_source`. `name` may also be the `Source` that it returns.
         model: `BertLayer`, or the class of a model with a head. If the source has no such head, or one for another
             number of classes, the head is randomly initialised, with a warning.
         **kwargs: arguments of `BertLayer`, e.g. `dtype` and `layout`, and of the model's class.
 
     Raises:
-        InputError: see `open_source` and `Source.load`; or the model needs `num_classes`, and neither the source nor
-            the arguments have it.
+        InputError: see `convert.open_source` and `Source.load`; or the model needs `num_classes`, and neither the
+            source nor the arguments have it.
     """
     source = name if isinstance(name, Source) else open_weights(name, config)
     if model is BertLayer:

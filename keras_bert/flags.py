@@ -1,0 +1,86 @@
+"""The flags of a command: the arguments of a function, with their help from its docstring."""
+
+import ast
+import builtins
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
+
+from keras_bert import arguments
+from keras_bert.arguments import Repeated, alternatives, split_lists
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """An argument of a function, as a flag or, if `is_positional`, as the words after the flags."""
+
+    name: str
+    default: Any  # `inspect.Parameter.empty` if it is required
+    help: str
+    annotation: object = dataclasses.field(compare=False)
+    kind: type  # bool, int, float or str
+    choices: tuple | None  # None if any value is allowed
+    is_list: bool
+    is_repeated: bool  # the flag is given once for each value
+    is_single: bool  # a single value is passed as it is, not as a list
+    is_positional: bool
+
+
+def read(function: Callable) -> list[Argument]:
+    """Returns the arguments of a function, except `**name`."""
+    return _arguments(inspect.signature(function).parameters.values(), inspect.getdoc(function))
+
+
+def read_source(path: str, name: str) -> list[Argument]:
+    """Returns the arguments of a function in a file, without importing the file, because TensorFlow's import takes
+    seconds. Defaults must be literals. Functions and other objects, which no flag can give, are left out."""
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    named = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    defaults = [*function.args.defaults, *function.args.kw_defaults]
+    parameters = [
+        inspect.Parameter(argument.arg, inspect.Parameter.KEYWORD_ONLY, annotation=annotation,
+                          default=ast.literal_eval(default) if default else inspect.Parameter.empty)
+        for argument, default in zip(named, [None] * (len(named) - len(defaults)) + defaults)
+        if alternatives(annotation := _read_annotation(argument.annotation))[0] is not object]
+    return _arguments(parameters, ast.get_docstring(function))
+
+
+def _read_annotation(node: ast.expr | None) -> Any:
+    """Returns the annotation that an expression stands for: a builtin, a name of `arguments.py`, a list, a literal or a
+    union of these. Anything else is `object`."""
+    match node:
+        case ast.Constant(value=None):
+            return None
+        case ast.Name(name):
+            return getattr(builtins, name, vars(arguments).get(name, object))
+        case ast.BinOp(left, ast.BitOr(), right):
+            return _read_annotation(left) | _read_annotation(right)
+        case ast.Subscript(ast.Name("list") as kind, item):
+            return _read_annotation(kind)[_read_annotation(item)]
+        case ast.Subscript(ast.Name("Literal") as kind, choices):
+            return _read_annotation(kind)[ast.literal_eval(choices)]
+    return object
+
+
+def _arguments(parameters: Iterable[inspect.Parameter], docstring: str | None) -> list[Argument]:
+    """Returns the arguments, with the help of each from the section "Args:" of the docstring."""
+    section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", docstring or "", re.M)
+    helps = dict(re.findall(r"^    (\w+): (.*\n?(?:^ {8}.*\n?)*)", section[1] if section else "", re.M))
+    return [_argument(parameter, " ".join(helps.get(parameter.name, "").replace("`", "").split()))
+            for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+
+
+def _argument(parameter: inspect.Parameter, help: str) -> Argument:
+    lists, others = split_lists(alternatives(parameter.annotation))
+    is_repeated = Repeated in lists
+    kind = str if is_repeated else alternatives(typing.get_args(lists[0])[0])[0] if lists else others[0]
+    kind = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else None
+    return Argument(parameter.name, parameter.default, help, parameter.annotation,
+                    type(choices[0]) if choices else kind, choices, bool(lists), is_repeated, bool(others),
+                    parameter.kind is parameter.VAR_POSITIONAL)
