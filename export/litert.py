@@ -101,7 +101,8 @@ def _check_task(model: BertTask, task: Task) -> None:
     """Raises an InputError if a model does not give the outputs that a task reads."""
     kinds = next(kinds for kind, kinds in _MODELS.items() if isinstance(task, kind))
     if not isinstance(model, kinds):
-        raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a {type(model).__name__}")
+        raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a "
+                         f"{type(model).__name__}")
     labels = getattr(task, "labels", None)
     if labels is not None and len(labels) != model.num_classes:
         raise InputError(f"labels must be the names of the {model.num_classes} classes of this {type(model).__name__}; "

@@ -226,7 +226,8 @@ def test_no_rows(intents_folder, shape):
     (lambda folder: (folder / "model.tflite").unlink(), "must be a folder that finetune wrote; model.keras is missing"),
     (lambda folder: (folder / "settings.json").unlink(), "settings.json is missing"),
     (lambda folder: (folder / "settings.json").write_text("[]"), "settings.json: must hold one JSON object; got []"),
-    (lambda folder: (folder / "labels.json").write_text('["a", "b"]'), "a label for each probability of model.tflite (3)"),
+    (lambda folder: (folder / "labels.json").write_text('["a", "b"]'),
+     "a label for each probability of model.tflite (3); got 2"),
     (lambda folder: shutil.copy(write("mean", folder / "other") / "model.tflite", folder),
      "a label for each probability of model.tflite (0); got 3"),
     (lambda folder: (folder / "vocab.txt").write_text("\n".join([*TINY_VOCABULARY, "more"])),
@@ -275,7 +276,7 @@ def test_what_cannot_be_exported(bert, tokenizer, tmp_path):
         export_litert(BertEmbedder(bert, "mean"), tokenizer, tmp_path / "lite", dtype="bfloat16")
     with pytest.raises(InputError, match="task must be the task of the model; got embed for a BertClassifier"):
         export_litert(BertClassifier(bert, 3), tokenizer, tmp_path / "lite", TASKS["embed"](16))
-    with pytest.raises(InputError, match="labels must be the names of the 4 classes of this BertClassifier; got 3 names"):
+    with pytest.raises(InputError, match="the names of the 4 classes of this BertClassifier; got 3 names"):
         export_litert(BertClassifier(bert, 4), tokenizer, tmp_path / "lite", CASES["intent"][1])
     assert not (tmp_path / "lite").exists()
 

@@ -18,7 +18,7 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
     """Score a fine-tuned model on labelled texts.
 
     Args:
-        model: Folder that finetune wrote.
+        model: Folder that finetune or export litert wrote.
         data: Labelled file of the model's task, as finetune takes it.
         data_format: Format of a published data set, see finetune.
         text_column: Column of the text. Default: as in training.
