@@ -68,7 +68,8 @@ def _files(model: Loaded, _: Path) -> str:
     size = len(model.tokenizer.vocabulary)
     expect(size <= model.runner.config.vocab_size,
            f"{size} tokens for the {model.runner.config.vocab_size} embeddings")
-    model.predict(*([_TEXTS[:2]] if column == "choices" else _TEXTS[:1] for column in model.task.inputs))
+    model.answer(model.task.arguments(*(
+        [_TEXTS[:2]] if column == "choices" else _TEXTS[:1] for column in model.task.inputs)))
     return f"{size} tokens"
 
 
