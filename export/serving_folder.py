@@ -118,9 +118,8 @@ def _digest(text: str) -> str:
 
 
 def _write_requests(folder: str, name: str, specs: list[tf.TensorSpec], words: list[int], rows: list[int]) -> None:
-    """Writes `tf_serving_warmup_requests`, one request for each combination of a number of rows and a number of words
-    in the last text. A request is a serialized `tensorflow.serving.PredictionLog`, see tensorflow_serving/apis/*.proto.
-    """
+    """Writes `tf_serving_warmup_requests`, a serialized `tensorflow.serving.PredictionLog` for each combination of a
+    number of rows and a number of words in the last text, see tensorflow_serving/apis/*.proto."""
     os.makedirs(folder, exist_ok=True)
     model_spec = _field(1, name.encode()) + _field(3, b"serving_default")  # name, signature_name
     with tf.io.TFRecordWriter(os.path.join(folder, "tf_serving_warmup_requests")) as file:

@@ -111,11 +111,7 @@ class Embedder(_OneInput):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _WholeTexts(_OneInput):
-    """Base class of the heads that read a text or a pair of texts.
-
-    Args:
-        pairs: If True, reads pairs of texts.
-    """
+    """Base class of the heads that read a text or, with `pairs`, a pair of texts."""
 
     pairs: bool = False
 

@@ -82,8 +82,7 @@ _HEADS: dict[type, type[heads.Head]] = {
 
 
 class TextModel(writing.CallablePart):
-    """The root object of the SavedModel, with copies of the model's variables. The arguments are those of
-    `export_text_model`."""
+    """The root object of the SavedModel, with copies of the variables. For the arguments see `export_text_model`."""
 
     def __init__(self, model: BertLayer | BertTask, head: heads.Head, tokenizer: BertTokenizer, max_length: int,
                  dtype: str, jit_compile: bool = False) -> None:
@@ -225,8 +224,7 @@ def _explain(head: heads.Head, reader: heads.Reader, attend: Callable, vocabular
 
 
 def _of_layers(attention: list[tf.Tensor], layers: tf.Tensor) -> tf.Tensor:
-    """Selects the attention probabilities of some blocks, or of all if `layers` is empty: float32
-    [batch, n, heads, seq, seq]."""
+    """Selects the attention of some blocks, of all if `layers` is empty: float32 [batch, n, heads, seq, seq]."""
     attention = tf.stack(attention, axis=1)
     layers = tf.cond(tf.size(layers) > 0, lambda: layers, lambda: tf.range(tf.shape(attention)[1]))
     return tf.cast(tf.gather(attention, layers, axis=1), tf.float32)

@@ -64,7 +64,6 @@ def run(arguments: list[str]) -> int:
 
 
 def arguments_of(name: str) -> list[Argument]:
-    """Returns the arguments of a command."""
     command = _module(name)
     given = read(command.run)
     if hasattr(command, "API"):

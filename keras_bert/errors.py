@@ -51,8 +51,7 @@ class UnknownSuffix(InputError):
 
 
 class InputWarning(UserWarning):
-    """A warning about input that can be used but is probably not what was meant. The message is one line, as for
-    `InputError`."""
+    """A warning, one line, about input that can be used but is probably not what was meant."""
 
 
 def first_line(error: BaseException) -> str:

@@ -123,7 +123,6 @@ def _preset(name: str) -> Preset:
 
 
 def _in_package(preset: Preset) -> str | None:
-    """Returns the folder in the installed package."""
     spec = importlib.util.find_spec(preset.package) if preset.package else None
     return os.path.join(os.path.dirname(spec.origin), "model") if spec and spec.origin else None
 

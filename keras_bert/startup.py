@@ -65,8 +65,7 @@ def quiet_tensorflow() -> None:
 
 
 class _QuietImport:
-    """A module finder that filters standard error during the import of TensorFlow; `levels` are the letters of the log
-    levels to hide."""
+    """A module finder that filters out log lines of these `levels`, letters, while TensorFlow is imported."""
 
     def __init__(self, levels: str) -> None:
         self.levels = levels
@@ -90,8 +89,7 @@ class _QuietImport:
 
 @contextlib.contextmanager
 def quiet_litert() -> Iterator[None]:
-    """Context manager for the first run of a model in LiteRT, which writes a note once in a process: hides it where
-    TensorFlow's are hidden."""
+    """Context manager that hides the note of LiteRT's first run in a process where TensorFlow's are hidden."""
     global _litert_has_run
     is_hidden = not _litert_has_run and os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") not in ("", "0")
     _litert_has_run = True

@@ -66,8 +66,7 @@ def _tokenizer(path: Path, old: BertTokenizer) -> BertTokenizer:
 
 
 def _spell(token: str, ids: dict[str, int]) -> list[int]:
-    """Returns the ids of the old tokens that spell a new token, by longest match first; an empty list if that
-    fails, and for special tokens."""
+    """Returns the ids of the old tokens that spell a new one, longest match first; [] if none do, or it is special."""
     if token.startswith("[") and token.endswith("]"):
         return []
     prefix = CONTINUES if token.startswith(CONTINUES) else ""

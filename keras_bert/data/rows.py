@@ -55,8 +55,7 @@ def lines(path: Path) -> Iterator[tuple[int, float, str]]:
 
 
 def paired_lines(folder: Path, first: str, second: str) -> Iterator[tuple[int, str, str]]:
-    """Yields (row, line, line) for the lines of two files of a folder that are not both blank, without white space at
-    their ends."""
+    """Yields (row, line, line) for the lines, stripped, of two files of a folder that are not both blank."""
     files = (lines(os.path.join(folder, name)) for name in (first, second))
     for row, pair in enumerate(itertools.zip_longest(*files, fillvalue=(0, 1.0, "")), 1):
         one, other = (line.strip() for _, _, line in pair)
@@ -210,8 +209,7 @@ def _csv_cells(path: Path, number: int, row: list[str] | InputError) -> list[str
 
 def _with_header(rows: Iterator[UnparsedRow], header: Sequence[str] | None,
                  cells: Callable[[int, Any], list[str]]) -> tuple[list[str], Iterator[UnparsedRow]]:
-    """Returns the columns that the first row names, and the other rows; or `header`, if it names none of them, and all
-    rows."""
+    """Returns the columns in the first row and the other rows; or `header`, if it names none of them, and all rows."""
     first = next(rows, None)
     if first is None:
         return [], rows

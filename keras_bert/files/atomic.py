@@ -52,9 +52,8 @@ def _check_not_occupied(path: Path, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
-    """Yields a new folder to write to, which is moved to `path` when the block ends. If the block fails, the folder is
-    removed and `path` is unchanged. Raises an InputError if `path` exists, without `overwrite`, or cannot be written.
-    """
+    """Yields a new folder, which is moved to `path` when the block ends. If the block fails, it is removed and `path`
+    is unchanged. Raises an InputError if `path` exists, without `overwrite`, or cannot be written."""
     check_free(path, overwrite)
     path = os.path.abspath(path)
     with writing(path):

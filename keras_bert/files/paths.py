@@ -10,11 +10,7 @@ from keras_bert.files.failures import reading
 
 
 def find_texts(patterns: Collection[str]) -> list[str]:
-    """Returns the files that match the glob patterns, sorted.
-
-    Raises:
-        InputError: a pattern matches no file.
-    """
+    """Returns the files that match the glob patterns, sorted. Raises an InputError if a pattern matches none."""
     if not patterns:
         raise InputError(Option("input"), " must name at least one text file; got none")
     paths: set[str] = set()
@@ -27,8 +23,7 @@ def find_texts(patterns: Collection[str]) -> list[str]:
 
 
 def check_readable(*paths: Path) -> None:
-    """Raises an InputError if nothing is at a path. Commands call this before TensorFlow's import, which takes seconds.
-    """
+    """Raises an InputError if nothing is at a path, before TensorFlow's import, which takes seconds."""
     for path in paths:
         with reading(path):
             os.stat(path)

@@ -7,11 +7,8 @@ from keras_bert.errors import InputError
 
 
 def decode(line: bytes, place: Path, is_first: bool) -> str:
-    """Returns a line or a file of UTF-8 as str. At the start of a file (`is_first`), a byte order mark is removed.
-
-    Raises:
-        InputError: it is not UTF-8; the message names the `place` and how to convert the file.
-    """
+    """Decodes a line or a file; if `is_first`, without its byte order mark. If it is not UTF-8, raises an InputError
+    that names the `place` and how to convert the file."""
     try:
         text = line.decode()
     except UnicodeDecodeError as error:

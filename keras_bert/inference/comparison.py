@@ -50,8 +50,7 @@ def compare(original: TaskModel, exported: TaskModel, encoded: Encoded) -> Compa
 
 
 def equal_answers(one: list | np.ndarray, other: list | np.ndarray) -> float | None:
-    """Returns the fraction of answers that are the same in two lists, scores aside; None if answers are numbers
-    or there are none."""
+    """Returns the share of equal answers in two lists, scores aside; None if they are numbers or there are none."""
     first, second = (list(map(_without_scores, answers)) for answers in (one, other))
     return None if not first or first[0] is None else sum(map(operator.eq, first, second)) / len(first)
 

@@ -101,8 +101,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
 
 
 def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertTokenizer, BertConfig, int]:
-    """Returns the function that computes the vectors of an encoder's tokens, its tokenizer and config, and the default
-    of `max_length`."""
+    """Returns the function of an encoder's token vectors, its tokenizer and config, and the default `max_length`."""
     from keras_bert.models.feature_tagger import BertFeatures
     from keras_bert.weights import load_pretrained, open_weights
 

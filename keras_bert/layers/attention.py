@@ -66,11 +66,8 @@ class SelfAttention(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable("keras_bert")
 class EncoderBlock(ConfiguredLayer):
-    """A transformer encoder block: attention, add and norm, feed-forward, add and norm (Vaswani et al., 2017, figure 1,
-    left).
-
-    For call arguments and return values see `SelfAttention`.
-    """
+    """An encoder block: attention, add and norm, feed-forward, add and norm (Vaswani et al., 2017, figure 1, left).
+    For call arguments and return values see `SelfAttention`."""
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(config, **kwargs)

@@ -56,8 +56,7 @@ class QuantizableLayer(keras.layers.Layer):
 
 
 class ConfiguredLayer(QuantizableLayer):
-    """Base class of the layers that are made from a `BertConfig`. Its sublayers get its dtype policy, which Keras does
-    not pass on."""
+    """Base class of the layers made from a `BertConfig`. Passes its dtype policy to its sublayers; Keras does not."""
 
     def __init__(self, config: BertConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)

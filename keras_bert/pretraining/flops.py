@@ -23,8 +23,7 @@ def cost_of_token(config: BertConfig, seq_length: int) -> float:
 
 
 def peak() -> float | None:
-    """Returns the peak operations per second of all accelerators of this process together; None if there is none, or if
-    one is unknown."""
+    """Returns the peak operations per second of all accelerators together; None if there is none, or one is unknown."""
     names = [tf.config.experimental.get_device_details(device).get("device_name", "")
              for kind in ("GPU", "TPU") for device in tf.config.list_physical_devices(kind)]
     # Only whole words match: an L40 is not an L4.

@@ -16,8 +16,7 @@ _COUNTED = 2**16  # training examples whose tokens are counted for the baselines
 
 def write_pretraining_report(folder: str, model: BertPretrainer, phase: Phase, progress: Progress,
                              description: dict[str, Any]) -> None:
-    """Writes `metrics.json`, with the entries of `description` about the run, and a picture of the training curve.
-    `phase` is the last one."""
+    """Writes `metrics.json`, with `description`, and a picture of the training curve. `phase` is the last one."""
     metrics = {"history": progress.history, **description, "versions": VERSIONS}
     if phase.make_valid_dataset:
         scores = {name.removeprefix("valid_"): values[-1] for name, values in progress.history.items()

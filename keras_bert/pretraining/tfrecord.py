@@ -102,8 +102,7 @@ def _checksums(padded: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _tables() -> tuple[np.ndarray, np.ndarray]:
-    """Returns two tables, uint32 [65536], that map the lower and the upper half of a CRC to their state four bytes
-    later."""
+    """Returns two tables, uint32 [65536], from the lower and the upper half of a CRC to its state four bytes later."""
     crc = np.arange(2**16, dtype=np.uint32)
     tables = []
     for _ in range(2):

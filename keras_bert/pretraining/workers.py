@@ -70,8 +70,7 @@ class Processes:
 
 
 def _make(section: Section, maker: "ExampleMaker", folder: str) -> tuple[str, list[tuple], collections.Counter[str]]:
-    """Writes the records of a section as arrays to a new file; returns its path, the shapes of the arrays, and the
-    counts."""
+    """Writes a section's records as arrays to a new file; returns its path, the shapes of the arrays, the counts."""
     part, shapes, counts = os.path.join(folder, f"{section.number}.part"), [], collections.Counter[str]()
     with open(part, "wb") as file:
         for examples, made in maker.examples(section):

@@ -53,7 +53,6 @@ async def check_access(request: Request, server: Server) -> None:
 async def find_model(
         server: Server, entry: Entry, name: Annotated[str, Path(description="The model; /v1/models lists them.")]
 ) -> Model:
-    """Returns the model in the path."""
     if ":" in name:  # GET for a path that needs POST
         raise HTTPException(405, headers={"Allow": "POST"})
     return server.find(name, entry)

@@ -55,7 +55,6 @@ class Batcher(Generic[Request, Result]):
         self._arrived, self._last_end, self._last_size = asyncio.Event(), 0.0, 0
 
     def __len__(self) -> int:
-        """Returns the number of waiting requests."""
         return len(self._queue)
 
     @property
@@ -103,8 +102,7 @@ class Batcher(Generic[Request, Result]):
             await self._arrived.wait()
 
     def _next_batch(self) -> list[_Waiting[Request, Result]]:
-        """Removes the oldest request and the later ones with the same key from the queue, up to the budget; returns
-        them in order."""
+        """Takes from the queue the oldest request and the later ones with its key, in order, up to the budget."""
         batch: list[_Waiting[Request, Result]] = []
         tokens = 0
         for waiting in self._queue:

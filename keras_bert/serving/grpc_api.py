@@ -144,8 +144,7 @@ def _to_arrays(tensors: Mapping[str, Any], specs: Mapping[str, Spec], limits: Li
 
 
 def _to_array(name: str, tensor: Any, spec: Spec, limits: Limits) -> np.ndarray:
-    """Converts a tensor to an array. Like TensorFlow, repeats the last of the values if there are fewer than the shape
-    needs."""
+    """Converts a tensor to an array. Like TensorFlow, repeats the last value where the shape needs more."""
     dtype = tf.as_dtype(tensor.dtype) if tensor.dtype else None
     if dtype is None or np.dtype(dtype.as_numpy_dtype) != spec.dtype:
         raise RequestError(400, f"{name}: must be {spec}; got {dtype and dtype.name}")

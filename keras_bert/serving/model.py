@@ -37,8 +37,7 @@ async def in_thread_if_large(size: int, function: Callable[[*Arguments], Result]
 
 
 class ModelServer:
-    """The models of a server and the rules that REST and gRPC share. `stopping` is True once the server accepts no more
-    requests."""
+    """The models of a server, and the rules that REST and gRPC share. If `stopping`, it accepts no more requests."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.stopping = settings, False
@@ -112,8 +111,7 @@ class Model:
         return response
 
     async def watch(self, seconds: float = 1) -> NoReturn:
-        """Checks the folder forever. If it is not available for a moment, for example on a network, the served version
-        stays."""
+        """Checks the folder forever. If it is unavailable for a moment, as on a network, the served version stays."""
         while True:
             with contextlib.suppress(InputError, OSError):
                 await self._check_folder()
@@ -131,8 +129,7 @@ class Model:
             self._serve(None)
 
     async def _load(self, number: int, folder: str) -> bool:
-        """Loads a version and serves it; returns True if it could be loaded. One that cannot be loaded is skipped until
-        its folder changes."""
+        """Loads and serves a version; returns True if it could. Otherwise, skips it until its folder changes."""
         fingerprint = await asyncio.to_thread(_fingerprint, folder)
         if self._failed.get(number) == fingerprint:
             return False
@@ -323,7 +320,6 @@ class LoadedVersion:
 
 
 def _describe(error: Exception) -> str:
-    """Returns the message of an error in one line."""
     return " ".join(str(error).split())[:500] or type(error).__name__
 
 

@@ -78,8 +78,7 @@ class SavedModel:
             raise
 
     def close(self) -> None:
-        """Frees the memory and returns it to the system. Otherwise glibc keeps it for later, too fragmented for the
-        next model."""
+        """Frees the memory and returns it to the system: glibc would keep it, too fragmented for the next model."""
         self._session.close()
         self._session, self._calls = None, {}
         gc.unfreeze()
@@ -141,8 +140,7 @@ class SavedModel:
 
     def split(self, name: str, inputs: Arrays, tokens: np.ndarray, budget: int) -> list[tuple[Arrays, int]]:
         """Divides a request into parts of at most `budget` tokens, or of one row; not if it must not be divided.
-        Returns the inputs and the number of tokens of each; `tokens` has those of each row. `join` joins the outputs.
-        """
+        Returns the inputs and the tokens of each. `tokens` has those of each row; `join` joins the outputs."""
         if tokens.sum() <= budget or not self._is_divisible(name, inputs):
             return [(inputs, int(tokens.sum()))]
         parts, start, size = [], 0, 0
@@ -242,8 +240,7 @@ def check_rows(outputs: Arrays, rows: int) -> None:
 
 
 def _marked(path: str) -> list[str]:
-    """Returns the names of the signatures that export/writing.py has marked as row-wise, if the file is that of this
-    graph."""
+    """Returns the signatures that export/writing.py has marked as row-wise, if the file is for this graph."""
     mark = _asset(path, "keras_bert_row_wise.json", None, folder="assets.extra")
     if mark is None:
         return []

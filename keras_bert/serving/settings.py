@@ -13,8 +13,7 @@ from keras_bert.files.paths import version_number
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """The batches and limits of a model, which the flags of `keras-bert serve` describe; `max_body` and `max_output`
-    are in bytes here."""
+    """The batches and limits of a model, see `keras-bert serve`; here `max_body` and `max_output` are in bytes."""
 
     max_batch_tokens: int = 2048
     batch_timeout_ms: float = 2.0

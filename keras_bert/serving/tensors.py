@@ -114,8 +114,7 @@ class PredictRequest(NamedTuple):
 
 
 def read_request(body: bytes, signatures: Signatures, limits: Limits = Limits()) -> PredictRequest:
-    """Reads the body of a predict request, JSON. The message of a `RequestError` names the key and the row, and what
-    was expected."""
+    """Reads the JSON of a predict request. A `RequestError` names the key, the row and what was expected."""
     request = parse(body, limits.total)
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str):
@@ -197,8 +196,7 @@ def _is_object(value: Any) -> bool:
 
 
 def to_array(value: Any, spec: Spec, where: str, limits: Limits) -> np.ndarray:
-    """Converts nested lists, one level per axis, or a single value for a tensor without axes. Messages call the tensor
-    `where`."""
+    """Converts nested lists, one level per axis, or a value without axes. Messages call the tensor `where`."""
     if spec.shape and not isinstance(value, list):
         raise RequestError(400, f"{where}: must be a list, {spec}; got {show(value)}")
     shape, leaves = _shape_of_first(value), [value]

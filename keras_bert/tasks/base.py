@@ -134,7 +134,7 @@ class Task:
         raise NotImplementedError
 
     def answers(self, encoded: Encoded, outputs: Outputs) -> list | np.ndarray:
-        """Returns the answer to each example."""
+        """Returns an answer for each example, from an output for each row."""
         raise NotImplementedError
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Any:
@@ -310,8 +310,7 @@ def threshold_between(lower: float, higher: float) -> float:
 
 def best_threshold(scores: np.ndarray, right: np.ndarray, end: float) -> float:
     """Returns the threshold with the best F1 for which texts are `right`: those before it in the order of `scores`,
-    float [texts], which rise or fall to `end`. Of equally good thresholds, it is the first. It is between two
-    scores."""
+    float [texts], which rise or fall to `end`. Of equally good ones, it is the first. It is between two scores."""
     f1 = 2 * np.cumsum(right) / (np.arange(1, len(scores) + 1) + right.sum())
     ranked = np.append(scores, end)
     f1[ranked[1:] == ranked[:-1]] = -1  # no threshold can separate equal scores

@@ -341,8 +341,7 @@ class Answer:
 
 
 class _Spans(NamedTuple):
-    """The best spans of a question's context. `null` is the score of "no answer": the lowest sum of the [CLS] logits
-    over the windows."""
+    """The best spans of a context. `null` is the score of "no answer": the lowest sum of the logits of a [CLS]."""
 
     context: str
     tokens: TokenOffsets

@@ -234,8 +234,7 @@ def combining_classes() -> np.ndarray:
 
 
 def compositions() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the canonical compositions: the keys first * CODE_POINTS + second, int64 [n], sorted, and their
-    composites, int32 [n]."""
+    """Returns the compositions: first * CODE_POINTS + second, int64 [n], sorted; and the composites, int32 [n]."""
     pairs = sorted((ord(first) * CODE_POINTS + ord(second), ord(composite))
                    for second, firsts in second_halves().items() for first, composite in firsts.items())
     return np.array([key for key, _ in pairs], np.int64), np.array([composite for _, composite in pairs], np.int32)

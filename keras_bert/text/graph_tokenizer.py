@@ -91,8 +91,7 @@ class InContext(tf.Module):
         return tf.cond(tf.reduce_any(order[1:] < order[:-1]), sorted_runs, lambda: (code_point, first, last))
 
     def _composed(self, *characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Composes each starter with the first mark, or starter, that it composes with, and repeats this until nothing
-        composes."""
+        """Composes each starter with the first mark or starter that it composes with, until nothing composes."""
         def step(_: tf.Tensor, code_point: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.Tensor, ...]:
             combining = self._combining(code_point)
             is_starter = tf.equal(combining, 0)

@@ -65,8 +65,7 @@ def _ids_of_words(words: Collection[str], tokenizer: BertTokenizer) -> dict[str,
 
 
 def _words(text: str, rules: Rules) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Returns the words of a text; and the start and end of what each of their characters came from: int64
-    [characters of the words]."""
+    """Returns the words, and the start and end of what each of their characters came from, int64 [characters]."""
     words = text.translate(rules.table)
     if CONTEXTUAL in words:
         traced = rules.trace(text)

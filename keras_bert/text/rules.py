@@ -73,8 +73,7 @@ class Rules:
 
     @property
     def table(self) -> "_Table":
-        """The result of `normalize` for each single character, as a table for `str.translate`. Entries are computed
-        when first used."""
+        """The result of `normalize` for each character, for `str.translate`. Entries are computed on first use."""
         return _table(self)
 
     def normalize_in_context(self, text: str) -> str:

@@ -106,7 +106,7 @@ class BertTokenizer:
         return self.wordpiece.encode(self.rules.normalize(text)).tokens
 
     def ids(self, texts: Iterable[str]) -> list[list[int]]:
-        """Returns the ids of each text, without [CLS] and [SEP]: a list of lists."""
+        """Returns the ids of each text, without [CLS] and [SEP]."""
         return self._ids("texts", texts)
 
     def _ids(self, name: str, texts: Iterable[str]) -> list[list[int]]:

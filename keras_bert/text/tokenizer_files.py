@@ -88,8 +88,7 @@ def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerF
 
 
 def read_modules(folder: Path) -> dict[str, str]:
-    """Returns the classes of the modules of a sentence-transformers folder, in order, and their folders, which are in
-    this one."""
+    """Returns the classes of the modules of a sentence-transformers folder, in order, and their subfolders."""
     file = os.path.join(folder, MODULES)
     with reading(file):
         values = read_json(file)
@@ -186,7 +185,7 @@ def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str
 
 
 def _by_id(place: str, pairs: Collection[tuple[str, int]], config: dict) -> dict[int, str]:
-    """Returns a dict of ids to tokens, after checking the ids."""
+    """Checks the ids."""
     size = config.get("vocab_size", _MOST_TOKENS)
     for token, id in pairs:
         if type(id) is not int or not 0 <= id < size or not isinstance(token, str):
@@ -261,8 +260,7 @@ def _in_order(tokens: dict[int, str], notes: list[str]) -> list[str]:
 
 
 def _lengths(folder: str, config: dict, settings: dict, transformer: dict) -> list[tuple[str, str, object]]:
-    """Returns what the files say about the maximum length: files, names and values, those that count before others
-    first."""
+    """Returns what the files say about the maximum length: file, name and value, in order of precedence."""
     def ours(name: str) -> tuple[str, str, object]:
         return name, "max_length", read_object(os.path.join(folder, name)).get("max_length")
 

@@ -47,8 +47,7 @@ def check_vocabulary(path: Path, tokens: Collection[str]) -> None:
 
 
 def fits_a_line(token: str) -> bool:
-    """Returns True if `save_vocabulary` and `load_vocabulary` keep a token: not one with a line break, or with white
-    space at an end."""
+    """Returns True if `save_vocabulary` keeps a token: it has no line break, and no white space at an end."""
     return token == token.strip() and "\n" not in token
 
 
@@ -64,8 +63,7 @@ def has_capitals(tokens: Iterable[str]) -> bool:
 
 
 def holds_hangul_syllables(tokens: Iterable[str]) -> bool:
-    """Returns True if a vocabulary spells Korean in syllables (U+AC00 to U+D7A3) rather than in jamo (U+1100 to
-    U+11FF)."""
+    """Returns True if a vocabulary spells Korean in syllables (U+AC00 to U+D7A3), not in jamo."""
     text = "".join(tokens)
     syllables = sum("\uac00" <= character <= "\ud7a3" for character in text)
     jamo = sum("\u1100" <= character <= "\u11ff" for character in text)

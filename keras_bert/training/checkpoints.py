@@ -105,11 +105,7 @@ class Checkpoints:
         return os.path.join(self.folder, name)
 
     def save_last(self, model: Trained, progress: Progress) -> None:
-        """Saves everything that the run needs to resume.
-
-        Raises:
-            InputError: the file cannot be written, or a weight is not a finite number.
-        """
+        """Saves what the run needs to resume. Raises an InputError if it cannot, or a weight is not finite."""
         self._save("last", _state(model), progress)
 
     def save_best(self, model: keras.Model, progress: Progress) -> None:
@@ -176,8 +172,7 @@ def _state(model: Trained) -> dict[str, keras.Variable]:
 
 
 def _by_path(**groups: list[keras.Variable]) -> dict[str, keras.Variable]:
-    """Names variables by the group and the path, without the numbers of Keras, so that a name is the same in every
-    process."""
+    """Names variables by group and path, without Keras's numbers, so that each process has the same names."""
     named: dict[str, keras.Variable] = {}
     for group, variables in groups.items():
         for variable in variables:
@@ -198,8 +193,7 @@ def made_with() -> dict[str, str]:
 
 
 def _difference(saved: dict[str, dict], run: dict[str, dict]) -> list[str] | None:
-    """Returns how a saved run differs from this one and how to finish it, parts of an InputError; None if it is the
-    same."""
+    """Returns how a saved run differs and how to finish it, parts of an InputError; None if it is the same."""
     versions, current = saved.get("made_with"), made_with()
     if versions is None:
         return ["of keras-bert-hub 0.1, which later versions cannot resume; finish it with that version"]

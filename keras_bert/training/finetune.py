@@ -175,7 +175,7 @@ def _fit(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
 
 
 def _balanced_weights(targets: np.ndarray) -> dict[int, float]:
-    """Returns a dict of class numbers to weights that give all classes the same total weight (King and Zeng, 2001)."""
+    """Weights with which all classes have the same total weight (King and Zeng, 2001)."""
     counts = np.bincount(targets)
     return {number: len(targets) / (len(counts) * count) for number, count in enumerate(counts)}
 

@@ -62,11 +62,8 @@ class Options(RunOptions):
 
     @classmethod
     def checked(cls, function: Callable, arguments: dict[str, Any]) -> Self:
-        """Returns the arguments of `finetune` as options, see `RunOptions.checked`.
-
-        Raises:
-            InputError: data in memory are not rows.
-        """
+        """Returns the arguments of `finetune` as options, see `RunOptions.checked`. Also raises an InputError if data
+        in memory are not rows."""
         options = super().checked(function, arguments)
         opened: dict[str, Any] = {name: TASKS[options.task].open(arguments[name], name, **options.columns())
                                   for name in cls.data if arguments[name] is not None}
@@ -110,7 +107,6 @@ class Options(RunOptions):
         return given(**{name: getattr(self, name) for name in task.fields})
 
     def files(self) -> list[str]:
-        """Returns the files of the data."""
         return [data for data in (self.train, self.valid) if isinstance(data, str)]
 
     def as_json(self) -> dict[str, Any]:

@@ -69,8 +69,7 @@ _TOKENS = range(6, 17)
 
 
 def attention(model: FineTuned, encoded: Encoded) -> dict[str, list]:
-    """Returns the attention probabilities for a short one of the examples: its `tokens`, and `layers`,
-    [layer][head][token][token] as lists."""
+    """Returns the attention in a short example: `tokens`, and `layers`, [layer][head][token][token] as lists."""
     batches = encoded.batched(model.tokenizer)
     shortest = int(np.argmin(batches.lengths))
     inputs = batches.inputs([next((i for i, length in enumerate(batches.lengths) if length in _TOKENS), shortest)])

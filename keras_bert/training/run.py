@@ -60,7 +60,6 @@ class RunOptions:
         return dict(vars(self))
 
     def of_run(self) -> dict[str, Any]:
-        """Returns the arguments that decide the result."""
         return {name: value for name, value in self.as_json().items() if name not in self.not_part_of_run}
 
 

@@ -94,8 +94,7 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
 
 def with_labels(source: Source) -> Source:
     """Returns a `Source` whose classes all have names: LABEL_0, LABEL_1, … as in transformers if it does not say them.
-    Raises an InputError if its labels are not different names, one for each class, or its dropout rate is not a rate.
-    """
+    Raises an InputError if its labels are not different names, one for each class, or its dropout rate is invalid."""
     dropout = source.options.get("dropout", 0.0)
     if not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
         raise InputError(f"{source.path}: the dropout rate of the head must be at least 0 and below 1; "

@@ -34,8 +34,7 @@ class Tensors(NamedTuple):
 
 
 def open_tensors(folder: str) -> Tensors:
-    """Opens the weights; raises an InputError if there are none, or they are incomplete, invalid or cannot be read
-    here."""
+    """Opens the weights. Raises an InputError if they are missing, incomplete, invalid or cannot be read here."""
     for name, reader in _FILES.items():
         path, index = os.path.join(folder, name), os.path.join(folder, f"{name}.index.json")
         if os.path.lexists(path):

@@ -70,9 +70,8 @@ def read(path: str, config: str | None = None) -> Source:
 
 
 def write(weights: Weights, folder: str) -> None:
-    """Writes the files that google-research/bert's programs need to initialise a model, and `keras_bert_settings.json`
-    with what these do not store: the settings of the task, the dropout rate of the classifier, and the form of the
-    GELU."""
+    """Writes the files from which google-research/bert's programs initialise a model, and `keras_bert_settings.json`
+    for the rest: the settings of the task, the dropout rate of the classifier, and the form of the GELU."""
     settings = dict(weights.settings)
     if weights.config.hidden_act not in _NAMED:
         settings["hidden_act"] = weights.config.hidden_act
