@@ -10,23 +10,19 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from keras_bert import models, tasks
+from keras_bert import models
 from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.litert import FILE, INPUTS, OUTPUTS, LiteRunner, import_interpreter
 from keras_bert.models.base import BertTask
+from keras_bert.models.task_models import HEADS
 from keras_bert.tasks import Embed, Task, save_settings
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.samples import of_tokens, sample_inputs
 
 from . import litert_metadata, writing
 
-_MODELS: dict[type[Task], tuple[type[BertTask], ...]] = {
-    tasks.Classify: (models.BertClassifier, models.BertEmbeddingClassifier), tasks.MultiLabel: (models.BertClassifier,),
-    tasks.Regress: (models.BertRegressor,), tasks.Tag: (models.BertTokenClassifier,),
-    tasks.Span: (models.BertSpanLabeler,), tasks.MultipleChoice: (models.BertMultipleChoice,),
-    tasks.Embed: (models.BertEmbedder,)}
 _ACTIVATIONS: dict[str, Callable] = {"softmax": tf.nn.softmax, "sigmoid": tf.sigmoid}
 _EXACT = 1e-4  # relative to the largest output, or to 1: sums in another order differ less
 
@@ -99,14 +95,12 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
 
 def _check_task(model: BertTask, task: Task) -> None:
     """Raises an InputError if a model does not give the outputs that a task reads."""
-    kinds = next(kinds for kind, kinds in _MODELS.items() if isinstance(task, kind))
+    kinds = next(kinds for kind, kinds in HEADS.items() if isinstance(task, kind))
     if not isinstance(model, kinds):
         raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a "
                          f"{type(model).__name__}")
-    labels = getattr(task, "labels", None)
-    if labels is not None and len(labels) != model.num_classes:
-        raise InputError(f"labels must be the names of the {model.num_classes} classes of this {type(model).__name__}; "
-                         f"got {len(labels)} names")
+    if hasattr(task, "labels"):
+        writing.check_labels(model, task.labels)
 
 
 def default_task(model: BertTask, tokenizer: BertTokenizer) -> Embed:

@@ -202,9 +202,8 @@ def make_head(model: BertLayer | BertTask, options: dict[str, Any]) -> heads.Hea
     known = list(inspect.signature(make).parameters)
     for name in sorted(options.keys() - known):
         raise InputError(f"a {type(model).__name__} takes only these options: {', '.join(known) or 'none'}; got {name}")
-    if "labels" in known and (count := len(options.get("labels") or [])) != model.num_classes:
-        raise InputError(f"labels must be the names of the {model.num_classes} classes of this {type(model).__name__}; "
-                         f"got {count} names")
+    if "labels" in known:
+        writing.check_labels(model, options.get("labels") or [])
     return make(**options)
 
 

@@ -24,7 +24,7 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
         output: Folder to write.
         dtype: int8 takes a quarter of the space and is several times as fast.
         pooling: Export one embedding per text: mean, the mean of the tokens' vectors; cls, the vector of [CLS]; max,
-            the maximum over the tokens in each dimension. Default: that of the model; a plain encoder has none.
+            the maximum over the tokens in each dimension. Default: as the model says; a plain encoder needs one.
         normalize: Divide embeddings by their L2 norm; --nonormalize: do not. Default: as the model says.
         data: Labelled file of the model's task, to compare scores and answers with the model's before the export.
         data_format: With data: format of a published data set, see finetune. Default: by the file's suffix.

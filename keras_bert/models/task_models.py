@@ -12,6 +12,17 @@ from keras_bert.models.embedding_losses import LOSSES
 from keras_bert.tasks import Classify, Embed, MultiLabel, MultipleChoice, Regress, Span, Tag, Task
 from keras_bert.types import Tensor
 
+# The models that a task can have.
+HEADS: dict[type[Task], tuple[type[BertTask], ...]] = {
+    Classify: (models.BertClassifier, models.BertEmbeddingClassifier),
+    MultiLabel: (models.BertClassifier,),
+    Regress: (models.BertRegressor,),
+    MultipleChoice: (models.BertMultipleChoice,),
+    Tag: (models.BertTokenClassifier, models.BertFeatureTagger),
+    Span: (models.BertSpanLabeler,),
+    Embed: (models.BertEmbedder,),
+}
+
 
 def new_head(task: Task, bert: BertLayer, dropout: float) -> BertTask:
     """Returns a new model for a task on an encoder. `dropout` is the rate of the head's input, if it has dropout."""
