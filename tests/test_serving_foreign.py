@@ -17,10 +17,11 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertMultipleChoice, BertTokenClassifier
 from keras_bert.serving.grpc_api import _predict
 from keras_bert.serving.logs import Entry
-from keras_bert.serving.model import LoadedVersion, Model
+from keras_bert.serving.model import Model
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.settings import Settings
 from keras_bert.serving.tensors import RequestError
+from keras_bert.serving.version import LoadedVersion
 from keras_bert.text import BertTokenizer
 
 from conftest import TINY, TINY_VOCABULARY, randomize

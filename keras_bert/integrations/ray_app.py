@@ -13,10 +13,10 @@ from ray import serve
 from ray.exceptions import RayActorError
 
 from keras_bert.serving.logs import Entry
-from keras_bert.serving.model import LoadedVersion
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.settings import ModelSettings, find_first_version, find_versions
 from keras_bert.serving.tensors import RequestError
+from keras_bert.serving.version import LoadedVersion
 
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 

@@ -12,9 +12,10 @@ from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2, predict_pb2
 
 from keras_bert.serving import logs
-from keras_bert.serving.model import LoadedVersion, Model, ModelServer, in_thread_if_large
+from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.saved_model import count_bytes
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, Limits, RequestError, Spec, find_signature
+from keras_bert.serving.version import LoadedVersion, in_thread_if_large
 
 _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
           404: grpc.StatusCode.NOT_FOUND, 408: grpc.StatusCode.DEADLINE_EXCEEDED, 413: grpc.StatusCode.INVALID_ARGUMENT,
