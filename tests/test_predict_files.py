@@ -213,6 +213,7 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
     assert message(inputs / "*", "--data_format=nsmc") == "--data_format must be left out with --output; got nsmc"
     assert message(inputs / "*", "--output_format=text") == "--output_format must be jsonl with --output; got text"
     assert message(inputs / "*", "a text") == "predict needs either texts as arguments or --input; got both"
+    assert message(inputs / "none.tsv") == f"{inputs / 'none.tsv'}: cannot be read: No such file or directory"
     assert not out.exists()  # nothing is written for an invalid command
     (out / "x").mkdir(parents=True)
     assert message(inputs / "*") == f"{out}: exists already, without a predict.json; pass another --output"
