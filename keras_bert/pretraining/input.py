@@ -105,7 +105,7 @@ class PretrainingRecords:
         """
         if batch_size < 1 or batch_size % shards or not 0 <= shard < shards:
             raise InputError(Option("batch_size"), " must be a positive multiple of shards, and shard from 0 to shards "
-                             f"- 1; got batch_size={batch_size}, shards={shards}, shard={shard}")
+                             "- 1; got ", Option(f"batch_size={batch_size}"), f", shards={shards}, shard={shard}")
         if masking is None and "masked_lm_ids" not in self._features:
             raise InputError(f"{self.paths[0]}: the examples are not masked; pass masking")
         count = batch_size // shards

@@ -17,7 +17,7 @@ import numpy as np
 from keras_bert.arguments import plural
 from keras_bert.data.batches import ChoiceBatches, SameLabelBatches, TextBatches
 from keras_bert.data.examples import Example
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Embed, Encoded, Task, run_model
@@ -51,10 +51,11 @@ class FewShot(Way):
         labels have two texts."""
         _linear_model()
         if examples[0].text_pair is not None:
-            raise InputError(f"{path}: few_shot needs one text per row; got two")
+            raise InputError(f"{path}: ", Option("few_shot"), " needs one text per row; got two")
         counts = collections.Counter(example.label for example in examples).values()
         if (several := sum(count > 1 for count in counts)) < 2:
-            raise InputError(f"{path}: few_shot needs two labels with at least two texts each; got {several}")
+            raise InputError(f"{path}: ", Option("few_shot"), " needs two labels with at least two texts each; "
+                             f"got {several}")
 
     def class_weight(self) -> None:
         """Returns None: the loss is one of pairs; the regression weights the texts."""
@@ -106,4 +107,4 @@ def _embed(model: BertTask, batches: TextBatches, batch_size: int,
 
 
 def _linear_model() -> ModuleType:
-    return require("sklearn.linear_model", "few_shot needs")
+    return require("sklearn.linear_model", Option("few_shot"), " needs")
