@@ -97,8 +97,8 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
 
 def _check_task(model: BertTask, task: Task) -> None:
     """Raises an InputError if a model does not give the outputs that a task reads."""
-    kinds = next(kinds for kind, kinds in HEADS.items() if isinstance(task, kind))
-    if not isinstance(model, kinds):
+    heads = next(heads for task_class, heads in HEADS.items() if isinstance(task, task_class))
+    if not isinstance(model, heads):
         raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a "
                          f"{type(model).__name__}")
     if hasattr(task, "labels"):

@@ -226,10 +226,10 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
     write(inputs / "a.tsv")
     assert message(inputs / "*").startswith(f"{inputs / 'a.tsv'}: would be answered in {out / 'a.jsonl'}, as ")
     (inputs / "a.tsv").rename(inputs / "a.txt")
-    assert message(inputs / "*") == (f"{inputs / 'a.txt'}: must end in .tsv, .csv, .jsonl, .parquet, .tsv.gz, "
-                                     ".csv.gz, .jsonl.gz")
+    assert message(inputs / "*") == (f"{inputs / 'a.txt'}: a data file must end in .tsv, .csv, .jsonl, .parquet, "
+                                     ".tsv.gz, .csv.gz, .jsonl.gz; got .txt")
     (inputs / "a.txt").rename(inputs / "a.parquet.gz")
-    assert message(inputs / "*").startswith(f"{inputs / 'a.parquet.gz'}: must end in .tsv, ")
+    assert message(inputs / "*").startswith(f"{inputs / 'a.parquet.gz'}: a data file must end in .tsv, ")
     (inputs / "a.parquet.gz").unlink()
     assert predict(inputs / "a.jsonl")[0] == 0
     assert message(inputs / "a.jsonl", "--top_k=2") == (

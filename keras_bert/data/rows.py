@@ -237,9 +237,9 @@ def _with_header(rows: Iterator[UnparsedRow], header: Sequence[str] | None,
 def _named(path: Path, row: int, values: list[str], columns: Sequence[str]) -> dict[str, str]:
     if len(values) != len(columns):
         cure = f"; {NO_QUOTING}" * (suffix_of(path) == ".tsv" and any(value.startswith('"') for value in values))
-        kind = ShortRow if len(values) < len(columns) else InputError
-        raise kind(f"{path}: row {row}: must have {len(columns)} columns ({', '.join(columns):.60}); "
-                   f"got {len(values)}{cure}")
+        error = ShortRow if len(values) < len(columns) else InputError
+        raise error(f"{path}: row {row}: must have {len(columns)} columns ({', '.join(columns):.60}); "
+                    f"got {len(values)}{cure}")
     return dict(zip(columns, values))
 
 

@@ -51,9 +51,9 @@ class Prepared:
 
 
 def prepare(options: Options) -> Prepared:
-    kind, columns = TASKS[options.task], options.columns()
-    examples = read_examples(kind, options.train, **columns)
-    given_valid = None if options.valid is None else read_examples(kind, options.valid, **columns)
+    task_class, columns = TASKS[options.task], options.columns()
+    examples = read_examples(task_class, options.train, **columns)
+    given_valid = None if options.valid is None else read_examples(task_class, options.valid, **columns)
     source, base_model = open_source(options.model), origin(options.model)
     task = _task_of(options, source, examples)
     warn_of_white_space(options.train, {label for example in examples for label in task.classes(example)})
@@ -90,13 +90,14 @@ def _default_learning_rate(model: Path, task: Task) -> float:
 
 def _task_of(options: Options, source: Source, examples: list) -> Task:
     """Returns the task with the fields that the options, the training data and the weights determine."""
-    task = TASKS[options.task]
-    settings: dict[str, Any] = {}
-    length = task.length
-    if issubclass(task, Embed) and source.kind == "embedding" and source.settings:
-        settings, length = source.options, source.settings["max_length"]
-    max_length = source.config.input_length(options.max_length, length)
-    return task.from_examples(options.train, examples, max_length=max_length, **settings | options.fields_of(task))
+    task_class = TASKS[options.task]
+    fields: dict[str, Any] = {}
+    length = task_class.length
+    if issubclass(task_class, Embed) and source.kind == "embedding" and source.settings:
+        fields, length = source.options, source.settings["max_length"]
+    fields = fields | options.fields_of(task_class)
+    return task_class.from_examples(options.train, examples,
+                                    max_length=source.config.input_length(options.max_length, length), **fields)
 
 
 def _make_model(source: Source, tokenizer: BertTokenizer, task: Task, options: Options, learning_rate: float,
