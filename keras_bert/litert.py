@@ -146,6 +146,11 @@ class LiteRunner:
         return {name: array.astype(np.int32, copy=False) for name, array in arrays.items()}
 
 
+def is_litert(path: str) -> bool:
+    """Returns True for a folder of `export litert`."""
+    return os.path.isfile(os.path.join(path, FILE))
+
+
 def import_interpreter() -> Any:
     """Returns LiteRT's class of interpreters."""
     try:

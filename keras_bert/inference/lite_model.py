@@ -78,10 +78,7 @@ class LiteModel(TaskModel):
                              f"got {len(self.tokenizer.vocabulary)}; export the model again")
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
-        has_groups = issubclass(encoded.batches, ChoiceBatches)
-        rows = list(itertools.chain.from_iterable(encoded.rows)) if has_groups else encoded.rows
-        outputs = iter(self.outputs_of_rows(rows, batch_size or _BATCH))
-        return [np.stack([next(outputs) for _ in group]) for group in encoded.rows] if has_groups else list(outputs)
+        return group_outputs(encoded, self.outputs_of_rows(rows_of(encoded), batch_size or _BATCH))
 
     def with_task(self, task: Task) -> Self:
         return dataclasses.replace(self, task=task)
@@ -119,6 +116,21 @@ class LiteModel(TaskModel):
             case "sigmoid":
                 array = np.log(np.maximum(array, _SMALLEST)) - np.log(np.maximum(1 - array, _HALF_STEP))
         return list(array)
+
+
+def rows_of(encoded: Encoded) -> Sequence[tuple[list[int], int]]:
+    """Returns the rows of `BertTokenizer.pack` that are computed, one after the other."""
+    return list(itertools.chain.from_iterable(encoded.rows)) if _has_groups(encoded) else encoded.rows
+
+
+def group_outputs(encoded: Encoded, outputs: list) -> list:
+    """Returns the output for each element of `encoded.rows` from those of `rows_of`."""
+    following = iter(outputs)
+    return [np.stack([next(following) for _ in group]) for group in encoded.rows] if _has_groups(encoded) else outputs
+
+
+def _has_groups(encoded: Encoded) -> bool:
+    return issubclass(encoded.batches, ChoiceBatches)
 
 
 def _identity(folder: Path) -> list[tuple[int, int, int, int]]:

@@ -13,7 +13,6 @@ from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
 from fastapi.middleware import Middleware
 from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPBearer
-from google.protobuf.json_format import MessageToDict
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
@@ -22,7 +21,7 @@ from keras_bert import __version__
 from keras_bert.serving import embeddings, logs, metrics, schema
 from keras_bert.serving.middleware import RequestMiddleware, respond_error, respond_request_error
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.saved_model import count_bytes
+from keras_bert.serving.served_model import count_bytes
 from keras_bert.serving.tensors import DEFAULT, RequestError, decompress
 from keras_bert.serving.version import in_thread_if_large
 
@@ -101,26 +100,21 @@ async def reject_examples(model: NamedModel) -> NoReturn:
 async def metadata(model: NamedModel, number: Version, entry: Entry) -> dict[str, Any]:
     with model.lease(number, entry) as version:
         saved_model = version.saved_model
-    signatures = {name: _to_json(signature) for name, signature in saved_model.signature_defs.items()}
     # TensorFlow Serving has no fields for these.
     more = {"hangul": saved_model.has_hangul} | ({"labels": saved_model.labels} if saved_model.labels else {})
     return {"model_spec": {"name": model.name, "signature_name": "", "version": str(version.number)},
-            "metadata": {"signature_def": {"signature_def": signatures}, **more}}
+            "metadata": {"signature_def": {"signature_def": saved_model.signature_defs}, **more}}
 
 
 @model_router.get("", summary="The state of versions.", response_model=schema.ModelStatus)
 async def status(model: NamedModel, number: Version, entry: Entry) -> dict[str, Any]:
-    return _to_json(model.get_status(number, entry))
+    return model.get_status(number, entry)
 
 
 def respond_json(content: bytes, entry: logs.Entry) -> Response:
     """Returns the response to a request that a model has answered."""
     times = {"Server-Timing": f"queue;dur={entry.queue_ms}, compute;dur={entry.compute_ms}"}
     return Response(content, headers=times, media_type="application/json")
-
-
-def _to_json(message: Any) -> dict[str, Any]:
-    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -235,6 +235,15 @@ class Classify(LabelTask):
             best = sorted(zip(self.labels, row["probabilities"]), key=lambda pair: -pair[1])[:top_k]
         return _prediction(best, row.get("in_scope"))
 
+    @property
+    def exported_outputs(self) -> dict[str, tuple[type, str]]:
+        outputs = {"label": (str, "B"), "score": (np.float32, "B"), "probabilities": (np.float32, "BL")}
+        return outputs if self.threshold is None else outputs | {"in_scope": (bool, "B")}
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        return [{"label": answer.label, "score": answer.score, "probabilities": row, "in_scope": answer.in_scope}
+                for answer, row in zip(self.answers(encoded, outputs), self.probabilities(outputs))]
+
     def record(self, example: Example, answer: Prediction) -> dict[str, Any]:
         record = {name: getattr(example, name) for name in self.inputs}
         record |= {"label": answer.label, "score": answer.score}
