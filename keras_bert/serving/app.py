@@ -23,35 +23,51 @@ from keras_bert.serving.middleware import RequestMiddleware, respond_error, resp
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.served_model import count_bytes
 from keras_bert.serving.tensors import DEFAULT, RequestError, decompress
-from keras_bert.serving.version import in_thread_if_large
+from keras_bert.serving.version import LoadedVersion, in_thread_if_large
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Dependencies. All are `async`, because FastAPI runs others in a thread.
+# What endpoints read from a request. These are functions and not dependencies, which FastAPI resolves for each request:
+# ten would take a third of the time that the server itself needs for one.
+
+Name = Annotated[str, Path(description="The model; /v1/models lists them.")]
 
 
-async def get_server(request: Request) -> ModelServer:
+def server_of(request: Request) -> ModelServer:
     return request.app.state.server
 
 
-async def get_entry(request: Request) -> logs.Entry:
+def entry_of(request: Request) -> logs.Entry:
     return request.state.entry
 
 
-Server = Annotated[ModelServer, Depends(get_server)]
-Entry = Annotated[logs.Entry, Depends(get_entry)]
-
-
-async def check_access(request: Request, server: Server) -> None:
-    """Rejects requests without the token, and all while the server is stopping."""
-    server.check_access(request.headers.get("authorization", "").encode("latin-1"), "header Authorization")
-
-
-async def find_model(
-        server: Server, entry: Entry, name: Annotated[str, Path(description="The model; /v1/models lists them.")]
-) -> Model:
+def find_model(request: Request) -> Model:
+    """Returns the model in the path."""
+    name = request.path_params["name"]
     if ":" in name:  # GET for a path that needs POST
         raise HTTPException(405, headers={"Allow": "POST"})
-    return server.find(name, entry)
+    return server_of(request).find(name, entry_of(request))
+
+
+def lease(request: Request) -> contextlib.AbstractContextManager[LoadedVersion]:
+    """Returns the context manager of the model and the version in the path; without a version there, the served one."""
+    return find_model(request).lease(request.path_params.get("version"), entry_of(request))
+
+
+async def read_body(request: Request) -> bytes:
+    """Returns the body of the request, decompressed."""
+    body = await request.body()
+    if "gzip" in request.headers.get("content-encoding", ""):
+        body = await asyncio.to_thread(decompress, body, server_of(request).settings.max_body)
+    return body
+
+
+# Dependencies of routers. They are `async`, because FastAPI runs others in a thread.
+
+
+async def check_access(request: Request) -> None:
+    """Rejects requests without the token, and all while the server is stopping."""
+    authorization = request.headers.get("authorization", "").encode("latin-1")
+    server_of(request).check_access(authorization, "header Authorization")
 
 
 async def check_version(version: Annotated[int, Path(description="Its version, below 2^63.")]) -> None:
@@ -59,23 +75,6 @@ async def check_version(version: Annotated[int, Path(description="Its version, b
     if version >= 2**63:
         raise RequestError(400, f"version: must be below 2^63; got {str(version)[:40]}")
 
-
-async def get_version(request: Request) -> int | None:
-    """Returns the version in the path; None, for the served version, if there is none."""
-    return request.path_params.get("version")
-
-
-async def read_body(request: Request, server: Server) -> bytes:
-    """Returns the body of the request, decompressed."""
-    body = await request.body()
-    if "gzip" in request.headers.get("content-encoding", ""):
-        body = await asyncio.to_thread(decompress, body, server.settings.max_body)
-    return body
-
-
-Body = Annotated[bytes, Depends(read_body)]
-NamedModel = Annotated[Model, Depends(find_model)]
-Version = Annotated[int | None, Depends(get_version)]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Endpoints of a model. The router is included twice: for the served version, and for a version in the path.
@@ -85,30 +84,33 @@ model_router = APIRouter(responses=schema.ERRORS)
 
 @model_router.post(":predict", summary="Answer texts or ids.", openapi_extra=schema.PREDICT_REQUEST,
                    response_model=schema.Predictions | schema.Outputs)
-async def predict(model: NamedModel, number: Version, body: Body, entry: Entry) -> Response:
-    with model.lease(number, entry) as version:
+async def predict(request: Request, name: Name) -> Response:
+    find_model(request)  # before the body is read
+    body, entry = await read_body(request), entry_of(request)
+    with lease(request) as version:
         return respond_json(await version.answer(body, entry), entry)
 
 
 @model_router.post(":classify", summary="Not for these models.", status_code=400, response_model=schema.Error)
 @model_router.post(":regress", summary="Not for these models.", status_code=400, response_model=schema.Error)
-async def reject_examples(model: NamedModel) -> NoReturn:
+async def reject_examples(request: Request, name: Name) -> NoReturn:
+    model = find_model(request)
     raise RequestError(400, f"{model.name} takes no tf.Example, as classify and regress do: use predict")
 
 
 @model_router.get("/metadata", summary="The signatures.", response_model=schema.ModelMetadata)
-async def metadata(model: NamedModel, number: Version, entry: Entry) -> dict[str, Any]:
-    with model.lease(number, entry) as version:
+async def metadata(request: Request, name: Name) -> dict[str, Any]:
+    with lease(request) as version:
         saved_model = version.saved_model
     # TensorFlow Serving has no fields for these.
     more = {"hangul": saved_model.has_hangul} | ({"labels": saved_model.labels} if saved_model.labels else {})
-    return {"model_spec": {"name": model.name, "signature_name": "", "version": str(version.number)},
+    return {"model_spec": {"name": name, "signature_name": "", "version": str(version.number)},
             "metadata": {"signature_def": {"signature_def": saved_model.signature_defs}, **more}}
 
 
 @model_router.get("", summary="The state of versions.", response_model=schema.ModelStatus)
-async def status(model: NamedModel, number: Version, entry: Entry) -> dict[str, Any]:
-    return model.get_status(number, entry)
+async def status(request: Request, name: Name) -> dict[str, Any]:
+    return find_model(request).get_status(request.path_params.get("version"), entry_of(request))
 
 
 def respond_json(content: bytes, entry: logs.Entry) -> Response:
@@ -129,15 +131,17 @@ protected.include_router(model_router, prefix="/v1/models/{name}/versions/{versi
 
 @protected.get("/v1/models", summary="The models, as KServe (`models`) and OpenAI (`data`) list them.",
                response_model=schema.Models)
-async def models(server: Server) -> dict[str, Any]:
-    return {"models": list(server.models), "object": "list", "data": [
+async def models(request: Request) -> dict[str, Any]:
+    models = server_of(request).models
+    return {"models": list(models), "object": "list", "data": [
         {"id": model.name, "object": "model", "created": model.created, "owned_by": "keras-bert"}
-        for model in server.models.values()]}
+        for model in models.values()]}
 
 
 @protected.post(embeddings.PATH, summary="Embed texts, as OpenAI's interface does.", responses=schema.OPENAI_ERRORS,
                 openapi_extra=schema.EMBEDDINGS_REQUEST, response_model=schema.Embeddings)
-async def embed(body: Body, server: Server, entry: Entry) -> Response:
+async def embed(request: Request) -> Response:
+    body, server, entry = await read_body(request), server_of(request), entry_of(request)
     total = max((model.current.limits.total for model in server.models.values() if model.current), default=math.inf)
     asked = await in_thread_if_large(len(body), embeddings.Request, body, total)
     with server.find(asked.model, entry).lease(None, entry) as version:
@@ -163,7 +167,8 @@ async def healthz() -> str:
 
 
 @public.get("/readyz", summary="Whether each model has a version to answer with.", response_class=PlainTextResponse)
-async def readyz(server: Server) -> str:
+async def readyz(request: Request) -> str:
+    server = server_of(request)
     if not server.is_ready():
         raise RequestError(503, "stopping" if server.stopping else
                            "a model is still loading, cannot be loaded or has no version")
@@ -200,7 +205,7 @@ def page_routes() -> Iterator[Route]:
 async def respond_http_exception(request: Request, error: HTTPException) -> Response:
     """Answers 404 and 405 for paths without an endpoint, to clients with the token."""
     try:
-        await check_access(request, request.app.state.server)
+        await check_access(request)
     except RequestError as denied:
         return await respond_request_error(request, denied)
     if error.status_code == 405 and error.headers:
