@@ -6,12 +6,13 @@ import contextlib
 import importlib.resources
 import math
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
 from fastapi.middleware import Middleware
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -23,13 +24,11 @@ from keras_bert.serving.middleware import RequestMiddleware, respond_error, resp
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.served_model import count_bytes
 from keras_bert.serving.tensors import DEFAULT, RequestError, decompress
-from keras_bert.serving.version import LoadedVersion, in_thread_if_large
+from keras_bert.serving.version import in_thread_if_large
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What endpoints read from a request. These are functions and not dependencies, which FastAPI resolves for each request:
-# ten would take a third of the time that the server itself needs for one.
-
-Name = Annotated[str, Path(description="The model; /v1/models lists them.")]
+# What endpoints read from a request. These are functions, and not dependencies that FastAPI resolves for each request,
+# which would double the time that a request takes here.
 
 
 def server_of(request: Request) -> ModelServer:
@@ -40,6 +39,12 @@ def entry_of(request: Request) -> logs.Entry:
     return request.state.entry
 
 
+def check_access(request: Request) -> None:
+    """Rejects requests without the token, and all while the server is stopping."""
+    authorization = request.headers.get("authorization", "").encode("latin-1")
+    server_of(request).check_access(authorization, "header Authorization")
+
+
 def find_model(request: Request) -> Model:
     """Returns the model in the path."""
     name = request.path_params["name"]
@@ -48,9 +53,12 @@ def find_model(request: Request) -> Model:
     return server_of(request).find(name, entry_of(request))
 
 
-def lease(request: Request) -> contextlib.AbstractContextManager[LoadedVersion]:
-    """Returns the context manager of the model and the version in the path; without a version there, the served one."""
-    return find_model(request).lease(request.path_params.get("version"), entry_of(request))
+def find_version(request: Request) -> int | None:
+    """Returns the version in the path; None, for the served version, if there is none."""
+    version = request.path_params.get("version")
+    if version is not None and version >= 2**63:
+        raise RequestError(400, f"version: must be below 2^63; got {str(version)[:40]}")
+    return version
 
 
 async def read_body(request: Request) -> bytes:
@@ -61,56 +69,62 @@ async def read_body(request: Request) -> bytes:
     return body
 
 
-# Dependencies of routers. They are `async`, because FastAPI runs others in a thread.
+class ProtectedRoute(APIRoute):
+    """A route that needs the token, if the server has one. It calls its endpoint with the request alone: parameters and
+    dependencies only declare what the OpenAPI document says."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        async def handle(request: Request) -> Response:
+            check_access(request)
+            return await self.endpoint(request)
+
+        return handle
 
 
-async def check_access(request: Request) -> None:
-    """Rejects requests without the token, and all while the server is stopping."""
-    authorization = request.headers.get("authorization", "").encode("latin-1")
-    server_of(request).check_access(authorization, "header Authorization")
+def declare_name(name: Annotated[str, Path(description="The model; /v1/models lists them.")]) -> None:
+    """Declares the model in the path."""
 
 
-async def check_version(version: Annotated[int, Path(description="Its version, below 2^63.")]) -> None:
-    """Declares the version in the path, and rejects what is not an int64."""
-    if version >= 2**63:
-        raise RequestError(400, f"version: must be below 2^63; got {str(version)[:40]}")
+def declare_version(version: Annotated[int, Path(description="Its version, below 2^63.")]) -> None:
+    """Declares the version in the path."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Endpoints of a model. The router is included twice: for the served version, and for a version in the path.
 
-model_router = APIRouter(responses=schema.ERRORS)
+model_router = APIRouter(route_class=ProtectedRoute, responses=schema.ERRORS, dependencies=[Depends(declare_name)])
 
 
 @model_router.post(":predict", summary="Answer texts or ids.", openapi_extra=schema.PREDICT_REQUEST,
                    response_model=schema.Predictions | schema.Outputs)
-async def predict(request: Request, name: Name) -> Response:
-    find_model(request)  # before the body is read
-    body, entry = await read_body(request), entry_of(request)
-    with lease(request) as version:
+async def predict(request: Request) -> Response:
+    model, number, entry = find_model(request), find_version(request), entry_of(request)
+    body = await read_body(request)
+    with model.lease(number, entry) as version:
         return respond_json(await version.answer(body, entry), entry)
 
 
 @model_router.post(":classify", summary="Not for these models.", status_code=400, response_model=schema.Error)
 @model_router.post(":regress", summary="Not for these models.", status_code=400, response_model=schema.Error)
-async def reject_examples(request: Request, name: Name) -> NoReturn:
-    model = find_model(request)
-    raise RequestError(400, f"{model.name} takes no tf.Example, as classify and regress do: use predict")
+async def reject_examples(request: Request) -> NoReturn:
+    raise RequestError(400, f"{find_model(request).name} takes no tf.Example, as classify and regress do: use predict")
 
 
 @model_router.get("/metadata", summary="The signatures.", response_model=schema.ModelMetadata)
-async def metadata(request: Request, name: Name) -> dict[str, Any]:
-    with lease(request) as version:
+async def metadata(request: Request) -> Response:
+    model = find_model(request)
+    with model.lease(find_version(request), entry_of(request)) as version:
         saved_model = version.saved_model
     # TensorFlow Serving has no fields for these.
     more = {"hangul": saved_model.has_hangul} | ({"labels": saved_model.labels} if saved_model.labels else {})
-    return {"model_spec": {"name": name, "signature_name": "", "version": str(version.number)},
-            "metadata": {"signature_def": {"signature_def": saved_model.signature_defs}, **more}}
+    return JSONResponse({
+        "model_spec": {"name": model.name, "signature_name": "", "version": str(version.number)},
+        "metadata": {"signature_def": {"signature_def": saved_model.signature_defs}, **more}})
 
 
 @model_router.get("", summary="The state of versions.", response_model=schema.ModelStatus)
-async def status(request: Request, name: Name) -> dict[str, Any]:
-    return find_model(request).get_status(request.path_params.get("version"), entry_of(request))
+async def status(request: Request) -> Response:
+    return JSONResponse(find_model(request).get_status(find_version(request), entry_of(request)))
 
 
 def respond_json(content: bytes, entry: logs.Entry) -> Response:
@@ -120,22 +134,22 @@ def respond_json(content: bytes, entry: logs.Entry) -> Response:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Endpoints of the server. `protected` needs the token, if the server has one.
+# Endpoints of the server.
 
-protected = APIRouter(dependencies=[Depends(check_access)])
+protected = APIRouter(route_class=ProtectedRoute)
 public = APIRouter()
 protected.include_router(model_router, prefix="/v1/models/{name}")
 protected.include_router(model_router, prefix="/v1/models/{name}/versions/{version:int}",
-                         dependencies=[Depends(check_version)])
+                         dependencies=[Depends(declare_version)])
 
 
 @protected.get("/v1/models", summary="The models, as KServe (`models`) and OpenAI (`data`) list them.",
                response_model=schema.Models)
-async def models(request: Request) -> dict[str, Any]:
+async def models(request: Request) -> Response:
     models = server_of(request).models
-    return {"models": list(models), "object": "list", "data": [
+    return JSONResponse({"models": list(models), "object": "list", "data": [
         {"id": model.name, "object": "model", "created": model.created, "owned_by": "keras-bert"}
-        for model in models.values()]}
+        for model in models.values()]})
 
 
 @protected.post(embeddings.PATH, summary="Embed texts, as OpenAI's interface does.", responses=schema.OPENAI_ERRORS,
@@ -152,13 +166,13 @@ async def embed(request: Request) -> Response:
 
 
 @protected.get("/metrics", summary="For Prometheus.", response_class=PlainTextResponse)
-async def prometheus() -> Response:
+async def prometheus(request: Request) -> Response:
     return Response(await asyncio.to_thread(metrics.exposition), media_type=CONTENT_TYPE_LATEST)
 
 
 @protected.get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request) -> dict[str, Any]:
-    return request.app.openapi()
+async def openapi(request: Request) -> Response:
+    return JSONResponse(request.app.openapi())
 
 
 @public.get("/healthz", summary="Whether the server is alive.", response_class=PlainTextResponse)
@@ -205,7 +219,7 @@ def page_routes() -> Iterator[Route]:
 async def respond_http_exception(request: Request, error: HTTPException) -> Response:
     """Answers 404 and 405 for paths without an endpoint, to clients with the token."""
     try:
-        await check_access(request)
+        check_access(request)
     except RequestError as denied:
         return await respond_request_error(request, denied)
     if error.status_code == 405 and error.headers:
@@ -241,7 +255,7 @@ def create_app(server: ModelServer) -> FastAPI:
         exception_handlers={RequestError: respond_request_error, HTTPException: respond_http_exception,
                             Exception: respond_bug})
     app.state.server = server
-    # `check_access` compares the header; HTTPBearer only declares it in the OpenAPI document.
+    # `ProtectedRoute` compares the header; HTTPBearer only declares it in the OpenAPI document.
     declared = [Depends(HTTPBearer(scheme_name="token", auto_error=False))] if server.settings.token else []
     app.include_router(protected, dependencies=declared)
     app.include_router(public)
