@@ -44,11 +44,13 @@ class LiteModel(TaskModel):
     columns: dict[str, str | list[str]] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def load(cls, folder: Path, threads: Count | None = None) -> Self:
+    def load(cls, folder: Path, threads: Count | None = None, one_core_per_call: bool = False) -> Self:
         """Reads the folder that `export litert` wrote.
 
         Args:
             threads: number of cores to use. If None, all.
+            one_core_per_call: If False, a call that is alone uses all cores. If True, each call uses one, which takes
+                less memory, and less time if there are as many calls at the same time as cores.
 
         Raises:
             InputError: the folder was not written by `export litert`, or `ai-edge-litert` is not installed.
@@ -58,7 +60,7 @@ class LiteModel(TaskModel):
             before = _identity(folder)
             config = BertConfig.from_json(os.path.join(folder, "bert_config.json"))
             task, columns = read_settings(folder)
-            runner = LiteRunner(os.fspath(folder), config, threads)
+            runner = LiteRunner(os.fspath(folder), config, threads, one_core_per_call)
             model = cls(runner, BertTokenizer.from_folder(folder), task, columns)
             if _identity(folder) == before:
                 model._check(folder)

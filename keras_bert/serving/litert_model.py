@@ -30,7 +30,7 @@ class LiteRTModel(ServedModel):
     """
 
     def __init__(self, path: str, threads: int, timeout_s: float | None = None, warm_up: bool = False) -> None:
-        self._model = LiteModel.load(path, threads)
+        self._model = LiteModel.load(path, threads, one_core_per_call=True)
         task, config = self._model.task, self._model.runner.config
         signature = _signature(task, config.hidden_size)
         super().__init__(
