@@ -147,7 +147,7 @@ def run_interpreters(folder, texts, seconds):
         turns = itertools.cycle(rows[thread::cores])
         end, count = time.perf_counter() + seconds, 0
         while time.perf_counter() < end:
-            model.outputs_of_rows([next(turns)], 1)
+            model.output_of_row(next(turns))
             count += 1
         return count
 
@@ -373,7 +373,8 @@ def soak(given):
 
 ONE_MODEL = {"model": str}
 TESTS = {"load": (load, ONE_MODEL | {"seconds": 30, "connections": [1, 8, 64, 256]}),
-         "kinds": (kinds, {"models": ["demo/int8", "demo/float32", "demo/answers"], "seconds": 30, "connections": [1, 64]}),
+         "kinds": (kinds, {"models": ["demo/int8", "demo/float32", "demo/answers"], "seconds": 30,
+                           "connections": [1, 64]}),
          "mixed": (mixed, ONE_MODEL | {"minutes": 10.0, "requests": 10**9, "connections": 32}),
          "soak": (soak, ONE_MODEL | {"folder": str, "minutes": 30.0, "connections": 64})}
 

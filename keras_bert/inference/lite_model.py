@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -101,6 +101,11 @@ class LiteModel(TaskModel):
             for index, row in zip(indices, self._logits(batch)):
                 outputs[index] = row
         return outputs
+
+    def output_of_row(self, row: tuple[list[int], int]) -> Any:
+        """Returns the output of the Keras model for a row, computed alone."""
+        output, = self._logits(self.runner(self._inputs([row], [0])))
+        return output
 
     def _inputs(self, rows: Sequence[tuple[list[int], int]], indices: Sequence[int]) -> Arrays:
         inputs = pad([rows[index] for index in indices], self.tokenizer.pad_id)

@@ -2,23 +2,26 @@
 
 import math
 import time
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
 from keras_bert.inference.lite_model import LiteModel, group_outputs, rows_of
-from keras_bert.serving.served_model import ServedModel
+from keras_bert.serving.served_model import PADDING, ServedModel
+from keras_bert.serving.settings import ModelSettings
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signature, Spec
 from keras_bert.tasks import Task
 
+# Tokens, estimated, of a call. A call of several texts costs Python and its threads less for each; with more texts in
+# one, the first would wait longer for the last.
+_CALL_TOKENS = 128
 _TYPES = {"O": "DT_STRING", "f": "DT_FLOAT", "i": "DT_INT32", "b": "DT_BOOL"}  # by the kind of the dtype
 
 
 class LiteRTModel(ServedModel):
     """A folder of `export litert`. Its only signature is `serving_default`, with the inputs and the outputs that the
-    SavedModel of the same model has. Each text is computed alone and at its own length, by an interpreter that nothing
-    else uses meanwhile, so requests are neither joined nor padded.
+    SavedModel of the same model has. A call computes its texts one after the other, each at its own length, by an
+    interpreter that nothing else uses meanwhile: no text is padded, and none changes the outputs of another.
 
     Args:
         threads: number of cores to use: as many calls may run at the same time.
@@ -43,32 +46,25 @@ class LiteRTModel(ServedModel):
     def close(self) -> None:
         del self._model
 
-    def batch_key(self, name: str, inputs: Arrays) -> Hashable:
-        return object()
-
-    def split(self, name: str, inputs: Arrays, tokens: np.ndarray, budget: int) -> list[tuple[Arrays, int]]:
-        return super().split(name, inputs, tokens, 0)
+    def batching(self, settings: ModelSettings) -> tuple[int, float]:
+        return min(settings.max_batch_tokens, _CALL_TOKENS), 0.0
 
     def _call(self, name: str, inputs: Arrays, timeout_s: float | None = None) -> Arrays:
         task, specs = self._model.task, self.signatures[name].outputs
-        rows = {len(array) for array in inputs.values()}  # {1}, because `split` divides all others that fit together
-        if len(rows) > 1:
+        if len({len(array) for array in inputs.values()}) > 1:
             raise RequestError(
                 400, f"the model refuses the inputs: {' and '.join(task.inputs)} must have the same batch size")
-        if rows == {0}:
-            return {column: np.zeros([size or 0 for size in spec.shape or ()], spec.dtype)
-                    for column, spec in specs.items()}
-        if not all(array.size for array in inputs.values()):
+        if any(array.shape[1:] == (0,) for array in inputs.values()):
             raise RequestError(400, "the model refuses the inputs: choices must not be empty")
-        example = task.example(*(_decoded(inputs[column][0]) for column in task.inputs))
-        encoded, outputs = task.encode([example], self._model.tokenizer), []
+        columns = [_decoded(inputs[column]) for column in task.inputs]
+        encoded, outputs = task.encode([task.example(*row) for row in zip(*columns)], self._model.tokenizer), []
         end = time.monotonic() + (timeout_s or math.inf)
         for row in rows_of(encoded):
             if time.monotonic() > end:
                 raise RequestError(504, "the model takes too long for these inputs")
-            outputs += self._model.outputs_of_rows([row], 1)
-        answer, = task.exported_rows(encoded, group_outputs(encoded, outputs))
-        return {column: _array([answer[column]], spec.dtype) for column, spec in specs.items()}
+            outputs.append(self._model.output_of_row(row))
+        answers = task.exported_rows(encoded, group_outputs(encoded, outputs))
+        return {column: _column([answer[column] for answer in answers], spec) for column, spec in specs.items()}
 
 
 def _signature(task: Task, hidden_size: int) -> Signature:
@@ -91,13 +87,26 @@ def _tensor_info(name: str, spec: Spec) -> dict[str, Any]:
     return {"name": name, "dtype": _TYPES[spec.dtype.kind], "tensor_shape": {"dim": sizes, "unknown_rank": False}}
 
 
-def _decoded(text: bytes | np.ndarray) -> Any:
-    """Returns a text, or a list of texts. Bytes that are not UTF-8 become U+FFFD, which the tokenizer leaves out, as
-    the one in a SavedModel leaves out the bytes."""
-    return text.decode(errors="replace") if isinstance(text, bytes) else list(map(_decoded, text))
+def _decoded(texts: np.ndarray) -> list:
+    """Returns strings of bytes as nested lists of str. Bytes that are not UTF-8 become U+FFFD, which the tokenizer
+    leaves out, as the one in a SavedModel leaves out the bytes."""
+    return [text.decode(errors="replace") if isinstance(text, bytes) else _decoded(text) for text in texts]
 
 
-def _array(values: list, dtype: np.dtype) -> np.ndarray:
-    """Returns nested lists, or a list of arrays, as an array; strings as bytes."""
-    array = np.array(values, dtype)
-    return np.vectorize(str.encode, [STRING])(array) if dtype == STRING else array
+def _column(values: list, spec: Spec) -> np.ndarray:
+    """Returns the values of an output for each row as an array; shorter lists are padded as in a SavedModel, and
+    strings become bytes."""
+    if spec.dtype == STRING:
+        values = [_encoded(value) for value in values]
+    _, *sizes = spec.shape or ()
+    if not sizes:
+        return np.array(values, spec.dtype)
+    width = sizes[0] if sizes[0] is not None else max(map(len, values), default=0)
+    array = np.full((len(values), width), PADDING.get(spec.dtype.kind), spec.dtype)
+    for row, value in zip(array, values):
+        row[:len(value)] = value
+    return array
+
+
+def _encoded(value: str | list[str]) -> Any:
+    return value.encode() if isinstance(value, str) else [text.encode() for text in value]

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_bert.serving.settings import ModelSettings
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signatures
 
-_PADDING: dict[str, Any] = {"i": -1, "O": b"", "f": 0}  # by the kind of the dtype, see export/text_model.py
+PADDING: dict[str, Any] = {"i": -1, "O": b"", "f": 0}  # by the kind of the dtype, see export/text_model.py
 _HANGUL = re.compile("[가-힣]|[\u1100-\u11ff]{2}")
 
 
@@ -48,6 +49,11 @@ class ServedModel(abc.ABC):
         self.max_length: int = config.get("max_position_embeddings", 512)
         self.max_values: float = config.get("max_position_embeddings", math.inf)
         self._padded, self._timeout_s = padded, timeout_s
+
+    def batching(self, settings: ModelSettings) -> tuple[int, float]:
+        """Returns the maximum tokens of a call, and the maximum pause after a call of several requests for more of
+        them, in seconds."""
+        return settings.max_batch_tokens, settings.batch_timeout_ms / 1000
 
     @abc.abstractmethod
     def _call(self, name: str, inputs: Arrays, timeout_s: float | None = None) -> Arrays:
@@ -199,7 +205,7 @@ def _pad(arrays: list[np.ndarray], is_padded: bool) -> list[np.ndarray]:
     if not is_padded or arrays[0].ndim != 2:
         return arrays
     width = max(array.shape[1] for array in arrays)
-    padding = _PADDING[arrays[0].dtype.kind]
+    padding = PADDING[arrays[0].dtype.kind]
     return [np.pad(array, [(0, 0), (0, width - array.shape[1])], constant_values=padding) for array in arrays]
 
 

@@ -39,8 +39,8 @@ class LoadedVersion:
                              4 * settings.max_instances * saved_model.max_values)  # three inputs, and commas in texts
         self._name, self._settings = name, settings
         self._thread = concurrent.futures.ThreadPoolExecutor(saved_model.parallel)
-        self._batcher = Batcher(self._run_batch, settings.max_batch_tokens, settings.batch_timeout_ms / 1000,
-                                settings.max_queue)
+        self._batch_tokens, delay = saved_model.batching(settings)
+        self._batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue)
         self._batching = [asyncio.create_task(self._batcher.work()) for _ in range(saved_model.parallel)]
 
     async def answer(self, body: bytes, entry: Entry) -> bytes:
@@ -81,7 +81,7 @@ class LoadedVersion:
             raise RequestError(
                 413, f"row {np.argmax(tokens) + 1} has about {longest} tokens; at most {limit} are allowed")
         self._check_output(self.saved_model.count_attention(inputs, longest), rows, rows)
-        return self.saved_model.split(signature, inputs, tokens, self._settings.max_batch_tokens)
+        return self.saved_model.split(signature, inputs, tokens, self._batch_tokens)
 
     async def _run_parts(self, signature: str, parts: list[tuple[Arrays, int]], entry: Entry) -> Arrays:
         """Runs the parts of a request one after the other, so that others need not wait for all of them."""
