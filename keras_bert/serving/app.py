@@ -1,34 +1,33 @@
-"""The FastAPI application: TensorFlow Serving's REST interface, OpenAI's embeddings, endpoints for operators, and the
-page at `/`."""
+"""The application: TensorFlow Serving's REST interface, OpenAI's embeddings, endpoints for operators, and the page at
+`/`."""
 
 import asyncio
 import contextlib
 import importlib.resources
 import math
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Annotated, Any, NoReturn
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, NoReturn
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
-from fastapi.middleware import Middleware
-from fastapi.responses import JSONResponse, PlainTextResponse
-from fastapi.routing import APIRoute
-from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from keras_bert import __version__
-from keras_bert.serving import embeddings, logs, metrics, schema
+from keras_bert.serving import embeddings, logs, metrics
 from keras_bert.serving.middleware import RequestMiddleware, respond_error, respond_request_error
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.served_model import count_bytes
 from keras_bert.serving.tensors import DEFAULT, RequestError, decompress
 from keras_bert.serving.version import in_thread_if_large
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 # ---------------------------------------------------------------------------------------------------------------------
-# What endpoints read from a request. These are functions, and not dependencies that FastAPI resolves for each request,
-# which would double the time that a request takes here.
+# What endpoints read from a request.
 
 
 def server_of(request: Request) -> ModelServer:
@@ -69,34 +68,19 @@ async def read_body(request: Request) -> bytes:
     return body
 
 
-class ProtectedRoute(APIRoute):
-    """A route that needs the token, if the server has one. It calls its endpoint with the request alone: parameters and
-    dependencies only declare what the OpenAPI document says."""
+def protected(endpoint: Endpoint) -> Endpoint:
+    """Returns the endpoint for requests with the token, if the server has one."""
+    async def checked(request: Request) -> Response:
+        check_access(request)
+        return await endpoint(request)
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        async def handle(request: Request) -> Response:
-            check_access(request)
-            return await self.endpoint(request)
-
-        return handle
-
-
-def declare_name(name: Annotated[str, Path(description="The model; /v1/models lists them.")]) -> None:
-    """Declares the model in the path."""
-
-
-def declare_version(version: Annotated[int, Path(description="Its version, below 2^63.")]) -> None:
-    """Declares the version in the path."""
+    return checked
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Endpoints of a model. The router is included twice: for the served version, and for a version in the path.
-
-model_router = APIRouter(route_class=ProtectedRoute, responses=schema.ERRORS, dependencies=[Depends(declare_name)])
+# Endpoints of a model.
 
 
-@model_router.post(":predict", summary="Answer texts or ids.", openapi_extra=schema.PREDICT_REQUEST,
-                   response_model=schema.Predictions | schema.Outputs)
 async def predict(request: Request) -> Response:
     model, number, entry = find_model(request), find_version(request), entry_of(request)
     body = await read_body(request)
@@ -104,13 +88,10 @@ async def predict(request: Request) -> Response:
         return respond_json(await version.answer(body, entry), entry)
 
 
-@model_router.post(":classify", summary="Not for these models.", status_code=400, response_model=schema.Error)
-@model_router.post(":regress", summary="Not for these models.", status_code=400, response_model=schema.Error)
 async def reject_examples(request: Request) -> NoReturn:
     raise RequestError(400, f"{find_model(request).name} takes no tf.Example, as classify and regress do: use predict")
 
 
-@model_router.get("/metadata", summary="The signatures.", response_model=schema.ModelMetadata)
 async def metadata(request: Request) -> Response:
     model = find_model(request)
     with model.lease(find_version(request), entry_of(request)) as version:
@@ -122,7 +103,6 @@ async def metadata(request: Request) -> Response:
         "metadata": {"signature_def": {"signature_def": saved_model.signature_defs}, **more}})
 
 
-@model_router.get("", summary="The state of versions.", response_model=schema.ModelStatus)
 async def status(request: Request) -> Response:
     return JSONResponse(find_model(request).get_status(find_version(request), entry_of(request)))
 
@@ -136,15 +116,7 @@ def respond_json(content: bytes, entry: logs.Entry) -> Response:
 # ---------------------------------------------------------------------------------------------------------------------
 # Endpoints of the server.
 
-protected = APIRouter(route_class=ProtectedRoute)
-public = APIRouter()
-protected.include_router(model_router, prefix="/v1/models/{name}")
-protected.include_router(model_router, prefix="/v1/models/{name}/versions/{version:int}",
-                         dependencies=[Depends(declare_version)])
 
-
-@protected.get("/v1/models", summary="The models, as KServe (`models`) and OpenAI (`data`) list them.",
-               response_model=schema.Models)
 async def models(request: Request) -> Response:
     models = server_of(request).models
     return JSONResponse({"models": list(models), "object": "list", "data": [
@@ -152,8 +124,6 @@ async def models(request: Request) -> Response:
         for model in models.values()]})
 
 
-@protected.post(embeddings.PATH, summary="Embed texts, as OpenAI's interface does.", responses=schema.OPENAI_ERRORS,
-                openapi_extra=schema.EMBEDDINGS_REQUEST, response_model=schema.Embeddings)
 async def embed(request: Request) -> Response:
     body, server, entry = await read_body(request), server_of(request), entry_of(request)
     total = max((model.current.limits.total for model in server.models.values() if model.current), default=math.inf)
@@ -165,28 +135,26 @@ async def embed(request: Request) -> Response:
     return respond_json(content, entry)
 
 
-@protected.get("/metrics", summary="For Prometheus.", response_class=PlainTextResponse)
-async def prometheus(request: Request) -> Response:
+async def prometheus(_: Request) -> Response:
     return Response(await asyncio.to_thread(metrics.exposition), media_type=CONTENT_TYPE_LATEST)
 
 
-@protected.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> Response:
-    return JSONResponse(request.app.openapi())
+    from keras_bert.serving import document  # FastAPI, whose import takes as long as that of the rest of the server
+
+    return JSONResponse(document.openapi(bool(server_of(request).settings.token)))
 
 
-@public.get("/healthz", summary="Whether the server is alive.", response_class=PlainTextResponse)
-async def healthz() -> str:
-    return "ok"
+async def healthz(_: Request) -> Response:
+    return PlainTextResponse("ok")
 
 
-@public.get("/readyz", summary="Whether each model has a version to answer with.", response_class=PlainTextResponse)
-async def readyz(request: Request) -> str:
+async def readyz(request: Request) -> Response:
     server = server_of(request)
     if not server.is_ready():
         raise RequestError(503, "stopping" if server.stopping else
                            "a model is still loading, cannot be loaded or has no version")
-    return "ok"
+    return PlainTextResponse("ok")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -237,8 +205,20 @@ async def respond_bug(request: Request, _: Exception) -> Response:
 # The application
 
 
+# The methods and endpoints of paths; `document.py` describes them.
+OF_MODEL: dict[str, tuple[str, Endpoint]] = {
+    ":predict": ("POST", predict), ":classify": ("POST", reject_examples), ":regress": ("POST", reject_examples),
+    "/metadata": ("GET", metadata), "": ("GET", status)}
+PROTECTED: dict[str, tuple[str, Endpoint]] = {
+    f"{start}{end}": operation for start in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}")
+    for end, operation in OF_MODEL.items()} | {
+    "/v1/models": ("GET", models), embeddings.PATH: ("POST", embed), "/metrics": ("GET", prometheus),
+    "/openapi.json": ("GET", openapi)}
+PUBLIC: dict[str, tuple[str, Endpoint]] = {"/healthz": ("GET", healthz), "/readyz": ("GET", readyz)}
+
+
 @contextlib.asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(app: Starlette) -> AsyncIterator[None]:
     """Loads the models and watches for their new versions until the server stops."""
     tasks = [asyncio.create_task(model.watch()) for model in app.state.server.models.values()]
     yield
@@ -246,18 +226,13 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         task.cancel()
 
 
-def create_app(server: ModelServer) -> FastAPI:
-    app = FastAPI(
-        title="keras-bert serve", version=__version__, lifespan=lifespan,
-        openapi_url=None, docs_url=None, redoc_url=None,  # /openapi.json needs the token
-        redirect_slashes=False,  # redirects would not ask for the token
-        middleware=[Middleware(RequestMiddleware, settings=server.settings)],
-        exception_handlers={RequestError: respond_request_error, HTTPException: respond_http_exception,
-                            Exception: respond_bug})
+def create_app(server: ModelServer) -> Starlette:
+    routes = [*(Route(path, protected(endpoint), methods=[method]) for path, (method, endpoint) in PROTECTED.items()),
+              *(Route(path, endpoint, methods=[method]) for path, (method, endpoint) in PUBLIC.items())]
+    handlers: dict[Any, Any] = {RequestError: respond_request_error, HTTPException: respond_http_exception,
+                                Exception: respond_bug}
+    app = Starlette(routes=[*routes, *page_routes()], lifespan=lifespan, exception_handlers=handlers,
+                    middleware=[Middleware(RequestMiddleware, settings=server.settings)])
+    app.router.redirect_slashes = False  # redirects would not ask for the token
     app.state.server = server
-    # `ProtectedRoute` compares the header; HTTPBearer only declares it in the OpenAPI document.
-    declared = [Depends(HTTPBearer(scheme_name="token", auto_error=False))] if server.settings.token else []
-    app.include_router(protected, dependencies=declared)
-    app.include_router(public)
-    app.routes.extend(page_routes())
     return app
