@@ -210,9 +210,9 @@ def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
     for folder in (empty, versions / "3", versions / "12"):
         folder.mkdir(parents=True)
     for arguments, message in (
-            (["serve", f"--model={trained}"], f"{trained}: must be a SavedModel, or a folder of SavedModels whose "
-             "names are numbers below 2^63; to make one: keras-bert export text-model --model=FOLDER "
-             "--output=EXPORTED"),
+            (["serve", f"--model={trained}"], f"{trained}: must be a SavedModel or a LiteRT folder, or a folder of "
+             "these whose names are numbers below 2^63; to make one: keras-bert export text-model --model=FOLDER "
+             "--output=EXPORTED, or keras-bert export litert"),
             (["evaluate", f"--model={encoder}", f"--data={intents[1]}"], f"{encoder}: must be a folder that finetune "
              "wrote; this is a SavedModel: pass the folder that it was exported from"),
             (["evaluate", f"--model={intents[0]}", f"--data={intents[1]}"],

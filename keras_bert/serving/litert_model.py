@@ -2,6 +2,7 @@
 
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,12 @@ class LiteRTModel(ServedModel):
 
     def close(self) -> None:
         del self._model
+
+    def warm_up(self) -> None:
+        """Runs all interpreters once: the first call of each packs the weights, which takes so long that the calls, at
+        the same time, get one each."""
+        with ThreadPoolExecutor(self.parallel) as pool:
+            list(pool.map(self._warm_up, [DEFAULT] * self.parallel))
 
     def batching(self, settings: ModelSettings) -> tuple[int, float]:
         return min(settings.max_batch_tokens, _CALL_TOKENS), 0.0

@@ -119,7 +119,7 @@ class _Worker:
         self._descriptor, self._folder = listener.fileno(), folder
         self._environment = {
             # Of glibc. TensorFlow's batches of different sizes permanently fragment multiple arenas. LiteRT's texts do
-            # not, and threads that share one wait for it: two compute 1,410 texts per second instead of 1,109.
+            # not, and threads that share one wait for each other.
             "MALLOC_ARENA_MAX": "1" if settings.tensorflow else str(1 + settings.threads),
             "TOKENIZERS_PARALLELISM": "false"}  # each call has one core
 
