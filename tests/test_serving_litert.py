@@ -10,6 +10,7 @@ import sys
 import grpc
 import numpy as np
 import pytest
+import tensorflow as tf
 from litert_models import CASES, LABELS, numbers
 from serving_server import Server, connections, serving, write_echo
 from tensorflow_serving.apis import (
@@ -109,11 +110,11 @@ def test_outputs_are_those_of_the_saved_model(lite_models, tmp_path, case):
         saved.labels, saved.has_hangul, saved.max_length, saved.max_values)
     everything = arrays_of(case, one_row(case) if case == "choice" else CASES[case][2])
     nothing = {name: array[:0] for name, array in everything.items()}
-    for inputs in (everything, nothing):
+    for inputs, budget in ((everything, 10_000), (everything, 1), (nothing, 1)):
         tokens = lite.count_tokens(DEFAULT, inputs)
         assert tokens.tolist() == saved.count_tokens(DEFAULT, inputs).tolist()
-        parts = lite.split(DEFAULT, inputs, tokens, 10_000)
-        assert len(parts) == max(1, len(tokens))
+        parts = lite.split(DEFAULT, inputs, tokens, budget)
+        assert len(parts) == (max(1, len(tokens)) if budget == 1 else 1)
         found = lite.join(DEFAULT, [lite.run(DEFAULT, [part])[0] for part, _ in parts])
         expected, = saved.run(DEFAULT, [inputs])
         assert list(found) == list(expected)
@@ -257,16 +258,15 @@ def test_beside_saved_models_there_is_grpc(folders, tmp_path):
             stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
             request = predict_pb2.PredictRequest()
             request.model_spec.name = "model"
-            request.inputs["text"].dtype = 7  # DT_STRING
-            request.inputs["text"].tensor_shape.dim.add(size=1)
-            request.inputs["text"].string_val.append(b"play")
-            outputs = stub.Predict(request, timeout=60).outputs
-            assert outputs["label"].string_val == [row["label"].encode()]
-            assert list(outputs["probabilities"].float_val) == pytest.approx(row["probabilities"], abs=1e-6)
+            request.inputs["text"].CopyFrom(tf.make_tensor_proto([b"play"]))
+            answer = stub.Predict(request, timeout=60)
+            outputs = {name: tf.make_ndarray(tensor) for name, tensor in answer.outputs.items()}
+            assert outputs["label"].tolist() == [row["label"].encode()]
+            np.testing.assert_allclose(outputs["probabilities"], [row["probabilities"]], atol=1e-6)
             asked = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
             asked.model_spec.name = "model"
             found = get_model_metadata_pb2.SignatureDefMap()
             stub.GetModelMetadata(asked, timeout=60).metadata["signature_def"].Unpack(found)
-            assert found.signature_def[DEFAULT].inputs["text"].dtype == 7
+            assert found.signature_def[DEFAULT].inputs["text"].dtype == tf.string.as_datatype_enum
         shutil.rmtree(tmp_path / "models/2")
         server.wait(lambda: "echo" in json.dumps(server.ask("/v1/models/model:predict", {"instances": ["a"]})[1]))
