@@ -1,4 +1,4 @@
-"""The FastAPI application: its OpenAPI document against a running server, its access rules, and its log; OpenAI's
+"""The application: its OpenAPI document against a running server, its access rules, and its log; OpenAI's
 interface for embeddings, against what the official client needs; and the clients of examples/clients."""
 
 import base64
@@ -21,7 +21,7 @@ import tensorflow as tf
 from serving_server import connections, serving, write_echo
 
 from keras_bert.errors import InputError
-from keras_bert.serving import logs, settings, supervisor
+from keras_bert.serving import app, logs, settings, supervisor
 
 MODEL, VERSION = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 EMBEDDINGS, TOKEN = "/v1/embeddings", {"Authorization": "Bearer a secret"}
@@ -122,6 +122,9 @@ def test_the_document_declares_paths_parameters_and_errors(document):
     assert document["paths"].keys() == {
         *(path + end for path in (MODEL, VERSION) for end in ("", ":predict", ":classify", ":regress", "/metadata")),
         "/v1/models", "/v1/embeddings", "/healthz", "/readyz", "/metrics"}
+    answered = {path.replace(":int", ""): method for path, (method, _) in (app.PROTECTED | app.PUBLIC).items()}
+    assert {path: method.upper() for path, operations in document["paths"].items() for method in operations} | {
+        "/openapi.json": "GET"} == answered
     error = {"$ref": "#/components/schemas/Error"}
     for path, operations in document["paths"].items():
         (operation,) = operations.values()

@@ -1,5 +1,6 @@
 """`keras-bert serve`."""
 
+import importlib.util
 import os
 import re
 import sys
@@ -8,6 +9,10 @@ from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated
 from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
 from keras_bert.serving.settings import ModelSettings, Settings
+
+# Modules, and the packages that have them.
+_PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "httptools": "httptools", "orjson": "orjson",
+             "prometheus_client": "prometheus-client"}
 
 EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 
@@ -23,11 +28,11 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
     """Serve exported models over HTTP and gRPC.
 
     Args:
-        model: PATH or NAME=PATH of a SavedModel, or of a folder of versions (folders whose names are numbers; the
-            largest is served). Repeat the flag for several models.
+        model: PATH or NAME=PATH of a SavedModel, of a folder of export litert, or of a folder of versions of both kinds
+            (folders whose names are numbers; the largest is served). Repeat the flag for several models.
         host: Address to listen on.
         port: HTTP port; 0 for any free one.
-        grpc_port: gRPC port; 0 for any free one.
+        grpc_port: gRPC port; 0 for any free one. gRPC is off if all models are folders of export litert.
         workers: Number of processes, each with all models.
         max_batch_tokens: Maximum tokens per batch.
         batch_timeout_ms: Maximum wait for more requests, in milliseconds, after a batch of several.
@@ -53,11 +58,9 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
                   for name in allowed_host or []))
     if sys.platform != "linux":
         raise InputError(f"serve runs only on Linux; this is {sys.platform}: use a container, or TensorFlow Serving")
-    try:
-        from keras_bert.serving.supervisor import supervise
-    except ImportError:
-        raise InputError('serving needs more packages: pip install fastapi "uvicorn[standard]" orjson '
-                         'prometheus-client tensorflow-serving-api') from None
+    if missing := [package for module, package in _PACKAGES.items() if not importlib.util.find_spec(module)]:
+        raise InputError(f"serving needs more packages: pip install {' '.join(missing)}")
+    from keras_bert.serving.supervisor import supervise
 
     models = _by_name(model)
     given |= {

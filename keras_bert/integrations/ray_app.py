@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 from ray import serve
 from ray.exceptions import RayActorError
 
+from keras_bert.serving.loading import load_model
 from keras_bert.serving.logs import Entry
-from keras_bert.serving.saved_model import SavedModel
-from keras_bert.serving.settings import ModelSettings, find_first_version, find_versions
+from keras_bert.serving.settings import ModelSettings, find_first_version
 from keras_bert.serving.tensors import RequestError
 from keras_bert.serving.version import LoadedVersion
 
@@ -33,8 +33,8 @@ class Replica:
 
     # Ray awaits it, which mypy does not know.
     async def __init__(self, name: str, path: str, settings: ModelSettings) -> None:  # type: ignore[misc]
-        number = find_first_version(path)
-        saved_model = SavedModel(find_versions(path)[number], threads=1, timeout_s=settings.timeout_s)
+        number, folder = find_first_version(path)
+        saved_model = load_model(folder, threads=1, timeout_s=settings.timeout_s)
         self._version = LoadedVersion(name, number, saved_model, settings)
         self._timeout_s = settings.timeout_s
 

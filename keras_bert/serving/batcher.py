@@ -82,7 +82,7 @@ class Batcher(Generic[Request, Result]):
                 self._queue.remove(waiting)
 
     async def work(self) -> NoReturn:
-        """Runs batches until its task is cancelled."""
+        """Runs batches until its task is cancelled. Several tasks run as many batches at the same time."""
         while True:
             await self._wait()
             if batch := self._next_batch():
@@ -131,8 +131,8 @@ class Batcher(Generic[Request, Result]):
                 waiting.future.set_result(BatchResult(result, start - waiting.queued_at, perf_counter() - start))
 
     async def _run_together(self, batch: list[_Waiting[Request, Result]]) -> list[Result]:
-        self._running = batch
+        self._running += batch
         try:
             return await self._run([waiting.request for waiting in batch])
         finally:
-            self._running = []
+            self._running = [waiting for waiting in self._running if waiting not in batch]

@@ -8,12 +8,13 @@ from typing import Any
 import grpc
 import numpy as np
 import tensorflow as tf
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2, predict_pb2
 
 from keras_bert.serving import logs
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.saved_model import count_bytes
+from keras_bert.serving.served_model import count_bytes
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, Limits, RequestError, Spec, find_signature
 from keras_bert.serving.version import LoadedVersion, in_thread_if_large
 
@@ -120,14 +121,16 @@ async def _metadata(model: Model, request: Any, _: int, entry: logs.Entry) -> by
     if list(request.metadata_field) != ["signature_def"]:
         raise RequestError(400, f"metadata_field: must be signature_def; got {', '.join(request.metadata_field)}")
     with model.lease(_version(request), entry) as version:
-        signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=version.saved_model.signature_defs)
+        signatures = ParseDict({"signature_def": version.saved_model.signature_defs},
+                               get_model_metadata_pb2.SignatureDefMap())
     response = get_model_metadata_pb2.GetModelMetadataResponse(model_spec=_spec(model, version, ""))
     response.metadata["signature_def"].Pack(signatures)
     return response.SerializeToString()
 
 
 async def _status(model: Model, request: Any, _: int, entry: logs.Entry) -> bytes:
-    return model.get_status(_version(request), entry).SerializeToString()
+    status = model.get_status(_version(request), entry)
+    return ParseDict(status, get_model_status_pb2.GetModelStatusResponse()).SerializeToString()
 
 
 def _version(request: Any) -> int | None:

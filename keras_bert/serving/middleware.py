@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keras_bert.serving import embeddings, logs

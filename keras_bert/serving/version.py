@@ -10,7 +10,7 @@ import numpy as np
 from keras_bert.serving import metrics
 from keras_bert.serving.batcher import Batcher, BatchResult
 from keras_bert.serving.logs import Entry, logger
-from keras_bert.serving.saved_model import RowMismatch, SavedModel, check_rows, count_bytes, count_rows
+from keras_bert.serving.served_model import RowMismatch, ServedModel, check_rows, count_bytes, count_rows
 from keras_bert.serving.settings import ModelSettings
 from keras_bert.serving.tensors import STRING, Arrays, Limits, RequestError, read_request, write_response
 
@@ -33,15 +33,15 @@ class LoadedVersion:
     """A loaded version of the model with this name, with the queue of its requests and the thread that runs their
     batches. `leases` is the number of requests that use it."""
 
-    def __init__(self, name: str, number: int, saved_model: SavedModel, settings: ModelSettings) -> None:
+    def __init__(self, name: str, number: int, saved_model: ServedModel, settings: ModelSettings) -> None:
         self.number, self.saved_model, self.leases = number, saved_model, 0
         self.limits = Limits(settings.max_instances, saved_model.max_values, settings.max_body,
                              4 * settings.max_instances * saved_model.max_values)  # three inputs, and commas in texts
         self._name, self._settings = name, settings
-        self._thread = concurrent.futures.ThreadPoolExecutor(1)
-        self._batcher = Batcher(self._run_batch, settings.max_batch_tokens, settings.batch_timeout_ms / 1000,
-                                settings.max_queue)
-        self._batching = asyncio.create_task(self._batcher.work())
+        self._thread = concurrent.futures.ThreadPoolExecutor(saved_model.parallel)
+        self._batch_tokens, delay = saved_model.batching(settings)
+        self._batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue)
+        self._batching = [asyncio.create_task(self._batcher.work()) for _ in range(saved_model.parallel)]
 
     async def answer(self, body: bytes, entry: Entry) -> bytes:
         """Answers a predict request, JSON to JSON; see `predict`."""
@@ -66,7 +66,7 @@ class LoadedVersion:
             return await self._run_parts(signature, [(inputs, tokens)], entry), tokens
 
     def _check_and_split(self, signature: str, inputs: Arrays, rows: int) -> list[tuple[Arrays, int]]:
-        """Checks the limits of a request; returns it in parts, see `SavedModel.split`."""
+        """Checks the limits of a request; returns it in parts, see `ServedModel.split`."""
         limit: float = self._settings.max_characters
         for name, array in inputs.items():
             if array.dtype == STRING:
@@ -81,7 +81,7 @@ class LoadedVersion:
             raise RequestError(
                 413, f"row {np.argmax(tokens) + 1} has about {longest} tokens; at most {limit} are allowed")
         self._check_output(self.saved_model.count_attention(inputs, longest), rows, rows)
-        return self.saved_model.split(signature, inputs, tokens, self._settings.max_batch_tokens)
+        return self.saved_model.split(signature, inputs, tokens, self._batch_tokens)
 
     async def _run_parts(self, signature: str, parts: list[tuple[Arrays, int]], entry: Entry) -> Arrays:
         """Runs the parts of a request one after the other, so that others need not wait for all of them."""
@@ -139,6 +139,7 @@ class LoadedVersion:
 
     async def close(self) -> None:
         """Stops the batches and frees the memory."""
-        self._batching.cancel()
+        for task in self._batching:
+            task.cancel()
         await asyncio.to_thread(self._thread.shutdown)
         await asyncio.to_thread(self.saved_model.close)

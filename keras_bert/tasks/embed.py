@@ -66,6 +66,7 @@ class Embed(Task):
                 "of two texts is their similarity.")
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
     dropout, unused, compares_batch = None, ("pooler",), True
+    exported_outputs = {"embedding": (np.float32, "BH"), "tokens": (np.int32, "B")}
 
     @classmethod
     def iterate(cls, path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
@@ -170,6 +171,10 @@ class Embed(Task):
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> np.ndarray:
         return np.array(row["embedding"])
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        return [{"embedding": answer, "tokens": len(ids)}
+                for answer, ((ids, _), *_) in zip(self.answers(encoded, outputs), encoded.rows)]
 
     def main_score(self, examples: Sequence[EmbedExample]) -> str:
         if data_kind(examples) != SCORED:
