@@ -19,11 +19,13 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from keras_bert import __version__
+from keras_bert.serving import body as request_body
 from keras_bert.serving import embeddings, logs, metrics, schema
-from keras_bert.serving.middleware import RequestMiddleware, respond_error, respond_request_error
+from keras_bert.serving.memory import RequestMemory
+from keras_bert.serving.middleware import RequestMiddleware, answering, respond_error, respond_request_error
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.saved_model import count_bytes
-from keras_bert.serving.tensors import DEFAULT, RequestError, decompress
+from keras_bert.serving.tensors import DEFAULT, RequestError
 from keras_bert.serving.version import in_thread_if_large
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -38,8 +40,13 @@ async def get_entry(request: Request) -> logs.Entry:
     return request.state.entry
 
 
+async def get_memory(request: Request) -> RequestMemory:
+    return request.state.memory
+
+
 Server = Annotated[ModelServer, Depends(get_server)]
 Entry = Annotated[logs.Entry, Depends(get_entry)]
+Memory = Annotated[RequestMemory, Depends(get_memory)]
 
 
 async def check_access(request: Request, server: Server) -> None:
@@ -66,12 +73,8 @@ async def get_version(request: Request) -> int | None:
     return request.path_params.get("version")
 
 
-async def read_body(request: Request, server: Server) -> bytes:
-    """Returns the body of the request, decompressed."""
-    body = await request.body()
-    if "gzip" in request.headers.get("content-encoding", ""):
-        body = await asyncio.to_thread(decompress, body, server.settings.max_body)
-    return body
+async def read_body(request: Request, server: Server, memory: Memory) -> bytes:
+    return await request_body.read_body(request, server.settings, memory)
 
 
 Body = Annotated[bytes, Depends(read_body)]
@@ -86,9 +89,11 @@ model_router = APIRouter(responses=schema.ERRORS)
 
 @model_router.post(":predict", summary="Answer texts or ids.", openapi_extra=schema.PREDICT_REQUEST,
                    response_model=schema.Predictions | schema.Outputs)
-async def predict(model: NamedModel, number: Version, body: Body, entry: Entry) -> Response:
-    with model.lease(number, entry) as version:
-        return respond_json(await version.answer(body, entry), entry)
+async def predict(request: Request, server: Server, model: NamedModel, number: Version, body: Body, entry: Entry,
+                  memory: Memory) -> Response:
+    async with answering(request, server.settings.timeout_s):
+        with model.lease(number, entry) as version:
+            return respond_json(await version.answer(body, entry, memory), entry)
 
 
 @model_router.post(":classify", summary="Not for these models.", status_code=400, response_model=schema.Error)
@@ -143,14 +148,16 @@ async def models(server: Server) -> dict[str, Any]:
 
 @protected.post(embeddings.PATH, summary="Embed texts, as OpenAI's interface does.", responses=schema.OPENAI_ERRORS,
                 openapi_extra=schema.EMBEDDINGS_REQUEST, response_model=schema.Embeddings)
-async def embed(body: Body, server: Server, entry: Entry) -> Response:
-    total = max((model.current.limits.total for model in server.models.values() if model.current), default=math.inf)
-    asked = await in_thread_if_large(len(body), embeddings.Request, body, total)
-    with server.find(asked.model, entry).lease(None, entry) as version:
-        inputs = await in_thread_if_large(len(body), asked.inputs, version.saved_model.signatures, version.limits)
-        outputs, estimated_tokens = await version.predict(DEFAULT, inputs, len(body), entry)
-    content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens)
-    return respond_json(content, entry)
+async def embed(request: Request, body: Body, server: Server, entry: Entry, memory: Memory) -> Response:
+    separators = max((model.current.limits.separators for model in server.models.values() if model.current),
+                     default=math.inf)
+    async with answering(request, server.settings.timeout_s):
+        asked = await in_thread_if_large(len(body), embeddings.Request, body, separators, memory.reserve)
+        with server.find(asked.model, entry).lease(None, entry) as version:
+            inputs = await in_thread_if_large(len(body), asked.inputs, version.saved_model.signatures, version.limits)
+            outputs, estimated_tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory)
+        content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens)
+        return respond_json(content, entry)
 
 
 @protected.get("/metrics", summary="For Prometheus.", response_class=PlainTextResponse)
@@ -210,10 +217,15 @@ async def respond_http_exception(request: Request, error: HTTPException) -> Resp
     except RequestError as denied:
         return await respond_request_error(request, denied)
     if error.status_code == 405 and error.headers:
-        message = f"this path takes {' and '.join(sorted(error.headers['Allow'].split(', ')))}"
-    else:
-        message = {404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
+        allowed = set(error.headers["Allow"].split(", "))
+        methods = sorted(allowed | {"HEAD"} if "GET" in allowed else allowed)
+        return respond_error(request, 405, f"this path takes {' and '.join(methods)}", {"Allow": ", ".join(methods)})
+    message = {404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
     return respond_error(request, error.status_code, message, error.headers)
+
+
+async def respond_memory_error(request: Request, _: Exception) -> Response:
+    return respond_error(request, 503, "the server has no memory for this request now", {"Retry-After": "1"})
 
 
 async def respond_bug(request: Request, _: Exception) -> Response:
@@ -238,9 +250,9 @@ def create_app(server: ModelServer) -> FastAPI:
         title="keras-bert serve", version=__version__, lifespan=lifespan,
         openapi_url=None, docs_url=None, redoc_url=None,  # /openapi.json needs the token
         redirect_slashes=False,  # redirects would not ask for the token
-        middleware=[Middleware(RequestMiddleware, settings=server.settings)],
+        middleware=[Middleware(RequestMiddleware, settings=server.settings, memory=server.memory)],
         exception_handlers={RequestError: respond_request_error, HTTPException: respond_http_exception,
-                            Exception: respond_bug})
+                            MemoryError: respond_memory_error, Exception: respond_bug})
     app.state.server = server
     # `check_access` compares the header; HTTPBearer only declares it in the OpenAPI document.
     declared = [Depends(HTTPBearer(scheme_name="token", auto_error=False))] if server.settings.token else []

@@ -1,7 +1,6 @@
 """A loaded SavedModel, which is called with arrays and describes its signatures as NumPy dtypes and shapes."""
 
 import contextlib
-import ctypes
 import gc
 import json
 import math
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.files.digests import file_digest
+from keras_bert.serving.memory import trim
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signature, Spec
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
@@ -38,6 +38,8 @@ class SavedModel:
     Raises:
         InputError: it cannot be loaded.
     """
+
+    parallel = 1  # calls at the same time
 
     def __init__(self, path: str, threads: int, row_wise: Iterable[str] = (), timeout_s: float | None = None,
                  warm_up: bool = False) -> None:
@@ -83,8 +85,7 @@ class SavedModel:
         self._session, self._calls = None, {}
         gc.unfreeze()
         gc.collect()  # a graph has reference cycles
-        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-            trim(0)
+        trim()
 
     def warm_up(self) -> None:
         """Runs the model once, because the first call is slow: it optimises the graph. If the SavedModel has TensorFlow
@@ -219,6 +220,8 @@ class SavedModel:
             raise RequestError(400, f"the model refuses the inputs: {message[:300]}") from None
         except tf.errors.DeadlineExceededError:
             raise RequestError(504, "the model takes too long for these inputs") from None
+        except tf.errors.ResourceExhaustedError:
+            raise RequestError(503, "the model has no memory for these inputs now", {"Retry-After": "1"}) from None
         return {column: np.asarray(array, spec.dtype)
                 for (column, spec), array in zip(signature.outputs.items(), arrays)}
 
