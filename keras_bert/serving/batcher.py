@@ -13,7 +13,8 @@ Work = TypeVar("Work")
 Result = TypeVar("Result")
 
 _DECAY_S = 10  # seconds in which the weight of a measured throughput falls to 1/e
-_PRIOR_S = 0.1  # seconds that the throughput before the first measurement counts as
+_PRIOR = 10  # batches per second before the first measurement: many, so that a guess does not reject requests
+_PRIOR_S = 0.1  # seconds that this guess counts as
 _SHARE = 0.8  # of the timeout that the work in the queue may take; the rest is for errors of the estimate
 
 
@@ -65,12 +66,12 @@ class _Request(Generic[Work, Result]):
 
 class _Lane(Generic[Work, Result]):
     """A queue of requests, in the order of arrival, and its throughput: tokens that ran, by the seconds in which the
-    lane had work, also while another lane ran. Before the first measurement it is `throughput` per second."""
+    lane had work, also while another lane ran."""
 
-    def __init__(self, throughput: float) -> None:
+    def __init__(self, budget: int) -> None:
         self.requests: list[_Request[Work, Result]] = []
         self.waiting = self.running = 0  # tokens
-        self._tokens, self._seconds, self._measured_at = throughput * _PRIOR_S, _PRIOR_S, 0.0
+        self._tokens, self._seconds, self._measured_at = float(budget * _PRIOR * _PRIOR_S), _PRIOR_S, 0.0
 
     def add(self, parts: Sequence[Part[Work]], tokens: int) -> _Request[Work, Result]:
         if not self.waiting + self.running:
