@@ -65,7 +65,9 @@ class Attacked:
             if ends:
                 sock.shutdown(socket.SHUT_WR)
             sock.settimeout(15)
-            answer = sock.recv(2**16).replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"") or sock.recv(2**16)
+            answer = b""
+            while not (answer := answer.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")):
+                answer = sock.recv(2**16) or b"nothing"
             return answer.partition(b"\r\n")[0].decode()
         return "lost"
 
@@ -138,10 +140,13 @@ def unread(server):
     with health(server, row):
         for _ in range(20):
             ask()
+        for sock in sockets:
+            sock.recv(1)
+        row["megabytes_during"] = server.megabytes()
         time.sleep(15)
         row["megabytes_after"] = server.megabytes()
     ask()
-    time.sleep(3)
+    sockets[-1].recv(1)
     begin = time.monotonic()
     server.process.terminate()
     server.process.wait()

@@ -56,7 +56,7 @@ def refused(answer):
     (PREDICT, {"instances": ["a", "각" * 50, "각" * 51]}, None, 413, "row 3: a text may have at most 50 characters;"),
     (PREDICT, {"instances": ["a", "fail"]}, None, 400, "the model refuses the inputs: "),
     (PREDICT, {"instances": ["sleep 3"]}, None, 504, "the answer took more than 1.5 seconds"),
-    (PREDICT, b"{", None, 400, "the body must be JSON"), (PREDICT, b"[" * 90_000, None, 413, "at most 84 commas and"),
+    (PREDICT, b"{", None, 400, "the body must be JSON"), (PREDICT, b"[" * 90_000, None, 413, "74 opening brackets"),
     (PREDICT, b"\xff", None, 400, "the body must be JSON in UTF-8"),
     (PREDICT, None, "GET", 405, "this path takes POST"), (PREDICT, {}, "PUT", 405, "this path takes POST"),
     (PREDICT, {"instances": [1]}, None, 400, "instances: text: row 1: must be a string"),

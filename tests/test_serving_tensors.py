@@ -16,8 +16,8 @@ from keras_bert.serving.tensors import (
     RequestError,
     Signature,
     Spec,
-    count_needed_separators,
     count_separators,
+    needed_separators,
     read_request,
     write_response,
 )
@@ -105,10 +105,12 @@ VALUES = st.recursive(st.none() | st.integers() | st.text(st.sampled_from('a\\",
                       lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 
 
-def walk(value):
-    """The separators that a value needs."""
+def separators(value):
+    """The opening brackets and commas that a value needs."""
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 0 if items is None else 1 + max(0, len(items) - 1) + sum(map(walk, items))
+    if items is None:
+        return np.array([0, 0])
+    return np.array([1, max(0, len(items) - 1)]) + sum(map(separators, items))
 
 
 @settings(deadline=None)
@@ -116,32 +118,33 @@ def walk(value):
 def test_separators_are_counted_outside_of_strings(value, ascii_only, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensors, "_BLOCK", block)
-        assert count_separators(json.dumps(value, ensure_ascii=ascii_only).encode()) == walk(value)
+        assert count_separators(json.dumps(value, ensure_ascii=ascii_only).encode()) == tuple(separators(value))
 
 
 def test_more_values_than_the_model_takes_are_refused_before_they_are_parsed(monkeypatch):
     texts = {"serving_default": TEXT}
-    limits = Limits(rows=5, separators=count_needed_separators(texts, 5, 512))
+    limits = Limits(rows=5, separators=needed_separators(texts, 5, 512))
     body = json.dumps({"instances": [{"text": {"b64": ""}}] * 5, "signature_name": "serving_default"}).encode()
     assert read_request(body, texts, limits)[1]["text"].tolist() == [b""] * 5
     commas = json.dumps({"inputs": ["a, [b], {c} \\\"" * 1000]}).encode()
     assert read_request(commas, texts, limits)[1]["text"].tolist() == [b'a, [b], {c} \\"' * 1000]
     monkeypatch.setattr(tensors, "from_json", None)
-    with pytest.raises(RequestError) as refused:
-        read_request(b'{"instances": [%b]}' % (b"[]," * 700_000), texts, limits)
-    assert refused.value.status == 413 and "at most 84 commas and opening brackets" in refused.value.message
+    for item in (b"[]", b"1"):
+        with pytest.raises(RequestError) as refused:
+            read_request(b'{"instances": [%b]}' % (item + b",") * 700_000, texts, limits)
+        assert refused.value.status == 413 and "at most 74 opening brackets and 79 commas" in refused.value.message
 
 
 @pytest.mark.parametrize("name,row", [
     ("ids", [[1, 2]]), ("any", None), ("flag", None),
     ("named", {"tag": {"b64": ""}, "signal": [1, 2, 3], "sensor": [[1, 2], [3, 4]]})])
 def test_the_limit_of_separators_fits_the_largest_request(name, row):
-    needed = count_needed_separators({name: SIGNATURES[name]}, 4, 3)
+    needed = needed_separators({name: SIGNATURES[name]}, 4, 3)
     if row is None:
-        assert needed == (math.inf if name == "any" else 76)
+        assert needed == ((math.inf, math.inf) if name == "any" else (68, 76))
     else:
-        used = walk({"instances": [row] * 4})
-        assert used <= needed <= 2 * used + 64
+        used = separators({"instances": [row] * 4})
+        assert (used <= needed).all() and (needed <= 3 * used + 64).all()
 
 
 def test_a_model_may_have_no_signature():

@@ -25,7 +25,7 @@ from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.middleware import RequestMiddleware, answering, respond_error, respond_request_error
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.saved_model import count_bytes
-from keras_bert.serving.tensors import DEFAULT, RequestError
+from keras_bert.serving.tensors import DEFAULT, RequestError, Separators
 from keras_bert.serving.version import in_thread_if_large
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ async def models(server: Server) -> dict[str, Any]:
                 openapi_extra=schema.EMBEDDINGS_REQUEST, response_model=schema.Embeddings)
 async def embed(request: Request, body: Body, server: Server, entry: Entry, memory: Memory) -> Response:
     separators = max((model.current.limits.separators for model in server.models.values() if model.current),
-                     default=math.inf)
+                     default=Separators(math.inf, math.inf))
     async with answering(request, server.settings.timeout_s):
         asked = await in_thread_if_large(len(body), embeddings.Request, body, separators, memory.reserve)
         with server.find(asked.model, entry).lease(None, entry) as version:

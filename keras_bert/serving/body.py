@@ -10,6 +10,7 @@ from starlette.requests import Request
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.settings import Settings
 from keras_bert.serving.tensors import RequestError
+from keras_bert.serving.version import in_thread_if_large
 
 _PIECE = 2**16  # bytes that are decompressed at a time
 _STEP = 2**20  # bytes of content, at most, that come from it before they are counted
@@ -26,7 +27,7 @@ async def read_body(request: Request, settings: Settings, memory: RequestMemory)
     except TimeoutError:
         raise RequestError(408, f"the body must come within {settings.body_timeout_s:g} seconds") from None
     if "gzip" in codings:
-        body = await asyncio.to_thread(decompress, body, settings.max_body, memory)
+        body = await in_thread_if_large(settings.max_body, decompress, body, settings.max_body, memory)
     return body
 
 

@@ -21,7 +21,7 @@ class Request:
     values instead of numbers; and the number of `dimensions` to keep, None for all. Keys that are not in `KEYS` are
     ignored, for example `user`. The message of a `RequestError` begins with the key whose value is wrong."""
 
-    def __init__(self, body: bytes, separators: float, reserve: Reserve) -> None:
+    def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve) -> None:
         values: list[Any] = [*map(parse(body, separators, reserve).get, KEYS)]
         self.model, texts, encoding, self.dimensions = values
         if not isinstance(self.model, str):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from keras_bert.serving.tensors import RequestError
 
-_TRIM = 64 * 2**20  # bytes
+TRIM_BYTES, TRIM_S = 64 * 2**20, 5  # released bytes after which memory is returned to the system, after so many seconds
 
 
 class MemoryBudget:
@@ -23,6 +23,7 @@ class MemoryBudget:
     def __init__(self, limit: float = math.inf, observe: Callable[[int], object] = lambda used: None) -> None:
         self.limit, self.used, self._observe = limit, 0, observe
         self._peak = 0  # since memory was last returned
+        self._will_trim = False
         self._lock = threading.Lock()  # large bodies are converted in threads
 
     @contextlib.contextmanager
@@ -34,9 +35,13 @@ class MemoryBudget:
             yield memory
         finally:
             self.change(-memory.size)
-            if self._peak - self.used >= _TRIM:
-                self._peak = self.used
-                asyncio.get_running_loop().run_in_executor(None, trim)
+            if self._peak - self.used >= TRIM_BYTES and not self._will_trim:
+                self._will_trim = True
+                asyncio.get_running_loop().call_later(TRIM_S, self._trim)
+
+    def _trim(self) -> None:
+        self._peak, self._will_trim = self.used, False
+        asyncio.get_running_loop().run_in_executor(None, trim)
 
     def change(self, size: int) -> None:
         with self._lock:

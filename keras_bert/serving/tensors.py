@@ -45,16 +45,26 @@ class Spec:
         return f"{'string' if self.dtype == STRING else self.dtype.name} {sizes}".replace("'", "")
 
 
+class Separators(NamedTuple):
+    """The brackets that open a list or an object, and the commas, of JSON outside of its strings."""
+
+    brackets: float
+    commas: float
+
+
+_KEYS = 64  # separators that a request may have besides those of its rows
+
+
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """The largest sizes that a tensor may have. They are checked before it is made, because a few bytes can claim any
-    size. The separators of JSON, see `count_separators`, are counted before it is parsed, because the parser needs
-    memory for each value, and lets no other thread run."""
+    size. The separators of JSON are counted before it is parsed, because the parser needs time and memory for each list
+    and each value, and lets no other thread run."""
 
     rows: float = math.inf  # the first dimension
     values: float = math.inf  # the last dimension of numeric tensors, if their shape leaves it open: positions
     size: float = math.inf  # bytes
-    separators: float = math.inf  # of a request as JSON
+    separators: Separators = Separators(math.inf, math.inf)  # of a request as JSON
 
     def check_shape(self, where: str, spec: Spec, shape: Sequence[int]) -> None:
         """Raises a `RequestError` if the tensor with this name in messages must not have this shape."""
@@ -81,19 +91,25 @@ class Signature:
 Signatures = dict[str, Signature]
 
 
-def count_needed_separators(signatures: Signatures, rows: int, positions: float) -> float:
+def needed_separators(signatures: Signatures, rows: int, positions: float) -> Separators:
     """Returns the separators that a request to one of these signatures has at most, if it has so many rows, and the
     dimensions that a signature leaves open are at most `positions`."""
-    def count(spec: Spec) -> float:
-        if spec.shape is None:
-            return math.inf
-        lists, values = 0.0, 1.0
-        for size in spec.shape[1:]:
-            lists, values = lists + values, values * (positions if size is None else size)
-        return 1 + lists + values * (2 if spec.dtype == STRING else 1)  # a string may be an object with base64
+    lists = values = 0.0
+    for signature in signatures.values():
+        counts = [_count(spec, positions) for spec in signature.inputs.values()]
+        lists = max(lists, rows * (1 + sum(count.brackets for count in counts)))  # a row is an object
+        values = max(values, rows * (1 + sum(count.commas + 1 for count in counts)))
+    return Separators(lists + _KEYS, values + _KEYS)
 
-    return max((rows * (1 + sum(map(count, signature.inputs.values()))) for signature in signatures.values()),
-               default=0) + 64  # for the keys of the request
+
+def _count(spec: Spec, positions: float) -> Separators:
+    """Returns the separators of a row of a tensor."""
+    if spec.shape is None:
+        return Separators(math.inf, math.inf)
+    lists, values = 0.0, 1.0
+    for size in spec.shape[1:]:
+        lists, values = lists + values, values * (positions if size is None else size)
+    return Separators(lists + (values if spec.dtype == STRING else 0), values)  # a string may be an object with base64
 
 
 def find_signature(signatures: Signatures, name: str) -> Signature:
@@ -158,10 +174,10 @@ _BLOCK = 2**18  # bytes that are searched at a time
 _BYTES, _SEPARATOR = 3, 64  # the memory of JSON, its objects and their arrays, by byte and by separator, in bytes
 
 
-def count_separators(body: bytes) -> int:
-    """Returns the number of commas and opening brackets outside the strings of JSON: as many as it has values, or more.
-    Uses NumPy, which lets other threads run. Of invalid JSON, the number means nothing."""
-    separators, start, in_string = 0, 0, False
+def count_separators(body: bytes) -> Separators:
+    """Counts the separators of JSON; of invalid JSON, the numbers mean nothing. Uses NumPy, which lets other threads
+    run."""
+    brackets, commas, start, in_string = 0.0, 0.0, 0, False
     while start < len(body):
         block = np.frombuffer(body, np.uint8, min(_BLOCK, len(body) - start), start)
         quotes, slashes = block == ord('"'), np.flatnonzero(block == ord("\\"))
@@ -171,23 +187,29 @@ def count_separators(body: bytes) -> int:
         escaped = slashes[(order - first) % 2 == 0] + 1
         quotes[escaped[escaped < len(block)]] = False
         inside = np.logical_xor.accumulate(quotes) ^ in_string
-        separators += sum(int(np.count_nonzero((block == ord(separator)) & ~inside)) for separator in ",[{")
+        found = _count_all(np.where(inside, np.uint8(0), block))
+        brackets, commas = brackets + found.brackets, commas + found.commas
         in_string = bool(inside[-1])
         start += len(block) + (len(block) in escaped[-1:])
-    return separators
+    return Separators(brackets, commas)
 
 
-def parse(body: bytes, limit: float, reserve: Reserve) -> dict[str, Any]:
-    """Returns the JSON object in a body. Raises a `RequestError` if it is none, has more than `limit` separators, or
+def _count_all(characters: np.ndarray) -> Separators:
+    """Counts the separators in an array of bytes, also within strings."""
+    commas, lists, objects = (int(np.count_nonzero(characters == ord(separator))) for separator in ",[{")
+    return Separators(lists + objects, commas)
+
+
+def parse(body: bytes, limit: Separators, reserve: Reserve) -> dict[str, Any]:
+    """Returns the JSON object in a body. Raises a `RequestError` if it is none, has more separators than the limit, or
     there is no memory for it."""
-    characters = np.frombuffer(body, np.uint8)
-    separators = sum(int(np.count_nonzero(characters == ord(separator))) for separator in ",[{")
-    if separators > limit:  # many may be in texts
-        separators = count_separators(body)
-    if separators > limit:
-        raise RequestError(413, f"the body may have at most {limit:.0f} commas and opening brackets outside its texts, "
-                                "as many as the values that the model takes")
-    reserve(_BYTES * len(body) + _SEPARATOR * separators)
+    count = _count_all(np.frombuffer(body, np.uint8))
+    if count.brackets > limit.brackets or count.commas > limit.commas:  # many may be in texts
+        count = count_separators(body)
+        if count.brackets > limit.brackets or count.commas > limit.commas:
+            raise RequestError(413, f"outside its texts, the body may have at most {limit.brackets:.0f} opening "
+                                    f"brackets and {limit.commas:.0f} commas, as many as the model takes values")
+    reserve(_BYTES * len(body) + _SEPARATOR * int(count.brackets + count.commas))
     try:
         request = from_json(body, cache_strings="keys")
     except ValueError as error:

@@ -18,7 +18,7 @@ from keras_bert.serving.tensors import (
     Arrays,
     Limits,
     RequestError,
-    count_needed_separators,
+    needed_separators,
     read_request,
     write_response,
 )
@@ -47,7 +47,7 @@ class LoadedVersion:
         self.number, self.saved_model, self.leases = number, saved_model, 0
         self.limits = Limits(
             settings.max_instances, saved_model.max_values, settings.max_body,
-            count_needed_separators(saved_model.signatures, settings.max_instances, saved_model.max_values))
+            needed_separators(saved_model.signatures, settings.max_instances, saved_model.max_values))
         self._name, self._settings = name, settings
         self._threads = concurrent.futures.ThreadPoolExecutor(saved_model.parallel)
         self._batcher = Batcher(self._run_batch, settings.max_batch_tokens, settings.batch_timeout_ms / 1000,
