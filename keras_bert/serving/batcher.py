@@ -125,8 +125,8 @@ class Batcher(Generic[Work, Result]):
     lane, too.
 
     A request is rejected if, by the throughput of the last seconds, it would not be answered within the timeout; unless
-    nothing waits in its lane, because only running something corrects the measured throughput. For the same reason, a
-    request that has waited too long does not begin.
+    nothing waits in its lane, because only running something corrects the measured throughput. A request that has
+    waited too long to be answered in time does not begin.
 
     The requests that wait when a batch ends form the next batch, so none waits while nothing runs. There is one
     exception: if fewer parts wait than the last batch had, the next batch starts as soon as that many wait, but at
@@ -247,7 +247,8 @@ class Batcher(Generic[Work, Result]):
                     break
                 lane.remove(request)
                 for waiting in request.parts:
-                    waiting.future.set_exception(Overloaded(0))
+                    if not waiting.future.done():  # it may just have been cancelled
+                        waiting.future.set_exception(Overloaded(0))
 
     async def _run_batch(self, batch: list[_Waiting[Work, Result]]) -> None:
         start = perf_counter()
