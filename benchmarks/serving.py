@@ -73,12 +73,14 @@ end
 
 
 @contextlib.contextmanager
-def running(model, *flags):
-    """Starts a server, which ends with the context; yields its process and its port once it is ready."""
+def running(model, *flags, checkout=None):
+    """Starts a server, which ends with the context; yields its process and its port once it is ready. `checkout`: the
+    path of another checkout, whose server it is."""
     with tempfile.NamedTemporaryFile() as file:
         log = pathlib.Path(file.name)
         server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve", f"--model=model={model}",
-                                   "--port=0", "--grpc_port=0", *flags], stderr=file)
+                                   "--port=0", "--grpc_port=0", *flags], stderr=file,
+                                  env=os.environ | ({"PYTHONPATH": checkout} if checkout else {}))
         try:
             while '"event": "available"' not in (text := log.read_text()):
                 if server.poll() is not None:

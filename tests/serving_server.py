@@ -92,7 +92,7 @@ class Server:
         response = connection.getresponse()
         text = response.read().decode()
         is_json = response.headers["content-type"] == "application/json"
-        return response.status, json.loads(text) if is_json else text, dict(response.headers)
+        return response.status, json.loads(text) if is_json and text else text, dict(response.headers)
 
     def predict(self, name, connection=None, **request):
         """The predictions or outputs of a request that must be answered."""

@@ -17,11 +17,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from keras_bert.serving import body as request_body
 from keras_bert.serving import embeddings, logs, metrics
-from keras_bert.serving.middleware import RequestMiddleware, respond_error, respond_request_error
+from keras_bert.serving.memory import RequestMemory
+from keras_bert.serving.middleware import RequestMiddleware, answering, respond_error, respond_request_error
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.served_model import count_bytes
-from keras_bert.serving.tensors import DEFAULT, RequestError, decompress
+from keras_bert.serving.tensors import DEFAULT, RequestError, Separators
 from keras_bert.serving.version import in_thread_if_large
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -36,6 +38,10 @@ def server_of(request: Request) -> ModelServer:
 
 def entry_of(request: Request) -> logs.Entry:
     return request.state.entry
+
+
+def memory_of(request: Request) -> RequestMemory:
+    return request.state.memory
 
 
 def check_access(request: Request) -> None:
@@ -61,11 +67,7 @@ def find_version(request: Request) -> int | None:
 
 
 async def read_body(request: Request) -> bytes:
-    """Returns the body of the request, decompressed."""
-    body = await request.body()
-    if "gzip" in request.headers.get("content-encoding", ""):
-        body = await asyncio.to_thread(decompress, body, server_of(request).settings.max_body)
-    return body
+    return await request_body.read_body(request, server_of(request).settings, memory_of(request))
 
 
 def protected(endpoint: Endpoint) -> Endpoint:
@@ -84,8 +86,9 @@ def protected(endpoint: Endpoint) -> Endpoint:
 async def predict(request: Request) -> Response:
     model, number, entry = find_model(request), find_version(request), entry_of(request)
     body = await read_body(request)
-    with model.lease(number, entry) as version:
-        return respond_json(await version.answer(body, entry), entry)
+    async with answering(request, server_of(request).settings.timeout_s):
+        with model.lease(number, entry) as version:
+            return respond_json(await version.answer(body, entry, memory_of(request)), entry)
 
 
 async def reject_examples(request: Request) -> NoReturn:
@@ -125,14 +128,16 @@ async def models(request: Request) -> Response:
 
 
 async def embed(request: Request) -> Response:
-    body, server, entry = await read_body(request), server_of(request), entry_of(request)
-    total = max((model.current.limits.total for model in server.models.values() if model.current), default=math.inf)
-    asked = await in_thread_if_large(len(body), embeddings.Request, body, total)
-    with server.find(asked.model, entry).lease(None, entry) as version:
-        inputs = await in_thread_if_large(len(body), asked.inputs, version.saved_model.signatures, version.limits)
-        outputs, estimated_tokens = await version.predict(DEFAULT, inputs, len(body), entry)
-    content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens)
-    return respond_json(content, entry)
+    body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
+    separators = max((model.current.limits.separators for model in server.models.values() if model.current),
+                     default=Separators(math.inf, math.inf))
+    async with answering(request, server.settings.timeout_s):
+        asked = await in_thread_if_large(len(body), embeddings.Request, body, separators, memory.reserve)
+        with server.find(asked.model, entry).lease(None, entry) as version:
+            inputs = await in_thread_if_large(len(body), asked.inputs, version.saved_model.signatures, version.limits)
+            outputs, estimated_tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory)
+        content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens)
+        return respond_json(content, entry)
 
 
 async def prometheus(_: Request) -> Response:
@@ -191,10 +196,15 @@ async def respond_http_exception(request: Request, error: HTTPException) -> Resp
     except RequestError as denied:
         return await respond_request_error(request, denied)
     if error.status_code == 405 and error.headers:
-        message = f"this path takes {' and '.join(sorted(error.headers['Allow'].split(', ')))}"
-    else:
-        message = {404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
+        allowed = set(error.headers["Allow"].split(", "))
+        methods = sorted(allowed | {"HEAD"} if "GET" in allowed else allowed)
+        return respond_error(request, 405, f"this path takes {' and '.join(methods)}", {"Allow": ", ".join(methods)})
+    message = {404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
     return respond_error(request, error.status_code, message, error.headers)
+
+
+async def respond_memory_error(request: Request, _: Exception) -> Response:
+    return respond_error(request, 503, "the server has no memory for this request now", {"Retry-After": "1"})
 
 
 async def respond_bug(request: Request, _: Exception) -> Response:
@@ -230,9 +240,9 @@ def create_app(server: ModelServer) -> Starlette:
     routes = [*(Route(path, protected(endpoint), methods=[method]) for path, (method, endpoint) in PROTECTED.items()),
               *(Route(path, endpoint, methods=[method]) for path, (method, endpoint) in PUBLIC.items())]
     handlers: dict[Any, Any] = {RequestError: respond_request_error, HTTPException: respond_http_exception,
-                                Exception: respond_bug}
+                                MemoryError: respond_memory_error, Exception: respond_bug}
     app = Starlette(routes=[*routes, *page_routes()], lifespan=lifespan, exception_handlers=handlers,
-                    middleware=[Middleware(RequestMiddleware, settings=server.settings)])
+                    middleware=[Middleware(RequestMiddleware, settings=server.settings, memory=server.memory)])
     app.router.redirect_slashes = False  # redirects would not ask for the token
     app.state.server = server
     return app

@@ -13,6 +13,7 @@ from keras_bert.errors import InputError
 from keras_bert.serving import metrics
 from keras_bert.serving.loading import load_model
 from keras_bert.serving.logs import Entry, logger
+from keras_bert.serving.memory import MemoryBudget
 from keras_bert.serving.served_model import ServedModel
 from keras_bert.serving.settings import Settings, find_versions, is_saved_model
 from keras_bert.serving.tensors import DEFAULT, RequestError
@@ -23,7 +24,8 @@ class ModelServer:
     """The models of a server, and the rules that REST and gRPC share. If `stopping`, it accepts no more requests."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.stopping = settings, False
+        self.settings, self.stopping, self.memory = settings, False, MemoryBudget(
+            settings.max_inflight, metrics.INFLIGHT.set)
         self.models = {name: Model(name, path, settings) for name, path in settings.models.items()}
 
     def is_ready(self) -> bool:

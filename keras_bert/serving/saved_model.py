@@ -1,6 +1,5 @@
 """A SavedModel of any exporter, loaded and called as TensorFlow Serving does it."""
 
-import ctypes
 import gc
 import importlib.util
 import json
@@ -14,6 +13,7 @@ from google.protobuf.json_format import MessageToDict
 
 from keras_bert.errors import InputError
 from keras_bert.files.digests import file_digest
+from keras_bert.serving.memory import trim
 from keras_bert.serving.served_model import ServedModel, count_rows
 from keras_bert.serving.tensors import DEFAULT, Arrays, RequestError, Signature, Spec
 
@@ -73,8 +73,7 @@ class SavedModel(ServedModel):
         self._session, self._calls = None, {}
         gc.unfreeze()
         gc.collect()  # a graph has reference cycles
-        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-            trim(0)
+        trim()
 
     def warm_up(self) -> None:
         """Runs the model once, because the first call is slow: it optimises the graph. If the SavedModel has TensorFlow
@@ -111,6 +110,8 @@ class SavedModel(ServedModel):
             raise RequestError(400, f"the model refuses the inputs: {message[:300]}") from None
         except tf.errors.DeadlineExceededError:
             raise RequestError(504, "the model takes too long for these inputs") from None
+        except tf.errors.ResourceExhaustedError:
+            raise RequestError(503, "the model has no memory for these inputs now", {"Retry-After": "1"}) from None
         return {column: np.asarray(array, spec.dtype)
                 for (column, spec), array in zip(signature.outputs.items(), arrays)}
 

@@ -16,13 +16,15 @@ _SAVED_MODEL = "saved_model.pb"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """The batches and limits of a model, see `keras-bert serve`; here `max_body` and `max_output` are in bytes."""
+    """The batches and limits of a model, see `keras-bert serve`. Here `max_body`, `max_output` and `max_inflight` are
+    in bytes."""
 
     max_batch_tokens: int = 2048
     batch_timeout_ms: float = 2.0
     max_queue: int = 512
     max_body: int = 16 * 2**20
     max_output: int = 32 * 2**20
+    max_inflight: int = 512 * 2**20
     max_instances: int = 1024
     max_characters: int = 100_000
     timeout_s: float = 30.0
@@ -61,7 +63,7 @@ def host_name(host: str) -> str:
 
 def is_address(host: str) -> bool:
     try:
-        return bool(ipaddress.ip_address(host.partition("%")[0]))
+        return "%" not in host and bool(ipaddress.ip_address(host))  # after % a zone may have any name
     except ValueError:
         return False
 
