@@ -18,8 +18,8 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         max_body_mb: Positive = ModelSettings.max_body / 2**20,
         max_output_mb: Positive = ModelSettings.max_output / 2**20, max_instances: Count = ModelSettings.max_instances,
         max_characters: Count = ModelSettings.max_characters, body_timeout_s: Positive = 20.0,
-        timeout_s: Positive = ModelSettings.timeout_s, grace_s: PositiveOrZero = 20.0, token_file: str | None = None,
-        allowed_host: Repeated | None = None, row_wise: Repeated | None = None) -> None:
+        timeout_s: Positive = ModelSettings.timeout_s, grace_s: PositiveOrZero = 20.0, drain_s: PositiveOrZero = 0.0,
+        token_file: str | None = None, allowed_host: Repeated | None = None, row_wise: Repeated | None = None) -> None:
     """Serve exported models over HTTP and gRPC.
 
     Args:
@@ -40,6 +40,8 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         body_timeout_s: Timeout for receiving the request body, in seconds.
         timeout_s: Timeout for answering a request, in seconds.
         grace_s: Time for running requests to finish when the server is stopped, in seconds.
+        drain_s: Time to accept requests after SIGTERM, in seconds. Meanwhile, /readyz answers 503, so that load
+            balancers send no more.
         token_file: File with the bearer token that requests must send.
         allowed_host: Name that the Host header may have if there is no token, besides localhost, the value of --host
             and IP addresses; * for any name. Repeat the flag for several names.
@@ -57,7 +59,7 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         from keras_bert.serving.supervisor import supervise
     except ImportError:
         raise InputError('serving needs more packages: pip install fastapi "uvicorn[standard]" orjson '
-                         'prometheus-client tensorflow-serving-api') from None
+                         'prometheus-client tensorflow-serving-api grpcio-health-checking') from None
 
     models = _by_name(model)
     given |= {

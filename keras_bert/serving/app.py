@@ -2,11 +2,10 @@
 page at `/`."""
 
 import asyncio
-import contextlib
 import importlib.resources
 import math
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
@@ -171,7 +170,7 @@ async def healthz() -> str:
 @public.get("/readyz", summary="Whether each model has a version to answer with.", response_class=PlainTextResponse)
 async def readyz(server: Server) -> str:
     if not server.is_ready():
-        raise RequestError(503, "stopping" if server.stopping else
+        raise RequestError(503, "stopping" if server.draining else
                            "a model is still loading, cannot be loaded or has no version")
     return "ok"
 
@@ -224,18 +223,9 @@ async def respond_bug(request: Request, _: Exception) -> Response:
 # The application
 
 
-@contextlib.asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Loads the models and watches for their new versions until the server stops."""
-    tasks = [asyncio.create_task(model.watch()) for model in app.state.server.models.values()]
-    yield
-    for task in tasks:
-        task.cancel()
-
-
 def create_app(server: ModelServer) -> FastAPI:
     app = FastAPI(
-        title="keras-bert serve", version=__version__, lifespan=lifespan,
+        title="keras-bert serve", version=__version__,
         openapi_url=None, docs_url=None, redoc_url=None,  # /openapi.json needs the token
         redirect_slashes=False,  # redirects would not ask for the token
         middleware=[Middleware(RequestMiddleware, settings=server.settings)],

@@ -21,14 +21,24 @@ from keras_bert.serving.version import LoadedVersion
 
 
 class ModelServer:
-    """The models of a server, and the rules that REST and gRPC share. If `stopping`, it accepts no more requests."""
+    """The models of a server, and the rules that REST and gRPC share.
+
+    Attributes:
+        draining: True if it will stop soon, so that nobody should send it new requests.
+        stopping: True if it accepts no more requests.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.stopping = settings, False
+        self.settings, self.draining, self.stopping = settings, False, False
         self.models = {name: Model(name, path, settings) for name, path in settings.models.items()}
 
+    async def load(self) -> None:
+        """Begins to watch the folders of the models. Returns when each model is loaded, or is known to have no version
+        that can be loaded."""
+        await asyncio.gather(*(model.load() for model in self.models.values()))
+
     def is_ready(self) -> bool:
-        return not self.stopping and all(model.current for model in self.models.values())
+        return not self.draining and all(model.current for model in self.models.values())
 
     def check_access(self, authorization: bytes, field: str) -> None:
         """Raises a `RequestError` if the header or metadata `field` has the wrong token, or the server is stopping."""
@@ -61,7 +71,13 @@ class Model:
         self.states: dict[int, tuple[str, str]] = {}
         self._settings = settings
         self._failed: dict[int, list] = {}  # fingerprints of the versions that could not be loaded
+        self._is_checked = asyncio.Event()  # set when all versions in the folder have been tried, or one is served
         self._tasks: set[asyncio.Task] = set()
+
+    async def load(self) -> None:
+        """Begins to watch the folder. Returns when it has been checked for the first time."""
+        self._start(self._watch())
+        await self._is_checked.wait()
 
     @contextlib.contextmanager
     def lease(self, number: int | None, entry: Entry) -> Iterator[LoadedVersion]:
@@ -94,18 +110,28 @@ class Model:
                 "error_code": "INTERNAL" if message else "OK", "error_message": message})
         return response
 
-    async def watch(self, seconds: float = 1) -> NoReturn:
-        """Checks the folder forever. If it is unavailable for a moment, as on a network, the served version stays."""
+    async def _watch(self) -> NoReturn:
+        """Checks the folder once per second. If it is unavailable for a moment, as on a network, the served version
+        stays. Logs each problem once."""
+        problem = ""
         while True:
-            with contextlib.suppress(InputError, OSError):
+            last, problem = problem, ""
+            try:
                 await self._check_folder()
-            await asyncio.sleep(seconds)
+            except Exception as error:
+                problem = _describe(error)
+                if problem != last:
+                    logger.error({"event": "warning", "model": self.name, "message": problem},
+                                 exc_info=not isinstance(error, InputError))
+            self._is_checked.set()
+            await asyncio.sleep(1)
 
     async def _check_folder(self) -> None:
         """Serves the largest version in the folder that can be loaded. The served version stays until another one is
         loaded or the folder is empty."""
         found = await asyncio.to_thread(find_versions, self.path)
         self.is_empty = not found
+        self._failed = {number: fingerprint for number, fingerprint in self._failed.items() if number in found}
         for number in sorted(found, reverse=True):
             if self.current and number == self.current.number or await self._load(number, found[number]):
                 return
@@ -193,6 +219,16 @@ def _describe(error: Exception) -> str:
 
 
 def _fingerprint(folder: str) -> list[tuple[str, int, int]]:
-    """Returns a value that changes when the folder does."""
-    return sorted((entry.path, entry.stat().st_mtime_ns, entry.stat().st_size)
-                  for where, _, _ in os.walk(folder) for entry in os.scandir(where))
+    """Returns a value that changes when the folder does: its contents, their permissions, or what links lead to."""
+    paths = [os.path.join(where, name) for where, folders, files in os.walk(folder) for name in (*folders, *files)]
+    return sorted((path, *_status(path)) for path in [folder, *paths])
+
+
+def _status(path: str) -> tuple[int, int]:
+    """Returns the time of the last change of a file in nanoseconds, and its size; the number of the error and 0 if it
+    has disappeared, or is a link to nothing."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return error.errno or 0, 0
+    return status.st_ctime_ns, status.st_size

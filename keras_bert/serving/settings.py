@@ -37,6 +37,7 @@ class Settings(ModelSettings):
     workers: int
     body_timeout_s: float
     grace_s: float
+    drain_s: float
     allowed_host: Sequence[str] = ()
     token: str = ""  # the bearer token; "" for none
     threads: int = 1  # of TensorFlow, per worker
@@ -69,12 +70,12 @@ def find_versions(path: str) -> dict[int, str]:
         return {1: path}
     with reading(path):
         return {number: entry.path for entry in os.scandir(path)
-                if (number := version_number(entry.name)) is not None and entry.is_dir()}
+                if (number := version_number(entry.name)) is not None and not entry.is_file(follow_symlinks=False)}
 
 
 def find_first_version(path: str) -> int:
-    """Returns the number of the version that is served first. Raises an `InputError` if there is no version, or this
-    one is not a SavedModel."""
+    """Returns the number of the version that is served first, if it can be loaded. Raises an `InputError` if there is
+    no version, or none is a SavedModel."""
     versions = find_versions(path)
     if not versions:
         if os.path.isfile(os.path.join(path, "model.tflite")):
@@ -82,10 +83,10 @@ def find_first_version(path: str) -> int:
                              "keras-bert predict read; to serve the model: keras-bert export text-model")
         raise InputError(f"{path}: must be a SavedModel, or a folder of SavedModels whose names are numbers below "
                          "2^63; to make one: keras-bert export text-model --model=FOLDER --output=EXPORTED")
-    number = max(versions)
-    if not os.path.isfile(os.path.join(versions[number], "saved_model.pb")):
-        raise InputError(f"{versions[number]}: must be a SavedModel; there is no saved_model.pb")
-    return number
+    whole = [number for number, folder in versions.items() if os.path.isfile(os.path.join(folder, "saved_model.pb"))]
+    if not whole:
+        raise InputError(f"{versions[max(versions)]}: must be a SavedModel; there is no saved_model.pb")
+    return max(whole)
 
 
 def format_address(host: str, port: int) -> str:
