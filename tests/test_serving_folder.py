@@ -163,6 +163,7 @@ def write_number(path, number):
     os.rename(f"{path}.new", path)
 
 
+@pytest.mark.slow
 def test_a_broken_version_stops_no_other_and_is_logged_once(tmp_path, caplog, monkeypatch):
     folder, settings = tmp_path / "models", Settings(models={}, row_wise={}, host="", port=0, grpc_port=0, workers=1,
                                                      body_timeout_s=1, grace_s=1, drain_s=0)
@@ -193,7 +194,7 @@ def test_a_broken_version_stops_no_other_and_is_logged_once(tmp_path, caplog, mo
         assert await check() == ([7, 6], 4)
         shutil.rmtree(folder)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(model._watch(), 2.5)
+            await asyncio.wait_for(model._watch(), 1.5)
         await model.current.close()
 
     folder.mkdir()
