@@ -20,7 +20,8 @@ PEERS = [*GARDEN, "torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
 # Other runtimes to measure the speed beside (benchmarks).
 BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
 # A server of exports; tensorflow-serving-api holds the messages of gRPC, which TensorFlow's own version must read.
-SERVE = ["fastapi", "uvicorn[standard]", "orjson", "prometheus-client", "tensorflow-serving-api"]
+SERVE = ["fastapi", "uvicorn[standard]", "orjson", "prometheus-client", "tensorflow-serving-api",
+         "grpcio-health-checking"]
 # The same by Ray Serve, in a cluster; texts in files by Ray Data.
 RAY = ["ray[data,serve]"]
 # Other engines (examples/other_engines.py).

@@ -140,7 +140,7 @@ class _Worker:
             self._control.close()
             self.process, self.is_ready = None, False
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         if self.process:
             self.process.send_signal(number)
 
@@ -167,7 +167,7 @@ def _keep_running(workers: Sequence[_Worker]) -> None:
 def _stop(workers: Iterable[_Worker], number: signal.Signals, seconds: float) -> None:
     """Passes a signal on to the workers, which end after `seconds` at most; kills those that do not."""
     for worker in workers:
-        worker.signal(number)
+        worker.send_signal(number)
     end = time.monotonic() + seconds + 5
     for worker in workers:
         worker.wait(end)
