@@ -192,6 +192,7 @@ def test_told_to_stop_it_ends_what_runs(tmp_path, number):
 
 def test_a_log_that_nobody_reads_stops_nothing_and_requests_are_answered_while_the_server_drains(tmp_path):
     with serving({"echo": write_echo(tmp_path / "echo")}, "--drain_s=3") as server:
+        silent = socket.create_connection(("127.0.0.1", server.grpc_port), timeout=20)
         (connection,) = connections(server, 1)
         dropped = "keras_bert_dropped_log_lines_total"
         server.reads.clear()
@@ -205,6 +206,8 @@ def test_a_log_that_nobody_reads_stops_nothing_and_requests_are_answered_while_t
         server.wait(lambda: sum("\\ud55c" in line for line in server.lines) > 500)
         server.predict("echo", instances=["a"])
         server.wait(lambda: server.events()[-1].get("model") == "echo")
+        while silent.recv(1000):  # gRPC closes a connection on which no client speaks HTTP/2, 10 s after it began
+            pass
         start = time.monotonic()
         server.process.terminate()
         server.wait(lambda: server.ask("/readyz")[0] == 503)

@@ -23,14 +23,17 @@ from keras_bert.serving.version import LoadedVersion
 class ModelServer:
     """The models of a server, and the rules that REST and gRPC share.
 
+    Args:
+        accepts_at_once: True if requests come before the models are loaded, see `Model`.
+
     Attributes:
         draining: True if it will stop soon, so that nobody should send it new requests.
         stopping: True if it accepts no more requests.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, accepts_at_once: bool) -> None:
         self.settings, self.draining, self.stopping = settings, False, False
-        self.models = {name: Model(name, path, settings) for name, path in settings.models.items()}
+        self.models = {name: Model(name, path, settings, accepts_at_once) for name, path in settings.models.items()}
 
     async def load(self) -> None:
         """Begins to watch the folders of the models. Returns when each model is loaded, or is known to have no version
@@ -61,15 +64,19 @@ class ModelServer:
 
 
 class Model:
-    """The versions of one model. The largest version under the path that can be loaded is served: `current`."""
+    """The versions of one model. The largest version under the path that can be loaded is served: `current`.
 
-    def __init__(self, name: str, path: str, settings: Settings) -> None:
+    What only the page asks for is warmed up while another version or worker answers, because answers wait for it; if
+    there is no other, which `accepts_at_once` says of workers, after the version has begun to answer.
+    """
+
+    def __init__(self, name: str, path: str, settings: Settings, accepts_at_once: bool = True) -> None:
         self.name, self.path, self.created = name, path, int(time.time())  # in Unix seconds
         self.is_empty = False  # True if there is no version in the folder
         self.current: LoadedVersion | None = None
         # The state of each version, a name of `ModelVersionStatus`, and a message that describes an error, or "".
         self.states: dict[int, tuple[str, str]] = {}
-        self._settings = settings
+        self._settings, self._accepts_at_once = settings, accepts_at_once
         self._failed: dict[int, list] = {}  # fingerprints of the versions that could not be loaded
         self._is_checked = asyncio.Event()  # set when all versions in the folder have been tried, or one is served
         self._tasks: set[asyncio.Task] = set()
@@ -157,8 +164,10 @@ class Model:
             return False
         gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.6 s
         version = LoadedVersion(self.name, number, saved_model, self._settings)
+        warming_up = self._start(self._warm_up_explain(version))
+        if self.current or not self._accepts_at_once:
+            await warming_up
         self._serve(version)
-        self._start(self._warm_up_explain(version))
         self.states[number] = "AVAILABLE", ""
         metrics.VERSION.labels(self.name, number).set(1)
         logger.info({"event": "available", "model": self.name, "version": number,
@@ -184,13 +193,14 @@ class Model:
         if old:
             self._start(self._unload(old))
 
-    def _start(self, work: Coroutine) -> None:
+    def _start(self, work: Coroutine) -> asyncio.Task:
         task = asyncio.create_task(work)
         self._tasks.add(task)  # asyncio itself keeps no reference to a task
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _warm_up_explain(self, version: LoadedVersion) -> None:
-        """Warms up what only the page asks for, while the version answers."""
+        """Warms up what only the page asks for."""
         version.leases += 1
         try:
             await asyncio.to_thread(version.saved_model.warm_up_explain)

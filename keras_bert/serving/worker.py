@@ -49,7 +49,7 @@ def main(descriptor: int, accepts_at_once: int) -> None:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
     sys.setswitchinterval(SWITCH_S)
-    models = ModelServer(Settings(**json.loads(sys.stdin.readline())))
+    models = ModelServer(Settings(**json.loads(sys.stdin.readline())), bool(accepts_at_once))
     config = uvicorn.Config(
         create_app(models), http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, timeout_keep_alive=KEEP_ALIVE_S,
