@@ -22,7 +22,7 @@ BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
 # A server of exports. The messages of gRPC are those of tensorflow-serving-api, which TensorFlow's own version must
 # read; without them, it serves HTTP alone.
 SERVE = ["fastapi", "uvicorn", "uvloop", "httptools", "orjson", "prometheus-client"]
-SERVE_GRPC = [*SERVE, "grpcio", "tensorflow-serving-api"]
+SERVE_GRPC = [*SERVE, "grpcio", "grpcio-health-checking", "tensorflow-serving-api"]
 # The same by Ray Serve, in a cluster; texts in files by Ray Data.
 RAY = ["ray[data,serve]"]
 # Other engines (examples/other_engines.py).

@@ -8,8 +8,9 @@ load for half an hour.
     python benchmarks/serving.py kinds --models=demo/int8,demo/float32,demo/answers --texts=demo/data/valid.tsv
     python benchmarks/serving.py mixed --model=demo/answers --texts=demo/data/valid.tsv --minutes=10
     python benchmarks/serving.py soak --model=demo/answers --texts=demo/data/valid.tsv --folder=demo/model --minutes=30
+    python benchmarks/serving.py kills --model=demo/answers --texts=demo/data/valid.tsv --kills=30
 
---model: a raw-text SavedModel, whose only input is `text`; for the last two tests, a classifier. --texts: a table with
+--model: a raw-text SavedModel, whose only input is `text`; for mixed and soak, a classifier. --texts: a table with
 a column `text`. The memory is the worker's resident memory, every minute.
 
 load: throughput and latency, with and without batching. Each request sends one of the texts, in their order. Needs wrk
@@ -28,8 +29,12 @@ second. --requests ends the test after so many requests instead.
 soak: many connections without pauses; a request has one, two or five texts. --folder: the fine-tuned classifier; its
 predictions in this process are the answers that the server must give.
 
-In the last two, a wrong answer, a lost answer or a status that the request should not get ends the program with status
-1.
+kills: two workers, one of which is killed (SIGKILL) whenever both serve. Half of the clients connect again for each
+request. A status other than 200 ends the program with status 1, and so do more lost answers than the killed workers
+held connections: each may wait for an answer.
+
+In mixed and soak, a wrong answer, a lost answer or a status that the request should not get ends the program with
+status 1.
 """
 
 import collections
@@ -44,6 +49,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -373,12 +379,73 @@ def soak(given):
         return versions, [run_for(given, 10**9, Client, wanted, server, port)]
 
 
+def ask_until(stop, port, bodies, count, results):
+    """Asks on `count` connections until `stop` is set; sends a `Counter` of the statuses, and of the `lost` answers."""
+    def run(number):
+        counts, connection = collections.Counter(), connect(port)
+        for body in itertools.cycle(bodies):
+            if stop.is_set():
+                return counts
+            try:
+                connection.request("POST", PATH, body)
+                response = connection.getresponse()
+                response.read()
+                counts[response.status] += 1
+            except (OSError, http.client.HTTPException):
+                counts["lost"] += 1
+                connection.close()
+            if number % 2:
+                connection.close()  # the next request connects again
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        results.send(sum(pool.map(run, range(count)), collections.Counter()))
+
+
+def held_connections(pid, port):
+    """Returns the number of connections to a port that a process has accepted."""
+    links = [os.readlink(link) for link in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(f"socket:[{row[9]}]" in links and row[3] == "01" and row[1].endswith(f":{port:04X}") for row in rows)
+
+
+def kills(given):
+    bodies = [json.dumps({"instances": [text]}) for text in itertools.islice(texts_of(given), 1000)]
+    versions, spawn = ruler.describe("tensorflow", "keras-bert-hub"), multiprocessing.get_context("spawn")
+    stop, (results, pipe), held = spawn.Event(), spawn.Pipe(), []
+    with running(given.model, "--workers=2") as (server, port):
+        spawn.Process(target=ask_until, daemon=True, args=(stop, port, bodies, given.connections, pipe)).start()
+        for kill in range(given.kills):
+            while not re.search(r"\nkeras_bert_version_workers\{.* 2.0\n", metrics(port)):
+                time.sleep(0.5)
+            time.sleep(given.seconds)
+            with open(f"/proc/{server.pid}/task/{server.pid}/children") as file:
+                worker = int(file.read().split()[kill % 2])
+            held.append(held_connections(worker, port))
+            os.kill(worker, signal.SIGKILL)
+            time.sleep(1)  # until the supervisor has noticed
+        time.sleep(given.seconds)
+        stop.set()
+        counts = results.recv()
+    row = {"kills": given.kills, "held": sum(held), "answers": {str(key): count for key, count in counts.items()}}
+    if counts["lost"] > sum(held) or counts.keys() - {200, "lost"}:
+        sys.exit(f"serving.py: {row}")
+    return versions, [row]
+
+
+def metrics(port):
+    connection = connect(port)
+    connection.request("GET", "/metrics")
+    with contextlib.closing(connection):
+        return connection.getresponse().read().decode()
+
+
 ONE_MODEL = {"model": str}
 TESTS = {"load": (load, ONE_MODEL | {"seconds": 30, "connections": [1, 8, 64, 256]}),
          "kinds": (kinds, {"models": ["demo/int8", "demo/float32", "demo/answers"], "seconds": 30,
                            "connections": [1, 64]}),
          "mixed": (mixed, ONE_MODEL | {"minutes": 10.0, "requests": 10**9, "connections": 32}),
-         "soak": (soak, ONE_MODEL | {"folder": str, "minutes": 30.0, "connections": 64})}
+         "soak": (soak, ONE_MODEL | {"folder": str, "minutes": 30.0, "connections": 64}),
+         "kills": (kills, ONE_MODEL | {"kills": 30, "seconds": 2.0, "connections": 16})}
 
 
 def main():

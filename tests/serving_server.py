@@ -51,6 +51,7 @@ class Server:
         port, grpc_port: where it answers; `grpc_port` is None if gRPC is off.
         lines: what it has written to standard error.
         reader: thread that reads the lines.
+        reads: event that is set while it does.
     """
 
     def __init__(self, models, *flags):
@@ -61,6 +62,8 @@ class Server:
             # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
             | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}))
         self.lines, self.host = [], next((flag[7:] for flag in flags if flag.startswith("--host=")), "127.0.0.1")
+        self.reads = threading.Event()
+        self.reads.set()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         ports = self.wait(lambda: self.lines and re.search(r":(\d+)/v1[^ ]*(?: and gRPC at .*:(\d+))?;", self.lines[0]))
@@ -69,6 +72,7 @@ class Server:
     def _read(self):
         for line in self.process.stderr:
             self.lines.append(line)
+            self.reads.wait()
 
     def wait(self, condition, turns=1200):
         """Waits until a function returns something true, and returns it; for a minute or, if all is held up, longer."""

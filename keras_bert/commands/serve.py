@@ -25,7 +25,7 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         max_inflight_mb: Positive = ModelSettings.max_inflight / 2**20,
         max_instances: Count = ModelSettings.max_instances, max_characters: Count = ModelSettings.max_characters,
         body_timeout_s: Positive = 20.0, timeout_s: Positive = ModelSettings.timeout_s, grace_s: PositiveOrZero = 20.0,
-        token_file: str | None = None, allowed_host: Repeated | None = None,
+        drain_s: PositiveOrZero = 0.0, token_file: str | None = None, allowed_host: Repeated | None = None,
         row_wise: Repeated | None = None) -> None:
     """Serve exported models over HTTP and gRPC.
 
@@ -50,6 +50,8 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         body_timeout_s: Timeout for receiving the request body, in seconds.
         timeout_s: Timeout for answering a request, in seconds.
         grace_s: Time for running requests to finish when the server is stopped, in seconds.
+        drain_s: Time to accept requests after SIGTERM, in seconds. Meanwhile, /readyz answers 503, so that load
+            balancers send no more.
         token_file: File with the bearer token that requests must send.
         allowed_host: Name that the Host header may have if there is no token, besides localhost, the value of --host
             and IP addresses; * for any name. Repeat the flag for several names.

@@ -2,11 +2,10 @@
 `/`."""
 
 import asyncio
-import contextlib
 import importlib.resources
 import math
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -157,7 +156,7 @@ async def healthz(_: Request) -> Response:
 async def readyz(request: Request) -> Response:
     server = server_of(request)
     if not server.is_ready():
-        raise RequestError(503, "stopping" if server.stopping else
+        raise RequestError(503, "stopping" if server.draining else
                            "a model is still loading, cannot be loaded or has no version")
     return PlainTextResponse("ok")
 
@@ -227,21 +226,12 @@ PROTECTED: dict[str, tuple[str, Endpoint]] = {
 PUBLIC: dict[str, tuple[str, Endpoint]] = {"/healthz": ("GET", healthz), "/readyz": ("GET", readyz)}
 
 
-@contextlib.asynccontextmanager
-async def lifespan(app: Starlette) -> AsyncIterator[None]:
-    """Loads the models and watches for their new versions until the server stops."""
-    tasks = [asyncio.create_task(model.watch()) for model in app.state.server.models.values()]
-    yield
-    for task in tasks:
-        task.cancel()
-
-
 def create_app(server: ModelServer) -> Starlette:
     routes = [*(Route(path, protected(endpoint), methods=[method]) for path, (method, endpoint) in PROTECTED.items()),
               *(Route(path, endpoint, methods=[method]) for path, (method, endpoint) in PUBLIC.items())]
     handlers: dict[Any, Any] = {RequestError: respond_request_error, HTTPException: respond_http_exception,
                                 MemoryError: respond_memory_error, Exception: respond_bug}
-    app = Starlette(routes=[*routes, *page_routes()], lifespan=lifespan, exception_handlers=handlers,
+    app = Starlette(routes=[*routes, *page_routes()], exception_handlers=handlers,
                     middleware=[Middleware(RequestMiddleware, settings=server.settings, memory=server.memory)])
     app.router.redirect_slashes = False  # redirects would not ask for the token
     app.state.server = server

@@ -1,15 +1,19 @@
-"""TensorFlow Serving's gRPC interface: `PredictionService` and `ModelService` from `tensorflow-serving-api`."""
+"""TensorFlow Serving's gRPC interface: `PredictionService` and `ModelService` from `tensorflow-serving-api`; and
+`grpc.health.v1.Health`."""
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NoReturn
 
 import grpc
 import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_api
+from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2, predict_pb2
 
 from keras_bert.serving import logs
@@ -26,17 +30,35 @@ _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTI
 
 _MAX_RANK = 254  # TensorFlow's
 _MEMORY = 4  # bytes of memory for each byte of a message: it, its fields, and their arrays
+_MAX_MESSAGE = 400  # characters of an error; in a header, each takes up to 12 bytes, of 8 KiB that clients accept
+_DTYPES = {number: name.removeprefix("DT_").lower() for name, number in types_pb2.DataType.items()}
+_STATUS = health_pb2.HealthCheckResponse.ServingStatus
+
+# gRPC's defaults are made for clients that are trusted: connections have no limit of time, and the server closes those
+# of clients that send a ping more often than every five minutes.
+_CONNECTIONS = {
+    "grpc.server_handshake_timeout_ms": 10_000,
+    "grpc.max_connection_idle_ms": 300_000,
+    "grpc.max_connection_age_ms": 600_000,  # so that a worker that was restarted gets its share of them again
+    "grpc.keepalive_time_ms": 60_000,  # the server's own pings, which find clients that have disappeared
+    "grpc.keepalive_timeout_ms": 20_000,
+    "grpc.keepalive_permit_without_calls": 1,
+    "grpc.http2.min_ping_interval_without_data_ms": 10_000,  # of clients
+}
 
 
-def create_server(models: ModelServer) -> grpc.aio.Server:
-    """Returns the server. Methods without a handler below are UNIMPLEMENTED."""
+async def start_server(models: ModelServer, address: str) -> Callable[[float], Coroutine]:
+    """Serves at an address; returns a function that stops the server, and lets calls run for so many seconds. Methods
+    without a handler are UNIMPLEMENTED."""
+    settings = models.settings
     services: dict[str, dict[str, tuple]] = {
         "PredictionService": {"Predict": (predict_pb2.PredictRequest, _predict),
                               "GetModelMetadata": (get_model_metadata_pb2.GetModelMetadataRequest, _metadata)},
         "ModelService": {"GetModelStatus": (get_model_status_pb2.GetModelStatusRequest, _status)},
     }
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 1),
-                                      ("grpc.max_receive_message_length", models.settings.max_body)])
+    server = grpc.aio.server(options=[
+        *_CONNECTIONS.items(), ("grpc.so_reuseport", 1), ("grpc.max_receive_message_length", settings.max_body),
+        ("grpc.max_connection_age_grace_ms", int(1000 * (settings.body_timeout_s + settings.timeout_s)))])
     server.add_generic_rpc_handlers([
         grpc.method_handlers_generic_handler(f"tensorflow.serving.{service}", {
             # A stream of one message, which is the same on the wire: gRPC reads and deserializes other requests before
@@ -44,7 +66,26 @@ def create_server(models: ModelServer) -> grpc.aio.Server:
             name: grpc.stream_unary_rpc_method_handler(_make_handler(models, name, request, method))
             for name, (request, method) in methods.items()})
         for service, methods in services.items()])
-    return server
+    health = health_api.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    server.add_insecure_port(address)
+    await server.start()
+    reporting = asyncio.create_task(_report_health(models, health))
+
+    async def stop(grace_s: float) -> None:
+        reporting.cancel()
+        await server.stop(grace_s)
+
+    return stop
+
+
+async def _report_health(models: ModelServer, health: health_api.HealthServicer) -> NoReturn:
+    """Keeps the status of each model up to date, and that of the server, whose name is ""."""
+    while True:
+        answers = {name: model.current is not None and not models.draining for name, model in models.models.items()}
+        for name, is_serving in {**answers, "": models.is_ready()}.items():
+            await health.set(name, _STATUS.SERVING if is_serving else _STATUS.NOT_SERVING)
+        await asyncio.sleep(0.2)
 
 
 def _make_handler(models: ModelServer, name: str, request_type: Any,
@@ -77,7 +118,7 @@ def _make_handler(models: ModelServer, name: str, request_type: Any,
                 logs.logger.exception("%s failed", name)
                 code, message = grpc.StatusCode.INTERNAL, "the server failed; its log says where"
             entry.status = code.name
-        return await context.abort(code, message)  # raises
+        return await context.abort(code, " ".join(message[:_MAX_MESSAGE].split()))  # raises
 
     return handle
 
@@ -152,9 +193,11 @@ def _to_arrays(tensors: Mapping[str, Any], specs: Mapping[str, Spec], limits: Li
 
 def _to_array(name: str, tensor: Any, spec: Spec, limits: Limits) -> np.ndarray:
     """Converts a tensor to an array. Like TensorFlow, repeats the last value where the shape needs more."""
-    dtype = tf.as_dtype(tensor.dtype) if tensor.dtype else None
-    if dtype is None or np.dtype(dtype.as_numpy_dtype) != spec.dtype:
-        raise RequestError(400, f"{name}: must be {spec}; got {dtype and dtype.name}")
+    if tensor.dtype != tf.as_dtype(spec.dtype).as_datatype_enum:
+        raise RequestError(400, f"{name}: must be {spec}; got {_DTYPES.get(tensor.dtype, tensor.dtype)}")
+    if len(tensor.tensor_shape.dim) > _MAX_RANK:
+        raise RequestError(400, f"{name}: a shape may have at most {_MAX_RANK} dimensions; "
+                                f"got {len(tensor.tensor_shape.dim)}")
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     if min(shape, default=0) < 0:
         raise RequestError(400, f"{name}: the sizes of the shape must be at least 0; got {shape}")

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+from keras_bert.errors import InputError
+from keras_bert.litert import FILE, is_litert
 from keras_bert.serving.served_model import ServedModel
-from keras_bert.serving.settings import check_version, is_saved_model
+from keras_bert.serving.settings import SAVED_MODEL, is_saved_model
 
 
 def load_model(folder: str, threads: int, row_wise: Iterable[str] = (), timeout_s: float | None = None,
@@ -14,11 +16,12 @@ def load_model(folder: str, threads: int, row_wise: Iterable[str] = (), timeout_
     Raises:
         InputError: it is neither, or it cannot be loaded.
     """
-    check_version(folder)
     if is_saved_model(folder):
         from keras_bert.serving.saved_model import SavedModel
 
         return SavedModel(folder, threads, row_wise, timeout_s, warm_up)
-    from keras_bert.serving.litert_model import LiteRTModel
+    if is_litert(folder):
+        from keras_bert.serving.litert_model import LiteRTModel
 
-    return LiteRTModel(folder, threads, timeout_s, warm_up)
+        return LiteRTModel(folder, threads, timeout_s, warm_up)
+    raise InputError(f"{folder}: must be a SavedModel or a LiteRT folder; there is neither {SAVED_MODEL} nor {FILE}")

@@ -27,6 +27,7 @@ ABANDONED = Gauge("keras_bert_abandoned_requests", "Requests that still run alth
 VERSION = Gauge("keras_bert_version_workers", "Workers that serve the version.", ["model", "version"],
                 multiprocess_mode="livesum")
 FAILED = Counter("keras_bert_load_failures", "Versions that could not be loaded.", ["model", "version"])
+DROPPED = Counter("keras_bert_dropped_log_lines", "Lines of the log that nobody read in time.")
 
 
 def exposition() -> bytes:

@@ -21,15 +21,29 @@ from keras_bert.serving.version import LoadedVersion
 
 
 class ModelServer:
-    """The models of a server, and the rules that REST and gRPC share. If `stopping`, it accepts no more requests."""
+    """The models of a server, and the rules that REST and gRPC share.
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings, self.stopping, self.memory = settings, False, MemoryBudget(
-            settings.max_inflight, metrics.INFLIGHT.set)
-        self.models = {name: Model(name, path, settings) for name, path in settings.models.items()}
+    Args:
+        accepts_at_once: True if requests come before the models are loaded, see `Model`.
+
+    Attributes:
+        draining: True if it will stop soon, so that nobody should send it new requests.
+        stopping: True if it accepts no more requests.
+        memory: for all requests together.
+    """
+
+    def __init__(self, settings: Settings, accepts_at_once: bool) -> None:
+        self.settings, self.draining, self.stopping = settings, False, False
+        self.memory = MemoryBudget(settings.max_inflight, metrics.INFLIGHT.set)
+        self.models = {name: Model(name, path, settings, accepts_at_once) for name, path in settings.models.items()}
+
+    async def load(self) -> None:
+        """Begins to watch the folders of the models. Returns when each model is loaded, or is known to have no version
+        that can be loaded."""
+        await asyncio.gather(*(model.load() for model in self.models.values()))
 
     def is_ready(self) -> bool:
-        return not self.stopping and all(model.current for model in self.models.values())
+        return not self.draining and all(model.current for model in self.models.values())
 
     def check_access(self, authorization: bytes, field: str) -> None:
         """Raises a `RequestError` if the header or metadata `field` has the wrong token, or the server is stopping."""
@@ -52,17 +66,27 @@ class ModelServer:
 
 
 class Model:
-    """The versions of one model. The largest version under the path that can be loaded is served: `current`."""
+    """The versions of one model. The largest version under the path that can be loaded is served: `current`.
 
-    def __init__(self, name: str, path: str, settings: Settings) -> None:
+    What only the page asks for is warmed up while another version or worker answers, because answers wait for it; if
+    there is no other, which `accepts_at_once` says of workers, after the version has begun to answer.
+    """
+
+    def __init__(self, name: str, path: str, settings: Settings, accepts_at_once: bool = True) -> None:
         self.name, self.path, self.created = name, path, int(time.time())  # in Unix seconds
         self.is_empty = False  # True if there is no version in the folder
         self.current: LoadedVersion | None = None
         # The state of each version, a name of `ModelVersionStatus`, and a message that describes an error, or "".
         self.states: dict[int, tuple[str, str]] = {}
-        self._settings = settings
+        self._settings, self._accepts_at_once = settings, accepts_at_once
         self._failed: dict[int, list] = {}  # fingerprints of the versions that could not be loaded
+        self._is_checked = asyncio.Event()  # set when all versions in the folder have been tried, or one is served
         self._tasks: set[asyncio.Task] = set()
+
+    async def load(self) -> None:
+        """Begins to watch the folder. Returns when it has been checked for the first time."""
+        self._start(self._watch())
+        await self._is_checked.wait()
 
     @contextlib.contextmanager
     def lease(self, number: int | None, entry: Entry) -> Iterator[LoadedVersion]:
@@ -95,18 +119,28 @@ class Model:
              "status": {"error_code": "INTERNAL" if message else "OK", "error_message": message}}
             for version, (state, message) in states.items()]}
 
-    async def watch(self, seconds: float = 1) -> NoReturn:
-        """Checks the folder forever. If it is unavailable for a moment, as on a network, the served version stays."""
+    async def _watch(self) -> NoReturn:
+        """Checks the folder once per second. If it is unavailable for a moment, as on a network, the served version
+        stays. Logs each problem once."""
+        problem = ""
         while True:
-            with contextlib.suppress(InputError, OSError):
+            last, problem = problem, ""
+            try:
                 await self._check_folder()
-            await asyncio.sleep(seconds)
+            except Exception as error:
+                problem = _describe(error)
+                if problem != last:
+                    logger.error({"event": "warning", "model": self.name, "message": problem},
+                                 exc_info=not isinstance(error, InputError))
+            self._is_checked.set()
+            await asyncio.sleep(1)
 
     async def _check_folder(self) -> None:
         """Serves the largest version in the folder that can be loaded. The served version stays until another one is
         loaded or the folder is empty."""
         found = await asyncio.to_thread(find_versions, self.path)
         self.is_empty = not found
+        self._failed = {number: fingerprint for number, fingerprint in self._failed.items() if number in found}
         for number in sorted(found, reverse=True):
             if self.current and number == self.current.number or await self._load(number, found[number]):
                 return
@@ -135,8 +169,10 @@ class Model:
             return False
         gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.6 s
         version = LoadedVersion(self.name, number, saved_model, self._settings)
+        warming_up = self._start(self._warm_up_explain(version))
+        if self.current or not self._accepts_at_once:
+            await warming_up
         self._serve(version)
-        self._start(self._warm_up_explain(version))
         self.states[number] = "AVAILABLE", ""
         metrics.VERSION.labels(self.name, number).set(1)
         logger.info({"event": "available", "model": self.name, "version": number,
@@ -162,13 +198,14 @@ class Model:
         if old:
             self._start(self._unload(old))
 
-    def _start(self, work: Coroutine) -> None:
+    def _start(self, work: Coroutine) -> asyncio.Task:
         task = asyncio.create_task(work)
         self._tasks.add(task)  # asyncio itself keeps no reference to a task
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _warm_up_explain(self, version: LoadedVersion) -> None:
-        """Warms up what only the page asks for, while the version answers."""
+        """Warms up what only the page asks for."""
         version.leases += 1
         try:
             await asyncio.to_thread(version.saved_model.warm_up_explain)
@@ -197,6 +234,16 @@ def _describe(error: Exception) -> str:
 
 
 def _fingerprint(folder: str) -> list[tuple[str, int, int]]:
-    """Returns a value that changes when the folder does."""
-    return sorted((entry.path, entry.stat().st_mtime_ns, entry.stat().st_size)
-                  for where, _, _ in os.walk(folder) for entry in os.scandir(where))
+    """Returns a value that changes when the folder does: its contents, their permissions, or what links lead to."""
+    paths = [os.path.join(where, name) for where, folders, files in os.walk(folder) for name in (*folders, *files)]
+    return sorted((path, *_status(path)) for path in [folder, *paths])
+
+
+def _status(path: str) -> tuple[int, int]:
+    """Returns the time of the last change of a file in nanoseconds, and its size; the number of the error and 0 if it
+    has disappeared, or is a link to nothing."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return error.errno or 0, 0
+    return status.st_ctime_ns, status.st_size

@@ -11,7 +11,7 @@ from keras_bert.files.failures import reading
 from keras_bert.files.paths import version_number
 from keras_bert.litert import FILE, is_litert
 
-_SAVED_MODEL = "saved_model.pb"
+SAVED_MODEL = "saved_model.pb"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class Settings(ModelSettings):
     workers: int
     body_timeout_s: float
     grace_s: float
+    drain_s: float
     allowed_host: Sequence[str] = ()
     token: str = ""  # the bearer token; "" for none
     threads: int = 1  # that compute, per worker
@@ -76,31 +77,26 @@ def find_versions(path: str) -> dict[int, str]:
         return {1: path}
     with reading(path):
         return {number: entry.path for entry in os.scandir(path)
-                if (number := version_number(entry.name)) is not None and entry.is_dir()}
+                if (number := version_number(entry.name)) is not None and not entry.is_file(follow_symlinks=False)}
 
 
 def find_first_version(path: str) -> tuple[int, str]:
-    """Returns the number and the folder of the version that is served first. Raises an `InputError` if there is no
-    version, or this one is neither a SavedModel nor a LiteRT folder."""
+    """Returns the number and the folder of the version that is served first, if it can be loaded. Raises an
+    `InputError` if there is no version, or none is a SavedModel or a LiteRT folder."""
     versions = find_versions(path)
     if not versions:
         raise InputError(f"{path}: must be a SavedModel or a LiteRT folder, or a folder of these whose names are "
                          "numbers below 2^63; to make one: keras-bert export text-model --model=FOLDER "
                          "--output=EXPORTED, or keras-bert export litert")
-    number = max(versions)
-    check_version(versions[number])
-    return number, versions[number]
-
-
-def check_version(folder: str) -> None:
-    """Raises an `InputError` if a version is neither a SavedModel nor a LiteRT folder."""
-    if not is_saved_model(folder) and not is_litert(folder):
-        raise InputError(f"{folder}: must be a SavedModel or a LiteRT folder; there is neither {_SAVED_MODEL} nor "
-                         f"{FILE}")
+    whole = [number for number, folder in versions.items() if is_saved_model(folder) or is_litert(folder)]
+    if not whole:
+        raise InputError(f"{versions[max(versions)]}: must be a SavedModel or a LiteRT folder; there is neither "
+                         f"{SAVED_MODEL} nor {FILE}")
+    return max(whole), versions[max(whole)]
 
 
 def is_saved_model(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, _SAVED_MODEL))
+    return os.path.isfile(os.path.join(folder, SAVED_MODEL))
 
 
 def format_address(host: str, port: int) -> str:
