@@ -64,11 +64,10 @@ _IMPLIED: dict[str, dict[str, Any]] = {
 }
 
 # Why encoders of other types cannot be read.
-_PIECES, _RELATIVE = "its vocabulary is one of SentencePiece", "its attention depends on relative positions"
 _OTHERS = {
     "albert": "its blocks share their weights, and its vocabulary is one of SentencePiece",
-    **dict.fromkeys(("xlm-roberta", "camembert"), _PIECES),
-    **dict.fromkeys(("mpnet", "deberta", "deberta-v2"), _RELATIVE),
+    **dict.fromkeys(("xlm-roberta", "camembert"), "its vocabulary is one of SentencePiece"),
+    **dict.fromkeys(("mpnet", "deberta", "deberta-v2"), "its attention depends on relative positions"),
     "modernbert": "its positions are rotations of queries and keys, and its vocabulary is one of byte-level BPE",
 }
 
