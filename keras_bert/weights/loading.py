@@ -73,8 +73,7 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
     source = name if isinstance(name, Source) else open_weights(name, config)
     if model is BertLayer:
         weights, _, missing = source.load(ENCODER)
-        if missing and "pooler" not in kwargs.get("frozen", ()):
-            _warn(source, "pooler")
+        _warn_of(["pooler"] if missing and "pooler" not in kwargs.get("frozen", ()) else [], source)
         return weights.build(**kwargs)
     encoder = {name: kwargs.pop(name) for name in _ENCODER_ARGUMENTS if name in kwargs}
     kind = source.kind if KINDS[source.kind].model is model else ENCODER
@@ -90,17 +89,19 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
                              f", {values.format(model.__name__)}")
     head = weights.build(model, kwargs, **encoder)
     read = [name for name in weights.read if not name.startswith("bert.")]
-    if len(read) < len(head.weights) - len(head.bert.weights):
-        _warn(source, f"{model.__name__} head")
     is_pooled = any(kind.is_pooled for kind in KINDS.values() if kind.model is model)
-    if missing and is_pooled and getattr(head, "next_sentence", True) is not None:
-        _warn(source, "pooler")
+    new = ["pooler"] if missing and is_pooled and getattr(head, "next_sentence", True) is not None else []
+    if len(read) < len(head.weights) - len(head.bert.weights):
+        new.append(f"{model.__name__} head")
+    _warn_of(new, source)
     return head
 
 
-def _warn(source: Source, missing: str) -> None:
-    warnings.warn(f"{source.path}: no {missing} in these weights; it is randomly initialised", InputWarning,
-                  stacklevel=3)
+def _warn_of(new: list[str], source: Source) -> None:
+    """Warns of parts of a model that the weights lack."""
+    if new:
+        warnings.warn(f"{source.path}: no {' and no '.join(new)} in these weights; "
+                      f"{'they are' if new[1:] else 'it is'} randomly initialised", InputWarning, stacklevel=3)
 
 
 def with_labels(source: Source) -> Source:
