@@ -22,7 +22,8 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import load_model
 from keras_bert.text import BertTokenizer, pack, pad
-from keras_bert.weights import huggingface, native
+from keras_bert.weights import native
+from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import KINDS
 from keras_bert.weights.source import Weights
 
@@ -169,7 +170,7 @@ def pytorch_outputs(model, kind, inputs):
 def with_transformers(folder, kind, labels, settings, inputs):
     import transformers
 
-    architecture = huggingface.ARCHITECTURES[kind]
+    architecture = TYPES["bert"].architectures[kind]
     model, report = getattr(transformers, architecture).from_pretrained(folder, output_loading_info=True)
     unused = set() if KINDS[kind].is_pooled else {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
     assert not report["missing_keys"] | report["mismatched_keys"] | report["unexpected_keys"] - unused, report
@@ -271,7 +272,7 @@ def with_tf1(folder, kind, labels, settings, inputs):
         tensors = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
     # modeling.py computes the tanh form.
     config = transformers.BertConfig(**_config(folder) | {"hidden_act": "gelu_new"}, num_labels=len(labels or [0, 1]))
-    model = getattr(transformers, huggingface.ARCHITECTURES[kind])(config)
+    model = getattr(transformers, TYPES["bert"].architectures[kind])(config)
     loaded = model.load_state_dict(tensors, strict=False)
     pooler = {name for name in loaded.unexpected_keys if ".pooler." in name}
     assert {*loaded.unexpected_keys} == pooler and all(".decoder." in name for name in loaded.missing_keys), loaded

@@ -341,8 +341,10 @@ class SpanFinder(Head):
         outputs = reader.run(*inputs)
         logits = tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=2)
 
-        segments = inputs[2]
-        of_windows = tf.boolean_mask(logits[:, :-1], segments[:, :-1] * segments[:, 1:] > 0)  # without the final [SEP]
+        head = tf.gather(question.row_lengths(), row)[:, None] + 2  # [CLS], the question and [SEP]
+        column = tf.range(tf.shape(logits, tf.int64)[1])
+        is_window = (column >= head) & (column < head + windows.row_lengths()[:, None])
+        of_windows = tf.boolean_mask(logits, is_window)
         scores, best = _best(context.with_values(self._scores(of_windows, windows, context)))
         null = tf.math.unsorted_segment_min(tf.reduce_sum(logits[:, 0], axis=1), row, context.nrows())
         if self.null_threshold is None:

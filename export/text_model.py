@@ -213,8 +213,8 @@ def _explain(head: heads.Head, reader: heads.Reader, attend: Callable, vocabular
     a list of one [batch, heads, seq, seq] per block."""
     heads.check_same_batch(head.texts, texts)
     tokens = head.read(reader, *texts)
-    ids, mask, segments = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=head.truncator)
-    starts, ends = _positions(texts, tokens, tf.shape(ids)[1], head.truncator)
+    ids, mask, _ = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=head.truncator)
+    starts, ends, segments = _positions(texts, tokens, tf.shape(ids)[1], head.truncator)
     # In a branch, because TensorFlow repeatedly goes through each function while it loads a model, but not through the
     # branches.
     attention = tf.cond(tf.size(ids) > 0, lambda: _of_layers(attend(*inputs), layers), lambda: tf.zeros(5 * [0]))
@@ -229,18 +229,19 @@ def _of_layers(attention: list[tf.Tensor], layers: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.gather(attention, layers, axis=1), tf.float32)
 
 
-_NO_SPECIAL_TOKENS = types.SimpleNamespace(cls_id=0, sep_id=0, pad_id=0)
+_NO_SPECIAL_TOKENS = types.SimpleNamespace(cls_id=0, sep_id=0, pad_id=0, has_segments=True)
 
 
 def _positions(texts: Sequence[tf.Tensor], tokens: list[list[tf.RaggedTensor]], length: tf.Tensor,
-               truncator: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first character of each packed token and the one after its last, -1 if it has none: two int32
-    [batch, seq]."""
+               truncator: str) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the first character of each packed token and the one after its last, -1 if it has none, and the number of
+    its text, from 0: three int32 [batch, seq]."""
     count, numbers, starts, ends = 1, [], [[-1]], [[-1]]  # tokens are numbered from 1; 0 is for no token
     for text, (ids, start, limit) in zip(texts, tokens):
         numbers.append(ids.with_values(tf.range(tf.size(ids.values)) + count))
         count += tf.size(ids.values)
         starts.append(heads.characters(text, ids.value_rowids(), start.values))
         ends.append(heads.characters(text, ids.value_rowids(), limit.values))
-    packed = pack_segments(numbers, length, _NO_SPECIAL_TOKENS, truncator)["input_word_ids"]
-    return tf.gather(tf.concat(starts, 0), packed), tf.gather(tf.concat(ends, 0), packed)
+    packed = pack_segments(numbers, length, _NO_SPECIAL_TOKENS, truncator)
+    number = packed["input_word_ids"]
+    return tf.gather(tf.concat(starts, 0), number), tf.gather(tf.concat(ends, 0), number), packed["input_type_ids"]

@@ -50,15 +50,29 @@ SIZES = {
     "chinese": _size(12, 768, vocab=_CHINESE),
 }
 
-# Why encoders of other types cannot be read as BERT.
-_OTHERS = {
-    "electra": "it has no pooler, and its embeddings may be narrower than its blocks",
-    "distilbert": "it has neither segments nor a pooler",
-    "albert": "its blocks share their weights, and its embeddings are narrower than they",
-    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"),
-                    "its positions begin at 2, and its texts have no segments"),
-    **dict.fromkeys(("mpnet", "deberta", "deberta-v2", "modernbert"), "its attention depends on relative positions"),
+# Names of BERT's fields in DistilBERT's configs.
+_DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
+               "intermediate_size": "hidden_dim", "hidden_act": "activation", "hidden_dropout_prob": "dropout",
+               "attention_probs_dropout_prob": "attention_dropout"}
+
+# What the configs of encoders of BERT's shape do not say, because it is part of their type.
+_IMPLIED: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {"pad_token_id": 1},
+    "electra": {"embedding_size": 128, "pooler_activation": "gelu"},
+    "distilbert": {"type_vocab_size": 1, "layer_norm_eps": 1e-12, "pooler_activation": "relu"},
 }
+
+# Why encoders of other types cannot be read.
+_OTHERS = {
+    "albert": "its blocks share their weights, and its vocabulary is one of SentencePiece",
+    **dict.fromkeys(("xlm-roberta", "camembert"), "its vocabulary is one of SentencePiece"),
+    **dict.fromkeys(("mpnet", "deberta", "deberta-v2"), "its attention depends on relative positions"),
+    "modernbert": "its positions are rotations of queries and keys, and its vocabulary is one of byte-level BPE",
+}
+
+# The activations of the dense layer on the pooled token: BERT's and RoBERTa's, ELECTRA's, DistilBERT's.
+POOLER_ACTIVATIONS = ("tanh", "gelu", "relu")
 
 # The only supported values of these fields. Others mean a different architecture, though the files look similar.
 _SUPPORTED_VALUES = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
@@ -85,6 +99,10 @@ class BertConfig:
         pad_token_id: id of [PAD].
         directionality: `bidi`; or, for the paper's ablations, `ltr`, which hides the tokens after each token, or `rtl`,
             which hides those before it.
+        embedding_size: width of the embeddings, if they are narrower or wider than the blocks: after their layer
+            normalization, a dense layer projects them to `hidden_size` (ELECTRA: Clark et al., 2020,
+            https://arxiv.org/abs/2003.10555). None if they have this width.
+        pooler_activation: activation of the pooler: `tanh`, `gelu` (erf) or `relu`.
 
     Raises:
         InputError: a value is invalid; the message names the field, the rule and the value.
@@ -104,19 +122,26 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
     pad_token_id: int = 0
     directionality: str = "bidi"
+    embedding_size: int | None = None
+    pooler_activation: str = "tanh"
 
     def __post_init__(self) -> None:
+        if self.embedding_size == self.hidden_size:
+            object.__setattr__(self, "embedding_size", None)
         values = vars(self)
         for field in dataclasses.fields(self):
-            _check_type(field.name, field.type, values[field.name])
+            if values[field.name] is not None or field.default is not None:
+                _check_type(field.name, field.type, values[field.name])
         object.__setattr__(self, "hidden_act", _ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act))
-        for name in (*_REQUIRED, "max_position_embeddings", "type_vocab_size"):
-            _check(1 <= values[name] < 2**31, f"{name} must be at least 1 and below 2**31", values[name])
+        sizes = {name: values[name] for name in (*_REQUIRED, "max_position_embeddings", "type_vocab_size")}
+        for name, size in (sizes | {"embedding_size": self.embedding_width}).items():
+            _check(1 <= size < 2**31, f"{name} must be at least 1 and below 2**31", size)
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             _check(0 <= values[name] < 1, f"{name} must be in [0, 1)", values[name])
         for name in ("initializer_range", "layer_norm_eps"):
             _check(0 < values[name] < sys.float_info.max, f"{name} must be positive and finite", values[name])
-        for name, choices in (("hidden_act", ACTIVATIONS), ("directionality", DIRECTIONALITIES)):
+        for name, choices in (("hidden_act", ACTIVATIONS), ("directionality", DIRECTIONALITIES),
+                              ("pooler_activation", POOLER_ACTIVATIONS)):
             _check(values[name] in choices, f"{name} must be one of {', '.join(choices)}", values[name])
         _check(self.hidden_size % self.num_attention_heads == 0,
                f"hidden_size must be a multiple of num_attention_heads ({self.num_attention_heads})", self.hidden_size)
@@ -127,6 +152,11 @@ class BertConfig:
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings: `embedding_size`, or `hidden_size` if it is None."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
 
     def input_length(self, max_length: int | None, default: int) -> int:
         """Returns the maximum length of an input in tokens: `max_length`, or if it is None, `default` or the number of
@@ -150,27 +180,31 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Reads the dict of a `bert_config.json` or of a Hugging Face `config.json`; ignores keys that do not describe
-        the encoder.
+        """Reads the dict of a `bert_config.json`, or of the `config.json` of one of Hugging Face's encoders of BERT's
+        shape: BERT, RoBERTa, ELECTRA, DistilBERT. Ignores keys that do not describe the encoder.
 
         Raises:
             InputError: a required key is missing, or values contradict one another or BERT's architecture.
         """
-        if (model_type := values.get("model_type", "bert")) != "bert":
+        model_type = values.get("model_type", "bert")
+        if model_type not in list(_IMPLIED):
             reason = _OTHERS.get(str(model_type), "it is another architecture")
-            raise InputError(f"model_type must be bert; got {model_type!r}: {reason}; use transformers or KerasHub for "
-                             "it, or a BERT encoder instead: `keras-bert presets` lists some, for Korean "
-                             "klue-bert-base")
+            raise InputError(f"model_type must be one of {', '.join(_IMPLIED)}; got {model_type!r}: {reason}; use "
+                             "transformers or KerasHub for it, or one of the encoders that `keras-bert presets` lists, "
+                             "for Korean klue-roberta-base")
+        values = as_bert(values)
         for name, expected in _SUPPORTED_VALUES.items():
             _check(values.get(name, expected) == expected, f"{name} must be {expected}", values.get(name))
+        names = _DISTILBERT if model_type == "distilbert" else {}
         for name in _REQUIRED:
             if name not in values:
-                raise InputError(f"a BERT config must have the keys {', '.join(_REQUIRED[:-1])} and {_REQUIRED[-1]}; "
-                                 f"{name} is missing")
+                *needed, last = (names.get(name, name) for name in _REQUIRED)
+                raise InputError(f"a config of type {model_type} must have the keys {', '.join(needed)} and {last}; "
+                                 f"{names.get(name, name)} is missing")
         fields = {field.name for field in dataclasses.fields(cls)}
         config = cls(**{name: value for name, value in values.items() if name in fields and value is not None})
         for name, derived in (("head_size", config.head_size), ("attention_head_size", config.head_size),
-                              ("embedding_size", config.hidden_size), ("hidden_activation", config.hidden_act)):
+                              ("hidden_activation", config.hidden_act)):
             found = values.get(name)
             _check(found is None or found == derived or _ACTIVATION_ALIASES.get(str(found)) == derived,
                    f"{name} contradicts the other values, which give {derived}", found)
@@ -186,13 +220,36 @@ class BertConfig:
         except InputError as error:
             raise InputError(f"{os.fspath(path)}: {error}") from None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the field names and values, as Google and Hugging Face write them, `model_type` included."""
-        return {"model_type": "bert"} | dataclasses.asdict(self)
+    def to_dict(self, model_type: str = "bert") -> dict[str, Any]:
+        """Returns the field names and values, as Google and Hugging Face write them, `model_type` included. Those that
+        BERT's configs lack are left out if they have BERT's values. `model_type` may also be `electra` or
+        `distilbert`."""
+        names = _DISTILBERT if model_type == "distilbert" else {}
+        values = {names.get(name, name): value for name, value in dataclasses.asdict(self).items()}
+        if model_type == "electra":
+            return {"model_type": model_type} | values | {"embedding_size": self.embedding_width}
+        absent = {"embedding_size": None, "pooler_activation": "tanh"}
+        return {"model_type": model_type} | {
+            name: value for name, value in values.items() if name not in absent or value != absent[name]}
 
     def to_json(self, path: Path) -> None:
         """Writes the file that `from_json`, Google's BERT and Hugging Face transformers read."""
         write_json(path, self.to_dict())
+
+
+def as_bert(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of a `config.json` of any type under the names, and with the meanings, that BERT's configs
+    have. RoBERTa's positions begin after the id of its padding, so that it has fewer than its table has rows."""
+    model_type = values.get("model_type", "bert")
+    implied = _IMPLIED.get(model_type, {}) if isinstance(model_type, str) else {}
+    given = {name: value for name, value in values.items() if value is not None or name not in implied}
+    if model_type == "distilbert":
+        given |= {name: values[own] for name, own in _DISTILBERT.items() if own in values}
+    found = implied | given
+    rows, padding = found.get("max_position_embeddings", 512), found.get("pad_token_id")
+    if model_type == "roberta" and isinstance(rows, int) and isinstance(padding, int):
+        found["max_position_embeddings"] = rows - padding - 1
+    return found
 
 
 def _check(condition: bool, rule: str, value: Any) -> None:
@@ -201,5 +258,6 @@ def _check(condition: bool, rule: str, value: Any) -> None:
 
 
 def _check_type(name: str, kind: Any, value: Any) -> None:
+    kind = int if kind == int | None else kind
     allowed = (int, float) if kind is float else kind
     _check(isinstance(value, allowed) and not isinstance(value, bool), f"{name} must be {kind.__name__}", value)

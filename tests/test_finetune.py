@@ -19,12 +19,13 @@ from keras_bert.tasks import TASKS
 from keras_bert.training import FineTuned, WarmupDecay, finetune, make_optimizer
 from keras_bert.training.optimizer import AdamW
 from keras_bert.training.options import Options
-from keras_bert.weights.huggingface import TABLE
+from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import shapes, variable
 
 from conftest import TINY, Peer, random_inputs, randomize
 
 torch, transformers = Peer("torch"), Peer("transformers")
+TABLE = TYPES["bert"].table("encoder")
 
 
 def numpy(tensor):

@@ -12,7 +12,7 @@ from keras_bert.config import BertConfig
 from keras_bert.data import PackedBatches
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer, pad
-from keras_bert.weights import huggingface
+from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.source import Weights
 
 from conftest import REAL, TINY, Peer, random_inputs, randomize
@@ -74,7 +74,7 @@ def torch_replica(bert, **changes):
     """PyTorch's `BertModel` with the weights of `bert`."""
     config = transformers.BertConfig(**bert.config.to_dict() | changes)
     replica = transformers.BertModel._from_config(config, attn_implementation="eager")
-    arrays = Weights.of(bert).arrays(huggingface.TABLE)
+    arrays = Weights.of(bert).arrays(TYPES["bert"].table("pretraining"))
     replica.load_state_dict({name.stored_name: torch.tensor(array) for name, array in arrays})
     return replica.eval()
 

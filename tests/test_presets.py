@@ -229,7 +229,7 @@ def test_without_huggingface_hub(monkeypatch, capsys):
     assert cli.run(["presets"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.startswith("name ") and len(lines) == len(PRESETS)
-    assert " ".join(lines[0].split()) == ("minilm L6-H384 22.7M 91 English, uncased Apache-2.0 2e-4 "
+    assert " ".join(lines[0].split()) == ("minilm L6-H384 22.7M 91 English, uncased Apache-2.0 2e-4 us "
                                           "sentence-transformers/all-MiniLM-L6-v2 package")
     column = header.index("layers and width")
     assert all(line[:column].strip() in PRESETS and line[column - 1:column + 1] == " L" for line in lines)
@@ -244,15 +244,22 @@ def test_importing_presets_imports_no_library():
 # As `keras_bert.config` has them; the last two kinds follow from the published sizes of their weights.
 VOCABULARIES = {"minilm": 30522, "bert-tiny": 30522, "bert-base-uncased": 30522, "bert-base-cased": 28996,
                 "bert-large-uncased": 30522, "bert-large-cased": 28996, "bert-base-multilingual-cased": 119547,
-                "bert-base-chinese": 21128, "bert-base-multilingual-uncased": 105879, "klue-bert-base": 32000}
+                "bert-base-chinese": 21128, "bert-base-multilingual-uncased": 105879, "klue-bert-base": 32000,
+                "klue-roberta-small": 32000, "klue-roberta-base": 32000, "klue-roberta-large": 32000,
+                "koelectra-small-v3": 35000, "koelectra-base-v3": 35000, "kcelectra-base": 50135,
+                "distilbert-base-multilingual-cased": 119547}
+NARROW = {"koelectra-small-v3": 128}  # the width of its embeddings
 
 
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
 def test_the_table(preset):
     layers, hidden = (int(part[1:]) for part in preset.size.split("-"))
     block = 12 * hidden**2 + 13 * hidden
-    parameters = (VOCABULARIES[preset.name] + 512 + 2 + 2) * hidden + layers * block + hidden**2 + hidden
+    width = NARROW.get(preset.name, hidden)
+    segments = 1 if "roberta" in preset.name or "distilbert" in preset.name else 2
+    parameters = (VOCABULARIES[preset.name] + 512 + segments + 2) * width + layers * block + hidden**2 + hidden
+    parameters += (width + 1) * hidden if width < hidden else 0
     assert preset.parameters == round(parameters / 1e6, 1)
     assert preset.repository.count("/") == 1
-    assert preset.language and preset.licence in ("Apache-2.0", "CC-BY-SA-4.0")
+    assert preset.language and preset.licence in ("Apache-2.0", "CC-BY-SA-4.0", "MIT")
     assert preset.sha256 is None or len(bytes.fromhex(preset.sha256)) == 32

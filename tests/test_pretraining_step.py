@@ -13,7 +13,8 @@ from keras_bert.models import BertPretrainer
 from keras_bert.pretraining.objective import Objective
 from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer
 from keras_bert.training.optimizer import WarmupDecay, make_pretraining_optimizer
-from keras_bert.weights import garden, huggingface
+from keras_bert.weights import garden
+from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.source import Weights
 
 from conftest import TINY, Peer, random_inputs, randomize
@@ -24,6 +25,7 @@ pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:Input dict c
 CALM = dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 ONE_BLOCK = dataclasses.replace(CALM, num_hidden_layers=1)  # a step's graph takes its time
 CLIP, DECAY = 0.5, 0.1
+HUGGINGFACE = TYPES["bert"].table("pretraining")
 
 
 def make_batch(step=0, seed=0):
@@ -109,7 +111,7 @@ def pytorch_replica(model):
     """`BertForPreTraining` with the weights of a `BertPretrainer`, and its parameters as `in_form` has them."""
     replica = transformers.BertForPreTraining(transformers.BertConfig(**model.bert.config.to_dict()))
     parameters = {name.removeprefix("bert."): parameter for name, parameter in replica.named_parameters()}
-    arrays = in_form(model, huggingface.TABLE)
+    arrays = in_form(model, HUGGINGFACE)
     assert arrays.keys() == parameters.keys()
     for name, parameter in parameters.items():
         parameter.data.copy_(torch.tensor(arrays[name]))
@@ -148,7 +150,7 @@ def test_loss_scores_and_gradients_equal_pytorch():
     }
     assert got == pytest.approx(wanted, abs=1e-5)
     assert 0 < got["mlm_accuracy"] < 1 and 0 < got["next_sentence_accuracy"] < 1
-    assert_close(in_form(gradients, huggingface.TABLE),
+    assert_close(in_form(gradients, HUGGINGFACE),
                  {name: parameter.grad.numpy() for name, parameter in parameters.items()})
 
 
@@ -202,7 +204,7 @@ def test_steps_equal_pytorch():
         assert torch.nn.utils.clip_grad_norm_(replica.parameters(), CLIP) > 2 * CLIP  # it does clip
         optimizer.step()
         schedule.step()
-    got, before = in_form(trained().model, huggingface.TABLE), in_form(model, huggingface.TABLE)
+    got, before = in_form(trained().model, HUGGINGFACE), in_form(model, HUGGINGFACE)
     assert_close(got, {name: parameter.detach().numpy() for name, parameter in parameters.items()})
     assert all(np.abs(got[name] - before[name]).max() > 1e-3 for name in got if not name.endswith("key.bias"))
     assert trained().scores()["loss"] == pytest.approx(sum(losses).item() / 4, abs=1e-5)  # all have as many masked

@@ -20,6 +20,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 from keras_bert.training import make_optimizer
 from keras_bert.weights import huggingface
+from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.source import Weights
 
 MODELS = {"BertForPreTraining": BertPretrainer, "BertForSequenceClassification": BertClassifier,
@@ -61,7 +62,8 @@ def assert_all_close(got, wanted):
 
 def in_form_of_transformers(model):
     """The weights of a model by the names of transformers without the prefix `bert.`."""
-    return {name.stored_name: array for name, array in Weights.of(model).arrays(huggingface.TABLE)}
+    table = TYPES["bert"].table("pretraining")
+    return {name.stored_name: array for name, array in Weights.of(model).arrays(table)}
 
 
 def select(reference, prefix):

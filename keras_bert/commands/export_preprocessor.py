@@ -12,9 +12,9 @@ _SAMPLE = 1000  # lines
 
 
 def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: bool | None = None,
-        split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None, max_length: Count = 128,
-        truncator: Literal["round_robin", "waterfall"] = "round_robin", sample: str | None = None,
-        overwrite: bool = False) -> None:
+        split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None, segments: bool = True,
+        max_length: Count = 128, truncator: Literal["round_robin", "waterfall"] = "round_robin",
+        sample: str | None = None, overwrite: bool = False) -> None:
     """Export a tokenizer as a SavedModel that takes strings.
 
     Args:
@@ -25,6 +25,8 @@ def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: 
         split_cjk: Make each CJK ideograph a word.
         normalization: NFC composes the Hangul syllables that strip_accents decomposes. Default: if the vocabulary
             spells Korean in syllables.
+        segments: Number the texts of an input in its type ids; off for encoders with one segment type: RoBERTa,
+            DistilBERT.
         max_length: Length in tokens to which the root object pads and truncates.
         truncator: How multiple texts share the length: round_robin gives each one token in turn, waterfall fills the
             first texts first.
@@ -36,7 +38,7 @@ def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: 
     from keras_bert.text import BertTokenizer
     from keras_bert.text.coverage import Coverage
 
-    tokenizer = BertTokenizer(vocab, lower_case, strip_accents, split_cjk, normalization)
+    tokenizer = BertTokenizer(vocab, lower_case, strip_accents, split_cjk, normalization, has_segments=segments)
     if sample is not None:
         coverage = Coverage(tokenizer)
         with open(sample, encoding="utf-8", errors="replace") as file:

@@ -19,11 +19,12 @@ def run(output_format: Literal["text", "json"] = "text") -> None:
     if output_format == "json":
         print(json.dumps(presets, indent=2))
         return
-    header = ("name", "layers and width", "parameters", "MB", "language", "licence", "learning rate", "Hugging Face id",
-              "found in")
+    header = ("name", "layers and width", "parameters", "MB", "language", "licence", "learning rate", "chosen by",
+              "Hugging Face id", "found in")
     rows = [(preset["name"], preset["size"], f"{preset['parameters']}M", f"{4 * preset['parameters']:.0f}",
              preset["language"], preset["licence"], f"{preset['learning_rate']:.0e}".replace("e-0", "e-"),
-             preset["repository"], preset["where"] or "to download") for preset in presets]
+             "us" if preset["is_measured"] else "authors", preset["repository"], preset["where"] or "to download")
+            for preset in presets]
     widths = [max(map(len, column)) for column in zip(header, *rows)]
     for row in (header, *rows):
         print("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip())

@@ -141,6 +141,7 @@ def convert(model: Path, output: Path,
         weights = with_positions(weights, max_position_embeddings)
         report(f"kept positions 0 to {max_position_embeddings - 1}")
     target = FORMATS[format]
+    target = target.variant(weights) if target.variant else target
     if losses := [*source.losses, *target.losses(weights)]:
         if not allow_inexact:
             raise InputError(f"{target.name} cannot store these weights exactly: {'; '.join(losses)}; pass ",

@@ -59,10 +59,10 @@ def with_positions(weights: Weights, number: int) -> Weights:
 def _tokenizer(path: Path, old: BertTokenizer) -> BertTokenizer:
     """Returns the tokenizer of the new vocabulary, with the rules that its tokens suggest. If the old vocabulary
     suggests the same rules, it gets the rules of the old tokenizer instead."""
-    new = BertTokenizer(path, lower_case=None)
+    new = BertTokenizer(path, lower_case=None, has_segments=old.has_segments)
     if new.rules != BertTokenizer(old.vocabulary, lower_case=None).rules:
         return new
-    return BertTokenizer(new.vocabulary, **dataclasses.asdict(old.rules))
+    return BertTokenizer(new.vocabulary, **dataclasses.asdict(old.rules), has_segments=old.has_segments)
 
 
 def _spell(token: str, ids: dict[str, int]) -> list[int]:

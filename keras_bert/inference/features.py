@@ -106,7 +106,7 @@ def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertToke
     from keras_bert.weights import load_pretrained, open_weights
 
     source = open_weights(model)
-    bert, tokenizer = load_pretrained(source), source.needed_tokenizer()
+    bert, tokenizer = load_pretrained(source, frozen=["pooler"]), source.needed_tokenizer()
     if features is None:
         blocks = bert.config.num_hidden_layers
         features = f"concat-last-{min(4, blocks)}"

@@ -75,7 +75,7 @@ class ConfiguredLayer(QuantizableLayer):
 
     def make_embedding(self, name: str, rows: int) -> keras.layers.Embedding:
         return keras.layers.Embedding(
-            rows, self.config.hidden_size, embeddings_initializer=self._initializer(), dtype=self.dtype_policy,
+            rows, self.config.embedding_width, embeddings_initializer=self._initializer(), dtype=self.dtype_policy,
             name=name)
 
     def make_norm(self, name: str) -> keras.layers.LayerNormalization:

@@ -78,7 +78,7 @@ class BertOutput(NamedTuple):
 @keras.saving.register_keras_serializable("keras_bert")
 class BertEmbeddings(ConfiguredLayer):
     """The sum of word, position and segment embeddings, then layer normalization and dropout (Devlin et al., 2018,
-    section 3).
+    section 3); if they have a width of their own, then a dense layer (google-research/electra `modeling.py`).
 
     Call arguments:
         word_ids, segment_ids: int32, in the layout's arrangement.
@@ -94,15 +94,23 @@ class BertEmbeddings(ConfiguredLayer):
         self.position_embeddings = self.make_embedding("position_embeddings", self.config.max_position_embeddings)
         self.segment_embeddings = self.make_embedding("segment_embeddings", self.config.type_vocab_size)
         self.norm = self.make_norm("norm")
+        self.projection = self.make_dense("projection", self.config.hidden_size) if self.config.embedding_size else None
+
+    def build(self, *_: Any) -> None:
+        for layer in (self.norm, self.projection):
+            if layer is not None:
+                layer.build((None, None, self.config.embedding_width))
+        super().build()
 
     def call(self, word_ids: Tensor, segment_ids: Tensor, layout: Layout, seed: Tensor | None = None) -> Tensor:
         x = (self.word_embeddings(_refused_if_negative(word_ids, self.config.vocab_size))
              + self.segment_embeddings(_refused_if_negative(segment_ids, self.config.type_vocab_size)))
         x = layout.normalize(x + self.position_embeddings(layout.position_ids), self.norm)
-        return kernels.dropout(x, self.config.hidden_dropout_prob, seed)
+        x = kernels.dropout(x, self.config.hidden_dropout_prob, seed)
+        return x if self.projection is None else self.projection(x)
 
     def word_table(self) -> Tensor:
-        """Returns the word embeddings, [vocab, H]."""
+        """Returns the word embeddings, [vocab, embedding width]."""
         if self.word_embeddings.quantization_mode:  # the variable holds quantized integers without their scales
             return self.word_embeddings(ops.arange(self.config.vocab_size))
         return ops.convert_to_tensor(self.word_embeddings.embeddings)
@@ -159,7 +167,7 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         self.embeddings = BertEmbeddings(self.config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = [EncoderBlock(self.config, dtype=self.dtype_policy, name=f"block_{i}")
                        for i in range(self.config.num_hidden_layers)]
-        self.pooler = self.make_dense("pooler", self.config.hidden_size, activation="tanh")
+        self.pooler = self.make_dense("pooler", self.config.hidden_size, self.config.pooler_activation)
         self.seeds = kernels.SeedSource()
         check_value("layout", layout, LayoutName)
         self.layout = layout

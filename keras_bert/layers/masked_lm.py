@@ -23,7 +23,7 @@ class MaskedLMHead(ConfiguredLayer):
 
     Call arguments:
         x: [..., hidden], the encoder's outputs at the masked positions.
-        embeddings: [vocab, hidden], the word embeddings.
+        embeddings: [vocab, embedding width], the word embeddings.
 
     Returns:
         logits [..., vocab], float32; the product is computed in the compute dtype.
@@ -37,9 +37,10 @@ class MaskedLMHead(ConfiguredLayer):
         changes: dict[str, Any] = {"hidden_act": activation, "layer_norm_eps": layer_norm_eps}
         self.config = dataclasses.replace(
             self.config, **{field: value for field, value in changes.items() if value is not None})
-        self.dense = self.make_dense("dense", self.config.hidden_size)
+        self.dense = self.make_dense("dense", self.config.embedding_width)
         self.norm = self.make_norm("norm")
         self.bias = self.add_weight(name="bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False)
+        self.norm.build((None, None, self.config.embedding_width))
         self.build()
 
     def call(self, x: Tensor, embeddings: Tensor) -> Tensor:

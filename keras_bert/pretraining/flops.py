@@ -16,10 +16,11 @@ _PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e1
 def cost_of_token(config: BertConfig, seq_length: int) -> float:
     """Returns the floating point operations to train on one token, forward and backward: 6 for each weight that it is
     multiplied by; and in each block, for each token that it attends to, 12 for each element of its vector."""
-    hidden = config.hidden_size
+    hidden, width = config.hidden_size, config.embedding_width
     block = 4 * hidden**2 + 2 * hidden * config.intermediate_size
-    head = (hidden**2 + hidden * config.vocab_size) * 0.15  # 15% of the tokens are predicted
-    return 6 * (config.num_hidden_layers * block + head) + 12 * config.num_hidden_layers * hidden * seq_length
+    head = (hidden * width + width * config.vocab_size) * 0.15  # 15% of the tokens are predicted
+    weights = config.num_hidden_layers * block + head + (width * hidden if config.embedding_size else 0)
+    return 6 * weights + 12 * config.num_hidden_layers * hidden * seq_length
 
 
 def peak() -> float | None:

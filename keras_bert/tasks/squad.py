@@ -409,8 +409,9 @@ class Span(Task):
             head = [tokenizer.cls_id, *question[:MAX_QUERY_LENGTH], tokenizer.sep_id]
             answer = _first_answer(example, context)
             for begin, end in windows(len(context.ids), self.max_length - len(head) - 1, self.doc_stride):
-                rows.append(([*head, *context.ids[begin:end].tolist(), tokenizer.sep_id], len(head)))
-                parts.append((number, begin, end))
+                ids = [*head, *context.ids[begin:end].tolist(), tokenizer.sep_id]
+                rows.append(tokenizer.with_segments(ids, len(head)))
+                parts.append((number, begin, end, len(head)))
                 positions = target((begin, end), answer)
                 targets.append([len(head) + position for position in positions] if positions else [0, 0])
         starts, ends = np.array(targets, np.int32).reshape(-1, 2).T
@@ -478,7 +479,7 @@ class Span(Task):
 def _best(encoded: Encoded, outputs: Outputs) -> Iterator[_Spans]:
     contexts, parts = encoded.decoding
     by_question: list[list] = [[] for _ in contexts]
-    for (number, begin, end), (_, first), output in zip(parts, encoded.rows, outputs):
+    for (number, begin, end, first), output in zip(parts, outputs):
         starts, ends = output["start_logits"], output["end_logits"]
         by_question[number].append(((begin, end), starts[first:], ends[first:], starts[0] + ends[0]))
     for example, tokens, rows in zip(encoded.examples, contexts, by_question):

@@ -55,12 +55,12 @@ def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tens
     Args:
         segments: one to four, int32 [batch, (tokens)].
         seq_length: at least the number of segments plus one.
-        tokenizer: what has `cls_id`, `sep_id` and `pad_id`.
+        tokenizer: what has `cls_id`, `sep_id`, `pad_id` and `has_segments`.
         truncator: a key of `TRUNCATORS`.
 
     Returns:
         int32 [batch, seq_length]: input_word_ids; input_mask; input_type_ids, 0 for the first segment, 1 for
-        the second, and so on.
+        the second, and so on, or 0 for all if the tokenizer has no segments.
     """
     if not 1 <= len(segments) <= MAX_SEGMENTS:
         raise InputError(f"bert_pack_inputs takes 1 to {MAX_SEGMENTS} segments; got {len(segments)}")
@@ -81,7 +81,8 @@ def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tens
         tokens = tf.gather(values, tf.clip_by_value(source, 0, tf.size(segment.values)))
         tokens = tf.where(column < end, tokens, tokenizer.sep_id)
         word_ids = tf.where(column < begin[:, None], word_ids, tokens)
-        type_ids += tf.cast(column > end, tf.int32)
+        if tokenizer.has_segments:
+            type_ids += tf.cast(column > end, tf.int32)
         begin += length + 1
     mask = column < begin[:, None]
     outputs = {"input_word_ids": tf.where(mask, word_ids, tokenizer.pad_id), "input_mask": tf.cast(mask, tf.int32),

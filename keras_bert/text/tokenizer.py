@@ -40,11 +40,13 @@ class BertTokenizer:
             vocabulary of jamo but not for one of syllables. If None, uses `NFC`, which composes the syllables again, if
             accents are stripped and the vocabulary spells Korean in syllables.
         max_length: maximum number of ids of an input, unless a call gives another. If None, 128.
+        has_segments: if False, the second text of a pair has the segment id 0 too, for encoders with one segment type:
+            RoBERTa, DistilBERT.
     """
 
     def __init__(self, vocabulary: Path | list[str], lower_case: bool | None = True, strip_accents: bool | None = None,
                  split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None,
-                 max_length: int | None = None) -> None:
+                 max_length: int | None = None, has_segments: bool = True) -> None:
         self.vocabulary = load_vocabulary(vocabulary) if isinstance(vocabulary, (str, os.PathLike)) else vocabulary
         if lower_case is None:
             lower_case = not has_capitals(self.vocabulary)
@@ -53,6 +55,7 @@ class BertTokenizer:
             normalization = "NFC" if strip_accents and holds_hangul_syllables(self.vocabulary) else "none"
         self.rules = Rules(lower_case, strip_accents, split_cjk, normalization)
         self.max_length = max_length
+        self.has_segments = has_segments
         ids = {token: index for index, token in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
             ids[token] for token in ("[PAD]", UNKNOWN, "[CLS]", "[SEP]"))
@@ -87,7 +90,7 @@ class BertTokenizer:
     @classmethod
     def from_files(cls, files: TokenizerFiles) -> Self:
         """Makes the tokenizer that the files of a folder describe."""
-        return cls(files.vocabulary, **files.rules, max_length=files.max_length)
+        return cls(files.vocabulary, **files.rules, max_length=files.max_length, has_segments=files.has_segments)
 
     def save_settings(self, folder: Path, **additional: Any) -> None:
         """Writes `tokenizer_config.json` with Hugging Face's names of the settings; `normalization` is an addition of
@@ -150,6 +153,10 @@ class BertTokenizer:
         """
         return self.pack_with_cuts(texts, text_pairs, max_length)[0]
 
+    def with_segments(self, ids: list[int], first: int) -> tuple[list[int], int]:
+        """Returns packed ids, and how many are in segment 0: `first`, those of the first text, or all of them."""
+        return ids, first if self.has_segments else len(ids)
+
     def pack_with_cuts(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
                        max_length: int | None = None) -> tuple[list[tuple[list[int], int]], list[int]]:
         """Returns what `pack` returns, and the indices of the texts or pairs that were truncated."""
@@ -161,7 +168,7 @@ class BertTokenizer:
         seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs)
         if len(firsts) != len(seconds):
             raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
-        packed = [packing.pack(first, second, self.cls_id, self.sep_id, max_length)
+        packed = [self.with_segments(*packing.pack(first, second, self.cls_id, self.sep_id, max_length))
                   for first, second in zip(firsts, seconds)]
         room = max_length - (2 if text_pairs is None else 3)
         return packed, [index for index, (first, second) in enumerate(zip(firsts, seconds))

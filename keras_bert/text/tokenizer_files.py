@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Collection
 
 from keras_bert.arguments import Path, plural
+from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.failures import naming_damage, reading
 from keras_bert.files.json_files import read_json, read_object
@@ -35,6 +36,10 @@ KERAS_HUB_RULES = "keras_bert"  # the dict in KerasHub's tokenizer.json with the
 _BERT = [f"{model}Tokenizer{suffix}" for model in ("Bert", "DistilBert", "Electra", "MobileBert")
          for suffix in ("", "Fast")]
 _BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+# The files of other vocabularies, and the types of other tokenizers in `tokenizer.json`.
+_OTHER_FILES = {"merges.txt": "byte-level BPE", "sentencepiece.bpe.model": "SentencePiece",
+                "spiece.model": "SentencePiece", "tokenizer.model": "SentencePiece"}
+_OTHER_TYPES = {"BPE": ", which is that of byte-level BPE", "Unigram": ", which is that of SentencePiece"}
 _RULES = {"do_lower_case": "lower_case", "strip_accents": "strip_accents", "tokenize_chinese_chars": "split_cjk",
           "normalization": "normalization"}
 _SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
@@ -52,6 +57,7 @@ class TokenizerFiles:
     vocabulary: list[str]  # in the order of the ids; the special tokens have BERT's names
     rules: dict  # the arguments `lower_case` and so on of `BertTokenizer`
     max_length: int | None = None  # maximum number of ids of an input; None if no file says one
+    has_segments: bool = True  # False if the encoder has one segment type
     notes: tuple[str, ...] = ()  # how something ambiguous was read
     guesses: tuple[str, ...] = ()  # what no file says, or files contradict
     losses: tuple[str, ...] = ()  # what transformers does and `BertTokenizer` does not
@@ -70,7 +76,8 @@ def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerF
 
     Args:
         folder: path of the folder.
-        config: values of the model's config. If None, those of `config.json` or `bert_config.json` in the folder.
+        config: values of the model's config, of any type that `BertConfig` reads. If None, those of `config.json` or
+            `bert_config.json` in the folder.
 
     Returns:
         `TokenizerFiles`, or None if the folder has no vocabulary.
@@ -107,14 +114,18 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     settings, transformer, listed, special = (read_object(os.path.join(folder, name)) for name in (
         CONFIG, TRANSFORMER, "added_tokens.json", "special_tokens_map.json"))
     if not stored and not os.path.exists(os.path.join(folder, "vocab.txt")):
+        for file, kind in _OTHER_FILES.items():
+            if os.path.exists(path := os.path.join(folder, file)):
+                raise InputError(f"{path}: the vocabulary must be one of WordPiece; this is one of {kind}; {INSTEAD}")
         return None
     if config is None:
         config = read_object(os.path.join(folder, "config.json")) or read_object(
             os.path.join(folder, "bert_config.json"))
+    config = as_bert(config)
     if "added_tokens_decoder" not in settings:
         settings = settings | special
-    follows_steps = _tokenizer_class(folder, settings, config) in _BACKENDS and bool(stored)
     path, tokens, guesses = _tokens(folder, stored, config)
+    follows_steps = _tokenizer_class(folder, settings, config) in _BACKENDS and bool(stored)
     notes: list[str] = []
 
     rules = _rules(stored)
@@ -144,7 +155,8 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
                        f"write do_lower_case into {CONFIG}")
     max_length = _max_length(folder, _lengths(folder, config, settings, transformer),
                              config.get("max_position_embeddings"))
-    return TokenizerFiles(vocabulary, rules, max_length, tuple(notes), tuple(guesses), tuple(losses))
+    return TokenizerFiles(vocabulary, rules, max_length, config.get("type_vocab_size") != 1, tuple(notes),
+                          tuple(guesses), tuple(losses))
 
 
 def describe_casing(lower_case: bool) -> str:
@@ -172,8 +184,8 @@ def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str
         return path, listed, []
     path, model = os.path.join(folder, TOKENIZER), model or {}
     if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
-        raise InputError(f"{path}: must be a WordPiece tokenizer with a vocabulary; got {model.get('type')!r:.60}; "
-                         f"{INSTEAD}")
+        raise InputError(f"{path}: must be a WordPiece tokenizer with a vocabulary; got {model.get('type')!r:.60}"
+                         f"{_OTHER_TYPES.get(str(model.get('type')), '')}; {INSTEAD}")
     if (prefix := model.get("continuing_subword_prefix", CONTINUES)) != CONTINUES:
         raise InputError(f"{path}: continuing_subword_prefix must be {CONTINUES}; got {prefix!r:.60}; {INSTEAD}")
     tokens = _by_id(path, model["vocab"].items(), config)
@@ -306,4 +318,5 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
                               for file in ("config.json", "preprocessor.json"))
     lengths = [("preprocessor.json", "sequence_length", preprocessor.get("sequence_length"))]
     rules = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True)} | more
-    return TokenizerFiles(tokens, rules, _max_length(folder, lengths, backbone.get("max_sequence_length")))
+    length = _max_length(folder, lengths, backbone.get("max_sequence_length"))
+    return TokenizerFiles(tokens, rules, length, backbone.get("num_segments") != 1)

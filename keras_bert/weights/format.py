@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_bert.config import BertConfig
+from keras_bert.errors import InputError
 from keras_bert.text import BertTokenizer
 from keras_bert.types import Tensor
 from keras_bert.weights.kinds import KINDS, NAMES
@@ -111,18 +112,23 @@ class Format:
     rules: Callable[[BertTokenizer], list[str]] = lambda tokenizer: []  # why it cannot store a tokenizer's rules
     settings_file: str | None = None  # with the settings of the task; None if the format stores no task
     applied: tuple[str, ...] | None = None  # the settings that the library itself applies; None if it applies all
+    # Returns the form in which the format stores certain weights, if it has several.
+    variant: "Callable[[Weights], Format] | None" = None
     # Runs the model in a folder with the library's own code. If None, this package reads and runs what was written.
     compute_outputs: Callable[[str, dict[str, np.ndarray]], Mapping[str, Tensor]] | None = None
 
     def losses(self, weights: "Weights") -> list[str]:
         """Returns the reasons why this format cannot store the weights exactly."""
         config, options = weights.config, weights.options
+        fixed: Allowed = _allowed(self.fixed, config)
+        if not KINDS[weights.kind].is_pooled:
+            fixed = {name: allowed for name, allowed in fixed.items() if name != "pooler_activation"}
         reasons = []
         if weights.kind not in self.kinds:
             reasons.append(f"it stores {', '.join(self.kinds)}, not {weights.kind}")
             if weights.kind == "embedding":
                 reasons[-1] += ": the encoder is written, without its pooling and max_length"
-        reasons += _differences("", vars(config), _allowed(self.fixed, config))
+        reasons += _differences("", vars(config), fixed)
         if weights.tokenizer is not None:
             reasons += self.rules(weights.tokenizer)
         if "mlm.bias" in weights.read:
@@ -134,7 +140,10 @@ class Format:
 
     def fit(self, weights: "Weights") -> "Weights":
         """Returns the weights with a config that this format can express: each field with another value gets the first
-        one that is allowed for it."""
+        one that is allowed for it. Raises an InputError if the weights have shapes that the format lacks."""
+        if weights.config.embedding_size not in self.fixed.get("embedding_size", [weights.config.embedding_size]):
+            raise InputError(f"{self.name} has no weights between embeddings of width {weights.config.embedding_size} "
+                             f"and blocks of width {weights.config.hidden_size}")
         changes = {name: allowed[0] for name, allowed in _allowed(self.fixed, weights.config).items()
                    if getattr(weights.config, name) not in allowed}
         return weights.with_config(**changes)

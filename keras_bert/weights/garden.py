@@ -22,6 +22,7 @@ TABLE = Table({
     "bert.embeddings.position_embeddings": "position_embedding",
     "bert.embeddings.segment_embeddings": "type_embeddings",
     "bert.embeddings.norm": "embeddings/layer_norm",
+    "bert.embeddings.projection": "embedding_projection",
     "bert.blocks.{i}.attention.query": f"{_LAYER}/self_attention/query",
     "bert.blocks.{i}.attention.key": f"{_LAYER}/self_attention/key",
     "bert.blocks.{i}.attention.value": f"{_LAYER}/self_attention/value",
@@ -44,6 +45,7 @@ _PATHS = Table({
     "bert.embeddings.position_embeddings": "encoder/_position_embedding_layer",
     "bert.embeddings.segment_embeddings": "encoder/_type_embedding_layer",
     "bert.embeddings.norm": "encoder/_embedding_norm_layer",
+    "bert.embeddings.projection": "encoder/_embedding_projection",
     "bert.blocks.{i}.attention.query": f"{_OBJECT}/_attention_layer/_query_dense",
     "bert.blocks.{i}.attention.key": f"{_OBJECT}/_attention_layer/_key_dense",
     "bert.blocks.{i}.attention.value": f"{_OBJECT}/_attention_layer/_value_dense",
@@ -59,7 +61,7 @@ _PATHS = Table({
     "next_sentence": "next_sentence/out_proj",
 })
 _KNOWN = re.compile(r"(?:.*/)?((?:word_embeddings|position_embedding|type_embeddings|embeddings/layer_norm|"
-                    r"pooler_transform|transformer/layer_\d+|cls/predictions|next_sentence)/.*)")
+                    r"embedding_projection|pooler_transform|transformer/layer_\d+|cls/predictions|next_sentence)/.*)")
 # The dense layer of the next-sentence head, which the Model Garden trains instead of the pooler.
 _HEAD_POOLER = ("next_sentence/pooler_dense/kernel", "next_sentence/pooler_dense/bias")
 _POOLER = ("pooler_transform/kernel", "pooler_transform/bias")
@@ -133,4 +135,4 @@ def write(weights: Weights, folder: str) -> None:
 
 FORMAT = Format("garden", recognise, read, write, ("encoder", "pretraining", "masked_lm"),
                 fixed={"hidden_act": ("gelu_tanh", "gelu_new", "relu"), "layer_norm_eps": (1e-12,),
-                       "directionality": ("bidi",)}, rules=google_rules)
+                       "directionality": ("bidi",), "pooler_activation": ("tanh",)}, rules=google_rules)

@@ -1,65 +1,32 @@
 """Hugging Face folders: `config.json`, the weights (see `tensor_files`) and `vocab.txt`."""
 
+import dataclasses
 import os
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from keras_bert.config import BertConfig
+from keras_bert.config import BertConfig, as_bert
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import read_json, write_json
 from keras_bert.text.tokenizer_files import read_tokenizer_files
-from keras_bert.weights.format import TRANSPOSED, Format, Table
+from keras_bert.weights.format import Format
+from keras_bert.weights.huggingface_models import TYPES, ModelType
 from keras_bert.weights.huggingface_tokenizer import write_tokenizer
-from keras_bert.weights.kinds import ENCODER, KINDS, initial
+from keras_bert.weights.kinds import ENCODER, KINDS, POOLER, initial
 from keras_bert.weights.source import Source, Weights, detect
 from keras_bert.weights.tensor_files import NAMES, open_tensors
 
-# The encoder has the names of `BertModel`; in models with heads they have the prefix `bert.`.
-TABLE = Table({
-    "bert.embeddings.word_embeddings": "embeddings.word_embeddings",
-    "bert.embeddings.position_embeddings": "embeddings.position_embeddings",
-    "bert.embeddings.segment_embeddings": "embeddings.token_type_embeddings",
-    "bert.embeddings.norm": "embeddings.LayerNorm",
-    "bert.blocks.{i}.attention.query": "encoder.layer.{i}.attention.self.query",
-    "bert.blocks.{i}.attention.key": "encoder.layer.{i}.attention.self.key",
-    "bert.blocks.{i}.attention.value": "encoder.layer.{i}.attention.self.value",
-    "bert.blocks.{i}.attention.output_dense": "encoder.layer.{i}.attention.output.dense",
-    "bert.blocks.{i}.attention_norm": "encoder.layer.{i}.attention.output.LayerNorm",
-    "bert.blocks.{i}.intermediate": "encoder.layer.{i}.intermediate.dense",
-    "bert.blocks.{i}.output_dense": "encoder.layer.{i}.output.dense",
-    "bert.blocks.{i}.output_norm": "encoder.layer.{i}.output.LayerNorm",
-    "bert.pooler": "pooler.dense",
-    "mlm.dense": "cls.predictions.transform.dense",
-    "mlm.norm": "cls.predictions.transform.LayerNorm",
-    "mlm.bias": "cls.predictions.bias",
-    "next_sentence": "cls.seq_relationship",
-    "classifier": "classifier",
-    "regressor": "classifier",
-    "span": "qa_outputs",
-}, {"embeddings": ".weight", "kernel": ".weight", "bias": ".bias", "gamma": ".weight", "beta": ".bias"},
-    {"kernel": TRANSPOSED})
-ARCHITECTURES = {
-    "encoder": "BertModel",
-    "pretraining": "BertForPreTraining",
-    "masked_lm": "BertForMaskedLM",
-    "classification": "BertForSequenceClassification",
-    "regression": "BertForSequenceClassification",
-    "token_classification": "BertForTokenClassification",
-    "span": "BertForQuestionAnswering",
-    "multiple_choice": "BertForMultipleChoice",
-}
 _ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}  # names that are others there
-# `problem_type` of BertForSequenceClassification, and what is None there.
+# `problem_type` of a model for sequence classification, and what is None there.
 _PROBLEMS = {"multi_label_classification": "multilabel", "regression": "regress",
              "single_label_classification": None, None: None}
 _SETTINGS = "keras_bert"  # the dict in config.json with what transformers has no field for; it keeps this dict
-# The output layer of the masked LM head, a copy of the word embeddings and of `cls.predictions.bias`.
-_TIED = {"cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-         "cls.predictions.decoder.bias": "cls.predictions.bias"}
+_POSITIONS, _SEGMENTS = "embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight"
 
 
 def recognise(path: str) -> bool:
@@ -73,41 +40,66 @@ def read(path: str, config: str | None = None) -> Source:
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
                          "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
     values, bert_config = read_json(file), BertConfig.from_json(file)
-    tensors = open_tensors(path)
-    names: dict[str, str] = {}
-    for name in tensors.shapes:
-        if (other := names.setdefault(_plain_name(name), name)) != name:
-            raise InputError(f"{path}: each weight must have one name; got {other} and {name}")
-    shapes = {name: tensors.shapes[stored_name] for name, stored_name in names.items()}
-
-    def get(name: str) -> np.ndarray:
-        return tensors.get(names[name])
-
+    model = TYPES[values.get("model_type", "bert")]
+    shapes, get = _open(path, model, bert_config)
     skipped = {"embeddings.position_ids": "buffer"}
-    for copy, original in _TIED.items():
-        if copy in shapes and original in shapes:
+    tied = {f"{model.tied}.weight": "embeddings.word_embeddings.weight",
+            f"{model.tied}.bias": model.table("masked_lm")["mlm.bias"].stored_name}
+    for copy, original in tied.items():
+        if copy in shapes and original in shapes and copy != original:
             if not np.array_equal(get(copy), get(original)):
                 raise InputError(f"{path}: {copy} must equal {original}; BERT's output layer is tied to its embeddings")
             skipped[copy] = f"copy of {original}"
-    kind, losses = _kind(values, shapes), []
-    if kind == "regression" and shapes.get("classifier.bias") != (1,):
+    kind, losses = _kind(model, values, shapes), []
+    head = model.table(kind)
+    if kind == "regression" and shapes.get(head["regressor.bias"].stored_name) != (1,):
         kind, losses = ENCODER, ["problem_type regression must have one value here, not several"]
-        skipped |= dict.fromkeys(("classifier.weight", "classifier.bias"), losses[0])
-    options, labels = _head(values, kind, shapes)
+        skipped |= dict.fromkeys((name for name in shapes if name.startswith("classifier.")), losses[0])
+    if model.skipped_head:
+        skipped |= dict.fromkeys((name for name in shapes if name.startswith(f"{model.skipped_head}.")),
+                                 "the head of the pretraining, which tells replaced tokens from others")
+    options, labels = _head(model, values, kind, shapes)
     settings, files = _settings(path, values), read_tokenizer_files(path, values)
     if files:
         settings = {"max_length": files.max_length} | settings
-    return Source(path, FORMAT.name, bert_config, kind, TABLE, shapes, get, skipped, options, files, labels, settings,
-                  losses=tuple(losses))
+    return Source(path, FORMAT.name, bert_config, kind, model.table(kind), shapes, get, skipped, options, files, labels,
+                  settings, losses=tuple(losses), may_lack_pooler=kind == ENCODER and not model.has_pooler)
+
+
+def _open(path: str, model: ModelType, config: BertConfig,
+          ) -> tuple[dict[str, tuple[int, ...]], Callable[[str], np.ndarray]]:
+    """Returns the shapes of the weights, by their names in the encoder without a head, and a function that reads one.
+    What other types than BERT have in another form has BERT's."""
+    tensors = open_tensors(path)
+    names: dict[str, str] = {}
+    for name in tensors.shapes:
+        if (other := names.setdefault(_plain_name(name, model), name)) != name:
+            raise InputError(f"{path}: each weight must have one name; got {other} and {name}")
+    shapes = {name: tensors.shapes[stored_name] for name, stored_name in names.items()}
+    unused = config.pad_token_id + 1 if model.begins_after_padding else 0  # rows of the table of positions
+    if unused and shapes.get(_POSITIONS):
+        rows, *width = shapes[_POSITIONS]
+        shapes[_POSITIONS] = (rows - unused, *width)
+    if not model.has_segments:
+        shapes[_SEGMENTS] = (config.type_vocab_size, config.hidden_size)
+
+    def get(name: str) -> np.ndarray:
+        if name not in names:
+            return np.zeros(shapes[name], np.float32)
+        array = tensors.get(names[name])
+        return array[unused:] if name == _POSITIONS else array
+
+    return shapes, get
 
 
 def write(weights: Weights, folder: str, max_length: int | None = None) -> None:
     """Writes the files that transformers' `from_pretrained` reads. The settings of the task are in `config.json`, as
     `keras_bert`. transformers truncates to `max_length`; if it is None, to the task's or the tokenizer's."""
-    values, settings = weights.config.to_dict() | {"architectures": [ARCHITECTURES[weights.kind]]}, weights.settings
-    values["hidden_act"] = _ACTIVATIONS.get(values["hidden_act"], values["hidden_act"])
+    model, settings = _type_of(weights), weights.settings
+    values = {name: _ACTIVATIONS.get(value, value) for name, value in weights.config.to_dict(model.name).items()}
+    values["architectures"] = [model.architectures[weights.kind]]
     if "dropout" in weights.options:
-        values["classifier_dropout"] = weights.options["dropout"]
+        values[model.dropout_field(weights.kind)] = weights.options["dropout"]
     labels = weights.labels or [f"LABEL_{i}" for i in range(weights.options.get("num_classes", 0))]
     if weights.kind == "regression":
         labels, values["problem_type"] = ["LABEL_0"], "regression"
@@ -121,47 +113,91 @@ def write(weights: Weights, folder: str, max_length: int | None = None) -> None:
     write_json(config := os.path.join(folder, "config.json"), values)
     write_tokenizer(weights.tokenizer, folder, max_length or settings.get("max_length"),
                     weights.config.max_position_embeddings)
-    prefix = "" if weights.kind == "encoder" else "bert."
-    tensors = {
-        f"{prefix if entry.name.startswith('bert.') else ''}{entry.stored_name}": array
-        for entry, array in weights.arrays(TABLE) if not _is_untrained_pooler(entry.name, weights)}
     try:
-        save_file(tensors, path := os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        save_file(_tensors(weights, model), path := os.path.join(folder, "model.safetensors"),
+                  metadata={"format": "pt"})
     except SafetensorError as error:
         raise OSError(str(error)) from None
     shutil.copymode(config, path)  # safetensors lets only the owner read a file
 
 
-def _is_untrained_pooler(name: str, weights: Weights) -> bool:
-    """Returns True for a weight of a pooler that the model does not use, if it still has its initial value: the models
-    of transformers have no pooler then."""
-    if KINDS[weights.kind].is_pooled or not name.startswith("bert.pooler."):
+def _tensors(weights: Weights, model: ModelType) -> dict[str, np.ndarray]:
+    """Returns the weights by their names in transformers. Without token types, the row of the only one is part of each
+    position's."""
+    tensors = {entry.name: (entry.stored_name, array) for entry, array in weights.arrays(model.table(weights.kind))
+               if not _is_untrained_pooler(entry.name, weights, model)}
+    if not model.has_segments:
+        _, row = tensors.pop("bert.embeddings.segment_embeddings.embeddings")
+        name, positions = tensors[key := "bert.embeddings.position_embeddings.embeddings"]
+        tensors[key] = name, positions + row[:1]
+    prefix = "" if weights.kind == ENCODER else f"{model.name}."
+    return {f"{prefix if _is_of_encoder(name, model) else ''}{stored_name}": array
+            for name, (stored_name, array) in tensors.items()}
+
+
+def _is_of_encoder(name: str, model: ModelType) -> bool:
+    return name.startswith("bert.") and (name not in POOLER or model.has_pooler)
+
+
+def _is_untrained_pooler(name: str, weights: Weights, model: ModelType) -> bool:
+    """Returns True for a weight of a pooler that the model does not have in transformers, if it still has its initial
+    value."""
+    if name not in POOLER or model.writes_pooler(weights.kind):
         return False
     return np.array_equal(weights.read[name](), initial(name, weights.shapes[name], weights.config))
 
 
-def _plain_name(key: str) -> str:
+def _type_of(weights: Weights) -> ModelType:
+    """Returns the type that stores the weights: BERT if it computes the same outputs, otherwise the one that does."""
+    config = weights.config
+    is_tanh = config.pooler_activation == "tanh" or not KINDS[weights.kind].is_pooled
+    if config.embedding_size is None and is_tanh:
+        return TYPES["bert"]
+    return TYPES["distilbert" if config.embedding_size is None and config.pooler_activation == "relu" else "electra"]
+
+
+def variant(weights: Weights) -> Format:
+    """Returns the format with the restrictions of the type that stores the weights."""
+    model = _type_of(weights)
+    if model is TYPES["bert"]:
+        return FORMAT
+    fixed = {**FORMAT.fixed, **model.fixed}
+    if model.writes_pooler(weights.kind):
+        fixed["pooler_activation"] = (as_bert({"model_type": model.name})["pooler_activation"],)
+    head = None
+    if model.mlm_activation:
+        head = {"hidden_act": (model.mlm_activation,), "layer_norm_eps": (weights.config.layer_norm_eps,)}
+    return dataclasses.replace(FORMAT, name=f"{FORMAT.name} ({model.name})", kinds=tuple(model.architectures),
+                               fixed=fixed, head=head)
+
+
+def _plain_name(key: str, model: ModelType) -> str:
     """Removes the prefix that models with heads add, and replaces old names by the current ones."""
-    key = key.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
+    key = key.removeprefix(f"{model.name}.").replace("LayerNorm.gamma", "LayerNorm.weight")
     return key.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _kind(values: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> str:
+def _kind(model: ModelType, values: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> str:
     """Returns the kind of model by `architectures`, or by the weights if no architecture is known. A classifier with
     one label is a regression model, as in transformers."""
-    kinds = {architecture: kind for kind, architecture in ARCHITECTURES.items() if kind != "regression"}
+    kinds = {architecture: kind for kind, architecture in model.architectures.items() if kind != "regression"}
     names = values.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"architectures in config.json must be a list of names; got {names!r:.100}")
-    kind = next((kinds[name] for name in names if name in kinds), None) or detect(
-        TABLE, shapes, ("pretraining", "masked_lm", "classification", "span"))
+    kind = next((kinds[name] for name in names if name in kinds), None) or next(
+        (kind for kind in ("pretraining", "masked_lm", "classification", "span")
+         if detect(model.table(kind), shapes, (kind,)) == kind), ENCODER)
     if kind == "masked_lm" and "cls.seq_relationship.bias" in shapes:  # as in bert-base-uncased
         return "pretraining"
+    if kind == "multiple_choice":
+        for name, expected in model.summary.items():
+            if values.get(name, expected) != expected:
+                raise InputError(f"{name} in config.json must be {expected!r}; got {values[name]!r:.60}")
     if kind != "classification":
         return kind
     problem = values.get("problem_type")
-    is_regression = problem == "regression" or problem is None and shapes.get("classifier.bias") == (1,)
-    return "regression" if is_regression else kind
+    is_one = shapes.get(model.table(kind)["classifier.bias"].stored_name) == (1,)
+    return "regression" if problem == "regression" or problem is None and is_one else kind
 
 
 def _settings(path: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -177,22 +213,25 @@ def _settings(path: str, values: dict[str, Any]) -> dict[str, Any]:
     return {} if settings.get("task") == "multilabel" else settings
 
 
-def _head(values: dict[str, Any], kind: str, shapes: dict[str, tuple[int, ...]],
+def _head(model: ModelType, values: dict[str, Any], kind: str, shapes: dict[str, tuple[int, ...]],
           ) -> tuple[dict[str, Any], list[Any] | None]:
     """Returns the arguments of the model with the head, and the labels, None for one without a name."""
+    if kind == "masked_lm" and model.mlm_activation not in (None, as_bert(values).get("hidden_act", "gelu")):
+        return {"mlm_activation": model.mlm_activation}, None
     if kind not in ("classification", "regression", "token_classification", "multiple_choice"):
         return {}, None
-    dropout = values.get("classifier_dropout")
-    options = {"dropout": values.get("hidden_dropout_prob", 0.1) if dropout is None else dropout}
+    dropout = values.get(model.dropout_field(kind))
+    options = {"dropout": as_bert(values).get("hidden_dropout_prob", 0.1) if dropout is None else dropout}
     if kind in ("regression", "multiple_choice"):
         return options, None
-    options["num_classes"] = (shapes.get("classifier.bias") or shapes.get("classifier.weight") or [0])[0]
+    bias, kernel = (shapes.get(model.table(kind)[f"classifier.{part}"].stored_name) for part in ("bias", "kernel"))
+    options["num_classes"] = (bias or kernel or [0])[0]
     labels = values.get("id2label") or {}
     if not isinstance(labels, dict):
         raise InputError(f"id2label in config.json must be an object; got {labels!r:.100}")
     return options, [labels.get(str(i)) for i in range(options["num_classes"])]
 
 
-FORMAT = Format("huggingface", recognise, read, write, tuple(ARCHITECTURES),
+FORMAT = Format("huggingface", recognise, read, write, tuple(TYPES["bert"].architectures),
                 fixed={"directionality": ("bidi",)}, settings_file="config.json",
-                applied=("task", "max_length", "pairs", "features"))
+                applied=("task", "max_length", "pairs", "features"), variant=variant)

@@ -18,12 +18,14 @@ def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: in
     if tokenizer is None:
         return
     assets.write_tokenizer(tokenizer, folder)
+    names = ["input_ids", *["token_type_ids"] * tokenizer.has_segments, "attention_mask"]
     settings: dict[str, Any] = {"model_max_length": max_length or min(tokenizer.max_length or positions, positions)}
+    settings |= {} if tokenizer.has_segments else {"model_input_names": names}
     if tokenizer.rules.normalization == "NFC":
         _fast_tokenizer(tokenizer).save(os.path.join(folder, TOKENIZER))
         settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": UNKNOWN, "cls_token": "[CLS]",
                      "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]",
-                     "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+                     "model_input_names": names}
     tokenizer.save_settings(folder, **settings)
 
 
@@ -35,7 +37,8 @@ def _fast_tokenizer(tokenizer: BertTokenizer) -> tokenizers.Tokenizer:
     fast.normalizer = normalizers.Sequence([
         normalizers.BertNormalizer(True, rules.split_cjk, rules.strip_accents, rules.lower_case), normalizers.NFC()])
     fast.pre_tokenizer, fast.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    second = int(tokenizer.has_segments)
     fast.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        single="[CLS]:0 $A:0 [SEP]:0", pair=f"[CLS]:0 $A:0 [SEP]:0 $B:{second} [SEP]:{second}",
         special_tokens=[("[CLS]", tokenizer.cls_id), ("[SEP]", tokenizer.sep_id)])
     return fast

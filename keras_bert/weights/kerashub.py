@@ -223,7 +223,8 @@ def _object(name: str, config: dict[str, Any]) -> dict[str, Any]:
 
 FORMAT = Format("kerashub", has_file(_MODEL), read, write, ("encoder", *_KINDS.values()),
                 fixed={"hidden_act": (_ACTIVATION, "gelu_new"), "layer_norm_eps": (_EPSILON,),
-                       "attention_probs_dropout_prob": ("hidden_dropout_prob",), "directionality": ("bidi",)},
+                       "attention_probs_dropout_prob": ("hidden_dropout_prob",), "directionality": ("bidi",),
+                       "embedding_size": (None,), "pooler_activation": ("tanh",)},
                 head={"hidden_act": (_HEAD["mlm_activation"],), "layer_norm_eps": (_HEAD["mlm_layer_norm_eps"],)},
                 rules=_losses, settings_file=SETTINGS_FILE,
                 applied=("task", "max_length", "pairs"))

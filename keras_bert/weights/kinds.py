@@ -20,17 +20,18 @@ def _dense(name: str, inputs: str, outputs: int | str) -> Dimensions:
     return {f"{name}.kernel": (inputs, outputs), f"{name}.bias": (outputs,)}
 
 
-def _norm(name: str) -> Dimensions:
-    return {f"{name}.gamma": ("hidden_size",), f"{name}.beta": ("hidden_size",)}
+def _norm(name: str, width: str = "hidden_size") -> Dimensions:
+    return {f"{name}.gamma": (width,), f"{name}.beta": (width,)}
 
 
 _HIDDEN = ("hidden_size", "hidden_size")
 _EMBEDDINGS = {
-    "bert.embeddings.word_embeddings.embeddings": ("vocab_size", "hidden_size"),
-    "bert.embeddings.position_embeddings.embeddings": ("max_position_embeddings", "hidden_size"),
-    "bert.embeddings.segment_embeddings.embeddings": ("type_vocab_size", "hidden_size"),
-    **_norm("bert.embeddings.norm"),
+    "bert.embeddings.word_embeddings.embeddings": ("vocab_size", "embedding_width"),
+    "bert.embeddings.position_embeddings.embeddings": ("max_position_embeddings", "embedding_width"),
+    "bert.embeddings.segment_embeddings.embeddings": ("type_vocab_size", "embedding_width"),
+    **_norm("bert.embeddings.norm", "embedding_width"),
 }
+_PROJECTION = _dense("bert.embeddings.projection", "embedding_width", "hidden_size")
 _BLOCK = {
     **_dense("bert.blocks.{i}.attention.query", *_HIDDEN),
     **_dense("bert.blocks.{i}.attention.key", *_HIDDEN),
@@ -41,8 +42,9 @@ _BLOCK = {
     **_dense("bert.blocks.{i}.output_dense", "intermediate_size", "hidden_size"),
     **_norm("bert.blocks.{i}.output_norm"),
 }
-_POOLER = _dense("bert.pooler", *_HIDDEN)
-_MASKED_LM = {**_dense("mlm.dense", *_HIDDEN), **_norm("mlm.norm"), "mlm.bias": ("vocab_size",)}
+POOLER = _dense("bert.pooler", *_HIDDEN)
+_MASKED_LM = {**_dense("mlm.dense", "hidden_size", "embedding_width"), **_norm("mlm.norm", "embedding_width"),
+              "mlm.bias": ("vocab_size",)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +71,8 @@ KINDS = {
 }
 
 # All names; a block's have `{i}` for its number.
-NAMES = tuple({**_EMBEDDINGS, **_BLOCK, **_POOLER, **{name: None for kind in KINDS.values() for name in kind.head}})
+NAMES = tuple({**_EMBEDDINGS, **_PROJECTION, **_BLOCK, **POOLER,
+               **{name: None for kind in KINDS.values() for name in kind.head}})
 
 
 def model_kind(model: Any) -> str:
@@ -82,12 +85,14 @@ def model_kind(model: Any) -> str:
 
 
 def shapes(config: BertConfig, kind: str = ENCODER, num_classes: int | None = None) -> dict[str, tuple[int, ...]]:
-    """Returns the names and shapes of a model's weights: 5 of the embeddings, 16 per block, 2 of the pooler, and those
-    of the head."""
+    """Returns the names and shapes of a model's weights: 5 of the embeddings, and 2 of their projection, if any; 16 per
+    block; 2 of the pooler; and those of the head."""
     blocks = {name.format(i=i): shape for i in range(config.num_hidden_layers) for name, shape in _BLOCK.items()}
-    sizes: dict[Any, Any] = dataclasses.asdict(config) | {"num_classes": num_classes}
+    embeddings = _EMBEDDINGS | (_PROJECTION if config.embedding_size else {})
+    sizes: dict[Any, Any] = dataclasses.asdict(config) | {
+        "num_classes": num_classes, "embedding_width": config.embedding_width}
     return {name: tuple(sizes.get(dimension, dimension) for dimension in shape)
-            for name, shape in (_EMBEDDINGS | blocks | _POOLER | KINDS[kind].head).items()}
+            for name, shape in (embeddings | blocks | POOLER | KINDS[kind].head).items()}
 
 
 def initial(name: str, shape: tuple[int, ...], config: BertConfig) -> np.ndarray:

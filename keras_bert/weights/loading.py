@@ -63,7 +63,8 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
     Args:
         name, config: see `convert.open_source`. `name` may also be the `Source` that it returns.
         model: `BertLayer`, or the class of a model with a head. If the source has no such head, or one for another
-            number of classes, the head is randomly initialised, with a warning.
+            number of classes, the head is randomly initialised, with a warning; so is a missing pooler, unless the
+            model does not use it or it is in `frozen`.
         **kwargs: arguments of `BertLayer`, e.g. `dtype` and `layout`, and of the model's class.
 
     Raises:
@@ -72,14 +73,16 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
     """
     source = name if isinstance(name, Source) else open_weights(name, config)
     if model is BertLayer:
-        return source.load(ENCODER)[0].build(**kwargs)
+        weights, _, missing = source.load(ENCODER)
+        _warn_of(["pooler"] if missing and "pooler" not in kwargs.get("frozen", ()) else [], source)
+        return weights.build(**kwargs)
     encoder = {name: kwargs.pop(name) for name in _ENCODER_ARGUMENTS if name in kwargs}
     kind = source.kind if KINDS[source.kind].model is model else ENCODER
     if kind == "pretraining" and kwargs.get("next_sentence") is False:
         kind = "masked_lm"
     if kwargs.get("num_classes", source.options.get("num_classes")) != source.options.get("num_classes"):
         kind = ENCODER
-    weights = source.load(kind)[0]
+    weights, _, missing = source.load(kind)
     parameters = inspect.signature(model).parameters
     for name, (problem, values) in _NEEDED.items():
         if name in parameters and name not in weights.options | kwargs:
@@ -87,10 +90,19 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
                              f", {values.format(model.__name__)}")
     head = weights.build(model, kwargs, **encoder)
     read = [name for name in weights.read if not name.startswith("bert.")]
+    is_pooled = any(kind.is_pooled for kind in KINDS.values() if kind.model is model)
+    new = ["pooler"] if missing and is_pooled and getattr(head, "next_sentence", True) is not None else []
     if len(read) < len(head.weights) - len(head.bert.weights):
-        warnings.warn(f"{source.path}: no {model.__name__} head in these weights; it is randomly initialised",
-                      InputWarning, stacklevel=2)
+        new.append(f"{model.__name__} head")
+    _warn_of(new, source)
     return head
+
+
+def _warn_of(new: list[str], source: Source) -> None:
+    """Warns of parts of a model that the weights lack."""
+    if new:
+        warnings.warn(f"{source.path}: no {' and no '.join(new)} in these weights; "
+                      f"{'they are' if new[1:] else 'it is'} randomly initialised", InputWarning, stacklevel=3)
 
 
 def with_labels(source: Source) -> Source:

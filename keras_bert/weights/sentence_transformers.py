@@ -104,5 +104,10 @@ def write(weights: Weights, folder: str) -> None:
         write_json(os.path.join(folder, path, "config.json"), values)
 
 
+def variant(weights: Weights) -> Format:
+    """Returns the format with the restrictions of the type that stores the encoder."""
+    return dataclasses.replace(FORMAT, fixed=huggingface.variant(weights.as_kind(ENCODER)).fixed)
+
+
 FORMAT = Format("sentence_transformers", recognise, read, write, ("embedding",), fixed=huggingface.FORMAT.fixed,
-                settings_file=TRANSFORMER)
+                settings_file=TRANSFORMER, variant=variant)

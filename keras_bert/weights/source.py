@@ -18,7 +18,7 @@ from keras_bert.layers.base import check_not_quantized, zero_weights
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import TokenizerFiles
 from keras_bert.weights.format import Entry, Table
-from keras_bert.weights.kinds import ENCODER, KINDS, initial, model_kind, shapes, variable
+from keras_bert.weights.kinds import ENCODER, KINDS, POOLER, initial, model_kind, shapes, variable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +108,7 @@ class Source:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # `open_source` completes them
     notes: tuple[str, ...] = ()  # the rules by which something ambiguous was read, for the report of `convert`
     losses: tuple[str, ...] = ()  # what the format stores and `Weights` cannot represent
+    may_lack_pooler: bool = False  # also if the model uses the pooled output
 
     @functools.cached_property
     def tokenizer(self) -> BertTokenizer | None:
@@ -147,9 +148,8 @@ class Source:
             raise InputError(f"{self.path}: the weights do not match the config: {self.config.num_hidden_layers} "
                              f"blocks must have more than {len(self.shapes)} weights")
         wanted = shapes(self.config, kind, self.options.get("num_classes"))
-        if not KINDS[self.kind].is_pooled:
-            pooler = "bert.pooler.kernel", "bert.pooler.bias"
-            allow_missing = [*allow_missing, *(self.table[name].stored_name for name in pooler)]
+        if self.may_lack_pooler or not KINDS[self.kind].is_pooled:
+            allow_missing = [*allow_missing, *(self.table[name].stored_name for name in POOLER)]
         skipped = self._skipped(wanted, ignore)
         read: dict[str, Callable[[], np.ndarray]] = {}
         missing, problems = [], []

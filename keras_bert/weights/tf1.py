@@ -86,5 +86,5 @@ def write(weights: Weights, folder: str) -> None:
 
 FORMAT = Format("tf1", recognise, read, write, ("encoder", *_HEADS),
                 fixed={"hidden_act": ("gelu", "relu", "gelu_tanh", "gelu_new"), "layer_norm_eps": (1e-12,),
-                       "directionality": ("bidi",)},
+                       "directionality": ("bidi",), "embedding_size": (None,), "pooler_activation": ("tanh",)},
                 rules=google_rules, settings_file=SETTINGS_FILE, applied=())

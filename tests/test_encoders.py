@@ -1,0 +1,462 @@
+"""Encoders of BERT's shape under other names, RoBERTa, ELECTRA and DistilBERT: beside transformers, through files and
+back again."""
+
+import dataclasses
+import functools
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from keras_bert import models
+from keras_bert.config import BertConfig
+from keras_bert.convert import convert, load_pretrained, open_source
+from keras_bert.data.batches import PackedBatches
+from keras_bert.errors import InputError, InputWarning
+from keras_bert.export import export_encoder, export_preprocessor, export_text_model
+from keras_bert.export.litert import export_litert
+from keras_bert.export.text_model import TextModel, make_head
+from keras_bert.layers import BertLayer
+from keras_bert.tasks import Classify, Span, run_model
+from keras_bert.tasks.squad import QuestionExample
+from keras_bert.text import BertTokenizer, load_vocabulary
+from keras_bert.weights import huggingface, native
+from keras_bert.weights.kinds import shapes, variable
+from keras_bert.weights.source import Weights
+
+from conftest import REAL, TINY_VOCABULARY, Peer, random_inputs, randomize
+
+torch, transformers = Peer("torch"), Peer("transformers")
+LENGTH = 64  # positions
+BERT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+ELECTRA = BERT | {"max_position_embeddings": LENGTH}
+# For each case, transformers' class of configs and its arguments, and the ids of the special tokens.
+PAD_FIRST = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PAD_SECOND = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]  # as KLUE's
+CASES = {
+    "roberta": ("Roberta", BERT | {"max_position_embeddings": LENGTH + 2, "type_vocab_size": 1, "pad_token_id": 1,
+                                   "layer_norm_eps": 1e-5}, PAD_SECOND),
+    "roberta, [PAD] 0": ("Roberta", BERT | {"max_position_embeddings": LENGTH + 1, "type_vocab_size": 2,
+                                            "pad_token_id": 0}, PAD_FIRST),
+    "electra": ("Electra", ELECTRA | {"embedding_size": 16}, PAD_FIRST),
+    "electra, narrow": ("Electra", ELECTRA | {"embedding_size": 8}, PAD_FIRST),
+    "electra, wide, [PAD] 1": ("Electra", ELECTRA | {"embedding_size": 24, "pad_token_id": 1}, PAD_SECOND),
+    "distilbert": ("DistilBert", {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 32,
+                                  "max_position_embeddings": LENGTH}, PAD_FIRST),
+}
+HEADS = {
+    "Model": BertLayer, "ForMaskedLM": models.BertPretrainer, "ForSequenceClassification": models.BertClassifier,
+    "ForTokenClassification": models.BertTokenClassifier, "ForQuestionAnswering": models.BertSpanLabeler,
+    "ForMultipleChoice": models.BertMultipleChoice,
+}
+POOLED = ("ForSequenceClassification", "ForMultipleChoice")
+CONFIGS = {  # what the cases are here
+    "roberta": BertConfig(60, **ELECTRA, type_vocab_size=1, pad_token_id=1),
+    "electra": BertConfig(60, **ELECTRA, pooler_activation="gelu"),
+    "electra, narrow": BertConfig(60, **ELECTRA, embedding_size=8, pooler_activation="gelu"),
+    "distilbert": BertConfig(60, **ELECTRA, type_vocab_size=1, pooler_activation="relu"),
+}
+
+
+@functools.cache
+def words():
+    """So many that most words are known, and so few that the logits of the masked LM heads are small."""
+    return load_vocabulary(REAL / "vocab/koelectra35000/vocab.txt")[:6000]
+
+
+@functools.cache
+def pairs():
+    """100 pairs of Korean questions."""
+    rows = [line.split("\t") for line in (REAL / "ko/question_pair/dev.tsv").read_text().splitlines()[1:101]]
+    return [row[1] for row in rows], [row[2] for row in rows]
+
+
+def write(folder, case, head, **settings):
+    """A folder that transformers writes, all weights random, and the model."""
+    name, values, special = CASES[case]
+    vocabulary = [*special, *(word for word in words() if word not in PAD_FIRST)]
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(vocabulary), tokenizer_class="BertTokenizer", **values, **settings)
+    torch.manual_seed(0)
+    peer = getattr(transformers, name + head)._from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in peer.parameters():
+            parameter.add_(torch.randn(parameter.shape), alpha=0.1)
+    peer.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    return peer
+
+
+def outputs_of(peer, inputs):
+    """The outputs of transformers' model, without its pooled output: that of a model without a head is not compared."""
+    names = {"input_ids": "input_word_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    if "DistilBert" in type(peer).__name__:
+        del names["token_type_ids"]
+    with torch.inference_mode():
+        outputs = peer(**{name: torch.from_numpy(inputs[ours]).long() for name, ours in names.items()})
+    return [output.numpy() for name, output in outputs.items() if name != "pooler_output"]
+
+
+def outputs_of_ours(model, inputs):
+    outputs = model(inputs)
+    if isinstance(model, BertLayer):
+        outputs = outputs[1:]
+    return [ops.convert_to_numpy(output) for output in
+            (outputs.values() if isinstance(outputs, dict) else outputs if isinstance(outputs, tuple) else [outputs])]
+
+
+def assert_close(got, wanted, mask, atol=1e-5):
+    """Compares the values of real tokens."""
+    for one, other in zip(got, wanted, strict=True):
+        real = mask.astype(bool) if one.shape[:mask.ndim] == mask.shape else ...
+        np.testing.assert_allclose(one[real], other[real], rtol=0, atol=atol)
+
+
+def inputs_for(folder, head):
+    inputs = BertTokenizer.from_folder(folder)(*pairs(), max_length=LENGTH)
+    shape = (50, 2, -1) if head == "ForMultipleChoice" else (100, -1)
+    return {name: array.reshape(shape) for name, array in inputs.items()}
+
+
+def load(folder, head, **options):
+    kinds = {"next_sentence": False} if head == "ForMaskedLM" else {}
+    return load_pretrained(folder, HEADS[head], **kinds, **options)
+
+
+@pytest.mark.peers
+@pytest.mark.filterwarnings("ignore:.*no pooler in these weights")
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("case", CASES)
+def test_there_and_back_again(tmp_path, case, head):
+    peer = write(tmp_path / "peer", case, head, num_labels=2 if head == "ForQuestionAnswering" else 3)
+    inputs = inputs_for(tmp_path / "peer", head)
+    wanted = outputs_of(peer, inputs)
+    ours = load(tmp_path / "peer", head)
+    assert_close(outputs_of_ours(ours, inputs), wanted, inputs["input_mask"])
+    assert_close(outputs_of_ours(load(tmp_path / "peer", head, layout="unpadded"), inputs), wanted,
+                 inputs["input_mask"])
+
+    convert(tmp_path / "peer", tmp_path / "ours", "keras_bert")
+    convert(tmp_path / "ours", tmp_path / "back", "huggingface")
+    name, narrow = CASES[case][0], case in ("electra, narrow", "electra, wide, [PAD] 1")
+    kept = narrow or name != "Roberta" and head in ("Model", *POOLED)  # others are BERT, too
+    again, report = getattr(transformers, (name if kept else "Bert") + head).from_pretrained(
+        tmp_path / "back", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    assert again.config.architectures == [type(again).__name__]
+    assert_close(outputs_of(again.eval(), inputs), wanted, inputs["input_mask"])
+    # Folders of transformers' tokenizer give the same ids, also of pairs.
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")(
+        *pairs(), padding=True, truncation=True, max_length=LENGTH, return_tensors="np")
+    np.testing.assert_array_equal(theirs["input_ids"], inputs["input_word_ids"].reshape(100, -1))
+    if not inputs["segment_ids"].any():
+        assert "token_type_ids" not in theirs
+
+
+@pytest.mark.peers
+def test_electras_pretraining(tmp_path):
+    """The head that tells replaced tokens from others is left out."""
+    peer = write(tmp_path / "peer", "electra, narrow", "ForPreTraining")
+    inputs = inputs_for(tmp_path / "peer", "Model")
+    with pytest.warns(InputWarning, match="no pooler in these weights; it is randomly initialised"):
+        ours = load_pretrained(tmp_path / "peer")
+    assert_close(outputs_of_ours(ours, inputs), outputs_of(peer.electra, inputs), inputs["input_mask"])
+    lines = []
+    convert(tmp_path / "peer", tmp_path / "back", "huggingface", report=lines.append)
+    assert any("skipped 4: discriminator_predictions.dense.bias" in line for line in lines)
+    assert any("initialised classifier.dense.weight, classifier.dense.bias: not in the source" in line
+               for line in lines)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("case", CASES)
+def test_packed_rows(tmp_path, case):
+    peer = write(tmp_path / "peer", case, "ForSequenceClassification", num_labels=3)
+    ours = load_pretrained(tmp_path / "peer", models.BertClassifier, layout="packed")
+    tokenizer = BertTokenizer.from_folder(tmp_path / "peer")
+    batches = PackedBatches(tokenizer.pack(*pairs(), LENGTH), tokenizer.pad_id, None, LENGTH)
+    (wanted,) = outputs_of(peer, tokenizer(*pairs(), max_length=LENGTH))
+    got = ours(batches.inputs(np.arange(100)))
+    np.testing.assert_allclose(ops.convert_to_numpy(got), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("case", CASES)
+def test_loss_and_gradients(tmp_path, case):
+    """Those of the first step of fine-tuning."""
+    calm = {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0} if case == "distilbert" else {
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    peer = write(tmp_path / "peer", case, "ForSequenceClassification", num_labels=3, **calm)
+    inputs = {name: array[:16] for name, array in inputs_for(tmp_path / "peer", "").items()}
+    labels = np.arange(16) % 3
+    names = {"input_ids": "input_word_ids", "attention_mask": "input_mask"}
+    names |= {} if case == "distilbert" else {"token_type_ids": "segment_ids"}
+    wanted = peer(**{name: torch.from_numpy(inputs[ours]).long() for name, ours in names.items()},
+                  labels=torch.from_numpy(labels)).loss
+    wanted.backward()
+
+    ours = load_pretrained(tmp_path / "peer", models.BertClassifier)
+    with tf.GradientTape() as tape:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(labels, ours(inputs, training=True))
+    assert float(loss) == pytest.approx(wanted.item(), abs=1e-6)
+    source = open_source(tmp_path / "peer")
+    parameters = {name.removeprefix(f"{peer.base_model_prefix}."): parameter
+                  for name, parameter in peer.named_parameters()}
+    wanted_names = shapes(source.config, source.kind, 3)
+    gradients = tape.gradient(loss, [variable(ours, name).value for name in wanted_names])
+    for name, gradient in zip(wanted_names, gradients):
+        entry, gradient = source.table[name], np.asarray(tf.convert_to_tensor(gradient))
+        if entry.stored_name not in parameters:
+            assert (case, name) == ("distilbert", "bert.embeddings.segment_embeddings.embeddings")
+            continue
+        expected = parameters.pop(entry.stored_name).grad.numpy()
+        if "position_embeddings" in name:
+            expected = expected[-LENGTH:]
+        np.testing.assert_allclose(entry.to_stored(gradient, source.config), expected, rtol=0, atol=2e-6,
+                                   err_msg=name)
+    assert not parameters
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("case", ["roberta", "electra, narrow", "distilbert"])
+def test_exports(tmp_path, case):
+    """SavedModels of texts and of ids, and LiteRT's file."""
+    peer = write(tmp_path / "peer", case, "ForSequenceClassification", num_labels=3)
+    tokenizer = BertTokenizer.from_folder(tmp_path / "peer")
+    inputs = tokenizer(*pairs(), max_length=LENGTH)
+    wanted = torch.softmax(torch.from_numpy(outputs_of(peer, inputs)[0]), 1).numpy()
+    ours = load_pretrained(tmp_path / "peer", models.BertClassifier)
+
+    export_text_model(ours, tokenizer, tmp_path / "text", labels=["a", "b", "c"], pairs=True, max_length=LENGTH)
+    signatures = tf.saved_model.load(tmp_path / "text").signatures
+    first, second = pairs()
+    got = signatures["serving_default"](text=tf.constant(first), text_pair=tf.constant(second))["probabilities"]
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+    ids = {"input_word_ids": inputs["input_word_ids"], "input_mask": inputs["input_mask"],
+           "input_type_ids": inputs["segment_ids"]}
+    got = signatures["encode"](**{name: tf.constant(array) for name, array in ids.items()})["probabilities"]
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+    explained = signatures["explain"](text=tf.constant(first[:2]), text_pair=tf.constant(second[:2]),
+                                      layers=tf.constant([0]))
+    boundary = np.argmax(explained["tokens"].numpy() == b"[SEP]", axis=1)
+    np.testing.assert_array_equal(np.argmax(explained["segment"].numpy() == 1, axis=1), boundary + 1)
+
+    found = export_litert(ours, tokenizer, tmp_path / "lite", Classify(LENGTH, ["a", "b", "c"], pairs=True))
+    assert max(found.values()) < 1e-5
+
+    (hidden,) = outputs_of(getattr(peer, peer.base_model_prefix), inputs)
+    export_encoder(ours.bert, tmp_path / "encoder", tokenizer)
+    export_preprocessor(tokenizer, tmp_path / "preprocessor", max_length=LENGTH)
+    encoder, preprocessor = (tf.saved_model.load(tmp_path / name) for name in ("encoder", "preprocessor"))
+    packed = preprocessor.bert_pack_inputs([preprocessor.tokenize(tf.constant(part)) for part in pairs()],
+                                           tf.constant(LENGTH))
+    np.testing.assert_array_equal(packed["input_word_ids"][:, :hidden.shape[1]], inputs["input_word_ids"])
+    got = encoder.signatures["serving_default"](**packed)["sequence_output"][:, :hidden.shape[1]]
+    assert_close([np.asarray(got)], [hidden], inputs["input_mask"])
+
+
+@pytest.mark.peers
+@pytest.mark.filterwarnings("ignore:Input dict contained keys")
+@pytest.mark.parametrize("kind", ["encoder", "masked_lm"])
+def test_gardens_embedding_width(tmp_path, kind):
+    from official.modeling import tf_utils
+    from official.nlp.modeling import models as garden_models
+    from official.nlp.modeling import networks
+
+    config = BertConfig(60, **ELECTRA, hidden_act="gelu_tanh", embedding_size=8)
+    gelu = tf_utils.get_activation("gelu")
+    encoder = networks.BertEncoderV2(
+        60, 16, 2, 4, LENGTH, 2, 32, inner_activation=gelu, embedding_width=8)
+    pretrainer = garden_models.BertPretrainerV2(encoder, mlm_activation=gelu)
+    inputs = random_inputs(3, 9, config)
+    inputs["input_type_ids"] = inputs.pop("segment_ids")
+    masked = {name: tf.constant(array) for name, array in inputs.items()} | {
+        "masked_lm_positions": tf.constant([[1, 8], [4, 2], [0, 7]])}
+    pretrainer(masked)
+    rng = np.random.default_rng(0)
+    for weight in pretrainer.variables:
+        weight.assign(rng.normal(float("gamma" in weight.name), 0.1, weight.shape))
+    (tmp_path / "garden").mkdir()
+    dataclasses.replace(config, hidden_act="gelu").to_json(tmp_path / "garden/bert_config.json")
+    (tmp_path / "garden/vocab.txt").write_text("\n".join(TINY_VOCABULARY))
+    objects = {"encoder": encoder} if kind == "encoder" else {"model": pretrainer}
+    path = tf.train.Checkpoint(**objects).save(str(tmp_path / "garden/checkpoint"))
+    wanted = encoder(inputs)
+    pooled, sequence = load_pretrained(path)(inputs)
+    np.testing.assert_allclose(pooled, wanted["pooled_output"], rtol=0, atol=5e-6)
+    np.testing.assert_allclose(sequence, wanted["sequence_output"], rtol=0, atol=5e-6)
+    if kind == "masked_lm":
+        got = load_pretrained(path, models.BertPretrainer)(masked)["mlm_logits"]
+        np.testing.assert_allclose(got, pretrainer(masked)["mlm_logits"], rtol=0, atol=5e-6)
+
+    convert(path, tmp_path / "back", "garden")
+    before = [weight.numpy() for weight in pretrainer.variables]
+    for weight in pretrainer.variables:
+        weight.assign(tf.zeros_like(weight))
+    tf.train.Checkpoint(**objects).restore(str(tmp_path / "back/bert_model.ckpt-1")).expect_partial()
+    owner = encoder if kind == "encoder" else pretrainer
+    expected = {weight.name: array for weight, array in zip(pretrainer.variables, before)}
+    for weight in owner.variables:
+        np.testing.assert_array_equal(weight.numpy(), expected[weight.name], err_msg=weight.name)
+
+
+def tokenizer_of(config):
+    return BertTokenizer(TINY_VOCABULARY, has_segments=config.type_vocab_size > 1)
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+@pytest.mark.parametrize("head", ["BertLayer", "BertClassifier", "BertTokenClassifier", "BertPretrainer"])
+def test_files(tmp_path, case, head):
+    """What is written for transformers has the same config and outputs when it is read."""
+    config = CONFIGS[case]
+    bert = BertLayer(config)
+    model = randomize(bert if head == "BertLayer" else models.BertPretrainer(bert, next_sentence=False)
+                      if head == "BertPretrainer" else getattr(models, head)(bert, 3))
+    huggingface.write(Weights.of(model, tokenizer_of(config)), str(tmp_path))
+    source = open_source(tmp_path)
+    assert source.config == config
+    assert source.tokenizer.has_segments == (config.type_vocab_size > 1)
+    again = load_pretrained(source, type(model), **{"next_sentence": False} if head == "BertPretrainer" else {})
+    inputs = random_inputs(3, 9, config)
+    assert_close(outputs_of_ours(again, inputs), outputs_of_ours(model, inputs), inputs["input_mask"], atol=2e-6)
+
+
+@pytest.mark.parametrize("case", ["electra, narrow", "distilbert"])
+def test_embedders(tmp_path, case):
+    model = randomize(models.BertEmbedder(BertLayer(CONFIGS[case]), "mean", normalize=True))
+    native.write(Weights.of(model, tokenizer_of(CONFIGS[case]), None, {"task": "embed", "max_length": 16}),
+                 str(tmp_path))
+    convert(tmp_path, tmp_path / "target", "sentence_transformers")
+    assert json.loads((tmp_path / "target/config.json").read_text())["model_type"] == case.split(",")[0]
+    assert load_pretrained(tmp_path / "target", models.BertEmbedder).bert.config == CONFIGS[case]
+
+
+@pytest.mark.parametrize("format,case,words", [
+    ("tf1", "electra, narrow", "tf1 cannot store these weights exactly: embedding_size must be None, not 8"),
+    ("tf1", "electra", "pooler_activation must be tanh, not gelu"),
+    ("garden", "distilbert", "pooler_activation must be tanh, not relu"),
+    ("kerashub", "electra, narrow", "embedding_size must be None, not 8"),
+])
+def test_a_format_refuses_what_it_cannot_hold(tmp_path, format, case, words):
+    config = CONFIGS[case]
+    (tmp_path / "source").mkdir()
+    huggingface.write(Weights.of(randomize(BertLayer(config)), tokenizer_of(config)), str(tmp_path / "source"))
+    with pytest.raises(InputError, match=words):
+        convert(tmp_path / "source", tmp_path / "target", format)
+    if config.embedding_size:  # the shapes are others, so that nothing can be written
+        with pytest.raises(InputError, match="has no weights between embeddings of width 8 and blocks of width 16"):
+            convert(tmp_path / "source", tmp_path / "target", format, allow_inexact=True)
+
+
+@pytest.mark.parametrize("config,words", [
+    ({"pooler_activation": "relu", "embedding_size": 8}, "pooler_activation must be gelu, not relu"),
+    ({"pooler_activation": "relu", "type_vocab_size": 2}, "type_vocab_size must be 1, not 2"),
+    ({"pooler_activation": "relu", "layer_norm_eps": 1e-5}, "layer_norm_eps must be 1e-12, not 1e-05"),
+    ({"embedding_size": 8}, "pooler_activation must be gelu, not tanh"),
+])
+def test_transformers_has_no_such_classifier(tmp_path, config, words):
+    model = models.BertClassifier(BertLayer(BertConfig(60, **ELECTRA | config)), 3)
+    keras.saving.save_model(model, tmp_path / "model.keras")
+    with pytest.raises(InputError, match=words):
+        convert(tmp_path, tmp_path / "target", "huggingface")
+
+
+@pytest.mark.filterwarnings("ignore:Layer LayerNormalization does not have a `quantize` method")
+def test_embedding_size_in_the_layer(tmp_path):
+    """The projection is saved, frozen with the embeddings, quantized and left alone by LoRA."""
+    config = dataclasses.replace(CONFIGS["electra, narrow"], num_hidden_layers=1)
+    model = randomize(models.BertPretrainer(BertLayer(config, frozen=["embeddings"], lora_rank=2), False))
+    assert not any("embeddings" in weight.path for weight in model.trainable_weights)
+    inputs = random_inputs(3, 9, config)
+    wanted = ops.convert_to_numpy(model(inputs)["mlm_logits"])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again(inputs)["mlm_logits"], wanted, rtol=0, atol=1e-6)
+    plain = again.rebuild(lora_rank=None, frozen=[])
+    plain.quantize("int8")
+    assert plain.bert.embeddings.projection.quantization_mode == "int8"
+    np.testing.assert_allclose(plain(inputs)["mlm_logits"], wanted, rtol=0, atol=0.2 * np.abs(wanted).max())
+
+
+def test_configs(tmp_path):
+    """BERT's configs are written as before, and a width of its own is one that differs."""
+    assert {"embedding_size", "pooler_activation"}.isdisjoint(BertConfig(embedding_size=768).to_dict())
+    assert BertConfig(embedding_size=768) == BertConfig()
+    klue = {"model_type": "roberta", "vocab_size": 32000, "hidden_size": 768, "num_hidden_layers": 6,
+            "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 514, "type_vocab_size": 1,
+            "pad_token_id": 1, "layer_norm_eps": 1e-5}
+    config = BertConfig.from_dict(klue)
+    assert (config.max_position_embeddings, config.pad_token_id, config.pooler_activation) == (512, 1, "tanh")
+    assert BertConfig.from_dict(klue | {"model_type": "electra"}).embedding_size == 128  # transformers' default
+    config.to_json(tmp_path / "bert_config.json")
+    assert BertConfig.from_json(tmp_path / "bert_config.json") == config
+    with pytest.raises(InputError, match="a config of type distilbert must have the keys .* and hidden_dim; n_heads is "
+                                         "missing"):
+        BertConfig.from_dict({"model_type": "distilbert", "vocab_size": 60, "dim": 16, "n_layers": 2, "hidden_dim": 32})
+
+
+def write_one_segment(folder):
+    """A folder with RoBERTa's one token type."""
+    config = CONFIGS["roberta"]
+    folder.mkdir()
+    huggingface.write(Weights.of(randomize(models.BertSpanLabeler(BertLayer(config))), tokenizer_of(config)),
+                      str(folder))
+    return folder
+
+
+def test_pairs_have_one_segment(tmp_path, eager):
+    """Tokenizer, preprocessor and raw-text model; type id 1 is refused."""
+    folder = write_one_segment(tmp_path / "model")
+    tokenizer = BertTokenizer.from_folder(folder)
+    inputs = tokenizer(["play some music"], ["turn off the light"])
+    assert not inputs["segment_ids"].any()
+    bert = load_pretrained(folder, frozen=["pooler"])
+    with pytest.raises(ValueError, match="segment_ids must be from 0 to 0; got 1 to 1"):
+        bert(inputs | {"segment_ids": np.ones_like(inputs["segment_ids"])})
+
+    model, task = load_pretrained(folder, models.BertSpanLabeler), Span(24, doc_stride=4)
+    rows = [("what time is it", "play some music now please , turn off the lamp and book a table for two"),
+            ("what", "stop the song")]
+    encoded = task.encode([QuestionExample(None, *row, [], False, None) for row in rows], tokenizer)
+    answers = task.answers(encoded, run_model(model, encoded.batched(tokenizer)))
+    head = make_head(model, {"max_query_length": 8, "doc_stride": 4})
+    got = TextModel(model, head, tokenizer, 24, "float32").serve(*map(tf.constant, zip(*rows)))
+    assert [answer.text for answer in answers] == [text.decode() for text in got["answer"].numpy()]
+    np.testing.assert_allclose(got["score"], [answer.score for answer in answers], rtol=0, atol=1e-6)
+
+
+def bpe(folder):
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+
+
+def sentence_piece(folder):
+    (folder / "sentencepiece.bpe.model").touch()
+
+
+def unigram(folder):
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"type": "Unigram", "vocab": [["▁a", -1.0]]}}))
+
+
+def json_bpe(folder):
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "RobertaTokenizer"}')
+
+
+@pytest.mark.parametrize("write_files,words", [
+    (bpe, "merges.txt: the vocabulary must be one of WordPiece; this is one of byte-level BPE; use a model with"),
+    (sentence_piece, "sentencepiece.bpe.model: the vocabulary must be one of WordPiece; this is one of SentencePiece"),
+    (unigram, "tokenizer.json: must be a WordPiece tokenizer .*; got 'Unigram', which is that of SentencePiece"),
+    (json_bpe, "tokenizer.json: must be a WordPiece tokenizer .*; got 'BPE', which is that of byte-level BPE"),
+])
+def test_other_vocabularies_are_refused(tmp_path, write_files, words):
+    folder = write_one_segment(tmp_path / "model")
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        (folder / name).unlink()
+    write_files(folder)
+    with pytest.raises(InputError, match=words) as error:
+        load_pretrained(folder)
+    assert "\n" not in str(error.value)
