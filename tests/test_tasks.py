@@ -230,7 +230,11 @@ def test_a_tagger_on_features_is_exported_too(data, encoder, run, tmp_path):
 
 
 @pytest.mark.parametrize("task,flags,message", [
-    ("tag", ["--doc_stride=9"], "doc_stride must be left out unless task is span; got 9"),
+    ("choice", ["--doc_stride=9"], "doc_stride must be left out unless task is intent or classify or multilabel or "
+     "regress or tag or span or embed; got 9"),
+    ("tag", ["--aggregate=max"], "aggregate must be left out unless task is intent or classify or multilabel or "
+     "regress or embed; got 'max'"),
+    ("classify", ["--max_windows=2"], "max_windows must be left out without doc_stride, which splits texts"),
     ("span", ["--features=last"], "features must be left out unless task is tag; got 'last'"),
     ("regress", ["--class_weights=balanced"],
      "class_weights must be left out unless task is intent or classify; got 'balanced'"),

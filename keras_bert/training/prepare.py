@@ -85,7 +85,8 @@ def prepare(options: Options) -> Prepared:
         FewShot.check(texts, examples)
     task.check(checked, valid_examples, options.out_of_scope_label)
     tokenizer = source.needed_tokenizer()
-    train, valid = task.encode(examples, tokenizer), task.encode(valid_examples, tokenizer)
+    train = task.for_training(task.encode(examples, tokenizer))
+    valid = task.encode(valid_examples, tokenizer)
     way = (FewShot(task, train, valid, source.options.get("pooling", "mean"), options.class_weights)
            if options.few_shot else Plain(task, train, valid))
     train_batches = _batches(way.train, options, task, tokenizer, source, whole=bool(options.devices))
@@ -93,7 +94,7 @@ def prepare(options: Options) -> Prepared:
     steps = train_batches.steps(options.batch_size)
     with strategy_scope(options.devices, options.batch_size, train_batches, valid_batches):
         model = _make_model(source, tokenizer, way.task, options, learning_rate, steps * options.epochs)
-    report = data_report(task, tokenizer, examples, valid_examples, valid_share)
+    report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut)
     lines = report_lines(report)
     if options.few_shot:
         lines += remarks(report["labels"], steps, options.epochs)
