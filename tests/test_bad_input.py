@@ -184,7 +184,7 @@ GOOD = "text\tlabel\nplay\tmusic\nturn on\tlight\n"
     ("valid.tsv", GOOD + "fly\tnone\n", [], "row 4: label 'none' does not occur in the training file; correct it, "
      "or if "
      "it marks texts that are out of scope, pass --out_of_scope_label='none'"),
-    ("valid.tsv", GOOD, ["--out_of_scope_label=none"], "no text has the out_of_scope_label 'none'"),
+    ("valid.tsv", GOOD, ["--out_of_scope_label=none"], "no text has the --out_of_scope_label 'none'"),
 ])
 def test_a_message_about_a_file_says_what_to_do(run, intents, pretrained, tmp_path, name, content, flags, message):
     path = tmp_path / name

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_bert.arguments import AggregationStrategy, Path
 from keras_bert.data.tables import Rows
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import read_json
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING
@@ -52,11 +52,11 @@ class Exported:
         """Returns the answers to examples, and no numbers: the SavedModel does not say how many it has cut or split.
         For questions, only the best answer is known; entities are aggregated by the strategy of the export."""
         if aggregation_strategy:
-            raise InputError(f"{self._path}: a SavedModel has one aggregation strategy; "
-                             "--aggregation_strategy needs the folder that finetune wrote")
+            raise InputError(f"{self._path}: a SavedModel has one aggregation strategy; ",
+                             Option("aggregation_strategy"), " needs the folder that finetune wrote")
         if top_k > 1 and isinstance(self.task, Span):
-            raise InputError(f"{self._path}: a SavedModel gives one answer to a question; "
-                             "--top_k needs the folder that finetune wrote")
+            raise InputError(f"{self._path}: a SavedModel gives one answer to a question; ", Option("top_k"),
+                             " needs the folder that finetune wrote")
         answers = []
         for _, examples_alike in itertools.groupby(examples, lambda example: len(getattr(example, "choices", ()))):
             group = list(examples_alike)

@@ -21,11 +21,11 @@ def new_pipeline(arguments: list[str]) -> beam.Pipeline:
     given = options.get_all_options(retain_unknown_options=True)
     unknown = given.keys() - PipelineOptions([]).get_all_options().keys()
     if unknown and options.view_as(StandardOptions).runner in (None, "DirectRunner"):
-        raise InputError(f"beam_args: DirectRunner has no flag --{min(unknown)}")
+        raise InputError(Option("beam_args"), f": DirectRunner has no flag --{min(unknown)}")
     try:
         return beam.Pipeline(options=options)
     except ValueError as error:
-        raise InputError(f"beam_args: {error}") from None
+        raise InputError(Option("beam_args"), f": {error}") from None
 
 
 def run_pipeline(pipeline: beam.Pipeline, namespace: str) -> collections.Counter[str]:
