@@ -8,17 +8,7 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 
-from keras_bert.arguments import (
-    AggregationStrategy,
-    Count,
-    Data,
-    Delimiter,
-    Path,
-    ScoreColumns,
-    check,
-    given,
-    is_table,
-)
+from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, ScoreColumns, check, given, is_table
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.tasks import Encoded, MultiLabel, Task, save_settings, tasks_with
