@@ -1,7 +1,7 @@
 """Windows: texts that are longer than the encoder's inputs are read as several inputs, which overlap.
 
 `export/windows.py` has the same windows as TensorFlow operations, because a SavedModel cannot run NumPy.
-tests/test_windows.py compares the two."""
+tests/test_decoding.py compares the two."""
 
 import dataclasses
 import itertools
