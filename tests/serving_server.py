@@ -48,9 +48,10 @@ class Server:
     """A running `keras-bert serve`.
 
     Attributes:
-        port, grpc_port: where it answers.
+        port, grpc_port: where it answers; `grpc_port` is None if gRPC is off.
         lines: what it has written to standard error.
         reader: thread that reads the lines.
+        reads: event that is set while it does.
     """
 
     def __init__(self, models, *flags):
@@ -61,14 +62,17 @@ class Server:
             # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
             | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}))
         self.lines, self.host = [], next((flag[7:] for flag in flags if flag.startswith("--host=")), "127.0.0.1")
+        self.reads = threading.Event()
+        self.reads.set()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        ports = self.wait(lambda: self.lines and re.search(r":(\d+)/v1.* gRPC at .*:(\d+);", self.lines[0]))
-        self.port, self.grpc_port = map(int, ports.groups())
+        ports = self.wait(lambda: self.lines and re.search(r":(\d+)/v1[^ ]*(?: and gRPC at .*:(\d+))?;", self.lines[0]))
+        self.port, self.grpc_port = (port and int(port) for port in ports.groups())
 
     def _read(self):
         for line in self.process.stderr:
             self.lines.append(line)
+            self.reads.wait()
 
     def wait(self, condition, turns=1200):
         """Waits until a function returns something true, and returns it; for a minute or, if all is held up, longer."""
@@ -92,7 +96,7 @@ class Server:
         response = connection.getresponse()
         text = response.read().decode()
         is_json = response.headers["content-type"] == "application/json"
-        return response.status, json.loads(text) if is_json else text, dict(response.headers)
+        return response.status, json.loads(text) if is_json and text else text, dict(response.headers)
 
     def predict(self, name, connection=None, **request):
         """The predictions or outputs of a request that must be answered."""

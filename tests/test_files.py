@@ -19,7 +19,7 @@ from keras_bert.files.workspaces import only_writer
 CHECKOUT = pathlib.Path(__file__).parents[1]
 OLD, NEW = {"a": "old", "sub/b": "old"}, {"a": "new", "sub/c": "new"}
 # Everything that keras_bert.files, tempfile and shutil.rmtree ask of the system to change something.
-CHANGES = ("mkdir", "open", "fsync", "rename", "replace", "unlink", "rmdir")
+CHANGES = ("mkdir", "open", "fsync", "chown", "chmod", "rename", "replace", "unlink", "rmdir")
 
 
 def write(path, content):
@@ -85,7 +85,7 @@ def fill_disk():
 
 CASES = {"folder": (OLD, NEW), "new_folder": (None, NEW), "file": ("old", "new"), "new_file": (None, "new")}
 # The most changes that a case makes; `test_counts_every_change` keeps it right.
-STEPS = 32
+STEPS = 34
 
 
 @pytest.fixture(params=CASES)
@@ -263,6 +263,28 @@ def test_permissions_are_the_usual_ones(tmp_path):
     write(tmp_path / "usual file", "x")
     assert (tmp_path / "folder").stat().st_mode == (tmp_path / "usual").stat().st_mode
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual file").stat().st_mode
+
+
+@pytest.mark.parametrize("old, new, mode", [(OLD, NEW, 0o700), ("old", "new", 0o600)], ids=["folder", "file"])
+def test_what_replaces_keeps_permissions_and_links(tmp_path, old, new, mode):
+    """Also the owner, if this process may give files away."""
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere/out", tmp_path / "link"
+    link.symlink_to("elsewhere/out")
+    replace(link, old)  # as `open` does, a link to nothing gets what it names
+    assert link.is_symlink() and read(target) == old
+    target.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(target, 12345, 54321)
+    before = target.stat()
+    with pytest.raises(InputError, match="link: exists already"):
+        check_free(link)
+    check_free(link, overwrite=True)
+    replace(link, new)
+    after = target.stat()
+    assert link.is_symlink() and read(target) == new and after.st_ino != before.st_ino
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert sorted(os.listdir(tmp_path)) == ["elsewhere", "link"] and os.listdir(tmp_path / "elsewhere") == ["out"]
 
 
 def test_a_missing_folder_stays_missing(tmp_path):

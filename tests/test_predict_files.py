@@ -21,6 +21,7 @@ from keras_bert.inference import answering, files
 from keras_bert.terminal import ProgressLine
 
 load_once = functools.cache(answering.load_answering_model)  # loading and tracing take seconds
+LONG, LARGE = b"x" * 100_001, b"x" * 2**24  # longer than a text, and a line, may be
 TEXTS = ["play some music", "turn the lamp off", "a song\tplease", "the \"light\"", "조명을 켜", "play, a song"]
 
 
@@ -122,6 +123,15 @@ def test_an_export_answers_too(predict, trained_once, inputs, tmp_path):
     ("a.tsv", b"text\na\n\xea\nb\n", 3, "must be UTF-8 text: "),
     ("a.csv", b'text,id\na,1\n"x" y,1\nb,2\n', 3, "line 3: ',' expected after '\"'"),
     ("a.csv", b'text,id\na,1\n"x\n\xff",1\nb,2\n', 3, "must be UTF-8 text: invalid start byte at byte 3"),
+    ("a.jsonl", b'{"text": "a"}\n{"text": "%b"}\n{"text": "b"}' % LONG, 2,
+     "a text has 100001 characters, more than --max_characters=100000"),
+    ("a.jsonl", b'{"text": "a"}\n{"text": "%b"}\n{"text": "b"}' % LARGE, 2,
+     "may have at most 16,777,216 bytes; got 16,777,229"),
+    ("a.tsv", b"text\na\n%b\nb\n" % LARGE, 3, "may have at most 16,777,216 bytes; got 16,777,217"),
+    ("a.csv", b'text,id\na,1\n"x\n%b",1\nb,2\n' % LARGE, 3,
+     "line 4: may have at most 16,777,216 bytes; got 16,777,220"),
+    ("a.csv", b'text,id\na,1\n"%b,2\nb,2\n' % (LARGE[:2**23] + b"\n" + LARGE[:2**23]), 3,
+     "line 4: a cell may have at most 16,777,216 characters; perhaps a closing quote is missing"),
 ])
 def test_invalid_rows_are_kept_apart(predict, inputs, tmp_path, name, content, row, reason):
     (inputs / name).write_bytes(content)

@@ -1,9 +1,9 @@
-"""The FastAPI application: its OpenAPI document against a running server, its access rules, and its log; OpenAI's
+"""The application: its OpenAPI document against a running server, its access rules, and its log; OpenAI's
 interface for embeddings, against what the official client needs; and the clients of examples/clients."""
 
 import base64
 import contextlib
-import io
+import errno
 import json
 import logging
 import os
@@ -16,12 +16,13 @@ import time
 
 import jsonschema
 import numpy as np
+import prometheus_client
 import pytest
 import tensorflow as tf
 from serving_server import connections, serving, write_echo
 
 from keras_bert.errors import InputError
-from keras_bert.serving import logs, settings, supervisor
+from keras_bert.serving import app, logs, settings, supervisor
 
 MODEL, VERSION = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 EMBEDDINGS, TOKEN = "/v1/embeddings", {"Authorization": "Bearer a secret"}
@@ -122,6 +123,9 @@ def test_the_document_declares_paths_parameters_and_errors(document):
     assert document["paths"].keys() == {
         *(path + end for path in (MODEL, VERSION) for end in ("", ":predict", ":classify", ":regress", "/metadata")),
         "/v1/models", "/v1/embeddings", "/healthz", "/readyz", "/metrics"}
+    answered = {path.replace(":int", ""): method for path, (method, _) in (app.PROTECTED | app.PUBLIC).items()}
+    assert {path: method.upper() for path, operations in document["paths"].items() for method in operations} | {
+        "/openapi.json": "GET"} == answered
     error = {"$ref": "#/components/schemas/Error"}
     for path, operations in document["paths"].items():
         (operation,) = operations.values()
@@ -133,7 +137,7 @@ def test_the_document_declares_paths_parameters_and_errors(document):
             failures = {status: response["content"]["application/json"]["schema"]
                         for status, response in operation["responses"].items() if status != "200"}
             assert failures == dict.fromkeys(
-                ("400", "401", "404", "408", "413", "414", "421", "429", "500", "503", "504", "default"), schema)
+                ("400", "401", "404", "408", "413", "414", "415", "421", "429", "500", "503", "504", "default"), schema)
     text = json.dumps(document)
     assert all(f'"#/components/schemas/{name}"' in text for name in document["components"]["schemas"])
     operations = [operation["operationId"] for operations in document["paths"].values()
@@ -196,10 +200,41 @@ def test_the_log_has_no_messages_of_exceptions():
     assert record({"event": "available"}).keys() == {"time", "event"}
 
 
-def test_what_libraries_write_becomes_json(monkeypatch, caplog):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    supervisor._copy_log(['{"time": "now"}\n', "F0000 a crash\n", "{not JSON\n"])
-    assert sys.stderr.getvalue() == '{"time": "now"}\n' and caplog.messages == ["F0000 a crash", "{not JSON"]
+def test_what_libraries_write_becomes_json_and_a_full_disk_is_tried_again(monkeypatch, caplog):
+    written = []
+
+    def write(descriptor, line):
+        """The disk has room for five bytes at a time, and none at first."""
+        written.append(line[:5] if written else b"")
+        if not written[-1]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return len(written[-1])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", write)
+        patched.setattr(time, "sleep", lambda _: None)
+        supervisor._copy_log([b'{"time": "now"}\n', b"F0000 a crash\n", b"{not \xff\n"])
+    assert b"".join(written) == b'{"time": "now"}\n' and caplog.messages == ["F0000 a crash", "{not \ufffd"]
+
+
+def test_a_full_pipe_drops_whole_lines():
+    reader, writer = os.pipe()
+    name = "keras_bert_dropped_log_lines_total"
+    before, handler, sent = prometheus_client.REGISTRY.get_sample_value(name), logs.PipeHandler(writer), 0
+    with open(reader, "rb") as lines:
+        def send():
+            nonlocal sent
+            handler.emit(logging.LogRecord("", 0, "", 0, {"number": sent, "text": "x" * 5000}, (), None))
+            sent += 1
+            return prometheus_client.REGISTRY.get_sample_value(name) - before
+
+        while not send():
+            pass
+        assert [json.loads(lines.readline())["number"] for _ in range(5)] == [0, 1, 2, 3, 4]
+        dropped = send()  # the rest of the line of which the pipe had only the beginning is written first
+        os.close(writer)
+        numbers = [json.loads(line)["number"] for line in lines]
+    assert numbers == [*range(5, sent - 2), sent - 1] and dropped == 1 and sent > 100
 
 
 def test_ipv6_addresses_have_brackets():
@@ -233,18 +268,6 @@ def test_it_listens_on_ipv6(tmp_path):
             assert f"http://[::1]:{server.port}/" in server.lines[0] and f"gRPC at [::1]:{server.grpc_port};" in (
                 server.lines[0])
             assert server.predict("echo", instances=["a"])[0]["echo"] == "a"
-
-
-def test_a_log_that_cannot_be_written_does_not_block_the_workers(monkeypatch):
-    """The pipe from a worker is read to its end, even if standard error is closed or full."""
-    class Broken(io.StringIO):
-        def write(self, text):
-            raise BrokenPipeError(32, "Broken pipe")
-
-    monkeypatch.setattr(sys, "stderr", Broken())
-    lines = iter(['{"time": "now"}\n'] * 3)
-    supervisor._copy_log(lines)
-    assert list(lines) == []
 
 
 def embed(server, body, **more):

@@ -1,8 +1,14 @@
-"""Folders for TensorFlow Serving, read by its own protocol buffers and run as it runs them."""
+"""Folders for TensorFlow Serving, read by its own protocol buffers and run as it runs them; and broken ones, which
+`keras-bert serve` watches."""
 
+import asyncio
 import concurrent.futures
+import contextlib
 import dataclasses
+import logging
+import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -17,7 +23,10 @@ from keras_bert.export import export_version
 from keras_bert.export.serving_folder import _rename_to_next
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
+from keras_bert.serving import model as model_module
+from keras_bert.serving.model import Model
 from keras_bert.serving.saved_model import SavedModel
+from keras_bert.serving.settings import Settings, find_first_version
 
 from conftest import TINY, randomize
 
@@ -144,6 +153,63 @@ def test_versions_go_up_and_settings_changed_by_hand_stay(classifier, folder):
     assert 'name: "other"' in (folder / "models.config").read_text()
     assert sorted(path.name for path in folder.iterdir()) == [
         "1", "7", "8", "batching_parameters.txt", "models.config", "notes"]
+
+
+def write_number(path, number):
+    """Writes a SavedModel that returns a number, and that appears at once."""
+    module = tf.Module()
+    module.function = tf.function(lambda: {"number": tf.constant(number)}, input_signature=[])
+    tf.saved_model.save(module, f"{path}.new", {"serving_default": module.function})
+    os.rename(f"{path}.new", path)
+
+
+@pytest.mark.slow
+def test_a_broken_version_stops_no_other_and_is_logged_once(tmp_path, caplog, monkeypatch):
+    folder, settings = tmp_path / "models", Settings(models={}, row_wise={}, host="", port=0, grpc_port=0, workers=1,
+                                                     body_timeout_s=1, grace_s=1, drain_s=0)
+    model, vanishing = Model("m", str(folder), settings), folder / "7"
+    caplog.set_level(logging.INFO, "keras_bert.serving")
+
+    def fingerprint(path, original=model_module._fingerprint):
+        value = original(path)
+        shutil.rmtree(vanishing, ignore_errors=True)  # between the two times that it is read
+        return value
+
+    async def check():
+        """The versions that failed now, and the served one."""
+        caplog.clear()
+        await model._check_folder()
+        failed = [record.msg["version"] for record in caplog.records if record.msg["event"] == "failed"]
+        return failed, model.current and model.current.number
+
+    async def main():
+        assert await check() == ([6, 5, 4, 3, 2], 1)
+        assert all(f"models/{number}" in model.states[number][1] for number in range(2, 7))
+        assert await check() == ([], 1)
+        (folder / "6").chmod(0o700)  # as if it had been unreadable
+        (folder / "5").unlink()
+        write_number(tmp_path / "later", 5)
+        shutil.copytree(tmp_path / "later", vanishing)
+        monkeypatch.setattr(model_module, "_fingerprint", fingerprint)
+        assert await check() == ([7, 6], 4)
+        shutil.rmtree(folder)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(model._watch(), 1.5)
+        await model.current.close()
+
+    folder.mkdir()
+    write_number(folder / "1", 1)
+    (folder / "2").mkdir(0o000)
+    (folder / "3").mkdir()
+    (folder / "3/saved_model.pb").symlink_to(tmp_path / "nothing")
+    (folder / "4").symlink_to(tmp_path / "later")
+    (folder / "5").symlink_to("5")
+    (folder / "6").mkdir()
+    (folder / "6/saved_model.pb").write_bytes(b"broken")
+    assert find_first_version(folder) == 6
+    asyncio.run(main())
+    warnings = [record.msg["message"] for record in caplog.records if record.msg["event"] == "warning"]
+    assert warnings == [f"{folder}: cannot be read: No such file or directory"]
 
 
 def test_exports_at_once_take_different_numbers(tmp_path):

@@ -57,7 +57,7 @@ def backwards(text):
 SETTINGS = Settings(
     models={}, row_wise={}, host="", port=0, grpc_port=0, workers=1, max_batch_tokens=100, batch_timeout_ms=0,
     max_queue=9, max_body=16 * 2**20, max_output=2**25, max_instances=1024, max_characters=1000, body_timeout_s=1,
-    timeout_s=30, grace_s=1)
+    timeout_s=30, grace_s=1, drain_s=0)
 FUNCTIONS = {function.__name__: function for function in (ragged, share, total, scalar, backwards)}
 
 

@@ -13,7 +13,7 @@ from keras_bert.data.rows import ROW_FORMATS, suffix_of
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import check_model_folder, check_readable
-from keras_bert.files.utf8 import decode
+from keras_bert.files.utf8 import decode, read_lines
 
 if TYPE_CHECKING:
     from keras_bert.inference.answering import AnsweringModel
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
+_MAX_CHARACTERS = 100_000  # the default of `keras-bert serve`
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 def run(*texts: str, model: str, input: list[str] | None = None,
         output_format: Literal["text", "jsonl", "glue"] | None = None, top_k: Count = 1,
         aggregation_strategy: AggregationStrategy | None = None, output: str | None = None,
-        processes: Count | None = None, beam: bool = False, beam_args: list[str] | None = None,
-        **text_columns: Unpack[TextColumns]) -> None:
+        max_characters: Count | None = None, processes: Count | None = None, beam: bool = False,
+        beam_args: list[str] | None = None, **text_columns: Unpack[TextColumns]) -> None:
     r"""Answer texts with a fine-tuned model.
 
     Args:
@@ -50,6 +51,8 @@ def run(*texts: str, model: str, input: list[str] | None = None,
             Default: first if the tags of the training file are those of words, simple if those of characters.
         output: Folder to write, with a .jsonl file of answers for each file of --input, and the folder invalid for the
             rows that cannot be answered. The same command continues after it was stopped.
+        max_characters: With --output: maximum length of a text, in characters; rows with a longer one are invalid.
+            Default: 100000, as in serve.
         processes: With --output: worker processes. Default: one per core.
         beam: With --output and a SavedModel: run as an Apache Beam pipeline, with answers in any order.
         beam_args: Flags of the pipeline: --runner=FlinkRunner,--parallelism=8.
@@ -62,23 +65,26 @@ def run(*texts: str, model: str, input: list[str] | None = None,
     check_model_folder(model)
     columns = given(**text_columns)
     for flag, value, needed, is_met in (
-            ("processes", processes, "--output", output), ("beam", beam, "--output", output),
-            ("beam_args", beam_args, "--beam", beam), ("processes", processes, "--nobeam", not beam)):
+            ("max_characters", max_characters, "--output", output), ("processes", processes, "--output", output),
+            ("beam", beam, "--output", output), ("beam_args", beam_args, "--beam", beam),
+            ("processes", processes, "--nobeam", not beam)):
         if value and not is_met:
             raise InputError(f"--{flag} needs {needed}")
     if output is not None:
         _check_for_files(texts, columns.get("data_format"), output_format)
         options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
+        max_characters = max_characters or _MAX_CHARACTERS
         if beam:
             try:
                 from keras_bert.integrations import predict_beam
             except ImportError:
                 raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
-            predict_beam.answer_in_pipeline(model, input or [], output, columns, options, beam_args or [])
+            predict_beam.answer_in_pipeline(
+                model, input or [], output, columns, options, max_characters, beam_args or [])
         else:
             from keras_bert.inference.files import answer_files
 
-            answer_files(model, input or [], output, columns, options, processes)
+            answer_files(model, input or [], output, columns, options, max_characters, processes)
         return
     if input is not None and len(input) != 1:
         raise InputError(f"--input must be one file without --output; got {len(input)}")
@@ -150,10 +156,10 @@ def _is_data(path: str) -> bool:
 def _line_chunks(stream: BinaryIO, name: str, task: "Task") -> Iterator[list]:
     """Yields the examples of a stream: one at a time from a terminal, otherwise `_CHUNK` at a time."""
     size = 1 if stream.isatty() else _CHUNK
-    lines = enumerate(stream, 1)
+    lines = read_lines(stream, f"{name}: line")
     while chunk := list(itertools.islice(lines, size)):
         yield [_example(task, decode(line, place, number == 1).rstrip("\r\n"), place)
-               for number, line in chunk for place in [f"{name}: line {number}"]]
+               for number, _, line in chunk for place in [f"{name}: line {number}"]]
 
 
 def _example(task: "Task", text: str, place: str) -> Any:

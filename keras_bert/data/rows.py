@@ -12,14 +12,16 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
-from keras_bert.files.utf8 import decode
+from keras_bert.files.utf8 import MAX_LINE, LongLine, decode, read_lines
 
-csv.field_size_limit(2**31 - 1)  # the default rejects texts longer than 131,072 characters
+# In characters. The default rejects texts longer than 131,072; without a limit, a quote that is never closed would read
+# the rest of the file.
+csv.field_size_limit(MAX_LINE)
 NO_QUOTING = "a .tsv file has no quoting: write it with quoting=csv.QUOTE_NONE, or write a .csv file"
 
 # (number of the line or record, from 1, the header included; fraction of the file read so far; what `parse` takes)
@@ -63,14 +65,16 @@ def paired_lines(folder: Path, first: str, second: str) -> Iterator[tuple[int, s
             yield row, one, other
 
 
-def byte_lines(path: Path) -> Iterator[tuple[int, float, bytes]]:
+def byte_lines(path: Path, unit: str = "row") -> Iterator[tuple[int, float, bytes | LongLine]]:
+    """Yields (row, fraction of the file read so far, line or error) for the lines of `read_lines`, of a plain or `.gz`
+    file. Messages call a line `unit`."""
     with reading(path), open(path, "rb") as raw:
         size = os.path.getsize(path)
-        file = gzip.open(raw) if os.fspath(path).lower().endswith(".gz") else raw
+        is_plain = not os.fspath(path).lower().endswith(".gz")
         read = 0
         try:
-            for row, line in enumerate(file, 1):
-                read = read + len(line) if file is raw else raw.tell()
+            for row, length, line in read_lines(raw if is_plain else cast(BinaryIO, gzip.open(raw)), f"{path}: {unit}"):
+                read = read + length if is_plain else raw.tell()
                 yield row, read / max(read, size), line
         except (EOFError, zlib.error) as error:
             raise InputError(f"{path}: cannot be read: {error}") from None
@@ -148,11 +152,12 @@ def as_object(path: Path, row: int, value: Any) -> dict[str, Any]:
 
 
 def _open_json_lines(path: Path, header: Sequence[str] | None) -> tuple[None, Iterator[UnparsedRow]]:
-    return None, ((number, share, line) for number, share, line in byte_lines(path)
-                  if line.decode(errors="replace").removeprefix("\ufeff" if number == 1 else "").strip())
+    return None, ((number, share, line) for number, share, line in byte_lines(path) if isinstance(line, LongLine)
+                  or line.decode(errors="replace").removeprefix("\ufeff" if number == 1 else "").strip())
 
 
-def _parse_json_line(path: Path, number: int, line: bytes, columns: Sequence[str] | None) -> dict[str, Any]:
+def _parse_json_line(path: Path, number: int, line: bytes | LongLine,
+                     columns: Sequence[str] | None) -> dict[str, Any]:
     return json_object(path, number, decode(line, f"{path}: row {number}", number == 1))
 
 
@@ -165,7 +170,8 @@ def _open_tsv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iter
 
 def _is_blank(row: UnparsedRow) -> bool:
     number, _, line = row
-    return not line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").rstrip(b"\r\n")
+    start = codecs.BOM_UTF8 if number == 1 else b""
+    return not isinstance(line, LongLine) and not line.removeprefix(start).rstrip(b"\r\n")
 
 
 def _without_blank_end(rows: Iterator[UnparsedRow]) -> Iterator[UnparsedRow]:
@@ -177,38 +183,48 @@ def _without_blank_end(rows: Iterator[UnparsedRow]) -> Iterator[UnparsedRow]:
             waiting = []
 
 
-def _parse_tsv(path: Path, number: int, line: bytes, columns: Sequence[str] | None) -> dict[str, str]:
+def _parse_tsv(path: Path, number: int, line: bytes | LongLine, columns: Sequence[str] | None) -> dict[str, str]:
     return _named(path, number, _tsv_cells(path, number, line), columns or ())
 
 
-def _tsv_cells(path: Path, number: int, line: bytes) -> list[str]:
+def _tsv_cells(path: Path, number: int, line: bytes | LongLine) -> list[str]:
     return decode(line, f"{path}: row {number}", number == 1).removesuffix("\n").removesuffix("\r").split("\t")
 
 
 def _open_csv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
-    share = 0.0
+    number, share = 0, 0.0  # of the line that the reader has taken last
 
-    def decoded() -> Iterator[str]:
-        nonlocal share
-        for number, share, line in byte_lines(path):  # noqa: B007
-            # Bytes that are not UTF-8 become surrogates, so that `_parse_csv` refuses only their row.
-            yield line.decode(errors="surrogateescape").removeprefix("\ufeff" if number == 1 else "")
+    def decoded(numbered: tuple[int, float, bytes | LongLine]) -> str:
+        nonlocal number, share
+        number, share, line = numbered
+        if isinstance(line, LongLine):
+            raise line
+        # Bytes that are not UTF-8 become surrogates, so that `_parse_csv` refuses only their row.
+        return line.decode(errors="surrogateescape").removeprefix("\ufeff" if number == 1 else "")
 
-    rows = ((number, share, row) for number, row in _csv_rows(path, decoded()))
-    return _with_header(rows, header, lambda number, row: _csv_cells(path, number, row))
+    def rows() -> Iterator[UnparsedRow]:
+        reader = csv.reader(map(decoded, byte_lines(path, "line")), strict=True)
+        for row in itertools.count(1):
+            try:
+                if values := next(reader):
+                    yield row, share, values
+            except StopIteration:
+                return
+            except LongLine as error:
+                yield row, share, error
+            except csv.Error as error:
+                yield row, share, InputError(f"{path}: line {number}: {_csv_rule(str(error))}")
+
+    return _with_header(rows(), header, lambda row, values: _csv_cells(path, row, values))
 
 
-def _csv_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str] | InputError]]:
-    reader = csv.reader(lines, strict=True)
-    for row in itertools.count(1):
-        try:
-            if values := next(reader):
-                yield row, values
-        except StopIteration:
-            return
-        except csv.Error as error:
-            rule = ("must have quotes around a cell with a carriage return" if "new-line" in str(error) else str(error))
-            yield row, InputError(f"{path}: line {reader.line_num}: {rule}")
+def _csv_rule(problem: str) -> str:
+    """Returns the rule that a row has broken, from the message of the module `csv`."""
+    if "new-line" in problem:
+        return "must have quotes around a cell with a carriage return"
+    if "field limit" in problem:
+        return f"a cell may have at most {MAX_LINE:,} characters; perhaps a closing quote is missing"
+    return problem
 
 
 def _parse_csv(path: Path, number: int, row: list[str] | InputError, columns: Sequence[str] | None) -> dict[str, str]:

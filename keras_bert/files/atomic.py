@@ -1,7 +1,9 @@
-"""Atomic writing of files and folders: output is written completely or not at all, see `workspaces`."""
+"""Atomic writing of files and folders: output is written completely or not at all, see `workspaces`. A symbolic link is
+followed, as `open` does. What replaces something keeps its permissions and its owner."""
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable, Iterator
 
 from keras_bert.arguments import Path
@@ -17,15 +19,15 @@ def check_free(path: Path, overwrite: bool = False, inputs: Iterable[Path | None
         overwrite: If True, `path` may exist. An empty folder may always exist.
         inputs: what will be read. It must not be `path` or inside it, because the contents of `path` will be removed.
     """
-    parent = os.path.dirname(os.path.abspath(path))
-    folder = parent
+    target = os.path.realpath(path)
+    folder = parent = os.path.dirname(target)
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder) or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise InputError(f"{os.fspath(path)}: {folder} must be a writable folder")
     if folder == parent:
         with writing(path), locked(parent):
-            clean_up(os.path.abspath(path))
+            clean_up(target)
             _check_not_occupied(path, overwrite)
     for given in inputs:
         if given and _contains(path, given):
@@ -40,10 +42,10 @@ def _contains(path: Path, other: Path) -> bool:
 
 
 def _check_not_occupied(path: Path, overwrite: bool) -> None:
-    occupied = os.listdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.path.lexists(path)
+    occupied = os.listdir(path) if os.path.isdir(path) else os.path.exists(path)
     if occupied and not overwrite:
         raise InputError(f"{os.fspath(path)}: exists already; pass another path or ", Option("overwrite=True"))
-    if os.path.ismount(path):
+    if os.path.ismount(os.path.realpath(path)):
         raise InputError(f"{os.fspath(path)}: is a mount point, which cannot be replaced; pass a path in it")
     if _contains(path, os.curdir):
         raise InputError(f"{os.fspath(path)}: is or contains the working directory, which cannot be replaced; pass a "
@@ -55,37 +57,52 @@ def atomic_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
     """Yields a new folder, which is moved to `path` when the block ends. If the block fails, it is removed and `path`
     is unchanged. Raises an InputError if `path` exists, without `overwrite`, or cannot be written."""
     check_free(path, overwrite)
-    path = os.path.abspath(path)
+    target = os.path.realpath(path)
     with writing(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with workspace_of(path) as workspace:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with workspace_of(target) as workspace:
             new = os.path.join(workspace, NEW)
             os.mkdir(new)
             yield new
             _sync_tree(new)
-            with locked(os.path.dirname(path)):
+            with locked(os.path.dirname(target)):
                 _check_not_occupied(path, overwrite)  # another process may have written it in the meantime
+                _copy_permissions(target, new)
                 try:
-                    if os.path.lexists(path):
-                        os.rename(path, os.path.join(workspace, OLD))
+                    if os.path.lexists(target):
+                        os.rename(target, os.path.join(workspace, OLD))
                         sync_folder(workspace)
-                    os.rename(new, path)
-                    sync_folder(os.path.dirname(path))
+                    os.rename(new, target)
+                    sync_folder(os.path.dirname(target))
                 finally:
-                    move_back(workspace, path)
+                    move_back(workspace, target)
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[str]:
     """Yields the path of a new file to write, which replaces `path` when the block ends. If the block fails, the file
     is removed and `path` is unchanged. Raises an InputError if the file cannot be written."""
-    target = os.path.abspath(path)
+    target = os.path.realpath(path)
     with writing(path), workspace_of(target) as workspace:
         new = os.path.join(workspace, NEW)
         yield new
+        _copy_permissions(target, new)
         sync_file(new)
         os.replace(new, target)
         sync_folder(os.path.dirname(target))
+
+
+def _copy_permissions(old: str, new: str) -> None:
+    """Gives `new` the owner, if this process may, and the permissions of `old`, if that exists and is of its kind. The
+    workspace, which nobody else can enter, contains `new` until then."""
+    try:
+        before, after = os.lstat(old), os.lstat(new)
+    except FileNotFoundError:
+        return
+    if stat.S_IFMT(before.st_mode) == stat.S_IFMT(after.st_mode):
+        with contextlib.suppress(PermissionError):
+            os.chown(new, before.st_uid, before.st_gid)
+        os.chmod(new, stat.S_IMODE(before.st_mode))
 
 
 def _sync_tree(folder: str) -> None:

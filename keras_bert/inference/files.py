@@ -27,14 +27,14 @@ from keras_bert.terminal import ProgressLine, stoppable
 
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out
-_FLAGS = ("text_column", "text_pair_column")  # that the reasons name
+_FLAGS = ("text_column", "text_pair_column", "max_characters")  # that the reasons name
 # The answers and the invalid rows of a chunk, lines of JSON; the numbers of `answers` and of texts that were `cut` and
 # `split`; and what makes the whole file invalid.
 _Answers = tuple[bytes, bytes, Counter, InputError | None]
 
 
 def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
-                 processes: int | None = None) -> None:
+                 max_characters: int, processes: int | None = None) -> None:
     """Writes a file of answers, JSON Lines, for each input file, and the invalid rows to the folder `invalid`.
 
     Each file is written atomically. A file of answers that exists is finished: it is not written again.
@@ -44,6 +44,7 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
         output: folder to write; if it exists, one that this function wrote with the same model and options.
         columns: arguments of `AnsweringModel.iterate`.
         options: arguments of `Task.answer_options`.
+        max_characters: maximum length of a text; rows with a longer one are invalid.
         processes: number of processes, each with one thread. If None, one per core. The files do not depend on it.
 
     Prints the numbers of answers and of cut and split texts and, on standard error, what is wrong with each file that
@@ -53,14 +54,15 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
         InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
     """
     shards = _name_shards(find_texts(patterns), output)
-    settings = {"keras_bert": __version__, "model": folder_digest(model), **columns, **options}
+    settings = {"keras_bert": __version__, "model": folder_digest(model), "max_characters": max_characters, **columns,
+                **options}
     with only_writer(output):
         written = _check_settings(output, settings, shards)
         for folder in (output, os.path.join(output, INVALID)):
             remove_workspaces(folder)
         todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
         settings |= {"files": written | {shard: _identify(path) for shard, path in todo.items()}}
-        answerer = Answerer(model, columns, options)
+        answerer = Answerer(model, columns, options, max_characters)
         counts, unread = _answer(answerer, todo, output, settings, processes) if todo else (Counter(), [])
         done = len(shards) - len(todo)
         long = f", texts cut at max_length: {counts['cut']}" * bool(counts["cut"])
@@ -99,14 +101,15 @@ class Answerer:
     """Answers chunks of rows in a process that has one core. Loads the model when it is first called. The arguments are
     those of `answer_files`."""
 
-    def __init__(self, model: str, columns: dict[str, Any], options: dict[str, Any]) -> None:
-        self._path, self._columns, self._options = model, columns, options
+    def __init__(self, model: str, columns: dict[str, Any], options: dict[str, Any], max_characters: int) -> None:
+        self._path, self._columns, self._options, self._max_characters = model, columns, options, max_characters
 
     def __call__(self, item: tuple[str, Chunk]) -> _Answers:
         shard, chunk = item
         loaded, options = self._loaded
         try:
-            examples, invalid = examples_of_chunk(loaded.task, loaded.iterate, chunk, self._columns)
+            examples, invalid = examples_of_chunk(
+                loaded.task, loaded.iterate, chunk, self._columns, self._max_characters)
         except MissingColumn as error:
             return b"", b"", Counter(), error
         found, counts = loaded.answer_with_cuts([example for _, example in examples], **options)
@@ -231,17 +234,21 @@ def _writing(path: str) -> Iterator[BinaryIO]:
         yield file
 
 
-def examples_of_chunk(task: Task, iterate: Callable[..., Iterator], chunk: Chunk,
-                      columns: dict[str, Any]) -> tuple[list[tuple[int, Any]], list[dict[str, Any]]]:
+def examples_of_chunk(task: Task, iterate: Callable[..., Iterator], chunk: Chunk, columns: dict[str, Any],
+                      max_characters: int) -> tuple[list[tuple[int, Any]], list[dict[str, Any]]]:
     """Returns the examples of a chunk with the numbers of their rows, and its invalid rows as JSON holds them. Raises a
     MissingColumn if that is the fault of the whole file. `iterate` is that method of an `AnsweringModel` or of the
-    task, and `columns` are its arguments."""
+    task, and `columns` are its arguments. Rows with a text of more than `max_characters` are invalid."""
     def read(rows: list[Row]) -> list[tuple[int, Any]]:
         if not rows:
             return []
         numbers, values = map(list, zip(*rows))
         found = list(iterate(Rows(chunk.path, values, numbers), **columns, label_column=None))
         task.check_inputs(chunk.path, found)
+        longest = max((len(text) for example in found for text in _texts(task, example)), default=0)
+        if longest > max_characters:
+            raise InputError(f"{chunk.path}: a text has {longest} characters, more than ",
+                             Option(f"max_characters={max_characters}"))
         return list(zip(numbers, found))
 
     parsed = list(chunk.parse())
@@ -259,6 +266,12 @@ def examples_of_chunk(task: Task, iterate: Callable[..., Iterator], chunk: Chunk
                     raise
                 invalid[row[0]] = error
     return examples, [_describe(chunk.path, number, invalid[number]) for number in sorted(invalid)]
+
+
+def _texts(task: Task, example: Any) -> Iterator[str]:
+    """Yields the texts of an example, of a list of choices or words each."""
+    for text in task.texts(example):
+        yield from [text] if isinstance(text, str) else text or ()
 
 
 def _describe(path: str, number: int, error: InputError) -> dict[str, Any]:

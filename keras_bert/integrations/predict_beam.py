@@ -21,13 +21,14 @@ from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 
 
 def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
-                       arguments: list[str]) -> None:
+                       max_characters: int, arguments: list[str]) -> None:
     """Writes the answers of a SavedModel to all rows, JSON Lines with `file` and `row`, in any order, and the invalid
     rows: `answers-….jsonl` and `invalid-….jsonl`. All workers need access to the paths.
 
     Args:
         columns: arguments of the task's `iterate`.
         options: arguments of `Task.answer_options`.
+        max_characters: maximum length of a text; rows with a longer one are invalid.
         arguments: the pipeline's flags, e.g. `--runner=FlinkRunner`.
 
     Raises:
@@ -48,7 +49,7 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
                 | "Files" >> beam.Create([os.path.abspath(path) for path in paths])
                 | "Chunks" >> beam.FlatMap(read_chunks)
                 | "Share out" >> beam.Reshuffle()
-                | "Rows" >> beam.ParDo(_Rows(), task, columns).with_outputs("invalid", main="examples"))
+                | "Rows" >> beam.ParDo(_Rows(), task, columns, max_characters).with_outputs("invalid", main="examples"))
         _ = (rows.examples | "Answers" >> RunInference(handler) | "Write" >> _writer(folder, "answers"))
         _ = (rows.invalid | "Write invalid" >> _writer(folder, "invalid", skip_if_empty=True))
         counts = run_pipeline(pipeline, __name__)
@@ -61,10 +62,10 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
 class _Rows(beam.DoFn):
     """Yields (path, row, example) for each row of a chunk, and the invalid rows, lines of JSON, as another output."""
 
-    def process(self, chunk: Chunk, task: Any, columns: dict[str, Any]) -> Iterator[Any]:
+    def process(self, chunk: Chunk, task: Any, columns: dict[str, Any], max_characters: int) -> Iterator[Any]:
         if chunk.error:
             raise chunk.error
-        examples, invalid = examples_of_chunk(task, task.iterate, chunk, columns)
+        examples, invalid = examples_of_chunk(task, task.iterate, chunk, columns, max_characters)
         for row, example in examples:
             yield chunk.path, row, example
         Metrics.counter(__name__, "answers").inc(len(examples))

@@ -1,19 +1,25 @@
-"""TensorFlow Serving's gRPC interface: `PredictionService` and `ModelService` from `tensorflow-serving-api`."""
+"""TensorFlow Serving's gRPC interface: `PredictionService` and `ModelService` from `tensorflow-serving-api`; and
+`grpc.health.v1.Health`."""
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NoReturn
 
 import grpc
 import numpy as np
 import tensorflow as tf
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_api
+from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2, predict_pb2
 
 from keras_bert.serving import logs
+from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.saved_model import count_bytes
+from keras_bert.serving.served_model import count_bytes
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, Limits, RequestError, Spec, find_signature
 from keras_bert.serving.version import LoadedVersion, in_thread_if_large
 
@@ -23,17 +29,36 @@ _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTI
           504: grpc.StatusCode.DEADLINE_EXCEEDED}
 
 _MAX_RANK = 254  # TensorFlow's
+_MEMORY = 4  # bytes of memory for each byte of a message: it, its fields, and their arrays
+_MAX_MESSAGE = 400  # characters of an error; in a header, each takes up to 12 bytes, of 8 KiB that clients accept
+_DTYPES = {number: name.removeprefix("DT_").lower() for name, number in types_pb2.DataType.items()}
+_STATUS = health_pb2.HealthCheckResponse.ServingStatus
+
+# gRPC's defaults are made for clients that are trusted: connections have no limit of time, and the server closes those
+# of clients that send a ping more often than every five minutes.
+_CONNECTIONS = {
+    "grpc.server_handshake_timeout_ms": 10_000,
+    "grpc.max_connection_idle_ms": 300_000,
+    "grpc.max_connection_age_ms": 600_000,  # so that a worker that was restarted gets its share of them again
+    "grpc.keepalive_time_ms": 60_000,  # the server's own pings, which find clients that have disappeared
+    "grpc.keepalive_timeout_ms": 20_000,
+    "grpc.keepalive_permit_without_calls": 1,
+    "grpc.http2.min_ping_interval_without_data_ms": 10_000,  # of clients
+}
 
 
-def create_server(models: ModelServer) -> grpc.aio.Server:
-    """Returns the server. Methods without a handler below are UNIMPLEMENTED."""
+async def start_server(models: ModelServer, address: str) -> Callable[[float], Coroutine]:
+    """Serves at an address; returns a function that stops the server, and lets calls run for so many seconds. Methods
+    without a handler are UNIMPLEMENTED."""
+    settings = models.settings
     services: dict[str, dict[str, tuple]] = {
         "PredictionService": {"Predict": (predict_pb2.PredictRequest, _predict),
                               "GetModelMetadata": (get_model_metadata_pb2.GetModelMetadataRequest, _metadata)},
         "ModelService": {"GetModelStatus": (get_model_status_pb2.GetModelStatusRequest, _status)},
     }
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 1),
-                                      ("grpc.max_receive_message_length", models.settings.max_body)])
+    server = grpc.aio.server(options=[
+        *_CONNECTIONS.items(), ("grpc.so_reuseport", 1), ("grpc.max_receive_message_length", settings.max_body),
+        ("grpc.max_connection_age_grace_ms", int(1000 * (settings.body_timeout_s + settings.timeout_s)))])
     server.add_generic_rpc_handlers([
         grpc.method_handlers_generic_handler(f"tensorflow.serving.{service}", {
             # A stream of one message, which is the same on the wire: gRPC reads and deserializes other requests before
@@ -41,25 +66,45 @@ def create_server(models: ModelServer) -> grpc.aio.Server:
             name: grpc.stream_unary_rpc_method_handler(_make_handler(models, name, request, method))
             for name, (request, method) in methods.items()})
         for service, methods in services.items()])
-    return server
+    health = health_api.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    server.add_insecure_port(address)
+    await server.start()
+    reporting = asyncio.create_task(_report_health(models, health))
+
+    async def stop(grace_s: float) -> None:
+        reporting.cancel()
+        await server.stop(grace_s)
+
+    return stop
+
+
+async def _report_health(models: ModelServer, health: health_api.HealthServicer) -> NoReturn:
+    """Keeps the status of each model up to date, and that of the server, whose name is ""."""
+    while True:
+        answers = {name: model.current is not None and not models.draining for name, model in models.models.items()}
+        for name, is_serving in {**answers, "": models.is_ready()}.items():
+            await health.set(name, _STATUS.SERVING if is_serving else _STATUS.NOT_SERVING)
+        await asyncio.sleep(0.2)
 
 
 def _make_handler(models: ModelServer, name: str, request_type: Any,
-                  method: Callable[[Model, Any, int, logs.Entry], Awaitable[bytes]]) -> Callable:
+                  method: Callable[[Model, Any, int, logs.Entry, RequestMemory], Awaitable[bytes]]) -> Callable:
     """Returns the handler of a method: checks the token before it reads the request, limits the time, sets the status
     code and writes the log."""
     settings = models.settings
 
     async def handle(_: Any, context: grpc.aio.ServicerContext) -> bytes:
-        with logs.log_request(name, name, f"/grpc/{name}", context.peer()) as entry:
+        with logs.log_request(name, name, f"/grpc/{name}", context.peer()) as entry, models.memory.request() as memory:
             try:
                 authorization = dict(context.invocation_metadata()).get("authorization", "")
                 models.check_access(authorization.encode(), "metadata authorization")
                 body = await _read(context, settings.body_timeout_s)
+                memory.reserve(_MEMORY * len(body))
                 async with asyncio.timeout(settings.timeout_s):
                     request = await in_thread_if_large(len(body), _parse, request_type, body)
                     model = models.find(request.model_spec.name, entry)
-                    response = await method(model, request, len(body), entry)
+                    response = await method(model, request, len(body), entry, memory)
                 entry.status, entry.bytes = "OK", len(response)
                 return response
             except RequestError as error:
@@ -73,7 +118,7 @@ def _make_handler(models: ModelServer, name: str, request_type: Any,
                 logs.logger.exception("%s failed", name)
                 code, message = grpc.StatusCode.INTERNAL, "the server failed; its log says where"
             entry.status = code.name
-        return await context.abort(code, message)  # raises
+        return await context.abort(code, " ".join(message[:_MAX_MESSAGE].split()))  # raises
 
     return handle
 
@@ -94,7 +139,7 @@ def _parse(request_type: Any, body: bytes) -> Any:
         raise RequestError(400, f"the request is not a {request_type.__name__}") from None
 
 
-async def _predict(model: Model, request: Any, size: int, entry: logs.Entry) -> bytes:
+async def _predict(model: Model, request: Any, size: int, entry: logs.Entry, memory: RequestMemory) -> bytes:
     signature = request.model_spec.signature_name or DEFAULT
     with model.lease(_version(request), entry) as version:
         specs = find_signature(version.saved_model.signatures, signature).inputs
@@ -103,7 +148,7 @@ async def _predict(model: Model, request: Any, size: int, entry: logs.Entry) -> 
         size = max(size, 8 * sum(math.prod(dim.size for dim in tensor.tensor_shape.dim[:_MAX_RANK])
                                  for tensor in request.inputs.values()))  # a few bytes can claim any shape
         inputs = await in_thread_if_large(size, _to_arrays, request.inputs, specs, version.limits)
-        outputs, _ = await version.predict(signature, inputs, size, entry)
+        outputs, _ = await version.predict(signature, inputs, size, entry, memory)
     if unknown := set(request.output_filter) - outputs.keys():
         raise RequestError(400, f"output_filter: must be of {', '.join(outputs)}; got {', '.join(sorted(unknown))}")
     outputs = {name: outputs[name] for name in request.output_filter or outputs}
@@ -116,18 +161,20 @@ def _write(outputs: Arrays, model_spec: model_pb2.ModelSpec) -> bytes:
         model_spec=model_spec).SerializeToString()
 
 
-async def _metadata(model: Model, request: Any, _: int, entry: logs.Entry) -> bytes:
+async def _metadata(model: Model, request: Any, _: int, entry: logs.Entry, __: RequestMemory) -> bytes:
     if list(request.metadata_field) != ["signature_def"]:
         raise RequestError(400, f"metadata_field: must be signature_def; got {', '.join(request.metadata_field)}")
     with model.lease(_version(request), entry) as version:
-        signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=version.saved_model.signature_defs)
+        signatures = ParseDict({"signature_def": version.saved_model.signature_defs},
+                               get_model_metadata_pb2.SignatureDefMap())
     response = get_model_metadata_pb2.GetModelMetadataResponse(model_spec=_spec(model, version, ""))
     response.metadata["signature_def"].Pack(signatures)
     return response.SerializeToString()
 
 
-async def _status(model: Model, request: Any, _: int, entry: logs.Entry) -> bytes:
-    return model.get_status(_version(request), entry).SerializeToString()
+async def _status(model: Model, request: Any, _: int, entry: logs.Entry, __: RequestMemory) -> bytes:
+    status = model.get_status(_version(request), entry)
+    return ParseDict(status, get_model_status_pb2.GetModelStatusResponse()).SerializeToString()
 
 
 def _version(request: Any) -> int | None:
@@ -146,9 +193,11 @@ def _to_arrays(tensors: Mapping[str, Any], specs: Mapping[str, Spec], limits: Li
 
 def _to_array(name: str, tensor: Any, spec: Spec, limits: Limits) -> np.ndarray:
     """Converts a tensor to an array. Like TensorFlow, repeats the last value where the shape needs more."""
-    dtype = tf.as_dtype(tensor.dtype) if tensor.dtype else None
-    if dtype is None or np.dtype(dtype.as_numpy_dtype) != spec.dtype:
-        raise RequestError(400, f"{name}: must be {spec}; got {dtype and dtype.name}")
+    if tensor.dtype != tf.as_dtype(spec.dtype).as_datatype_enum:
+        raise RequestError(400, f"{name}: must be {spec}; got {_DTYPES.get(tensor.dtype, tensor.dtype)}")
+    if len(tensor.tensor_shape.dim) > _MAX_RANK:
+        raise RequestError(400, f"{name}: a shape may have at most {_MAX_RANK} dimensions; "
+                                f"got {len(tensor.tensor_shape.dim)}")
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     if min(shape, default=0) < 0:
         raise RequestError(400, f"{name}: the sizes of the shape must be at least 0; got {shape}")

@@ -1,5 +1,8 @@
 """The log: standard `logging`, formatted as one JSON object per line on standard error.
 
+Workers and the supervisor write it to pipes, which the supervisor copies to its standard error. Writing never waits: if
+nobody reads the log, or its disk is full, the pipes fill, and further lines are dropped and counted.
+
 It never contains text from a request's body. Exceptions are logged without their messages, and messages of other
 libraries only up to the first line, because the lines after it may repeat an exception's message.
 """
@@ -7,8 +10,10 @@ libraries only up to the first line, because the lines after it may repeat an ex
 import contextlib
 import dataclasses
 import datetime
+import fcntl
 import json
 import logging
+import os
 import sys
 import time
 import traceback
@@ -18,6 +23,9 @@ from typing import Any
 from keras_bert.serving import metrics
 
 logger = logging.getLogger("keras_bert.serving")
+
+_CAPACITY = 2**20  # bytes that a pipe holds: some thousand lines; Linux's default is 64 KiB
+_MAX_MESSAGE = 500  # characters of a message of another library
 
 
 class JsonFormatter(logging.Formatter):
@@ -31,7 +39,7 @@ class JsonFormatter(logging.Formatter):
             fields |= record.msg
         else:
             fields |= {"level": record.levelname, "logger": record.name,
-                       "message": record.getMessage().partition("\n")[0]}
+                       "message": record.getMessage().partition("\n")[0][:_MAX_MESSAGE]}
         if record.exc_info and record.exc_info[0]:
             frames = traceback.extract_tb(record.exc_info[2])[-5:]
             fields |= {"error": record.exc_info[0].__name__,
@@ -39,11 +47,29 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields)
 
 
-def configure() -> None:
+class PipeHandler(logging.Handler):
+    """Writes lines to a pipe. Drops and counts them while it is full."""
+
+    def __init__(self, pipe: int) -> None:
+        super().__init__()
+        self.setFormatter(JsonFormatter())
+        self._pipe, self._rest = pipe, b""  # the rest of a line of which only the beginning fitted into the pipe
+        os.set_blocking(pipe, False)  # for C++ libraries, too
+        with contextlib.suppress(OSError):  # the pipes of this user together already have their maximum
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _CAPACITY)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        data = self._rest + self.format(record).encode() + b"\n"
+        try:
+            self._rest = data[os.write(self._pipe, data):]
+        except OSError:  # it is full, or the supervisor has ended
+            metrics.DROPPED.inc()
+
+
+def configure(pipe: int) -> None:
     """Formats what the loggers of this process (of this package, uvicorn, gRPC, asyncio) write, warnings and uncaught
-    exceptions by `JsonFormatter`."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter())
+    exceptions by `JsonFormatter`, and writes it to a pipe."""
+    handler = PipeHandler(pipe)
     logging.basicConfig(handlers=[handler], force=True)
     logger.setLevel(logging.INFO)
     logging.captureWarnings(True)

@@ -7,28 +7,43 @@ import hmac
 import os
 import time
 from collections.abc import Coroutine, Iterator
-from typing import NoReturn
-
-from tensorflow_serving.apis import get_model_status_pb2
+from typing import Any, NoReturn
 
 from keras_bert.errors import InputError
 from keras_bert.serving import metrics
+from keras_bert.serving.loading import load_model
 from keras_bert.serving.logs import Entry, logger
-from keras_bert.serving.saved_model import SavedModel
-from keras_bert.serving.settings import Settings, find_versions
+from keras_bert.serving.memory import MemoryBudget
+from keras_bert.serving.served_model import ServedModel
+from keras_bert.serving.settings import Settings, find_versions, is_saved_model
 from keras_bert.serving.tensors import DEFAULT, RequestError
 from keras_bert.serving.version import LoadedVersion
 
 
 class ModelServer:
-    """The models of a server, and the rules that REST and gRPC share. If `stopping`, it accepts no more requests."""
+    """The models of a server, and the rules that REST and gRPC share.
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings, self.stopping = settings, False
-        self.models = {name: Model(name, path, settings) for name, path in settings.models.items()}
+    Args:
+        accepts_at_once: True if requests come before the models are loaded, see `Model`.
+
+    Attributes:
+        draining: True if it will stop soon, so that nobody should send it new requests.
+        stopping: True if it accepts no more requests.
+        memory: for all requests together.
+    """
+
+    def __init__(self, settings: Settings, accepts_at_once: bool) -> None:
+        self.settings, self.draining, self.stopping = settings, False, False
+        self.memory = MemoryBudget(settings.max_inflight, metrics.INFLIGHT.set)
+        self.models = {name: Model(name, path, settings, accepts_at_once) for name, path in settings.models.items()}
+
+    async def load(self) -> None:
+        """Begins to watch the folders of the models. Returns when each model is loaded, or is known to have no version
+        that can be loaded."""
+        await asyncio.gather(*(model.load() for model in self.models.values()))
 
     def is_ready(self) -> bool:
-        return not self.stopping and all(model.current for model in self.models.values())
+        return not self.draining and all(model.current for model in self.models.values())
 
     def check_access(self, authorization: bytes, field: str) -> None:
         """Raises a `RequestError` if the header or metadata `field` has the wrong token, or the server is stopping."""
@@ -51,17 +66,27 @@ class ModelServer:
 
 
 class Model:
-    """The versions of one model. The largest version under the path that can be loaded is served: `current`."""
+    """The versions of one model. The largest version under the path that can be loaded is served: `current`.
 
-    def __init__(self, name: str, path: str, settings: Settings) -> None:
+    What only the page asks for is warmed up while another version or worker answers, because answers wait for it; if
+    there is no other, which `accepts_at_once` says of workers, after the version has begun to answer.
+    """
+
+    def __init__(self, name: str, path: str, settings: Settings, accepts_at_once: bool = True) -> None:
         self.name, self.path, self.created = name, path, int(time.time())  # in Unix seconds
         self.is_empty = False  # True if there is no version in the folder
         self.current: LoadedVersion | None = None
         # The state of each version, a name of `ModelVersionStatus`, and a message that describes an error, or "".
         self.states: dict[int, tuple[str, str]] = {}
-        self._settings = settings
+        self._settings, self._accepts_at_once = settings, accepts_at_once
         self._failed: dict[int, list] = {}  # fingerprints of the versions that could not be loaded
+        self._is_checked = asyncio.Event()  # set when all versions in the folder have been tried, or one is served
         self._tasks: set[asyncio.Task] = set()
+
+    async def load(self) -> None:
+        """Begins to watch the folder. Returns when it has been checked for the first time."""
+        self._start(self._watch())
+        await self._is_checked.wait()
 
     @contextlib.contextmanager
     def lease(self, number: int | None, entry: Entry) -> Iterator[LoadedVersion]:
@@ -82,30 +107,40 @@ class Model:
         finally:
             version.leases -= 1
 
-    def get_status(self, number: int | None, entry: Entry) -> get_model_status_pb2.GetModelStatusResponse:
-        """Returns the status of one version or, if `number` is None, of all versions."""
+    def get_status(self, number: int | None, entry: Entry) -> dict[str, Any]:
+        """Returns the status of one version or, if `number` is None, of all versions, as TensorFlow Serving's JSON."""
         if number not in (None, *self.states):
             raise RequestError(404, f"{self.name} has no version {number}")
         entry.version = number
-        response = get_model_status_pb2.GetModelStatusResponse()
-        for version in sorted(self.states, reverse=True) if number is None else [number]:
-            state, message = self.states[version]
-            response.model_version_status.add(version=version, state=state, status={
-                "error_code": "INTERNAL" if message else "OK", "error_message": message})
-        return response
+        states = {version: self.states[version] for version in (
+            sorted(self.states, reverse=True) if number is None else [number])}
+        return {"model_version_status": [
+            {"version": str(version), "state": state,
+             "status": {"error_code": "INTERNAL" if message else "OK", "error_message": message}}
+            for version, (state, message) in states.items()]}
 
-    async def watch(self, seconds: float = 1) -> NoReturn:
-        """Checks the folder forever. If it is unavailable for a moment, as on a network, the served version stays."""
+    async def _watch(self) -> NoReturn:
+        """Checks the folder once per second. If it is unavailable for a moment, as on a network, the served version
+        stays. Logs each problem once."""
+        problem = ""
         while True:
-            with contextlib.suppress(InputError, OSError):
+            last, problem = problem, ""
+            try:
                 await self._check_folder()
-            await asyncio.sleep(seconds)
+            except Exception as error:
+                problem = _describe(error)
+                if problem != last:
+                    logger.error({"event": "warning", "model": self.name, "message": problem},
+                                 exc_info=not isinstance(error, InputError))
+            self._is_checked.set()
+            await asyncio.sleep(1)
 
     async def _check_folder(self) -> None:
         """Serves the largest version in the folder that can be loaded. The served version stays until another one is
         loaded or the folder is empty."""
         found = await asyncio.to_thread(find_versions, self.path)
         self.is_empty = not found
+        self._failed = {number: fingerprint for number, fingerprint in self._failed.items() if number in found}
         for number in sorted(found, reverse=True):
             if self.current and number == self.current.number or await self._load(number, found[number]):
                 return
@@ -120,8 +155,11 @@ class Model:
         self.states[number] = "LOADING", ""
         logger.info({"event": "loading", "model": self.name, "version": number})
         try:
+            if is_saved_model(folder) and not self._settings.tensorflow:
+                raise InputError(f"{folder}: is a SavedModel: restart the server, which has not loaded TensorFlow, "
+                                 "because there were LiteRT folders alone when it started")
             saved_model = await asyncio.to_thread(
-                SavedModel, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
+                load_model, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
                 self._settings.timeout_s, warm_up=True)
         except Exception as error:
             message = _describe(error)
@@ -131,8 +169,10 @@ class Model:
             return False
         gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.6 s
         version = LoadedVersion(self.name, number, saved_model, self._settings)
+        warming_up = self._start(self._warm_up_explain(version))
+        if self.current or not self._accepts_at_once:
+            await warming_up
         self._serve(version)
-        self._start(self._warm_up_explain(version))
         self.states[number] = "AVAILABLE", ""
         metrics.VERSION.labels(self.name, number).set(1)
         logger.info({"event": "available", "model": self.name, "version": number,
@@ -141,7 +181,7 @@ class Model:
             logger.warning({"event": "warning", "model": self.name, "version": number, "message": message})
         return True
 
-    def _warnings(self, saved_model: SavedModel) -> list[str]:
+    def _warnings(self, saved_model: ServedModel) -> list[str]:
         """Returns messages about signatures that are left out, or should run in batches, but do not."""
         signatures = sorted(saved_model.signatures)
         messages = [f"the signature {name} is left out: its inputs and outputs must be dense tensors"
@@ -158,13 +198,14 @@ class Model:
         if old:
             self._start(self._unload(old))
 
-    def _start(self, work: Coroutine) -> None:
+    def _start(self, work: Coroutine) -> asyncio.Task:
         task = asyncio.create_task(work)
         self._tasks.add(task)  # asyncio itself keeps no reference to a task
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _warm_up_explain(self, version: LoadedVersion) -> None:
-        """Warms up what only the page asks for, while the version answers."""
+        """Warms up what only the page asks for."""
         version.leases += 1
         try:
             await asyncio.to_thread(version.saved_model.warm_up_explain)
@@ -193,6 +234,16 @@ def _describe(error: Exception) -> str:
 
 
 def _fingerprint(folder: str) -> list[tuple[str, int, int]]:
-    """Returns a value that changes when the folder does."""
-    return sorted((entry.path, entry.stat().st_mtime_ns, entry.stat().st_size)
-                  for where, _, _ in os.walk(folder) for entry in os.scandir(where))
+    """Returns a value that changes when the folder does: its contents, their permissions, or what links lead to."""
+    paths = [os.path.join(where, name) for where, folders, files in os.walk(folder) for name in (*folders, *files)]
+    return sorted((path, *_status(path)) for path in [folder, *paths])
+
+
+def _status(path: str) -> tuple[int, int]:
+    """Returns the time of the last change of a file in nanoseconds, and its size; the number of the error and 0 if it
+    has disappeared, or is a link to nothing."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return error.errno or 0, 0
+    return status.st_ctime_ns, status.st_size

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import importlib.util
 import json
 import os
 import signal
@@ -12,123 +13,228 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO
 
 from prometheus_client.multiprocess import mark_process_dead
 
 from keras_bert.errors import InputError
 from keras_bert.files.workspaces import is_empty
 from keras_bert.serving import logs
-from keras_bert.serving.settings import Settings, find_first_version, format_address
+from keras_bert.serving.settings import Settings, find_first_version, find_versions, format_address, is_saved_model
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 _MAX_PAUSE = 30  # seconds
 # The program of a worker. Its first argument is the folder that contains the package, for a checkout that is not
-# installed; `-P` leaves out the current folder, where a file could have the name of a module.
+# installed; `-P` leaves out the current folder, where a file could have the name of a module. Until the worker accepts
+# connections, signals end it at once.
 _START = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
 sys.path[:0] = {sys.argv[1]} - set(sys.path)
 from keras_bert.serving.worker import main
-main(sys.argv[2])"""
+main(*map(int, sys.argv[2:]))"""
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_ARENAS = {"MALLOC_ARENA_MAX": "1"}  # of glibc; batches of different sizes permanently fragment multiple arenas
+_STDERR_LOCK = threading.Lock()
 
 
 def supervise(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT; replaces ports of 0, and `threads`. Raises an `InputError` if there is neither a
-    model nor an empty folder at a path, or a port is in use."""
+    """Serves until SIGTERM or SIGINT; replaces ports of 0, `threads` and `tensorflow`. Raises an `InputError` if there
+    is neither a model nor an empty folder at a path, a port is in use, or a setting does not fit the models.
+
+    Workers accept connections once they have loaded their models. Only when no worker does, one starts that accepts at
+    once, so that somebody says that the models are loading; the others start after it.
+    """
     versions = {name: None if os.path.isdir(path) and is_empty(path) else find_first_version(path)
                 for name, path in settings.models.items()}
-    with _bind(settings.host, settings.port, "port") as listener, \
-            _bind(settings.host, settings.grpc_port, "grpc_port") as reserved, \
-            tempfile.TemporaryDirectory(prefix="keras-bert-metrics-") as folder:
-        # The workers bind the gRPC port themselves; this socket reserves it and never listens.
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    _check_litert(settings, versions)
+    tensorflow = _needs_tensorflow(settings.models)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(_bind(settings.host, settings.port, "port"))
+        grpc_port = None
+        if tensorflow and _has_grpc():
+            reserved = stack.enter_context(_bind(settings.host, settings.grpc_port or 0, "grpc_port"))
+            # The workers bind the gRPC port themselves; this socket reserves it and never listens.
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            grpc_port = reserved.getsockname()[1]
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="keras-bert-metrics-"))
         listener.listen(2048)
         settings = dataclasses.replace(
-            settings, port=listener.getsockname()[1], grpc_port=reserved.getsockname()[1],
+            settings, port=listener.getsockname()[1], grpc_port=grpc_port, tensorflow=tensorflow,
             threads=max(1, len(os.sched_getaffinity(0)) // settings.workers))
         _announce(settings, versions)
-        logs.configure()
+        log = _Log()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
         workers = [_Worker(settings, listener, folder) for _ in range(settings.workers)]
+        number = signal.SIGTERM
         try:
             while True:
-                for worker in workers:
-                    worker.keep_running()
+                _keep_running(workers)
                 received = signal.sigtimedwait(_SIGNALS, 0.5)
                 if received and received.si_signo != signal.SIGCHLD:
-                    logs.logger.info({"event": "stopping", "signal": signal.Signals(received.si_signo).name,
-                                      "sender": received.si_pid})
+                    number = signal.Signals(received.si_signo)
+                    logs.logger.info({"event": "stopping", "signal": number.name, "sender": received.si_pid})
                     break
             listener.close()
         finally:
-            _stop(workers, settings.grace_s)
+            _stop(workers, number, settings.drain_s + settings.grace_s)
+            log.close()
+
+
+class _Log:
+    """The supervisor's own log: a pipe like those of the workers."""
+
+    def __init__(self) -> None:
+        reader, self._writer = os.pipe()  # not inherited
+        logs.configure(self._writer)
+        self._thread = _copy_in_thread(os.fdopen(reader, "rb"))
+
+    def close(self) -> None:
+        os.close(self._writer)
+        self._thread.join(1)  # not forever: nobody may read the log
+
+
+def _check_litert(settings: Settings, versions: dict[str, tuple[int, str] | None]) -> None:
+    """Raises an `InputError` if a LiteRT folder cannot be served with these settings, or by what is installed."""
+    for name, version in versions.items():
+        if version is None or is_saved_model(version[1]):
+            continue
+        if not importlib.util.find_spec("ai_edge_litert"):
+            raise InputError(f"{version[1]}: is a LiteRT folder, which needs more packages: pip install ai-edge-litert")
+        for signature in settings.row_wise.get(name, ()):
+            raise InputError(f"--row_wise={name}:{signature}: must be left out for a LiteRT folder, whose texts never "
+                             "run in batches")
+
+
+def _needs_tensorflow(models: Mapping[str, str]) -> bool:
+    """Returns True if there is a SavedModel among the versions, or a folder without a version, where one may appear.
+    Raises an `InputError` if there is one, and TensorFlow is not installed."""
+    is_installed = importlib.util.find_spec("tensorflow") is not None
+    needs = False
+    for path in models.values():
+        versions = find_versions(path)
+        found = next(filter(is_saved_model, versions.values()), None)
+        if found and not is_installed:
+            raise InputError(f"{found}: is a SavedModel, which needs TensorFlow: pip install tensorflow; or serve the "
+                             "folder of keras-bert export litert")
+        needs = needs or bool(found) or not versions
+    return needs and is_installed
+
+
+def _has_grpc() -> bool:
+    return all(map(importlib.util.find_spec, ("grpc", "grpc_health", "tensorflow_serving")))
 
 
 class _Worker:
-    """One worker, whose process is started again when it dies.
+    """One worker, whose process is started again when it dies: after 0.5 s or, if it had never been ready, after a
+    pause that doubles each time, up to `_MAX_PAUSE`.
 
-    The new process starts after 0.5 s. If the old one has not run for at least `_MAX_PAUSE` seconds, the pause doubles
-    each time, up to `_MAX_PAUSE`.
+    Attributes:
+        process: the process, if there is one.
+        is_ready: True if it accepts connections, and has tried to load its models.
     """
 
-    process: subprocess.Popen[str] | None = None
-    log: threading.Thread  # copies what the process writes
+    process: subprocess.Popen[bytes] | None = None
+    is_ready = False
+    _control: socket.socket  # connected to the standard input of the process
+    _log: threading.Thread  # copies what the process writes
 
     def __init__(self, settings: Settings, listener: socket.socket, folder: str) -> None:
-        self._started, self._due, self._pause = 0.0, 0.0, 0.5
+        self._due, self._pause = 0.0, 0.5
         self._settings = json.dumps(dataclasses.asdict(settings)) + "\n"
         self._descriptor, self._folder = listener.fileno(), folder
+        self._environment = {
+            # Of glibc. TensorFlow's batches of different sizes permanently fragment multiple arenas. LiteRT's texts do
+            # not, and threads that share one wait for each other.
+            "MALLOC_ARENA_MAX": "1" if settings.tensorflow else str(1 + settings.threads),
+            "TOKENIZERS_PARALLELISM": "false"}  # each call has one core
 
-    def keep_running(self) -> None:
-        """Checks whether the process has died; starts a new one when it is due."""
-        now = time.monotonic()
-        if self.process and self.process.poll() is not None:
-            died_early = now - self._started < _MAX_PAUSE
-            self._pause = min(2 * self._pause, _MAX_PAUSE) if died_early else 0.5
-            self._due = now + self._pause
+    def is_due(self) -> bool:
+        return not self.process and time.monotonic() >= self._due
+
+    def start(self, accepts_at_once: bool) -> None:
+        self._control, standard_input = socket.socketpair()
+        with standard_input:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _START, _ROOT, str(self._descriptor), str(int(accepts_at_once))],
+                stdin=standard_input.fileno(), stderr=subprocess.PIPE, pass_fds=[self._descriptor],
+                env=self._environment | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder})
+        assert self.process.stderr  # a pipe
+        self._log = _copy_in_thread(self.process.stderr)
+        with contextlib.suppress(OSError):  # the process has died at once
+            # Not as an argument, where others could read the token. The worker stops when this socket is closed.
+            self._control.sendall(self._settings.encode())
+        self._control.setblocking(False)
+
+    def check(self) -> None:
+        """Notices that the process has become ready, or has died."""
+        if not self.process:
+            return
+        with contextlib.suppress(OSError):  # it has written nothing yet
+            self.is_ready = self.is_ready or self._control.recv(1) != b""
+        if self.process.poll() is not None:
+            self._pause = 0.5 if self.is_ready else min(2 * self._pause, _MAX_PAUSE)
+            self._due = time.monotonic() + self._pause
             logs.logger.error({"event": "died", "worker": self.process.pid, "exit_status": self.process.returncode,
                                "restart_s": self._pause})
             mark_process_dead(self.process.pid, self._folder)  # removes its gauges; its counters stay
-            self.process = None
-        if not self.process and now >= self._due:
-            self._started = now
-            process = self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, _ROOT, str(self._descriptor)], encoding="utf-8",
-                stdin=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace", pass_fds=[self._descriptor],
-                env=_ARENAS | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder})
-            assert process.stdin  # a pipe
-            process.stdin.write(self._settings)  # not as an argument, where others could read the token
-            process.stdin.flush()  # not closed: the worker stops when its standard input ends
-            self.log = threading.Thread(target=_copy_log, args=[process.stderr], daemon=True)
-            self.log.start()
+            self._control.close()
+            self.process, self.is_ready = None, False
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.process:
+            self.process.send_signal(number)
+
+    def wait(self, end: float) -> None:
+        """Waits until the process has ended and its log is copied; kills it if it does not end in time."""
+        if self.process:
+            try:
+                self.process.wait(max(0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+            self._log.join(1)
 
 
-def _copy_log(lines: Iterable[str]) -> None:
-    """Copies a worker's standard error to this process's. Lines that are not JSON, which C++ libraries and crashes
-    write, become the message of a JSON line."""
-    for line in lines:
-        with contextlib.suppress(OSError, ValueError):  # keeps reading if writing fails; otherwise workers would block
-            if line.startswith('{"time": "'):
-                sys.stderr.write(line)
-                sys.stderr.flush()
-            else:
-                logs.logger.error(line.rstrip())
+def _keep_running(workers: Sequence[_Worker]) -> None:
+    """Starts the processes that are due. As long as no worker is ready, only one runs, and accepts at once."""
+    for worker in workers:
+        worker.check()
+    for worker in workers:
+        is_alone = not any(other.process for other in workers)
+        if worker.is_due() and (is_alone or any(other.is_ready for other in workers)):
+            worker.start(accepts_at_once=is_alone)
 
 
-def _stop(workers: Iterable[_Worker], grace: float) -> None:
-    """Lets the workers finish what they are doing; kills those that do not end in time."""
-    running = [(worker.process, worker.log) for worker in workers if worker.process]
-    for process, _ in running:
-        process.terminate()
-    end = time.monotonic() + grace + 5
-    for process, log in running:
-        try:
-            process.wait(max(0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-        log.join(1)
+def _stop(workers: Iterable[_Worker], number: signal.Signals, seconds: float) -> None:
+    """Passes a signal on to the workers, which end after `seconds` at most; kills those that do not."""
+    for worker in workers:
+        worker.send_signal(number)
+    end = time.monotonic() + seconds + 5
+    for worker in workers:
+        worker.wait(end)
+
+
+def _copy_in_thread(log: IO[bytes]) -> threading.Thread:
+    thread = threading.Thread(target=_copy_log, args=[log], daemon=True)
+    thread.start()
+    return thread
+
+
+def _copy_log(log: Iterable[bytes]) -> None:
+    """Copies a log to standard error. If that fails, for example because the disk is full, tries again; meanwhile, the
+    pipe of the log fills. Lines that are not JSON, which C++ libraries and crashes write, become the message of a JSON
+    line."""
+    for line in log:
+        if not line.startswith(b'{"time": "'):
+            logs.logger.error(line.decode(errors="replace").rstrip())
+            continue
+        with _STDERR_LOCK:
+            while line:
+                try:
+                    line = line[os.write(2, line):]
+                except OSError:
+                    time.sleep(1)
 
 
 def _bind(host: str, port: int, flag: str) -> socket.socket:
@@ -145,13 +251,21 @@ def _bind(host: str, port: int, flag: str) -> socket.socket:
     return listener
 
 
-def _announce(settings: Settings, versions: dict[str, int | None]) -> None:
+def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None]) -> None:
     """Writes the addresses and models for the person who started the server; the log that follows is JSON."""
-    http, rpc = (format_address(settings.host, port) for port in (settings.port, settings.grpc_port))
-    lines = [f"http://{http}/v1/models/NAME:predict and gRPC at {rpc}; workers: {settings.workers}, threads of each: "
-             f"{settings.threads}",
-             *(f"{name} is {path}, version {versions[name]}" if versions[name] else
-               f"warning: {name} is {path}, which has no version yet" for name, path in settings.models.items())]
+    http = format_address(settings.host, settings.port)
+    rpc = "" if settings.grpc_port is None else f" and gRPC at {format_address(settings.host, settings.grpc_port)}"
+    lines = [f"http://{http}/v1/models/NAME:predict{rpc}; workers: {settings.workers}, threads of each: "
+             f"{settings.threads}"]
+    for name, path in settings.models.items():
+        version = versions[name]
+        lines.append(f"{name} is {path}, version {version[0]}" if version else
+                     f"warning: {name} is {path}, which has no version yet")
+    if not settings.tensorflow:
+        lines.append("gRPC is off, because all models are LiteRT folders: its messages would need TensorFlow")
+    elif settings.grpc_port is None:
+        lines.append("warning: gRPC is off: to turn it on, pip install grpcio grpcio-health-checking "
+                     "tensorflow-serving-api")
     if not settings.token and settings.host not in ("127.0.0.1", "::1", "localhost"):
         lines.append("warning: the server is reachable from other machines without a token; --token_file=FILE sets one")
     for line in lines:

@@ -14,16 +14,12 @@ from typing import cast
 from keras_bert import startup
 from keras_bert.serving import logs
 
-logs.configure()
-startup.quiet_tensorflow()
-with startup.without_keras():
-    import tensorflow  # noqa: F401  before the modules below, which import it with Keras
+logs.configure(pipe=2)
 
 import uvicorn
 
 from keras_bert.serving.app import create_app
 from keras_bert.serving.connection import Protocol
-from keras_bert.serving.grpc_api import create_server
 from keras_bert.serving.model import ModelServer
 from keras_bert.serving.settings import Settings, format_address
 
@@ -39,34 +35,61 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def main(descriptor: str) -> None:
+def main(descriptor: int, accepts_at_once: int) -> None:
     """Serves on the socket with this file descriptor until the supervisor, which listens on it, stops it or has ended.
-    Standard input has the settings, one line of JSON, and ends when the supervisor ends."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    Accepts connections when the models are loaded or, if `accepts_at_once`, before.
+
+    Standard input is a socket to the supervisor. It has the settings, one line of JSON, and ends when the supervisor
+    ends; this process writes to it when it is ready.
+    """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
     sys.setswitchinterval(SWITCH_S)
-    models = ModelServer(Settings(**json.loads(sys.stdin.readline())))
+    startup.quiet_tensorflow()
+    models = ModelServer(Settings(**json.loads(sys.stdin.readline())), bool(accepts_at_once))
+    if models.settings.tensorflow:
+        import_tensorflow()
     config = uvicorn.Config(
-        create_app(models), http=Protocol, ws="none", lifespan="on", log_config=None, access_log=False,
+        create_app(models), http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=cast(int, models.settings.grace_s))  # asyncio takes a float, too
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_serve(models, HttpServer(config), socket.socket(fileno=int(descriptor))))
+        runner.run(_serve(models, HttpServer(config), socket.socket(fileno=descriptor), bool(accepts_at_once)))
 
 
-async def _serve(models: ModelServer, http: HttpServer, listener: socket.socket) -> None:
-    loop, stop, settings = asyncio.get_running_loop(), asyncio.Event(), models.settings
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_reader(0, stop.set)  # standard input has ended
-    rpc = create_server(models)
-    rpc.add_insecure_port(format_address(settings.host, settings.grpc_port))
-    await rpc.start()
+def import_tensorflow() -> None:
+    """Imports TensorFlow without Keras, before other modules import it with Keras."""
+    with startup.without_keras():
+        import tensorflow  # noqa: F401
+
+
+async def _serve(models: ModelServer, http: HttpServer, listener: socket.socket, accepts_at_once: bool) -> None:
+    loop, settings = asyncio.get_running_loop(), models.settings
+    drain, stop = asyncio.Event(), asyncio.Event()
+
+    def stop_at_once() -> None:
+        loop.remove_reader(0)
+        drain.set()
+        stop.set()
+
+    loading = asyncio.create_task(models.load())
+    if not accepts_at_once:
+        await loading
+    loop.add_signal_handler(signal.SIGTERM, drain.set)
+    loop.add_signal_handler(signal.SIGINT, stop_at_once)
+    loop.add_reader(0, stop_at_once)  # standard input has ended
+    stop_grpc = None
+    if settings.grpc_port is not None:
+        from keras_bert.serving.grpc_api import start_server  # it imports TensorFlow
+
+        stop_grpc = await start_server(models, format_address(settings.host, settings.grpc_port))
     serving = asyncio.create_task(http.serve([listener]))
-    await stop.wait()
-    loop.remove_reader(0)
+    loading.add_done_callback(lambda _: os.write(0, b"\n"))
+    await drain.wait()
+    models.draining = True
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), settings.drain_s)
     models.stopping = http.should_exit = True
-    await asyncio.gather(serving, rpc.stop(settings.grace_s))
+    await asyncio.gather(serving, *([stop_grpc(settings.grace_s)] if stop_grpc else []))
     logs.logger.info({"event": "stopped", "worker": os.getpid()})
     os._exit(0)  # gRPC, uvloop and TensorFlow sometimes deadlock when Python shuts down

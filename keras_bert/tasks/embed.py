@@ -69,6 +69,7 @@ class Embed(WindowTask):
                 "of two texts is their similarity.")
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
     dropout, unused, compares_batch = None, ("pooler",), True
+    exported_outputs = {"embedding": (np.float32, "BH"), "tokens": (np.int32, "B")}
 
     @classmethod
     def iterate(cls, path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
@@ -206,6 +207,12 @@ class Embed(WindowTask):
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> np.ndarray:
         return np.array(row["embedding"])
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        tokens = np.array([len(ids) for (ids, _), *_ in encoded.rows], np.int32)
+        if encoded.firsts is not None:
+            tokens = np.add.reduceat(tokens, encoded.firsts)
+        return [{"embedding": answer, "tokens": count} for answer, count in zip(self.answers(encoded, outputs), tokens)]
 
     def main_score(self, examples: Sequence[EmbedExample]) -> str:
         if data_kind(examples) != SCORED:

@@ -18,7 +18,7 @@ from keras_bert.arguments import Count, Path, Share, as_list, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.failures import reading
 from keras_bert.files.paths import find_texts as find_texts
-from keras_bert.files.utf8 import decode
+from keras_bert.files.utf8 import LongLine, decode, read_lines
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN, BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES, holds_hangul_syllables
@@ -140,11 +140,11 @@ def _lines(paths: list[Path], progress: Callable[[str], object]) -> Iterator[str
     for path in paths:
         empty = True
         with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                done += len(line)
+            for number, size, line in read_lines(file, f"{path}: line"):
+                done += size
                 if number % 10_000 == 0:
                     progress(f"reading {path}, line {number}: {done / total:.0%} of all")
-                if not line.isspace():
+                if isinstance(line, LongLine) or not line.isspace():
                     empty = False
                     yield decode(line, f"{path}: line {number}", number == 1)
         if empty:
