@@ -102,8 +102,18 @@ def finetune(train, valid, *, model, output, task, data_format, epochs, batch_si
     batches, valid_batches, main = (encoded.batched(tokenizer), valid_encoded.batched(tokenizer),
                                     learned.main_score(valid_examples))
     model, forward, loss_of = make_model(task, learned, folder)
-    optimizer, schedule = make_optimizer(model, learning_rate, batches.steps(batch_size) * epochs)
     history = []
+    for epoch in train_epochs(model, forward, loss_of, batches, epochs, batch_size, learning_rate, dtype, seed):
+        history.append(learned.score(valid_encoded, run_model(forward, valid_batches, batch_size))[main])
+        print(f"epoch {epoch + 1}: {main} {history[-1]:.4f}")
+    os.makedirs(output)
+    with open(os.path.join(output, "metrics.json"), "w") as file:
+        json.dump({"main": main, "history": {f"val_{main}": history}}, file)
+
+
+def train_epochs(model, forward, loss_of, batches, epochs, batch_size, learning_rate, dtype, seed):
+    """Trains what `make_model` returned; yields the number of each epoch, from 0, after it."""
+    optimizer, schedule = make_optimizer(model, learning_rate, batches.steps(batch_size) * epochs)
     for epoch in range(epochs):
         model.train()
         for inputs, targets in batches.training_dataset(batch_size, seed, epoch).as_numpy_iterator():
@@ -115,11 +125,7 @@ def finetune(train, valid, *, model, output, task, data_format, epochs, batch_si
             schedule.step()
             optimizer.zero_grad()
         model.eval()
-        history.append(learned.score(valid_encoded, run_model(forward, valid_batches, batch_size))[main])
-        print(f"epoch {epoch + 1}: {main} {history[-1]:.4f}")
-    os.makedirs(output)
-    with open(os.path.join(output, "metrics.json"), "w") as file:
-        json.dump({"main": main, "history": {f"val_{main}": history}}, file)
+        yield epoch
 
 
 def make_optimizer(model, learning_rate, steps):

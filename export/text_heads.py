@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from keras_bert.arguments import Count, check
+from keras_bert.arguments import Aggregate, Count, check
 from keras_bert.data.tagged import OUTSIDE, type_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.squad import MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH, N_BEST, Span
@@ -15,7 +15,10 @@ from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import flatten, pack_segments
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 
+from . import windows
+
 Answers = dict[str, tf.Tensor]
+_TOKENS = 4096  # of the windows that are computed together
 
 
 class Reader:
@@ -50,6 +53,10 @@ class Reader:
         if self._lengths is not None:
             length = next_of(self._lengths, length)
         return list(pack_segments(segments, length, self._special_tokens, truncator).values())
+
+    def run_windows(self, run: Callable, inputs: list[tf.Tensor], texts: tf.RaggedTensor) -> tf.Tensor:
+        """Returns the output of `run` for the windows of texts, see `windows.run_in_parts`."""
+        return windows.run_in_parts(run, inputs, texts.nrows(), max(1, _TOKENS // self.max_length))
 
 
 def strings(*names: str) -> list[tf.TensorSpec]:
@@ -99,18 +106,67 @@ class _OneInput(Head):
         return self.encode(reader.run(*inputs), inputs[1])
 
 
-class Embedder(_OneInput):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Windows(_OneInput):
+    """Base class of the heads that answer a text from the outputs of its windows, see `WindowTask`.
+
+    Args:
+        doc_stride: number of tokens from the start of one window to the start of the next; None to truncate texts.
+        aggregate: mean or maximum of the outputs of the windows.
+        max_windows: maximum number of windows of a text. None for no limit.
+    """
+
+    doc_stride: Count | None = None
+    aggregate: Aggregate = "mean"
+    max_windows: Count | None = None
+
+    def __post_init__(self) -> None:
+        check(_Windows, vars(self))
+
+    def answer(self, reader: Reader, *texts: tf.Tensor) -> Answers:
+        if self.doc_stride is None:
+            return super().answer(reader, *texts)
+        *first, text = map(reader.tokens, texts)
+        size = tf.fill([text.nrows()], tf.constant(reader.max_length - len(texts) - 1, tf.int64))
+        if first:
+            # As `truncate_pair` in keras_bert/text/packing.py does; what is left of the second text is a window.
+            kept = tf.minimum(first[0].row_lengths(), tf.maximum(size - text.row_lengths(), (size + 1) // 2))
+            starts = first[0].row_starts()
+            first = [tf.gather(first[0].values, tf.ragged.range(starts, starts + kept))]
+            size = tf.maximum(size - kept, 1)
+        parts = windows.split(text, size, self.doc_stride, self.max_windows)
+        inputs = reader.pack(*(tf.gather(segment, parts.row) for segment in first), parts.of(text))
+        return self.combine(reader.run_windows(reader.run, inputs, text), inputs[1], parts)
+
+    def combine(self, outputs: tf.Tensor, mask: tf.Tensor, parts: windows.Windows) -> Answers:
+        """Returns the answers to texts from the outputs of their windows, float32 [windows, width]."""
+        return self.encode(windows.aggregated(outputs, parts, self.aggregate), mask)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Embedder(_Windows):
     """The head of a `BertEmbedder`. The root returns the embeddings alone, float32 [batch, hidden], as TF-Hub's text
-    embeddings do (https://www.tensorflow.org/hub/common_saved_model_apis/text)."""
+    embeddings do (https://www.tensorflow.org/hub/common_saved_model_apis/text).
+
+    Args:
+        doc_stride, aggregate, max_windows: see `_Windows`.
+    """
 
     root = "embedding"
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"embedding": outputs, "tokens": tf.reduce_sum(mask, axis=1)}
 
+    def combine(self, outputs: tf.Tensor, mask: tf.Tensor, parts: windows.Windows) -> Answers:
+        vectors = windows.aggregated(outputs, parts, self.aggregate)
+        length = tf.math.segment_mean(tf.norm(outputs, axis=1), parts.row)
+        scale = tf.math.divide_no_nan(length, tf.norm(vectors, axis=1))
+        return {"embedding": vectors * scale[:, None],
+                "tokens": tf.math.segment_sum(tf.reduce_sum(mask, axis=1), parts.row)}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _WholeTexts(_OneInput):
+class _WholeTexts(_Windows):
     """Base class of the heads that read a text or, with `pairs`, a pair of texts."""
 
     pairs: bool = False
@@ -120,8 +176,13 @@ class _WholeTexts(_OneInput):
         return strings("text", "text_pair") if self.pairs else strings("text")
 
 
-class Encoder(_WholeTexts):
-    """The head of a `BertLayer`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Encoder(_OneInput):
+    """The head of a `BertLayer`, which reads a text or, with `pairs`, a pair of texts."""
+
+    pairs: bool = False
+
+    texts = _WholeTexts.texts
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         pooled, sequence = (tf.cast(output, tf.float32) for output in outputs)
@@ -137,10 +198,14 @@ class Classifier(_WholeTexts):
     Args:
         labels: names of the classes.
         threshold: texts with a lower score are out of scope. None for no threshold.
+        doc_stride, aggregate, max_windows: see `_Windows`.
     """
 
     labels: list[str]
     threshold: float | None = None
+
+    def combine(self, outputs: tf.Tensor, mask: tf.Tensor, parts: windows.Windows) -> Answers:
+        return super().combine(tf.nn.log_softmax(outputs) if self.aggregate == "max" else outputs, mask, parts)
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         probabilities = tf.nn.softmax(outputs)
@@ -157,12 +222,14 @@ class MultiLabelClassifier(_WholeTexts):
     Args:
         labels: names of the labels.
         thresholds: a threshold for each label. A label holds if its probability (sigmoid) is at least its threshold.
+        doc_stride, aggregate, max_windows: see `_Windows`.
     """
 
     labels: list[str]
     thresholds: list[float]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not (isinstance(self.thresholds, list | tuple) and len(self.thresholds) == len(self.labels) and all(
                 isinstance(value, int | float) and 0 <= value <= 1 for value in self.thresholds)):
             raise InputError(f"thresholds must be {len(self.labels)} numbers from 0 to 1, one for each label; "
@@ -229,23 +296,27 @@ _PADDING = {"start": -1, "end": -1, "label": "", "text": "", "score": 0.0}
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tagger(Head):
     """The head of a token classifier (Devlin et al., 2018, section 5.3). Texts longer than an input are split into
-    consecutive inputs.
+    windows, and each token is labelled by the window in which it has the most context.
 
     Args:
         labels: names of the classes in BIO notation: O, and B-X and I-X for each entity type X. A label of another form
             counts as I- of a type of this name.
         unit: "word" if a word has the label of its first WordPiece token; "character" if each token has a label, so
             that entities can begin and end inside words. The outputs for words are then those for tokens.
+        doc_stride: number of tokens from the start of one window to the start of the next. If None, windows are
+            consecutive.
     """
 
     labels: list[str]
     unit: Literal["word", "character"] = "word"
+    doc_stride: Count | None = None
 
     def __post_init__(self) -> None:
         if not all(self.labels):
             raise InputError(f"labels must not be empty; got {self.labels!r:.200}")
         if self.unit not in ("word", "character"):
             raise InputError(f"unit must be word or character; got {self.unit!r}")
+        check(Tagger, {"doc_stride": self.doc_stride})
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"probabilities": tf.nn.softmax(outputs)}
@@ -255,9 +326,12 @@ class Tagger(Head):
         ids, starts, limits = reader.tokenizer.tokenize_with_offsets(texts)
         tokens = ids.merge_dims(1, 2)  # [batch, (tokens)]
         text, head, tail = self._words(ids, tokens)
-        begins = tf.ragged.range(tokens.row_starts(), tokens.row_limits(), reader.max_length - 2).flat_values
-        inputs = reader.pack(tf.RaggedTensor.from_row_starts(tokens.values, begins))
-        logits = tf.boolean_mask(reader.run(*inputs)[:, 1:-1], inputs[1][:, 2:] > 0)  # without [CLS], the final [SEP]
+        size = tf.fill([tokens.nrows()], tf.constant(reader.max_length - 2, tf.int64))
+        parts = windows.split(tokens, size, self.doc_stride)
+        inputs = reader.pack(parts.of(tokens))
+        outputs = reader.run_windows(reader.run, inputs, tokens)[:, 1:-1]
+        logits = tf.boolean_mask(outputs, inputs[1][:, 2:] > 0)  # without [CLS], the final [SEP]
+        logits = tf.boolean_mask(logits, windows.is_own(parts))
         probabilities = tf.gather(tf.nn.softmax(logits), head)
         label, score = tf.argmax(probabilities, axis=1), tf.reduce_max(probabilities, axis=1)
         begin, limit = tf.gather(starts.flat_values, head), tf.gather(limits.flat_values, tail)
@@ -302,8 +376,8 @@ def _padded(part: str, columns: Answers, text: tf.Tensor, batch: tf.Tensor) -> A
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanFinder(Head):
     """The head of a `BertSpanLabeler`, which finds the best span over the windows of a context (Devlin et al., 2018,
-    sections 4.2 and 4.3; google-research/bert `run_squad.py`). The windows and the spans are those of `windows` and
-    `best_spans` in keras_bert/tasks/squad.py.
+    sections 4.2 and 4.3; google-research/bert `run_squad.py`). The spans are those of `best_spans` in
+    keras_bert/tasks/squad.py.
 
     Args:
         doc_stride: number of tokens from the start of one window to the start of the next; limited to the length of a
@@ -336,17 +410,21 @@ class SpanFinder(Head):
     def answer(self, reader: Reader, *texts: tf.Tensor) -> Answers:
         questions, contexts = texts
         (question, _, _), (context, starts, limits) = self.read(reader, questions, contexts)
-        row, windows = self._windows(context, reader.max_length - 3 - question.row_lengths())
-        inputs = reader.pack(tf.gather(question, row), tf.gather(context.values, windows))
-        outputs = reader.run(*inputs)
-        logits = tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=2)
+        parts = windows.split(context, reader.max_length - 3 - question.row_lengths(), self.doc_stride)
+        inputs = reader.pack(tf.gather(question, parts.row), parts.of(context))
 
-        head = tf.gather(question.row_lengths(), row)[:, None] + 2  # [CLS], the question and [SEP]
+        def run(*ids: tf.Tensor) -> tf.Tensor:
+            outputs = reader.run(*ids)
+            return tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=2)
+
+        logits = reader.run_windows(run, inputs, context)
+
+        head = tf.gather(question.row_lengths(), parts.row)[:, None] + 2  # [CLS], the question and [SEP]
         column = tf.range(tf.shape(logits, tf.int64)[1])
-        is_window = (column >= head) & (column < head + windows.row_lengths()[:, None])
-        of_windows = tf.boolean_mask(logits, is_window)
-        scores, best = _best(context.with_values(self._scores(of_windows, windows, context)))
-        null = tf.math.unsorted_segment_min(tf.reduce_sum(logits[:, 0], axis=1), row, context.nrows())
+        positions = parts.positions()
+        is_window = (column >= head) & (column < head + positions.row_lengths()[:, None])
+        scores, best = _best(context.with_values(self._scores(tf.boolean_mask(logits, is_window), positions, context)))
+        null = tf.math.segment_min(tf.reduce_sum(logits[:, 0], axis=1), parts.row)
         if self.null_threshold is None:
             null = tf.where(context.row_lengths() > 0, -math.inf, null)
         is_null = null - scores[:, 0] > (self.null_threshold or 0.0)
@@ -361,24 +439,15 @@ class SpanFinder(Head):
                 "end": tf.where(is_null, -1, characters(contexts, rows, end)),
                 "score": tf.where(is_null, probabilities[:, -1], probabilities[:, 0])}
 
-    def _windows(self, context: tf.RaggedTensor, size: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor]:
-        """Returns the index of each window's context, int64 [windows], and the window's tokens, as positions in
-        `context.values`, int64 [windows, (tokens)]. A window has at most `size` tokens, int64 [batch]."""
-        begin, stride = context.row_starts(), tf.minimum(tf.constant(self.doc_stride, tf.int64), size)
-        begins = tf.ragged.range(begin, begin + tf.maximum(context.row_lengths() - size, 0) + stride, stride)
-        row = begins.value_rowids()
-        ends = tf.minimum(begins.values + tf.gather(size, row), tf.gather(context.row_limits(), row))
-        return row, tf.ragged.range(begins.values, ends)
-
-    def _scores(self, logits: tf.Tensor, windows: tf.RaggedTensor, context: tf.RaggedTensor) -> tf.Tensor:
+    def _scores(self, logits: tf.Tensor, positions: tf.RaggedTensor, context: tf.RaggedTensor) -> tf.Tensor:
         """Returns the highest score of each span over the windows that contain it, -inf if no window does: float32
         [tokens of all contexts, max_answer_length], by the first token of the span and the number of tokens after it.
         `logits` are those of starts and ends, float32 [tokens of all windows, 2]."""
-        last = tf.range(tf.size(windows.values, tf.int64))[:, None] + tf.range(self.max_answer_length, dtype=tf.int64)
-        limit = tf.gather(windows.row_limits(), windows.value_rowids())[:, None]
+        last = tf.range(tf.size(positions.values, tf.int64))[:, None] + tf.range(self.max_answer_length, dtype=tf.int64)
+        limit = tf.gather(positions.row_limits(), positions.value_rowids())[:, None]
         scores = logits[:, :1] + tf.gather(logits[:, 1], tf.minimum(last, limit - 1))
         return tf.math.unsorted_segment_max(
-            tf.where(last < limit, scores, -math.inf), windows.values, tf.size(context.values))
+            tf.where(last < limit, scores, -math.inf), positions.values, tf.size(context.values))
 
 
 def _best(scores: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:

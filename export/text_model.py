@@ -12,8 +12,8 @@ What `serving_default` takes and returns (B batch, W words, E entities, N choice
     model               strings               outputs
     BertLayer           text, text_pair       pooled_output, mean_output: float32 [B, hidden]; the mean of
                                               sequence_output over the real tokens
-    BertEmbedder        text                  embedding: float32 [B, hidden]; tokens, the number of tokens of the input,
-                                              [CLS] and [SEP] included: int32 [B]
+    BertEmbedder        text                  embedding: float32 [B, hidden]; tokens, the number of tokens of the inputs
+                                              of a text, [CLS] and [SEP] included: int32 [B]
     BertClassifier      text, text_pair       label: string [B]; score, its probability: float32 [B]; probabilities:
                                               float32 [B, labels], in the order of label_file; in_scope: bool [B], only
                                               if there is a threshold
@@ -149,8 +149,9 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         tokenizer: the `BertTokenizer` of the model.
         path: folder to write.
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
-            the texts of a `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are split into multiple inputs.
-            Default: the tokenizer's, at most the encoder's positions.
+            with a `doc_stride`, the texts, or the second ones of pairs, are split into multiple inputs. The texts of a
+            `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are always split. Default: the tokenizer's, at
+            most the encoder's positions.
         dtype: dtype of the encoder: float32; or bfloat16, whose weights take half the size. Default: as the model
             computes, bfloat16 if it was trained in mixed_bfloat16, otherwise float32.
         jit_compile: If True (for GPUs), XLA compiles the model, but not the tokenization. Inputs are padded to a few
@@ -158,9 +159,10 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
             compiled separately. If False, padding is skipped, which is faster on CPUs.
         overwrite: If True, replaces an existing `path`.
         options: `labels`, `threshold` and `pairs` for a `BertClassifier`; if a text has any number of labels,
-            `thresholds` instead of `threshold`; `pairs` for a `BertLayer` and a `BertRegressor`; `labels` and `unit`
-            for a `BertTokenClassifier`; `doc_stride`, `max_query_length`, `max_answer_length` and `null_threshold` for
-            a `BertSpanLabeler`: see `Classifier`, `MultiLabelClassifier`, `Tagger` and `SpanFinder`.
+            `thresholds` instead of `threshold`; `pairs` for a `BertLayer` and a `BertRegressor`; `doc_stride`,
+            `aggregate` and `max_windows` for these heads and a `BertEmbedder`; `labels`, `unit` and `doc_stride` for a
+            `BertTokenClassifier`; `doc_stride`, `max_query_length`, `max_answer_length` and `null_threshold` for a
+            `BertSpanLabeler`: see `Classifier`, `MultiLabelClassifier`, `Tagger` and `SpanFinder`.
 
     Raises:
         InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on

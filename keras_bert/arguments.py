@@ -42,6 +42,7 @@ Delimiter = Annotated[str, Rule("one character, no quote or white space",
                                 lambda value: len(value) == 1 and value != '"' and not value.isspace())]
 AggregationStrategy = Literal["none", "simple", "first", "average", "max"]  # of a tagger
 Pooling = Literal["mean", "cls", "max"]  # how the vectors of tokens become one
+Aggregate = Literal["mean", "max"]  # how the outputs of the windows of a text become one
 Path = str | os.PathLike
 Data = str | os.PathLike | Iterable  # a file; or rows in memory, see `keras_bert.data.tables.Rows`
 Repeated = Annotated[list[str], "one value each time the flag is given, instead of several between commas"]

@@ -84,6 +84,25 @@ def test_scores_on_litert_end_in_a_line_of_json(pretrained):
         assert row["points_lost"] == 0 and row["equal"] == 1 and 0 < row["score"] <= 1 and row["seconds"] > 0
 
 
+@pytest.mark.slow
+def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
+    rows = [f"{' '.join([word] * 200)}\t{label}" for word, label in (("play", "a"), ("light", "b"))] * 8
+    (tmp_path / "long").mkdir()
+    for name in ("train", "test"):
+        unlike = [f"{row.partition(' ')[0]} {number} {row}" for number, row in enumerate(rows)]
+        (tmp_path / f"long/authors_{name}.tsv").write_text("\n".join(["text\tlabel", *unlike]) + "\n")
+    command = [sys.executable, BENCHMARKS / "long_texts.py", f"--results={tmp_path}/results.jsonl", "--seeds=0",
+               f"--model={pretrained}", "--methods=cut-128,consecutive"]
+    for _ in range(2):  # the second reads the results
+        run = subprocess.run(command, env=os.environ | {"KERAS_BERT_DATA": str(tmp_path)}, capture_output=True,
+                             text=True, check=True)
+        rows = json.loads(run.stdout.splitlines()[-1])["rows"]
+        assert [(row["method"], row["read"]) for row in rows] == [
+            ("cut-128", "cut at 128"), ("cut-128", "windows of 126, mean"), ("cut-128", "windows of 126, max"),
+            ("consecutive", "windows of 126, mean"), ("consecutive", "windows of 126, max")]
+        assert all(0 <= row["accuracy"] <= 1 and row["seconds"] > 0 and row["peak_mb"] > 0 for row in rows)
+
+
 # In place of MediaPipe, which has an environment of its own.
 TEXT_CLASSIFIER = """
 from types import SimpleNamespace as Result

@@ -1,6 +1,7 @@
 """Training data in memory: DataFrames, dicts and tuples give the same model as a file."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pandas
@@ -137,7 +138,7 @@ def test_surrogates_in_rows_become_one_character_each():
 
 def asked(monkeypatch, task, *texts, columns=None, **settings):
     """The inputs of the model when `predict` is called with texts."""
-    monkeypatch.setattr(FineTuned, "answer_with_cuts", lambda self, examples, *_: (examples, 0))
+    monkeypatch.setattr(FineTuned, "answer_with_cuts", lambda self, examples, *_: (examples, Counter()))
     return FineTuned(None, None, TASKS[task](max_length=99, **settings), columns or {}).predict(*texts)
 
 

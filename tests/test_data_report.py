@@ -56,7 +56,8 @@ def test_report_on_long_and_unknown_texts(tokenizer):
         "3 tokens at the median, 5 at the 95th percentile, 5 at most",
         "warning: 37.5% of the tokens are [UNK], most often xyzzy (2), plugh (1); use a model for this language, and "
         "check its lower_case, which is True",
-        "warning: texts cut at max_length 4: 2 of 4: use a larger max_length, or shorter texts"]
+        "warning: texts cut at max_length 4: 2 of 4: use a larger max_length, or split them into windows by "
+        "doc_stride=2"]
     rows = [("play", "a"), ("lamp", "b")] * 50 + [("turn the light on please now", "a")]
     lines = report("classify", rows, [("off", "a")], tokenizer, 5)
     assert lines[2] == "texts cut at max_length 5: 1 of 101"

@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from text_reference import LABELS, LENGTH, TOKENIZER
 
+from keras_bert.export import text_heads, windows
 from keras_bert.export.text_heads import (
     Chooser,
     Classifier,
@@ -35,6 +36,7 @@ from keras_bert.tasks import (
     run_model,
     squad,
 )
+from keras_bert.tasks import windows as numpy_windows
 
 from conftest import TINY_VOCABULARY
 
@@ -54,8 +56,10 @@ def decoders(head, task, model):
     graph = tf.function(lambda *texts: head.answer(reader, *texts), input_signature=head.texts, autograph=False)
 
     def predict_on_batch(inputs):
-        ids = (tf.constant(inputs[name]) for name in ("input_word_ids", "input_mask", "segment_ids"))
-        return tf.nest.map_structure(lambda tensor: tensor.numpy(), model(*ids))
+        ids = [inputs[name] for name in ("input_word_ids", "input_mask", "segment_ids")]
+        rows = [tf.constant(part.reshape(-1, part.shape[-1])) for part in ids]
+        return tf.nest.map_structure(lambda tensor: tensor.numpy().reshape(*ids[0].shape[:-1], *tensor.shape[1:]),
+                                     model(*rows))
 
     def answer(*texts):
         encoded = task.encode(task.arguments(*texts), TOKENIZER)
@@ -96,8 +100,10 @@ def decoded(text):
 
 
 def label_logits(ids, mask, segments):
-    """Logits that give every token one of the labels; all are equal for some tokens, and O is the first."""
-    return tf.one_hot(ids % 7, len(LABELS)) * tf.cast(ids % 3, tf.float32)[:, :, None]
+    """Logits that give every token one of the labels, which depends on its position; all are equal for some tokens, and
+    O is the first."""
+    labels = tf.one_hot((ids + tf.range(tf.shape(ids)[1]) // 4) % 7, len(LABELS))
+    return labels * tf.cast(ids % 3, tf.float32)[:, :, None]
 
 
 def scores(count):
@@ -129,10 +135,11 @@ def test_outputs_of_whole_texts(head, task, model):
     assert len(python(*columns)) == len(texts)
 
 
-@pytest.mark.parametrize(("unit", "labels"), [
-    ("word", LABELS), ("character", LABELS), ("word", ["O", "PER", "B-PER", "LABEL_3", "I-LABEL_3"])])
-def test_entities(unit, labels):
-    graph, python = decoders(Tagger(labels=labels, unit=unit), Tag(LENGTH, labels, unit=unit), label_logits)
+@pytest.mark.parametrize(("unit", "labels", "doc_stride"), [
+    ("word", LABELS, 5), ("character", LABELS, None), ("word", ["O", "PER", "B-PER", "LABEL_3", "I-LABEL_3"], None)])
+def test_entities(unit, labels, doc_stride):
+    graph, python = decoders(Tagger(labels=labels, unit=unit, doc_stride=doc_stride),
+                             Tag(LENGTH, labels, unit=unit, doc_stride=doc_stride), label_logits)
     found = set()
 
     @settings(max_examples=15, deadline=None)
@@ -155,18 +162,49 @@ def test_entities(unit, labels):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 300), min_size=1, max_size=4), st.integers(1, 60), st.integers(1, 80))
-@example([0, 5, 6, 5000], 5, 3)
-@example([0, 5, 6], 5, 9)
-@example([7], 1, 1)
-def test_windows(lengths, size, stride):
-    contexts = tf.RaggedTensor.from_row_lengths(tf.range(sum(lengths)), lengths)
-    sizes = tf.fill([len(lengths)], tf.constant(size, tf.int64))
-    rows, tokens = SpanFinder(doc_stride=stride)._windows(contexts, sizes)
-    starts = contexts.row_starts().numpy()
-    assert list(zip(rows.numpy().tolist(), tokens.to_list())) == [
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=4), st.integers(1, 60), st.integers(1, 80),
+       st.none() | st.integers(1, 5))
+@example([0, 5, 6, 5000], 5, 3, None)
+@example([0, 5, 6], 5, 9, 1)
+@example([7], 1, 1, None)
+def test_windows(lengths, size, stride, most):
+    texts = tf.RaggedTensor.from_row_lengths(tf.range(sum(lengths)), lengths)
+    found = windows.split(texts, tf.fill([len(lengths)], tf.constant(size, tf.int64)), stride, most)
+    starts = texts.row_starts().numpy()
+    parts = [numpy_windows.windows(length, size, stride, most) for length in lengths]
+    assert list(zip(found.row.numpy().tolist(), found.of(texts).to_list())) == [
         (row, list(range(starts[row] + begin, starts[row] + end)))
-        for row, length in enumerate(lengths) for begin, end in squad.windows(length, size, stride)]
+        for row, of_text in enumerate(parts) for begin, end in of_text]
+    assert tf.boolean_mask(found.positions().values, windows.is_own(found)).numpy().tolist() == [
+        starts[row] + token for row, of_text in enumerate(parts)
+        for first, last in numpy_windows.own_tokens(of_text) for token in range(first, last)]
+
+
+def vectors(width):
+    """Returns a model whose outputs, [rows, width], depend on all tokens of a row."""
+    def run(ids, mask, segments):
+        number = tf.reduce_sum((ids + segments) * mask * (1 + tf.range(tf.shape(ids)[1]) % 5), axis=1, keepdims=True)
+        return tf.sin(tf.cast(number * tf.range(1, width + 1), tf.float32))
+
+    return run
+
+
+@pytest.mark.parametrize(("pairs", "options"), [
+    (False, {"doc_stride": 5}), (True, {"doc_stride": 4, "aggregate": "max", "max_windows": 4})])
+def test_answers_from_windows(pairs, options, monkeypatch):
+    monkeypatch.setattr(text_heads, "_TOKENS", 3 * LENGTH)  # the loop takes several steps
+    labels = ["a", "b", "c"]
+    cases = [(Classifier(labels=labels, pairs=pairs, **options), Classify(LENGTH, labels, pairs, **options), 3),
+             (MultiLabelClassifier(labels=labels, thresholds=[0.5, 0.6, 0.4], pairs=pairs, **options),
+              MultiLabel(LENGTH, labels, pairs, [0.5, 0.6, 0.4], **options), 3),
+             (Regressor(pairs=pairs, **options), Regress(LENGTH, pairs, **options), 1)]
+    if not pairs:
+        cases.append((Embedder(**options), Embed(LENGTH, **options), HIDDEN))
+    texts = [["play", LONG, "", LONG[::-1], "turn off the light"], [LONG, LONG[:60], "music", "", "now"]][:1 + pairs]
+    for head, task, width in cases:
+        _, python = decoders(head, task, vectors(width))
+        for batch in (texts, [part[-1:] for part in texts]):
+            assert len(python(*batch)) == len(batch[0])
 
 
 def span_logits(ids, mask, segments):

@@ -398,7 +398,7 @@ def test_labels_in_the_graph_are_those_of_the_task():
     thresholds = rng.uniform(0.2, 0.8, 6).tolist()
     labels = [f"label {i}, 집" for i in range(6)]
     outputs = MultiLabelClassifier(labels=labels, thresholds=thresholds).encode(tf.constant(logits), None)
-    answers = MultiLabel(9, labels, thresholds=thresholds).answers(None, list(logits))
+    answers = MultiLabel(9, labels, thresholds=thresholds).answers(Encoded([], []), list(logits))
     for row, answer in zip(outputs["labels"].numpy(), answers, strict=True):
         held = [name.decode() for name in row]
         assert held == answer.labels + [""] * (6 - len(answer.labels))
@@ -414,7 +414,8 @@ def test_labels_in_the_graph_are_those_of_the_task():
     ({"labels": ["a", "b"], "thresholds": ["a", 2]}, r"thresholds must be 2 numbers from 0 to 1, .* \['a', 2\]"),
     ({"labels": ["a"], "thresholds": [0.5]}, "labels must be the names of the 2 classes of this BertClassifier; got 1"),
     ({"labels": ["a", "b"], "thresholds": [0.5] * 2, "threshold": 0.5},
-     "a BertClassifier takes only these options: pairs, labels, thresholds; got threshold"),
+     "a BertClassifier takes only these options: doc_stride, aggregate, max_windows, pairs, labels, thresholds; got "
+     "threshold"),
 ])
 def test_options_of_the_export_that_do_not_fit(bert, tokenizer, tmp_path, options, message):
     with pytest.raises(InputError, match=message):

@@ -141,7 +141,7 @@ def test_the_unit_is_that_of_the_training_file(tmp_path):
         {"words": ["서울"], "tags": ["B-LC"]}, {"text": "서울", "entities": [{"start": 0, "end": 1, "label": "LC"}]}))
     for unit, examples, others in (("word", words, texts), ("character", texts, words)):
         task = Tag.from_examples("train", examples, max_length=9)
-        assert task == Tag(9, LABELS[:3], unit=unit) and task.settings()["unit"] == unit
+        assert task == Tag(9, LABELS[:3], unit=unit, doc_stride=4) and task.settings()["unit"] == unit
         task.check("valid", examples)
         with pytest.raises(InputError) as error:
             task.check("valid", others)

@@ -3,6 +3,7 @@
 import itertools
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
@@ -95,10 +96,10 @@ def run(*texts: str, model: str, input: list[str] | None = None,
     options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":
         glue.check(columns.get("data_format"), task, top_k)
-    total = cut = 0
+    total, counts = 0, Counter[str]()
     chunks = _chunks(texts, path, columns, loaded)
     for examples in glue.complete(chunks) if output_format == "glue" else chunks:
-        answers, longer = loaded.answer_with_cuts(examples, **options)
+        answers, long = loaded.answer_with_cuts(examples, **options)
         for number, (example, answer) in enumerate(zip(examples, answers), total):
             match output_format:
                 case "jsonl":
@@ -109,10 +110,10 @@ def run(*texts: str, model: str, input: list[str] | None = None,
                     print(glue.line(number, example, answer))
                 case _:
                     print("\t".join(cell.translate(_ESCAPES) for cell in task.cells(example, answer)))
-        total, cut = total + len(answers), cut + longer
+        total, counts = total + len(answers), counts + long
         sys.stdout.flush()
-    if cut:
-        print(f"texts cut at max_length {task.max_length}: {cut:,} of {total:,}", file=sys.stderr)
+    for line in task.describe_long(counts, total):
+        print(line, file=sys.stderr)
 
 
 def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_format: str | None) -> None:

@@ -1,6 +1,7 @@
 """What `FineTuned`, `LiteModel` and `Exported` have in common."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -23,8 +24,8 @@ class AnsweringModel(Protocol):
         """Yields the examples of the task's `iterate`."""
 
     def answer_with_cuts(self, examples: Sequence, *, top_k: int = 1,
-                         aggregation_strategy: AggregationStrategy | None = None) -> tuple[list | np.ndarray, int]:
-        """Returns the answers to examples, and how many of these were cut at the task's `max_length`."""
+                         aggregation_strategy: AggregationStrategy | None = None) -> tuple[list | np.ndarray, Counter]:
+        """Returns the answers to examples, and the numbers of these that were `cut`, and `split` into windows."""
 
 
 def load_answering_model(path: str, threads: int | None = None) -> AnsweringModel:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -47,9 +48,9 @@ class Exported:
         return self.task.iterate(path, **columns)
 
     def answer_with_cuts(self, examples: Sequence, top_k: int = 1,
-                         aggregation_strategy: AggregationStrategy | None = None) -> tuple[list, int]:
-        """Returns the answers to examples, and 0: the SavedModel does not say how many it has cut. For questions, only
-        the best answer is known; entities are aggregated by the strategy of the export."""
+                         aggregation_strategy: AggregationStrategy | None = None) -> tuple[list, Counter]:
+        """Returns the answers to examples, and no numbers: the SavedModel does not say how many it has cut or split.
+        For questions, only the best answer is known; entities are aggregated by the strategy of the export."""
         if aggregation_strategy:
             raise InputError(f"{self._path}: a SavedModel has one aggregation strategy; ",
                              Option("aggregation_strategy"), " needs the folder that finetune wrote")
@@ -63,7 +64,7 @@ class Exported:
                 outputs, = self._saved_model.run(DEFAULT, [self._inputs(group[begin:begin + _BATCH])])
                 rows = zip(*(_to_lists(array) for array in outputs.values()))
                 answers += [self.task.answer_of(dict(zip(outputs, row)), top_k) for row in rows]
-        return answers, 0
+        return answers, Counter()
 
     def _inputs(self, examples: Sequence) -> dict[str, np.ndarray]:
         columns = {name: [getattr(example, name) for example in examples] for name in self.task.inputs[1:]}

@@ -28,8 +28,8 @@ from keras_bert.terminal import ProgressLine, stoppable
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out
 _FLAGS = ("text_column", "text_pair_column", "max_characters")  # that the reasons name
-# The answers and the invalid rows of a chunk, lines of JSON; the numbers of `answers` and of texts that were `cut`; and
-# what makes the whole file invalid.
+# The answers and the invalid rows of a chunk, lines of JSON; the numbers of `answers` and of texts that were `cut` and
+# `split`; and what makes the whole file invalid.
 _Answers = tuple[bytes, bytes, Counter, InputError | None]
 
 
@@ -47,8 +47,8 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
         max_characters: maximum length of a text; rows with a longer one are invalid.
         processes: number of processes, each with one thread. If None, one per core. The files do not depend on it.
 
-    Prints the numbers of answers and of cut texts and, on standard error, what is wrong with each file that was
-    left out.
+    Prints the numbers of answers and of cut and split texts and, on standard error, what is wrong with each file that
+    was left out.
 
     Raises:
         InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
@@ -65,16 +65,17 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
         answerer = Answerer(model, columns, options, max_characters)
         counts, unread = _answer(answerer, todo, output, settings, processes) if todo else (Counter(), [])
         done = len(shards) - len(todo)
-        cut = f", texts cut at max_length: {counts['cut']}" * bool(counts["cut"])
+        long = f", texts cut at max_length: {counts['cut']}" * bool(counts["cut"])
+        long += f", texts split into windows: {counts['split']}" * bool(counts["split"])
         before = f", {done} of {len(shards)} files were finished before" * bool(done)
-        print(f"{output}: {counts['answers']} answers{cut}{before}")
+        print(f"{output}: {counts['answers']} answers{long}{before}")
         _report(output, shards, unread)
 
 
 def _answer(answerer: "Answerer", todo: dict[str, str], output: str, settings: dict[str, Any],
             processes: int | None) -> tuple[Counter, list[InputError]]:
     """Writes the answers to the files of `todo`, see `_name_shards`. Returns the numbers of `answers` and of texts that
-    were `cut`, and what is wrong with the files that were left out."""
+    were `cut` and `split`, and what is wrong with the files that were left out."""
     counts: Counter = Counter()
     unread: list[InputError] = []
     chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
@@ -111,11 +112,11 @@ class Answerer:
                 loaded.task, loaded.iterate, chunk, self._columns, self._max_characters)
         except MissingColumn as error:
             return b"", b"", Counter(), error
-        found, cut = loaded.answer_with_cuts([example for _, example in examples], **options)
+        found, counts = loaded.answer_with_cuts([example for _, example in examples], **options)
         answers = [{"row": number} | loaded.task.record(example, answer)
                    for (number, example), answer in zip(examples, found)]
         return (_json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"",
-                Counter(answers=len(answers), cut=cut), chunk.error)
+                Counter(answers=len(answers)) + counts, chunk.error)
 
     @functools.cached_property
     def _loaded(self) -> tuple[AnsweringModel, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import abc
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self, Unpack
 
@@ -44,7 +45,7 @@ class TaskModel(abc.ABC):
     def predict(self, *texts: Iterable, batch_size: Count | None = None, top_k: Count = 1,
                 aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
         """Returns the answers to inputs, in the order of the inputs. An InputWarning says how many of them were cut at
-        the model's `max_length`; a tagger and the task span split long texts instead.
+        the model's `max_length`; a tagger, the task span and a model with a `doc_stride` split long texts instead.
 
         Args:
             texts: lists of the same length, one list for each text of an input: `texts` or `texts, text_pairs`;
@@ -73,10 +74,9 @@ class TaskModel(abc.ABC):
         """
         check(TaskModel.predict, locals())
         options = self.task.answer_options(top_k, aggregation_strategy)
-        answers, cut = self.answer_with_cuts(self.task.arguments(*self._lists(texts)), batch_size, **options)
-        if cut:
-            warnings.warn(InputWarning(f"texts cut at max_length {self.task.max_length}: {cut:,} of {len(answers):,}"),
-                          stacklevel=2)
+        answers, counts = self.answer_with_cuts(self.task.arguments(*self._lists(texts)), batch_size, **options)
+        for line in self.task.describe_long({"cut": counts["cut"]}, len(answers)):
+            warnings.warn(InputWarning(line), stacklevel=2)
         return answers
 
     def _lists(self, texts: tuple) -> Sequence:
@@ -95,10 +95,11 @@ class TaskModel(abc.ABC):
         return self.answer_with_cuts(examples, batch_size, **options)[0]
 
     def answer_with_cuts(self, examples: Sequence, batch_size: int | None = None,
-                         **options: Any) -> tuple[list | np.ndarray, int]:
-        """Returns what `answer` returns, and the number of examples that were cut at the task's `max_length`."""
+                         **options: Any) -> tuple[list | np.ndarray, Counter]:
+        """Returns what `answer` returns, and the numbers of examples that were `cut`, and `split` into windows."""
         encoded = self.task.encode(examples, self.tokenizer)
-        return self.task.answers(encoded, self.outputs(encoded, batch_size), **options), encoded.cut
+        answers = self.task.answers(encoded, self.outputs(encoded, batch_size), **options)
+        return answers, Counter(cut=encoded.cut, split=encoded.split)
 
     def evaluate(self, data: Data, **columns: Unpack[ScoreColumns]) -> dict:
         """Scores the model on labelled data: `model.evaluate("test.tsv")["accuracy"]`.

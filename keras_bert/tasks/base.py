@@ -37,7 +37,10 @@ class Encoded:
         targets: training targets, in the form that `batches` accepts; None if the examples have no labels.
         batches: the class that makes batches of the rows.
         decoding: any other data that the task needs to decode its answers; only the task itself reads it.
-        cut: number of examples that were cut at the task's `max_length`.
+        firsts: int [texts], the index of the first row of each text, if its rows are its windows. If None, each example
+            is one row.
+        cut: number of examples of which a part was left out.
+        split: number of examples that were split into windows.
     """
 
     examples: Sequence
@@ -45,7 +48,14 @@ class Encoded:
     targets: Any = None
     batches: type[TextBatches] = TextBatches
     decoding: Any = None
+    firsts: np.ndarray | None = None
     cut: int = 0
+    split: int = 0
+
+    @property
+    def text_targets(self) -> Any:
+        """The target of each text, which its windows share."""
+        return self.targets if self.firsts is None else self.targets[self.firsts]
 
     def batched(self, tokenizer: BertTokenizer, length_multiple: int = 1, whole: bool = False) -> TextBatches:
         """Returns the batches of the rows; see `TextBatches` for the arguments."""
@@ -72,7 +82,6 @@ class Task:
         dropout: default dropout rate of the input of the head; None if the head has no dropout.
         stratified: if True, held-out examples have all `classes` in proportion.
         has_threshold: if True, `calibrated` chooses a threshold, or one for each label.
-        windows: if True, a long text is split into several rows instead of cut.
         unused: names of the parts of the encoder that have no effect on the outputs and are not trained.
         supports_top_k: if True, `answers` accepts `top_k`, the number of answers per input, best first.
         compares_batch: if True, the loss compares the examples of a batch with one another.
@@ -96,7 +105,6 @@ class Task:
     dropout: ClassVar[float | None] = 0.1
     stratified: ClassVar[bool] = False
     has_threshold: ClassVar[bool] = False
-    windows: ClassVar[bool] = False
     unused: ClassVar[tuple[str, ...]] = ()
     supports_top_k: ClassVar[bool] = False
     compares_batch: ClassVar[bool] = False
@@ -132,6 +140,10 @@ class Task:
 
     def encode(self, examples: Sequence, tokenizer: BertTokenizer) -> Encoded:
         raise NotImplementedError
+
+    def for_training(self, encoded: Encoded) -> Encoded:
+        """Returns the rows that the model is trained on, each with its target, from labelled examples."""
+        return encoded
 
     def answers(self, encoded: Encoded, outputs: Outputs) -> list | np.ndarray:
         """Returns an answer for each example, from an output for each row."""
@@ -216,6 +228,11 @@ class Task:
             raise InputError(f"{', '.join(names)} must be lists of the same length; got {lengths}")
         return [self.example(*texts) for texts in zip(*checked)]
 
+    @property
+    def windows(self) -> bool:
+        """True if a long text is split into windows instead of cut."""
+        return False
+
     def describe_input(self) -> str:
         return f"a {' and a '.join(self.inputs)} each"
 
@@ -231,6 +248,16 @@ class Task:
     def text(self, example: Any) -> str:
         """Returns the first text of an example."""
         return getattr(example, self.inputs[0])
+
+    @property
+    def limit(self) -> str:
+        """What longer texts are cut at."""
+        return f"max_length {self.max_length:,}"
+
+    def describe_long(self, counts: Mapping[str, int], total: int) -> list[str]:
+        """Returns lines about the numbers of texts that were `split`, and `cut`."""
+        kinds = {"split": f"split into windows of max_length {self.max_length:,}", "cut": f"cut at {self.limit}"}
+        return [f"texts {kind}: {counts[name]:,} of {total:,}" for name, kind in kinds.items() if counts.get(name)]
 
     def texts(self, example: Any) -> tuple:
         """Returns the texts of an example, one for each of `inputs`."""

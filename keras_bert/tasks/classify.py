@@ -1,6 +1,7 @@
 """Classification tasks: one label per text or pair of texts."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
@@ -10,7 +11,8 @@ from keras_bert.arguments import Path
 from keras_bert.data.examples import Example, iterate_examples
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
-from keras_bert.tasks.base import Card, Encoded, Outputs, Task, best_threshold, log_softmax
+from keras_bert.tasks.base import Card, Encoded, Outputs, best_threshold, log_softmax
+from keras_bert.tasks.windows import WindowTask, aggregated
 from keras_bert.text import BertTokenizer
 
 # Guo et al., 2017, section 4.
@@ -98,7 +100,7 @@ class Prediction:
         return self.scores[0]
 
 
-class TextTask(Task):
+class TextTask(WindowTask):
     """A task whose inputs are single texts or pairs of texts."""
 
     pairs: bool
@@ -135,9 +137,12 @@ class TextTask(Task):
 
     def encode(self, examples: Sequence[Example], tokenizer: BertTokenizer) -> Encoded:
         pairs: Any = [example.text_pair for example in examples] if self.pairs else None
-        rows, cut = tokenizer.pack_with_cuts([example.text for example in examples], pairs, self.max_length)
+        rows, cut = self.split_texts(tokenizer, [example.text for example in examples], pairs)
+        counts = np.array([len(windows) for windows in rows], np.int64)
         labelled = bool(examples) and examples[0].label is not None
-        return Encoded(examples, rows, self.targets(examples) if labelled else None, cut=len(cut))
+        targets = np.repeat(self.targets(examples), counts, axis=0) if labelled else None
+        return Encoded(examples, list(itertools.chain.from_iterable(rows)), targets, firsts=np.cumsum(counts) - counts,
+                       cut=len(cut), split=int((counts > 1).sum()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +185,7 @@ class Classify(LabelTask):
     threshold: float | None = None
 
     name, main, output, activation = "classify", "accuracy", "label", "softmax"
-    options = ("out_of_scope_label", "class_weights", "pack", "few_shot")
+    options = *TextTask.options, "out_of_scope_label", "class_weights", "pack", "few_shot"
     card = Card("text-classification", "classes of text", "Answers a text with one of {}classes.")
 
     @classmethod
@@ -211,12 +216,15 @@ class Classify(LabelTask):
         numbers = {label: number for number, label in enumerate(self.labels)}
         return np.array([numbers.get(example.label, -1) for example in examples], np.int32)
 
-    def probabilities(self, outputs: Outputs) -> np.ndarray:
-        """Computes the softmax of the outputs: float32 [texts, labels]."""
-        return np.exp(log_softmax(np.reshape(outputs, (-1, len(self.labels))))).astype(np.float32)
+    def probabilities(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
+        """Computes the probabilities of the labels: float32 [texts, labels]. Those of a text with windows are the
+        softmax of the mean logits, or the maximum of each label's probabilities, divided by their sum."""
+        logits = np.reshape(outputs, (-1, len(self.labels)))
+        logits = aggregated(log_softmax(logits) if self.aggregate == "max" else logits, encoded.firsts, self.aggregate)
+        return np.exp(log_softmax(logits)).astype(np.float32)
 
     def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[Prediction]:
-        return [self._prediction(row, top_k) for row in self.probabilities(outputs)]
+        return [self._prediction(row, top_k) for row in self.probabilities(encoded, outputs)]
 
     def _prediction(self, probabilities: np.ndarray, top_k: int = 1) -> Prediction:
         in_scope = None if self.threshold is None else bool(probabilities.max() >= self.threshold)
@@ -225,11 +233,12 @@ class Classify(LabelTask):
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module, and `out_of_scope`: the scores of
         `score_threshold`, or None if there is no threshold."""
-        in_scope, probabilities = encoded.targets >= 0, self.probabilities(outputs)
+        targets, probabilities = encoded.text_targets, self.probabilities(encoded, outputs)
+        in_scope = targets >= 0
         threshold = None
         if self.threshold is not None:
             threshold = score_threshold(self.threshold, probabilities.max(1), ~in_scope)
-        return score(self.labels, probabilities[in_scope], encoded.targets[in_scope]) | {"out_of_scope": threshold}
+        return score(self.labels, probabilities[in_scope], targets[in_scope]) | {"out_of_scope": threshold}
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Prediction:
         best = [(row["label"], row["score"])]
@@ -243,7 +252,7 @@ class Classify(LabelTask):
         return outputs if self.threshold is None else outputs | {"in_scope": (bool, "B")}
 
     def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
-        probabilities = self.probabilities(outputs)
+        probabilities = self.probabilities(encoded, outputs)
         return [{"label": answer.label, "score": answer.score, "probabilities": row, "in_scope": answer.in_scope}
                 for answer, row in zip(map(self._prediction, probabilities), probabilities)]
 
@@ -271,7 +280,8 @@ class Intent(Classify):
     def calibrated(self, encoded: Encoded, outputs: Outputs) -> Self:
         """Returns the task with the threshold that is best for these examples, or the task itself if none of them is
         out of scope."""
-        out_of_scope = encoded.targets < 0
+        out_of_scope = encoded.text_targets < 0
         if not out_of_scope.any():
             return self
-        return dataclasses.replace(self, threshold=choose_threshold(self.probabilities(outputs).max(1), out_of_scope))
+        scores = self.probabilities(encoded, outputs).max(1)
+        return dataclasses.replace(self, threshold=choose_threshold(scores, out_of_scope))

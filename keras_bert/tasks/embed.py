@@ -1,6 +1,7 @@
 """Sentence embeddings: a vector for each text, so that similar texts have a high cosine similarity."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -12,7 +13,8 @@ from keras_bert.data.examples import iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, read_table, text_of
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks import embedding_scores
-from keras_bert.tasks.base import Card, Encoded, Outputs, Task, require
+from keras_bert.tasks.base import Card, Encoded, Outputs, require
+from keras_bert.tasks.windows import WindowTask, aggregated
 from keras_bert.text import BertTokenizer
 
 PAIRS, TRIPLETS, SCORED, LABELLED = "pairs", "triplets", "scored pairs", "labelled texts"
@@ -48,7 +50,7 @@ def data_kind(examples: Sequence[EmbedExample]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Embed(Task):
+class Embed(WindowTask):
     """Sentence embeddings (Sentence-BERT: Reimers and Gurevych, 2019, https://arxiv.org/abs/1908.10084).
 
     Args:
@@ -61,7 +63,8 @@ class Embed(Task):
     normalize: bool = False
 
     name, output = "embed", "embedding"
-    options = fields = ("loss", "pooling", "normalize")
+    options = *WindowTask.options, "loss", "pooling", "normalize"
+    fields = options
     card = Card("sentence-similarity", "sentence embeddings", "Computes a vector of a text. The cosine of the vectors "
                 "of two texts is their similarity.")
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
@@ -144,12 +147,20 @@ class Embed(Task):
 
     def encode(self, examples: Sequence[EmbedExample], tokenizer: BertTokenizer) -> Encoded:
         texts = list(dict.fromkeys(text for example in examples for text in example.texts))
-        packed, cut = tokenizer.pack_with_cuts(texts, None, self.max_length)
+        packed, cut = self.split_texts(tokenizer, texts)
         of_text, longer = dict(zip(texts, packed)), {texts[index] for index in cut}
-        count = sum(not longer.isdisjoint(example.texts) for example in examples)
-        rows = [[of_text[text] for text in example.texts] for example in examples]
+        windows = [[of_text[text] for text in example.texts] for example in examples]
+        rows, firsts = [[of_one[0] for of_one in of_texts] for of_texts in windows], None
+        if self.windows:  # each window is a row
+            each = [of_one for of_texts in windows for of_one in of_texts]
+            counts = np.array(list(map(len, each)), np.int64)
+            rows, firsts = [[row] for of_one in each for row in of_one], np.cumsum(counts) - counts
+        encoded = Encoded(
+            examples, rows, None, ChoiceBatches, firsts=firsts,
+            cut=sum(not longer.isdisjoint(example.texts) for example in examples),
+            split=sum(any(len(of_one) > 1 for of_one in of_texts) for of_texts in windows))
         if not examples or examples[0].label is None and len(examples[0].texts) == 1:
-            return Encoded(examples, rows, None, ChoiceBatches, cut=count)
+            return encoded
         kind, batches = data_kind(examples), ChoiceBatches
         targets: np.ndarray
         if kind == SCORED:
@@ -163,18 +174,45 @@ class Embed(Task):
         else:
             numbers = {text: number for number, text in enumerate(texts)}
             targets = np.array([[numbers[text] for text in example.texts] for example in examples])
-        return Encoded(examples, rows, targets, batches, cut=count)
+        return dataclasses.replace(encoded, targets=targets, batches=batches)
+
+    def for_training(self, encoded: Encoded) -> Encoded:
+        """Returns the rows of each example, or if texts are split, as many examples as its longest text has windows: of
+        the first window of each text, of the second ones, and so on; shorter texts begin again."""
+        if encoded.firsts is None:
+            return encoded
+        texts = [encoded.rows[begin:end] for begin, end in itertools.pairwise([*encoded.firsts, len(encoded.rows)])]
+        count = len(encoded.examples[0].texts)
+        groups = [texts[begin:begin + count] for begin in range(0, len(texts), count)]
+        counts = [max(map(len, group)) for group in groups]
+        rows = [[windows[number % len(windows)][0] for windows in group]
+                for group, count in zip(groups, counts) for number in range(count)]
+        return dataclasses.replace(encoded, rows=rows, targets=np.repeat(encoded.targets, counts, axis=0), firsts=None)
 
     def answers(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
         """Returns the embedding of the first text of each example: float32 [examples, hidden]."""
-        return np.array([output[0] for output in outputs], np.float32)
+        return np.array([vectors[0] for vectors in self._vectors(encoded, outputs)], np.float32)
+
+    def _vectors(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
+        """Returns the embeddings of the texts of each example, float32 [examples, texts, hidden]. That of a text with
+        windows has their aggregated direction, and their mean length, so that vectors of length 1 stay so."""
+        vectors = np.array(outputs, np.float32)
+        if encoded.firsts is None or not len(outputs):
+            return vectors
+        vectors = vectors[:, 0]
+        lengths = aggregated(np.linalg.norm(vectors, axis=1, keepdims=True), encoded.firsts, "mean")
+        vectors = aggregated(vectors, encoded.firsts, self.aggregate)
+        vectors = vectors * (lengths / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
+        return vectors.astype(np.float32).reshape(len(encoded.examples), -1, vectors.shape[1])
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> np.ndarray:
         return np.array(row["embedding"])
 
     def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
-        return [{"embedding": answer, "tokens": len(ids)}
-                for answer, ((ids, _), *_) in zip(self.answers(encoded, outputs), encoded.rows)]
+        tokens = np.array([len(ids) for (ids, _), *_ in encoded.rows], np.int32)
+        if encoded.firsts is not None:
+            tokens = np.add.reduceat(tokens, encoded.firsts)
+        return [{"embedding": answer, "tokens": count} for answer, count in zip(self.answers(encoded, outputs), tokens)]
 
     def main_score(self, examples: Sequence[EmbedExample]) -> str:
         if data_kind(examples) != SCORED:
@@ -185,7 +223,7 @@ class Embed(Task):
         """Returns the scores of `embedding_scores`: of scored pairs those of `similarity`, or if each label is 0 or 1,
         of `pair_classification`; otherwise of `retrieval`, of positives among all positives and negatives, or of the
         texts of the same label among all others."""
-        vectors, targets = embedding_scores.unit_vectors(np.array(outputs, np.float32)), encoded.targets
+        vectors, targets = embedding_scores.unit_vectors(self._vectors(encoded, outputs)), encoded.targets
         kind = data_kind(encoded.examples)
         if kind == LABELLED:
             return _retrieval_of_labels(vectors[:, 0], targets)
@@ -203,10 +241,11 @@ class Embed(Task):
         return [" ".join(f"{value:.6g}" for value in answer), example.text]
 
     def export_options(self) -> dict[str, Any]:
-        return {"max_length": self.max_length}
+        return {name: getattr(self, name) for name in ("max_length", *WindowTask.fields)}
 
     def settings(self) -> dict[str, Any]:
-        return {"task": self.name, "max_length": self.max_length}  # the others are those of the training
+        of_training = "loss_name", "pooling", "normalize"
+        return {name: value for name, value in super().settings().items() if name not in of_training}
 
 
 def _columns(path: Path | Rows, names: Sequence[str], text_column: str, text_pair_column: str | None,

@@ -15,6 +15,7 @@ from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, best_threshold
 from keras_bert.tasks.classify import LabelTask, ranked_cells, top_record
+from keras_bert.tasks.windows import aggregated
 
 _HALF = 0.5
 _SAME = 1e-4  # thresholds that differ less are the same
@@ -107,7 +108,8 @@ class MultiLabel(LabelTask):
     thresholds: list[float] | None = None
 
     name, main, has_threshold, output, activation = "multilabel", "mean_average_precision", True, "holds", "sigmoid"
-    options, fields = ("label_columns", "label_delimiter", "pack"), ("label_columns",)
+    options = *LabelTask.options, "label_columns", "label_delimiter", "pack"
+    fields = *LabelTask.fields, "label_columns"
     card = Card("text-classification", "labels of text", "Answers a text with any number of {}labels.")
     exported_outputs = {"labels": (str, "BL"), "probabilities": (np.float32, "BL"), "holds": (bool, "BL")}
 
@@ -150,15 +152,16 @@ class MultiLabel(LabelTask):
         """Returns 1 for each label of each example, otherwise 0: float32 [examples, labels]."""
         return np.array([[label in example.label for label in self.labels] for example in examples], np.float32)
 
-    def probabilities(self, outputs: Outputs) -> np.ndarray:
-        """Computes the sigmoid of the outputs: float32 [texts, labels]."""
-        return np.exp(-np.logaddexp(0, -self._logits(outputs))).astype(np.float32)
+    def probabilities(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
+        """Computes the sigmoid of the logits of each text: float32 [texts, labels]."""
+        return np.exp(-np.logaddexp(0, -self._logits(encoded, outputs))).astype(np.float32)
 
-    def _logits(self, outputs: Outputs) -> np.ndarray:
-        return np.reshape(outputs, (-1, len(self.labels))).astype(np.float64)
+    def _logits(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
+        logits = np.reshape(outputs, (-1, len(self.labels))).astype(np.float64)
+        return aggregated(logits, encoded.firsts, self.aggregate)
 
     def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[LabelSet]:
-        return [self.label_set(row, row >= self.thresholds, top_k) for row in self.probabilities(outputs)]
+        return [self.label_set(row, row >= self.thresholds, top_k) for row in self.probabilities(encoded, outputs)]
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> LabelSet:
         return self.label_set(np.array(row["probabilities"]), row["holds"], top_k)
@@ -166,7 +169,7 @@ class MultiLabel(LabelTask):
     def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
         return [{"labels": [*answer.labels, *[""] * (len(self.labels) - len(answer.labels))], "probabilities": row,
                  "holds": [label in answer.labels for label in self.labels]}
-                for answer, row in zip(self.answers(encoded, outputs), self.probabilities(outputs))]
+                for answer, row in zip(self.answers(encoded, outputs), self.probabilities(encoded, outputs))]
 
     def label_set(self, scores: np.ndarray, holds: Iterable[bool], top_k: int) -> LabelSet:
         """Returns the answer with `top_k` labels as `top`. `scores` and `holds` are [labels]."""
@@ -178,16 +181,16 @@ class MultiLabel(LabelTask):
     def calibrated(self, encoded: Encoded, outputs: Outputs) -> Self:
         """Returns the task with the threshold of each label that has the best F1 for these examples; a label of none of
         them keeps its threshold."""
-        columns = zip(self.probabilities(outputs).T, encoded.targets.T > 0, self.thresholds or [])
+        columns = zip(self.probabilities(encoded, outputs).T, encoded.text_targets.T > 0, self.thresholds or [])
         return dataclasses.replace(self, thresholds=[
             choose_threshold(scores, right) if right.any() else before for scores, right, before in columns])
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module; `loss`; and `thresholds_chosen_here`: True if the
         thresholds are those with the best F1 for these very examples, so that F1 is higher than for new texts."""
-        logits, targets = self._logits(outputs), encoded.targets
+        logits, targets = self._logits(encoded, outputs), encoded.text_targets
         thresholds, chosen = (np.array(task.thresholds) for task in (self, self.calibrated(encoded, outputs)))
-        return score(self.labels, self.probabilities(outputs), targets, thresholds) | {
+        return score(self.labels, self.probabilities(encoded, outputs), targets, thresholds) | {
             "loss": float((np.logaddexp(0, logits) - logits * targets).mean()),
             "thresholds_chosen_here": bool(np.allclose(chosen, thresholds, rtol=0, atol=_SAME))}
 

@@ -12,6 +12,7 @@ from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Card, Encoded, Outputs, require
 from keras_bert.tasks.classify import TextTask
+from keras_bert.tasks.windows import aggregated
 
 
 def correlations(values: np.ndarray, targets: np.ndarray) -> list[float]:
@@ -31,7 +32,7 @@ class Regress(TextTask):
 
     pairs: bool = False
 
-    name, main, options, output = "regress", "pearson", ("pack",), "value"
+    name, main, options, output = "regress", "pearson", (*TextTask.options, "pack"), "value"
     exported_outputs = {"value": (np.float32, "B")}
     card = Card("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number.")
 
@@ -56,14 +57,15 @@ class Regress(TextTask):
         return np.array([example.label for example in examples], np.float32)
 
     def answers(self, encoded: Encoded, outputs: Outputs) -> list[float]:
-        return [float(output[0]) for output in outputs]
+        return [float(value) for value, in aggregated(np.reshape(outputs, (-1, 1)), encoded.firsts, self.aggregate)]
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns `pearson` and `spearman`, the correlations of predictions and targets, which are 0 if all predictions
         or all targets are equal, and `loss`, the mean squared error."""
         answers = np.array(self.answers(encoded, outputs), np.float64)
-        pearson, spearman = correlations(answers, encoded.targets)
-        return {"pearson": pearson, "spearman": spearman, "loss": float(np.mean((answers - encoded.targets) ** 2))}
+        targets = encoded.text_targets
+        pearson, spearman = correlations(answers, targets)
+        return {"pearson": pearson, "spearman": spearman, "loss": float(np.mean((answers - targets) ** 2))}
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> float:
         return row["value"]

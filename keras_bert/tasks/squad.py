@@ -15,6 +15,7 @@ from keras_bert.data.rows import json_values
 from keras_bert.data.tables import Rows, choose_reader, read_table
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax
+from keras_bert.tasks.windows import windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
@@ -139,26 +140,6 @@ def _field(where: str, values: dict[str, Any], name: str, kind: type[T]) -> T:
 _READERS = {None: _read_rows, ".json": _read_squad, ".jsonl": _read_rows, ".parquet": _read_rows}
 
 
-def windows(tokens: int, size: int, stride: int) -> list[tuple[int, int]]:
-    """Returns windows that start at 0, stride, 2 * stride, … until one reaches the end.
-
-    `SpanFinder` in export/text_heads.py has the same windows and the same search for spans as TensorFlow operations: a
-    SavedModel cannot run NumPy, and it returns only the best span, while `predict` and the scores need the next best
-    ones, too. tests/test_decoding.py compares the two.
-
-    Args:
-        tokens: number of tokens of the context. If it is 0, returns one empty window.
-        size: maximum number of tokens in a window.
-        stride: number of tokens from one start to the next, reduced to `size` if it is larger, so that no token is
-            skipped.
-
-    Returns:
-        the begin and the end of each window.
-    """
-    stride = min(stride, size)
-    return [(begin, min(begin + size, tokens)) for begin in range(0, max(tokens - size, 0) + stride, stride)]
-
-
 def target(window: tuple[int, int], answer: tuple[int, int] | None) -> tuple[int, int] | None:
     """Returns the positions in a window at which an answer starts and ends.
 
@@ -196,6 +177,9 @@ def best_spans(start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarr
 
     The score of a span is the logit of start i plus the logit of end j, in the window where this sum is highest. If
     scores are equal, the smaller i comes first, then the smaller j.
+
+    `SpanFinder` in export/text_heads.py has the same search as TensorFlow operations, but returns only the best span,
+    while `predict` and the scores need the next best ones, too. tests/test_decoding.py compares the two.
 
     Args:
         start_logits, end_logits: for each window float [tokens], for the context only: index k is token begin + k.
@@ -415,7 +399,9 @@ class Span(Task):
                 positions = target((begin, end), answer)
                 targets.append([len(head) + position for position in positions] if positions else [0, 0])
         starts, ends = np.array(targets, np.int32).reshape(-1, 2).T
-        return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, decoding=(contexts, parts))
+        counts = np.bincount([number for number, *_ in parts])
+        return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, decoding=(contexts, parts),
+                       split=int((counts > 1).sum()))
 
     def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[Answer]:
         """Returns one `Answer` per question: the best one, with the next best in `others`, `top_k` answers in total."""

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from keras_bert.arguments import AggregationStrategy, Path
+from keras_bert.arguments import AggregationStrategy, Count, Path
 from keras_bert.data.batches import UNLABELLED, TokenBatches
 from keras_bert.data.tables import Rows
 from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax, require
+from keras_bert.tasks.windows import default_stride, own_tokens, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
@@ -53,22 +54,26 @@ class Tag(Task):
 
     If the tags are those of characters, each token has a BIO label: the tag of its first character (Park et al., 2021).
 
-    A text longer than `max_length` is split into consecutive parts.
+    A text longer than `max_length` is split into windows. Each token is labelled, in training too, in the window in
+    which it has the most context.
 
     Args:
         labels: names of the labels, in the order of the logits.
         features: the features of a frozen encoder that a BiLSTM reads, see `BertFeatures`. If None, the encoder is
             trained.
         unit: what the training file's tags belong to: "word", or "character".
+        doc_stride: number of tokens from the start of one window to the start of the next. If None, windows are
+            consecutive, as in version 0.2.
     """
 
     labels: list
     features: str | None = None
     unit: Unit = "word"
+    doc_stride: Count | None = None
 
     name, main, windows, unused = "tag", "f1", True, ("pooler",)
     output, activation = "entity_label", "softmax"
-    options = fields = ("features",)
+    options = fields = ("features", "doc_stride")
     files = "tagged words", (".conll", ".bio", ".iob")
     card = Card("token-classification", "entities in texts", "Marks the entities in a text.")
     tuples = (("words", "tags"),)
@@ -93,6 +98,7 @@ class Tag(Task):
         if not types:
             raise InputError(f"{path}: a tagger needs at least one entity; every tag is {OUTSIDE}")
         labels = [OUTSIDE, *(f"{at}-{type}" for type in sorted(types) for at in "BI")]
+        settings = {"doc_stride": default_stride(settings["max_length"])} | settings
         return cls(labels=labels, unit=examples[0].unit, **settings)
 
     def check(self, path: Path | Rows, examples: Sequence[TaggedExample | TaggedText],
@@ -121,17 +127,18 @@ class Tag(Task):
 
     def encode(self, examples: Sequence[TaggedExample | TaggedText], tokenizer: BertTokenizer) -> Encoded:
         tokens = tokens_with_offsets(list(map(self.text, examples)), tokenizer)
-        size, rows, parts, targets = self.max_length - 2, [], [], None
-        for number, text in enumerate(tokens):
-            for begin in range(0, max(len(text.ids), 1), size):
-                ids = text.ids[begin:begin + size].tolist()
-                rows.append(([tokenizer.cls_id, *ids, tokenizer.sep_id], len(ids) + 2))
-                parts.append((number, begin))
+        size = self.max_length - 2
+        parts = [windows(len(text.ids), size, self.doc_stride or size) for text in tokens]
+        own = [own_tokens(of_text) for of_text in parts]
+        rows = [([tokenizer.cls_id, *text.ids[begin:end].tolist(), tokenizer.sep_id], end - begin + 2)
+                for text, of_text in zip(tokens, parts) for begin, end in of_text]
+        targets = None
         if examples and examples[0].tags is not None:
-            of_texts = list(map(self._targets, examples, tokens))
-            targets = [np.pad(of_texts[number][begin:begin + size], 1, constant_values=UNLABELLED)
-                       for number, begin in parts]
-        return Encoded(examples, rows, targets, TokenBatches, (tokens, [number for number, _ in parts]))
+            targets = [np.pad(target[first:last], (1 + first - begin, 1 + end - last), constant_values=UNLABELLED)
+                       for target, *of_text in zip(map(self._targets, examples, tokens), parts, own)
+                       for (begin, end), (first, last) in zip(*of_text)]
+        return Encoded(examples, rows, targets, TokenBatches, (tokens, parts, own),
+                       split=sum(len(of_text) > 1 for of_text in parts))
 
     def _labelled(self, tokens: TokenOffsets) -> np.ndarray:
         """Returns the tokens that have a label: int64 [labelled tokens]."""
@@ -148,11 +155,11 @@ class Tag(Task):
 
     def _logits(self, encoded: Encoded, outputs: Outputs) -> list[np.ndarray]:
         """Returns the logits of the tokens of each text: [tokens, labels]."""
-        tokens, numbers = encoded.decoding
-        of_texts: list[list[np.ndarray]] = [[] for _ in tokens]
-        for number, (ids, _), output in zip(numbers, encoded.rows, outputs):
-            of_texts[number].append(output[1:len(ids) - 1])
-        return list(map(np.concatenate, of_texts))
+        _, parts, own = encoded.decoding
+        rows = iter(outputs)
+        return [np.concatenate([next(rows)[1 + first - begin:1 + last - begin]
+                                for (begin, _), (first, last) in zip(of_text, own_of_text)])
+                for of_text, own_of_text in zip(parts, own)]
 
     def answers(self, encoded: Encoded, outputs: Outputs,
                 aggregation_strategy: AggregationStrategy | None = None) -> list[list[Entity]]:
@@ -222,7 +229,7 @@ class Tag(Task):
                 for text, words in self._words(encoded, outputs, self._strategy)]
 
     def export_options(self) -> dict[str, Any]:
-        return {"max_length": self.max_length, "labels": self.labels, "unit": self.unit}
+        return {"max_length": self.max_length, "labels": self.labels, "unit": self.unit, "doc_stride": self.doc_stride}
 
     def record(self, example: TaggedExample | TaggedText, answer: list[Entity]) -> dict[str, Any]:
         return {"text": example.text, "entities": [dataclasses.asdict(entity) for entity in answer]}

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_bert.arguments import plural
 from keras_bert.tasks import Task
+from keras_bert.tasks.windows import WindowTask, default_stride
 from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import MAX_UNKNOWN, Coverage, describe, shorten
 from keras_bert.training.held_out import identity
@@ -46,12 +47,15 @@ class DataReport(TypedDict):
     contradictory: Found  # the repeated examples with another label than the first of the equal texts
     leaked: Found  # the validation examples whose texts, for span the context, are in the training data
     windows: bool  # longer texts are split instead of cut
+    doc_stride: int | None  # with which longer texts could be split; None if the task only cuts them
+    left_out: list[str]  # lines about texts that are cut though they are split
     problems: list[str]  # of the vocabulary
 
 
 def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_examples: list,
-                held_out: float | None = None) -> DataReport:
-    """Describes the data of a run. `held_out` is the share of the training data that the validation examples are."""
+                held_out: float | None = None, cut: int = 0) -> DataReport:
+    """Describes the data of a run. `held_out` is the share of the training data that the validation examples are; `cut`
+    is the number of training examples of which a part is left out."""
     coverage, lengths = Coverage(tokenizer), []
     for begin in range(0, len(examples), _CHUNK):
         lengths += _lengths([task.texts(example) for example in examples[begin:begin + _CHUNK]], coverage)
@@ -74,7 +78,9 @@ def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_exam
         "max_length": task.max_length, "longer": int((np.array(lengths) > task.max_length).sum()),
         "unknown": share, "unknown_words": words, "tokens_per_syllable": coverage.tokens_per_syllable(),
         "repeated": _found(repeated), "contradictory": _found(contradictory), "leaked": _found(leaked),
-        "windows": task.windows, "problems": coverage.problems()}
+        "windows": task.windows, "problems": coverage.problems(),
+        "doc_stride": default_stride(task.max_length) if isinstance(task, WindowTask) else None,
+        "left_out": task.describe_long({"cut": cut}, len(examples)) if task.windows else []}
 
 
 def _lengths(examples: list[tuple], coverage: Coverage) -> list[int]:
@@ -114,6 +120,7 @@ def _facts(report: DataReport) -> Iterator[str]:
            f"{tokens['longest']:,} at most")
     if report["longer"] and not _cuts_many(report):
         yield _cut(report)
+    yield from report["left_out"]
     if _MIN_UNKNOWN <= report["unknown"] <= MAX_UNKNOWN:
         yield f"{report['unknown']:.2%} of the tokens are [UNK], most often {describe(report['unknown_words'])}"
     if report["repeated"]["texts"]:
@@ -123,7 +130,9 @@ def _facts(report: DataReport) -> Iterator[str]:
 def _problems(report: DataReport) -> Iterator[str]:
     yield from report["problems"]
     if _cuts_many(report):
-        yield f"{_cut(report)}: use a larger max_length, or shorter texts"
+        stride = report["doc_stride"]
+        cure = f"split them into windows by doc_stride={stride}" if stride else "shorter texts"
+        yield f"{_cut(report)}: use a larger max_length, or {cure}"
     if report["contradictory"]["texts"]:
         yield f"repeated texts with different labels: {_found_in(report['contradictory'])}: correct the labels"
     if report["leaked"]["texts"]:

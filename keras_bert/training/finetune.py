@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from keras_bert.arguments import (
+    Aggregate,
     Count,
     Data,
     Delimiter,
@@ -36,7 +37,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              out_of_scope_label: str | None = None, epochs: Count = 3, batch_size: Count = 32,
              learning_rate: Positive | None = None, warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
              dropout: Share | None = None, max_length: Length | None = None, doc_stride: Count | None = None,
-             features: str | None = None, few_shot: bool = False,
+             aggregate: Aggregate | None = None, max_windows: Count | None = None, features: str | None = None,
+             few_shot: bool = False,
              loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
              pooling: Pooling | None = None, normalize: bool | None = None,
              early_stopping_patience: Count | None = None, class_weights: Literal["balanced"] | None = None,
@@ -91,16 +93,21 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         out_of_scope_label: Label of the texts in the validation file that are out of scope; they choose the threshold
             of an intent model and are not scored otherwise. Without such texts, there is no threshold.
         epochs: Passes over the training file.
-        batch_size: Texts per step; windows for span and tag.
+        batch_size: Texts per step, or windows where texts are split into windows.
         learning_rate: Peak learning rate. Default: the preset's, 2e-4 for minilm, see keras-bert presets; 5e-5 for
             folders and other weights, for embed, and with few_shot.
         warmup_ratio: Share of the steps in which the learning rate rises.
         weight_decay: Decoupled weight decay; biases and layer norms do not decay.
         dropout: Dropout rate of the head's input, if it has one. Default: 0.2 for classes, 0.1 for other tasks.
-        max_length: Longest input in tokens, [CLS] and [SEP] included; longer texts are cut, for span and tag into
-            windows. Default: 384 for span, 128 for other tasks, or the encoder's positions if there are fewer; for
-            embed, as the pretrained model says if it is one for embeddings.
-        doc_stride: For span: tokens from the start of one window to the start of the next. Default: 128.
+        max_length: Longest input in tokens, [CLS] and [SEP] included; longer texts are cut, or split into windows of
+            this length if there is a doc_stride. Default: 384 for span, 128 for other tasks, or the encoder's positions
+            if there are fewer; for embed, as the pretrained model says if it is one for embeddings.
+        doc_stride: Split longer texts into windows, with this number of tokens from the start of one window to the
+            start of the next; of a pair, the second text is split. Default: 128 for span, half of a window for tag, no
+            windows for other tasks.
+        aggregate: With doc_stride: the answer is made from the mean or the maximum of the outputs of a text's windows.
+            Default: mean.
+        max_windows: With doc_stride: maximum number of windows of a text, which is cut after them. Default: no limit.
         features: For tag: train a BiLSTM on the features of the frozen encoder, concat-last-4 for example, see
             keras-bert features.
         few_shot: For intent and classify, with a few texts per label: train the encoder on pairs of texts of the same

@@ -43,6 +43,8 @@ class Options(RunOptions):
     dropout: float | None
     max_length: int | None
     doc_stride: int | None
+    aggregate: str | None
+    max_windows: int | None
     features: str | None
     few_shot: bool
     loss: str | None
@@ -84,6 +86,9 @@ class Options(RunOptions):
             *((name, value, ["left out unless ", Option("task"), f" is {' or '.join(tasks_with(name))}"],
                value in (None, False) or name in task.options)
               for name in of_some_tasks for value in [getattr(self, name)]),
+            *((name, value, ["left out without ", Option("doc_stride"), ", which splits texts into windows"],
+               value is None or self.doc_stride is not None)
+              for name in ("aggregate", "max_windows") for value in [getattr(self, name)]),
             ("valid_share", self.valid_share, ["left out with ", Option("valid")],
              self.valid is None or self.valid_share is None),
             ("valid_share", self.valid_share, "above 0", self.valid_share != 0),

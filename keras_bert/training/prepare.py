@@ -68,13 +68,14 @@ def prepare(options: Options) -> Prepared:
     make_way.check(texts, examples)
     task.check(checked, valid_examples, options.out_of_scope_label)
     tokenizer = source.needed_tokenizer()
-    train, valid = task.encode(examples, tokenizer), task.encode(valid_examples, tokenizer)
+    train = task.for_training(task.encode(examples, tokenizer))
+    valid = task.encode(valid_examples, tokenizer)
     way = make_way(options, source, tokenizer, task, train, valid)
     steps = way.train_batches.steps(options.batch_size)
     learning_rate = options.learning_rate or _default_learning_rate(options.model, way.task)
     with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
         model = _make_model(source, tokenizer, way.task, options, learning_rate, steps * options.epochs)
-    report = data_report(task, tokenizer, examples, valid_examples, valid_share)
+    report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut)
     lines = [f"data: {line}"
              for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))]
     if options.learning_rate is None:

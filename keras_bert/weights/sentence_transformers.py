@@ -12,13 +12,14 @@ from keras_bert.files.json_files import read_object, write_json
 from keras_bert.models.embedder import POOLING
 from keras_bert.text.tokenizer_files import MODULES, TRANSFORMER, read_modules
 from keras_bert.weights import huggingface
-from keras_bert.weights.assets import read_settings, write_settings
+from keras_bert.weights.assets import SETTINGS_FILE, read_settings, write_settings
 from keras_bert.weights.format import Format
 from keras_bert.weights.kinds import ENCODER
 from keras_bert.weights.source import Source, Weights
 
 _LIBRARY = "config_sentence_transformers.json"
 _CLASSES = ("Transformer", "Pooling", "Normalize")  # the modules that can be read, in order
+_APPLIED = "task", "max_length"  # settings for which the library has files of its own
 # The fields of Pooling up to version 5, which later versions read too; version 6 writes `pooling_mode`.
 _FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max",
           "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
@@ -97,7 +98,7 @@ def write(weights: Weights, folder: str) -> None:
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
         for index, (name, path) in enumerate(zip(classes, paths))])
     write_json(os.path.join(folder, TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
-    write_settings({name: value for name, value in weights.settings.items() if name == "columns"}, folder)
+    write_settings({name: value for name, value in weights.settings.items() if name not in _APPLIED}, folder)
     pooling = {flag: mode == weights.options["pooling"] for flag, mode in _FLAGS.items()}
     for path, values in zip(paths[1:], ({"word_embedding_dimension": weights.config.hidden_size} | pooling, {})):
         os.mkdir(os.path.join(folder, path))
@@ -110,4 +111,4 @@ def variant(weights: Weights) -> Format:
 
 
 FORMAT = Format("sentence_transformers", recognise, read, write, ("embedding",), fixed=huggingface.FORMAT.fixed,
-                settings_file=TRANSFORMER, variant=variant)
+                settings_file=SETTINGS_FILE, applied=_APPLIED, variant=variant)

@@ -1,0 +1,73 @@
+"""The windows of keras_bert/tasks/windows.py as TensorFlow operations: the parts of long texts, and what their outputs
+become. Each text is a row of a ragged tensor; `row` is the index of the text of each window, int64 [windows]."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_bert.arguments import Aggregate
+
+
+class Windows(NamedTuple):
+    """The windows of a batch of texts: the index of their texts, and the positions of their first tokens and of those
+    after their last ones among the tokens of all texts. Each int64 [windows]."""
+
+    row: tf.Tensor
+    begin: tf.Tensor
+    end: tf.Tensor
+
+    def of(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Returns the tokens of each window: [windows, (tokens)]."""
+        return tf.gather(tokens.values, self.positions())
+
+    def positions(self) -> tf.RaggedTensor:
+        """Returns the positions of the tokens of each window among those of all texts: int64 [windows, (tokens)]."""
+        return tf.ragged.range(self.begin, self.end)
+
+
+def split(tokens: tf.RaggedTensor, size: tf.Tensor, stride: int | None, most: int | None = None) -> Windows:
+    """Splits texts, [batch, (tokens)], into windows of at most `size` tokens, int64 [batch]. For `stride` and `most`
+    see `windows` in keras_bert/tasks/windows.py; a stride of None is that of consecutive windows."""
+    start = tokens.row_starts()
+    step = size if stride is None else tf.minimum(tf.constant(stride, tf.int64), size)
+    begins = tf.ragged.range(start, start + tf.maximum(tokens.row_lengths() - size, 0) + step, step)[:, :most]
+    row = begins.value_rowids()
+    end = tf.minimum(begins.values + tf.gather(size, row), tf.gather(tokens.row_limits(), row))
+    return Windows(row, begins.values, end)
+
+
+def is_own(windows: Windows) -> tf.Tensor:
+    """Returns True for the tokens that each window answers, see `own_tokens`: bool [tokens of all windows]."""
+    follows = windows.row[1:] == windows.row[:-1]
+    border = (windows.end[:-1] + windows.begin[1:] + 1) // 2
+    first = tf.concat([windows.begin[:1], tf.where(follows, border, windows.begin[1:])], 0)
+    last = tf.concat([tf.where(follows, border, windows.end[:-1]), windows.end[-1:]], 0)
+    positions = windows.positions()
+    window = positions.value_rowids()
+    return (positions.values >= tf.gather(first, window)) & (positions.values < tf.gather(last, window))
+
+
+def run_in_parts(run: Callable[..., tf.Tensor], inputs: Sequence[tf.Tensor], texts: tf.Tensor, most: int) -> tf.Tensor:
+    """Runs a model, whose output is float32 [rows, …], on the windows of `texts` texts. If a text is split, each step
+    of a loop computes `most` windows, so that the memory does not grow with the length of a text."""
+    rows, shape = tf.shape(inputs[0])[0], tf.TensorShape(None)
+    size = tf.maximum(tf.where(tf.cast(rows, texts.dtype) > texts, most, rows), 1)
+
+    def step(begin: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        nonlocal shape
+        output = run(*(tensor[begin:begin + size] for tensor in inputs))
+        shape = output.shape
+        return begin + size, outputs.write(begin // size, output)
+
+    # One step at least, because an empty array has no shape.
+    _, outputs = tf.while_loop(
+        lambda begin, _: (begin == 0) | (begin < rows), step,
+        (0, tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False)), parallel_iterations=1)
+    return tf.ensure_shape(outputs.concat(), [None, *shape[1:]])
+
+
+def aggregated(values: tf.Tensor, windows: Windows, aggregate: Aggregate) -> tf.Tensor:
+    """Returns the mean or the maximum of the values of the windows of each text: float32 [texts, width]."""
+    combine = tf.math.segment_max if aggregate == "max" else tf.math.segment_mean
+    return combine(values, windows.row)

@@ -1,0 +1,119 @@
+"""Windows: texts that are longer than the encoder's inputs are read as several inputs, which overlap.
+
+`export/windows.py` has the same windows as TensorFlow operations, because a SavedModel cannot run NumPy.
+tests/test_decoding.py compares the two."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from keras_bert.arguments import Aggregate, Count
+from keras_bert.tasks.base import Task
+from keras_bert.text import BertTokenizer
+from keras_bert.text.packing import pack, truncate_pair
+
+Row = tuple[list[int], int]  # the result of `BertTokenizer.pack` for one text
+
+
+def windows(tokens: int, size: int, stride: int, most: int | None = None) -> list[tuple[int, int]]:
+    """Returns windows that start at 0, stride, 2 * stride, … until one reaches the end.
+
+    Args:
+        tokens: number of tokens of the text. If it is 0, returns one empty window.
+        size: maximum number of tokens in a window.
+        stride: number of tokens from one start to the next, reduced to `size` if it is larger, so that no token is
+            skipped.
+        most: maximum number of windows; None for as many as reach the end.
+
+    Returns:
+        the begin and the end of each window.
+    """
+    stride = min(stride, size)
+    begins = range(0, max(tokens - size, 0) + stride, stride)[:most]
+    return [(begin, min(begin + size, tokens)) for begin in begins]
+
+
+def default_stride(max_length: int) -> int:
+    """Returns the recommended `doc_stride`, with which each token is in about two windows."""
+    return max_length // 2
+
+
+def own_tokens(parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns the begin and the end of the tokens that each of the `windows` of a text answers: those that have more
+    context in it than in the others, where the context of a token is the smaller number of tokens before and after it
+    (google-research/bert `run_squad.py`); of two windows with equal contexts, the first. That is, two windows divide
+    their overlap in the middle."""
+    borders = [(end + begin + 1) // 2 for (_, end), (begin, _) in itertools.pairwise(parts)]
+    return list(zip([parts[0][0], *borders], [*borders, parts[-1][1]]))
+
+
+def aggregated(values: np.ndarray, firsts: np.ndarray | None, aggregate: Aggregate) -> np.ndarray:
+    """Returns the mean or the maximum of the values of the windows of each text: [texts, width].
+
+    Args:
+        values: float [windows, width].
+        firsts: int [texts], the index of the first window of each text. If None, each text is one window.
+    """
+    if firsts is None or len(firsts) == len(values):
+        return values
+    if aggregate == "max":
+        return np.maximum.reduceat(values, firsts)
+    counts = np.diff(firsts, append=len(values))
+    return np.add.reduceat(values, firsts, dtype=np.float64) / counts[:, None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowTask(Task):
+    """A task with one answer for a text of any length.
+
+    A text longer than `max_length` is cut, or if there is a `doc_stride`, split into windows; of a pair, the second
+    text is split, and the first one cut to half of the input if that is necessary. In training, each window is an
+    example with the target of its text. The answer is made from the aggregated outputs of the windows.
+
+    Args:
+        doc_stride: number of tokens from the start of one window to the start of the next. If None, texts are cut.
+        aggregate: mean or maximum of the outputs of the windows.
+        max_windows: maximum number of windows of a text, which is cut after them. If None, there is no limit.
+    """
+
+    doc_stride: Count | None = None
+    aggregate: Aggregate = "mean"
+    max_windows: Count | None = None
+
+    options: ClassVar[tuple[str, ...]] = ("doc_stride", "aggregate", "max_windows")
+    fields: ClassVar[tuple[str, ...]] = options
+
+    @property
+    def windows(self) -> bool:
+        return self.doc_stride is not None
+
+    @property
+    def limit(self) -> str:
+        return super().limit if self.max_windows is None else f"max_windows {self.max_windows:,}"
+
+    def settings(self) -> dict[str, Any]:
+        left_out = () if self.windows else WindowTask.fields
+        return {name: value for name, value in super().settings().items() if name not in left_out}
+
+    def split_texts(self, tokenizer: BertTokenizer, texts: list[str],
+                    text_pairs: list[str] | None = None) -> tuple[list[list[Row]], list[int]]:
+        """Returns the inputs of each text or pair of texts, one for each of its windows, and the indices of the texts
+        of which a part is left out."""
+        if self.doc_stride is None:
+            packed, cut = tokenizer.pack_with_cuts(texts, text_pairs, self.max_length)
+            return [[row] for row in packed], cut
+        pairs = [None] * len(texts) if text_pairs is None else tokenizer.ids(text_pairs)
+        rows, cut = [], []
+        for index, (first, second) in enumerate(zip(tokenizer.ids(texts), pairs)):
+            room = self.max_length - (2 if second is None else 3)
+            head, text = ([], first) if second is None else (truncate_pair(first, second, room)[0], second)
+            parts = windows(len(text), max(room - len(head), 1), self.doc_stride, self.max_windows)
+            inputs = [(text[begin:end], None) if second is None else (head, text[begin:end]) for begin, end in parts]
+            rows.append([tokenizer.with_segments(*pack(a, b, tokenizer.cls_id, tokenizer.sep_id, self.max_length))
+                         for a, b in inputs])
+            if parts[-1][1] < len(text) or second is not None and len(head) < len(first):
+                cut.append(index)
+        return rows, cut

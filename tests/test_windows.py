@@ -1,0 +1,162 @@
+"""Long texts in windows: their definitions taken literally, and what models trained on windows answer."""
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+from keras_bert.data.batches import UNLABELLED
+from keras_bert.inference.exported import Exported
+from keras_bert.inference.lite_model import LiteModel
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertClassifier, BertEmbedder
+from keras_bert.tasks import Classify, Embed, EmbedExample, Regress, Tag
+from keras_bert.tasks.windows import aggregated, own_tokens, windows
+from keras_bert.text import BertTokenizer, pad
+from keras_bert.training import FineTuned, finetune
+
+from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
+
+TOKENIZER = BertTokenizer(TINY_VOCABULARY)
+WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
+LONG = " ".join(WORDS * 3)
+SHORT = ["play some music", "", "turn off the light please"]
+SIZES = st.integers(1, 40)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 200), SIZES, SIZES)
+@example(0, 5, 3)
+@example(11, 5, 1)
+def test_each_token_is_labelled_where_it_has_the_most_context(tokens, size, stride):
+    parts = windows(tokens, size, stride)
+    own = own_tokens(parts)
+    assert [token for part in own for token in range(*part)] == list(range(tokens))
+    for window, (first, last) in enumerate(own):
+        for token in range(first, last):
+            context = [min(token - begin, end - 1 - token) for begin, end in parts]  # negative outside
+            assert window == context.index(max(context))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 5), max_size=6), st.integers(0, 2**32))
+def test_aggregated(counts, seed):
+    values = np.random.default_rng(seed).normal(size=(sum(counts), 3)).astype("float32")
+    firsts = np.cumsum([0, *counts], dtype=int)[:-1]
+    texts = np.split(values, firsts[1:]) if counts else []
+    for aggregate, function in (("mean", np.mean), ("max", np.max)):
+        wanted = np.array([function(text, axis=0) for text in texts]).reshape(-1, 3)
+        np.testing.assert_allclose(aggregated(values, firsts, aggregate), wanted, atol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=4), st.none() | st.lists(st.integers(0, 60), min_size=4),
+       st.integers(5, 30), st.integers(1, 30), st.none() | st.integers(1, 3))
+def test_inputs_of_texts_and_pairs(lengths, pairs, max_length, stride, most):
+    texts = [" ".join(itertools.islice(itertools.cycle(WORDS), length)) for length in lengths]
+    seconds = None if pairs is None else [
+        " ".join(itertools.islice(itertools.cycle(reversed(WORDS)), length)) for length in pairs[:len(texts)]]
+    task = Regress(max_length, pairs=pairs is not None, doc_stride=stride, max_windows=most)
+    found, cut = task.split_texts(TOKENIZER, texts, seconds)
+    packed, longer = TOKENIZER.pack_with_cuts(texts, seconds, max_length)
+    for index, (rows, row) in enumerate(zip(found, packed)):
+        assert rows[0] == row and len(rows) <= (most or len(rows))
+        assert (len(rows) > 1 or index in cut) == (index in longer)
+        assert all(len(ids) <= max_length for ids, _ in rows)
+        head = row[1] if seconds else 1
+        assert {tuple(ids[:head]) for ids, _ in rows} == {tuple(row[0][:head])}
+        ids, = TOKENIZER.ids([(seconds or texts)[index]])
+        step, tails = min(stride, max_length - head - 1), [ids[head:-1] for ids, _ in rows]
+        assert [ids[number * step:][:len(tail)] for number, tail in enumerate(tails)] == tails
+        if not seconds:
+            assert (index in cut) == (step * (len(rows) - 1) + len(tails[-1]) < len(ids))
+
+
+def test_targets_of_taggers():
+    words = WORDS * 2
+    tags = ["B-x" if word == "play" else "O" for word in words]
+    task = Tag.from_examples("train", [row := next(Tag.iterate(Tag.open([(words, tags)], "train")))], max_length=16)
+    assert task.doc_stride == 8
+    encoded = task.encode([row], TOKENIZER)
+    assert encoded.split == 1 and {len(ids) for ids, _ in encoded.rows[:-1]} == {16}
+    labelled = [(token, label) for (ids, _), target in zip(encoded.rows, encoded.targets, strict=True)
+                for token, label in zip(ids, target, strict=True) if label != UNLABELLED]
+    ids, = TOKENIZER.ids([" ".join(words)])
+    assert labelled == [(token, task.labels.index(tag)) for token, tag in zip(ids, tags, strict=True)]
+
+
+def test_pairs_of_windows_train_an_embedder():
+    examples = [EmbedExample((LONG, "play music"), 0.5, 2), EmbedExample(("lamp", "light"), 1.0, 3)]
+    task = Embed(16, "cosent", doc_stride=8)
+    encoded = task.encode(examples, TOKENIZER)
+    trained = task.for_training(encoded)
+    rows, _ = task.split_texts(TOKENIZER, [LONG, "play music", "lamp", "light"])
+    assert encoded.rows == [[row] for of_text in rows for row in of_text] and encoded.split == 1
+    assert trained.rows == [*([window, rows[1][0]] for window in rows[0]), [rows[2][0], rows[3][0]]]
+    assert trained.targets.tolist() == [0.5] * len(rows[0]) + [1.0]
+    short = dataclasses.replace(task, doc_stride=None)
+    assert short.for_training(encoded := short.encode(examples, TOKENIZER)) is encoded
+    assert encoded.cut == 1 and encoded.split == 0
+
+
+def model_of(task, make):
+    return FineTuned(randomize(make(randomize(BertLayer(TINY)))), TOKENIZER, task)
+
+
+def test_every_runtime_answers_long_texts_alike(tmp_path):
+    texts = [*SHORT, LONG, f"{LONG} {LONG}"]
+    task = Classify(16, ["a", "b", "c"], doc_stride=8)
+    model = model_of(task, lambda bert: BertClassifier(bert, 3))
+    rows, = task.split_texts(TOKENIZER, [LONG])[0]
+    logits = np.array(model.model(pad(rows, TOKENIZER.pad_id)), np.float64)
+    probabilities = softmax(logits, axis=1)
+    highest = probabilities.max(axis=0)
+    answers = model.predict(texts, top_k=3)
+    for answer, wanted in (
+            (answers[3], softmax(logits.mean(axis=0))),
+            (model.with_task(dataclasses.replace(task, aggregate="max")).predict([LONG], top_k=3)[0],
+             highest / highest.sum())):
+        assert dict(zip(answer.labels, answer.scores)) == pytest.approx(dict(zip("abc", wanted)), abs=1e-5)
+    plain = model.with_task(dataclasses.replace(task, doc_stride=None))
+    assert model.predict(SHORT, top_k=3) == plain.predict(SHORT, top_k=3)  # bit by bit
+
+    model.export(tmp_path / "saved")
+    model.export_litert(tmp_path / "lite")
+    examples = task.arguments(texts)
+    for other in (Exported(str(tmp_path / "saved")).answer_with_cuts(examples, top_k=3)[0],
+                  LiteModel.load(tmp_path / "lite").predict(texts, top_k=3)):
+        assert [answer.labels for answer in other] == [answer.labels for answer in answers]
+        assert [answer.scores for answer in other] == [pytest.approx(answer.scores, abs=1e-5) for answer in answers]
+
+
+def test_vectors_of_long_texts_keep_their_length(tmp_path):
+    task = Embed(16, doc_stride=8)
+    model = model_of(task, lambda bert: BertEmbedder(bert, "mean", normalize=True))
+    vectors = model.predict([*SHORT, LONG])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    rows, = task.split_texts(TOKENIZER, [LONG])[0]
+    parts = model.predict([" ".join(TINY_VOCABULARY[token] for token in ids[1:-1]) for ids, _ in rows])
+    mean = parts.mean(axis=0)
+    np.testing.assert_allclose(vectors[3], mean / np.linalg.norm(mean), atol=1e-5)
+    model.export_litert(tmp_path / "lite")
+    np.testing.assert_allclose(LiteModel.load(tmp_path / "lite").predict([*SHORT, LONG]), vectors, atol=1e-5)
+
+
+def test_training_on_windows(tmp_path, eager):
+    rows = [(f"{word} " * 30 + "music", label) for word, label in (("play", "music"), ("light", "light")) * 2]
+    encoder = write_huggingface(tmp_path / "encoder", randomize(BertLayer(TINY)))
+    model = finetune(rows, rows, model=encoder, output=tmp_path / "model", task="classify", epochs=1, batch_size=4,
+                     max_length=16, doc_stride=8, aggregate="max", max_windows=3)
+    settings = json.loads((tmp_path / "model/settings.json").read_text())
+    assert {name: settings[name] for name in ("doc_stride", "aggregate", "max_windows")} == {
+        "doc_stride": 8, "aggregate": "max", "max_windows": 3}
+    card = (tmp_path / "model/README.md").read_text()
+    assert "texts split into windows of max_length 16: 4 of 4" in card
+    assert "texts cut at max_windows 3: 4 of 4" in card
+    loaded = FineTuned.load(tmp_path / "model")
+    assert loaded.task == model.task and loaded.evaluate(rows)["accuracy"] == model.evaluate(rows)["accuracy"]
