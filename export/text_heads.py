@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -10,6 +10,8 @@ import tensorflow as tf
 from keras_bert.arguments import Count, check
 from keras_bert.data.tagged import OUTSIDE, type_of
 from keras_bert.errors import InputError
+from keras_bert.tasks.embed import Embed
+from keras_bert.tasks.rerank import Activation
 from keras_bert.tasks.squad import MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH, N_BEST, Span
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import flatten, pack_segments
@@ -65,6 +67,8 @@ class Head:
     explains = True  # a row of texts is a row of the encoder's input or begins with one, as `explain` requires
     truncator = "round_robin"  # how texts that are too long together are truncated, see `graph_packing`
     root: str | None = None  # the output that the root object returns, as a tensor; if None, it returns all outputs
+    named_prompts: Mapping[str, str] = {}  # texts to put before those of further signatures, which have these names
+    default_prompt = ""  # text to put before those of `serving_default`
 
     @property
     def texts(self) -> list[tf.TensorSpec]:
@@ -101,9 +105,17 @@ class _OneInput(Head):
 
 class Embedder(_OneInput):
     """The head of a `BertEmbedder`. The root returns the embeddings alone, float32 [batch, hidden], as TF-Hub's text
-    embeddings do (https://www.tensorflow.org/hub/common_saved_model_apis/text)."""
+    embeddings do (https://www.tensorflow.org/hub/common_saved_model_apis/text).
+
+    Args:
+        prompts, default_prompt_name: see `keras_bert.tasks.Embed`.
+    """
 
     root = "embedding"
+
+    def __init__(self, prompts: dict[str, str] | None = None, default_prompt_name: str | None = None) -> None:
+        task = Embed(0, prompts=prompts or {}, default_prompt_name=default_prompt_name)
+        self.named_prompts, self.default_prompt = task.named_prompts, task.default_prompt
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"embedding": outputs, "tokens": tf.reduce_sum(mask, axis=1)}
@@ -181,6 +193,23 @@ class Regressor(_WholeTexts):
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"value": outputs[:, 0]}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reranker(_OneInput):
+    """The head of a `BertRegressor` that says how relevant the second text is to the first.
+
+    Args:
+        activation_fn: sigmoid; or identity, so that the score is the logit itself.
+    """
+
+    activation_fn: Activation
+
+    texts = strings("text", "text_pair")
+
+    def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
+        logit = outputs[:, 0]
+        return {"score": tf.sigmoid(logit) if self.activation_fn == "sigmoid" else logit, "logit": logit}
 
 
 class Chooser(Head):

@@ -26,8 +26,9 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 def run(*texts: str, model: str, input: list[str] | None = None, data_format: str | None = None,
         text_column: str | None = None, text_pair_column: str | None = None,
         output_format: Literal["text", "jsonl", "glue"] | None = None, top_k: Count = 1,
-        aggregation_strategy: AggregationStrategy | None = None, output: str | None = None,
-        processes: Count | None = None, beam: bool = False, beam_args: list[str] | None = None) -> None:
+        aggregation_strategy: AggregationStrategy | None = None, prompt_name: str | None = None,
+        output: str | None = None, processes: Count | None = None, beam: bool = False,
+        beam_args: list[str] | None = None) -> None:
     r"""Answer texts with a fine-tuned model.
 
     Args:
@@ -47,6 +48,8 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
         aggregation_strategy: For taggers: label each word by its first token, by the average of its tokens, or by the
             token with the highest probability; label each token (simple); or print the tokens that are not O (none).
             Default: first if the tags of the training file are those of words, simple if those of characters.
+        prompt_name: For embeddings: the prompt to put before each text, query or document for example. Default: the
+            model's default prompt, or none.
         output: Folder to write, with a .jsonl file of answers for each file of --input, and the folder invalid for the
             rows that cannot be answered. The same command continues after it was stopped.
         processes: With --output: worker processes. Default: one per core.
@@ -73,18 +76,19 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
                 from keras_bert.integrations import predict_beam
             except ImportError:
                 raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
-            predict_beam.answer_in_pipeline(model, input or [], output, columns, options, beam_args or [])
+            predict_beam.answer_in_pipeline(model, input or [], output, columns, options, beam_args or [],
+                                            prompt_name)
         else:
             from keras_bert.inference.files import answer_files
 
-            answer_files(model, input or [], output, columns, options, processes)
+            answer_files(model, input or [], output, columns, options, processes, prompt_name)
         return
     if input is not None and len(input) != 1:
         raise InputError(f"--input must be one file without --output; got {len(input)}")
     path = input[0] if input else None
     if path not in (None, "-"):
         check_readable(path)
-    loaded = load_answering_model(model)
+    loaded = load_answering_model(model).with_prompt(prompt_name)
     task = loaded.task
     options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":

@@ -42,7 +42,8 @@ class TaskModel(abc.ABC):
         save_settings(self.task, self.columns, folder)
 
     def predict(self, *texts: Iterable, batch_size: Count | None = None, top_k: Count = 1,
-                aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
+                aggregation_strategy: AggregationStrategy | None = None,
+                prompt_name: str | None = None) -> list | np.ndarray:
         """Returns the answers to inputs, in the order of the inputs. An InputWarning says how many of them were cut at
         the model's `max_length`; a tagger and the task span split long texts instead.
 
@@ -61,6 +62,8 @@ class TaskModel(abc.ABC):
                 token, by the mean of its tokens' probabilities, or by the token with the highest probability; "simple"
                 labels each token; "none" returns each token that is not O, with its BIO label. If None, "first" if the
                 tags of the training file are those of words, "simple" if they are those of characters.
+            prompt_name: for the task embed, the prompt to put before each text: `query`, `document`, or another one of
+                the model. If None, the model's default prompt, or none.
 
         Returns:
             a list of the task's answers: `Prediction`s of a classifier, `LabelSet`s of the task multilabel, floats of a
@@ -73,11 +76,16 @@ class TaskModel(abc.ABC):
         """
         check(TaskModel.predict, locals())
         options = self.task.answer_options(top_k, aggregation_strategy)
-        answers, cut = self.answer_with_cuts(self.task.arguments(*self._lists(texts)), batch_size, **options)
+        model = self.with_prompt(prompt_name)
+        answers, cut = model.answer_with_cuts(self.task.arguments(*self._lists(texts)), batch_size, **options)
         if cut:
             warnings.warn(InputWarning(f"texts cut at max_length {self.task.max_length}: {cut:,} of {len(answers):,}"),
                           stacklevel=2)
         return answers
+
+    def with_prompt(self, prompt_name: str | None) -> Self:
+        """Returns a copy that puts this prompt before the texts to embed, or itself if it is None."""
+        return self if prompt_name is None else self.with_task(self.task.with_prompt(prompt_name))
 
     def _lists(self, texts: tuple) -> Sequence:
         """Returns the arguments of `predict`; instead of a single table, its columns."""

@@ -21,12 +21,14 @@ from keras_bert.models.base import BertTask
 from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, run_model
+from keras_bert.tasks.embed import prompts_of
 from keras_bert.text import BertTokenizer
 from keras_bert.training.checkpoints import weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
 from keras_bert.training.devices import strategy_scope
 from keras_bert.training.few_shot import FewShot, recommendation, remarks
 from keras_bert.training.held_out import hold_out
+from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.options import Options
 from keras_bert.weights import load_pretrained
@@ -70,6 +72,9 @@ def prepare(options: Options) -> Prepared:
     kind, columns = TASKS[options.task], options.columns()
     examples = read_examples(kind, options.train, **columns)
     given_valid = None if options.valid is None else read_examples(kind, options.valid, **columns)
+    if options.mine_negatives is not None:
+        miner = NegativeMiner(options.mine_negatives)
+        examples, given_valid = miner.add(examples), given_valid and miner.add(given_valid)
     source, base_model = open_source(options.model), origin(options.model)
     learning_rate = options.learning_rate or _default_learning_rate(options)
     task = _task_of(options, source, examples)
@@ -118,7 +123,7 @@ def _task_of(options: Options, source: Source, examples: list) -> Task:
     settings: dict[str, Any] = {}
     length = task.length
     if issubclass(task, Embed) and source.kind == "embedding" and source.settings:
-        settings, length = source.options, source.settings["max_length"]
+        settings, length = source.options | prompts_of(source.settings), source.settings["max_length"]
     max_length = source.config.input_length(options.max_length, length)
     return task.from_examples(options.train, examples, max_length=max_length, **settings | options.fields_of(task))
 
