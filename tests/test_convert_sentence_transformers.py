@@ -137,14 +137,6 @@ def test_lower_case_of_the_transformer(tmp_path):
     assert BertTokenizer.from_folder(folder).rules == rules
 
 
-def test_prompts_are_lost(tmp_path):
-    folder = write(tmp_path / "folder")
-    change("config_sentence_transformers.json", prompts={"query": "query: ", "document": ""})(folder)
-    with pytest.raises(InputError, match="the prompts query must be part of the texts here; pass allow_inexact=True"):
-        convert(folder, tmp_path / "out", "keras_bert")
-    assert BertEmbedder.from_pretrained(folder).normalize
-
-
 @pytest.mark.parametrize(("values", "losses"), [
     ({"similarity_fn_name": "cosine", "truncate_dim": None}, ()),
     ({"similarity_fn_name": None}, ()),

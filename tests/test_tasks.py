@@ -35,7 +35,7 @@ FILES = {
     "span": ("squad.json", json.dumps(SQUAD)),
     "choice": ("swag.csv", "prompt,choice0,choice1,choice2,label\nplay some,music,table,weather,0\n"
                            "turn the light,song,off,flight,1\nbook a,weather,lamp,flight,2\n"),
-    "rerank": ("triplets.tsv", "text\ttext_pair\tnegative\nplay music\tsong\tlamp\nlight off\tlamp\tflight\n"),
+    "rerank": ("triplets.tsv", "text\ttext_pair\tnegative\nplay music\tsong\tlamp\nlight off\tweather\tflight\n"),
 }
 FLAGS = {"span": ["--max_length=72", "--doc_stride=2", "--epochs=10", "--batch_size=2"], "tag": ["--max_length=5"],
          "multilabel": ["--epochs=16"], "regress": ["--seed=1", "--epochs=60"]}

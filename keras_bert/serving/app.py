@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from keras_bert import __version__
-from keras_bert.serving import embeddings, logs, metrics, schema
+from keras_bert.serving import embeddings, logs, metrics, rerank, schema
 from keras_bert.serving.middleware import RequestMiddleware, respond_error, respond_request_error
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.saved_model import count_bytes
@@ -148,9 +148,29 @@ async def embed(body: Body, server: Server, entry: Entry) -> Response:
     asked = await in_thread_if_large(len(body), embeddings.Request, body, total)
     with server.find(asked.model, entry).lease(None, entry) as version:
         inputs = await in_thread_if_large(len(body), asked.inputs, version.saved_model.signatures, version.limits)
-        outputs, estimated_tokens = await version.predict(DEFAULT, inputs, len(body), entry)
-    content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens)
+        outputs, estimated_tokens = await version.predict(asked.signature, inputs, len(body), entry)
+    content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens,
+                                       server.settings.no_normalize)
     return respond_json(content, entry)
+
+
+@protected.post("/rerank", summary="Re-rank texts, as text-embeddings-inference does.", responses=schema.ERRORS,
+                openapi_extra=schema.rerank_request("texts", "raw_scores", "return_text"),
+                response_model=list[schema.Ranked])
+@protected.post("/v1/rerank", summary="Re-rank documents, as Jina's and Cohere's interfaces do.",
+                responses=schema.ERRORS, response_model=schema.Reranked,
+                openapi_extra=schema.rerank_request("documents", "top_n", "return_documents"))
+@protected.post("/v2/rerank", summary="Re-rank documents, as Cohere's interface does.", responses=schema.ERRORS,
+                openapi_extra=schema.rerank_request("documents", "top_n"), response_model=schema.Reranked)
+async def rerank_documents(request: Request, body: Body, server: Server, entry: Entry) -> Response:
+    total = max((model.current.limits.total for model in server.models.values() if model.current), default=math.inf)
+    asked = await in_thread_if_large(len(body), rerank.Request, body, total, rerank.PATHS[request.scope["path"]])
+    name = asked.choose(name for name, model in server.models.items()
+                        if model.current and rerank.can_rerank(model.current.saved_model.signatures))
+    with server.find(name, entry).lease(None, entry) as version:
+        inputs = await in_thread_if_large(len(body), asked.inputs, name, version.saved_model.signatures, version.limits)
+        outputs, tokens = await version.predict(DEFAULT, inputs, len(body), entry)
+    return respond_json(await in_thread_if_large(count_bytes(outputs), asked.response, name, outputs, tokens), entry)
 
 
 @protected.get("/metrics", summary="For Prometheus.", response_class=PlainTextResponse)

@@ -9,10 +9,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keras_bert.serving import embeddings, logs
+from keras_bert.serving import embeddings, logs, rerank
 from keras_bert.serving.settings import Settings, host_name
 from keras_bert.serving.tensors import RequestError
 
+_CALLS = {embeddings.PATH: "embeddings"} | dict.fromkeys(rerank.PATHS, "rerank")  # `method` in metrics
 MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
 
 
@@ -60,7 +61,7 @@ class RequestMiddleware:
 
         path, method = scope["path"], scope["method"]
         call = path.rpartition(":")[2] if path.endswith((":predict", ":classify", ":regress")) else (
-            "embeddings" if path == embeddings.PATH else method)
+            _CALLS.get(path, method))
         with logs.log_request(call, method, path, (scope["client"] or [""])[0]) as entry:
             scope["state"]["entry"] = entry
             try:

@@ -39,6 +39,7 @@ class Settings(ModelSettings):
     grace_s: float
     allowed_host: Sequence[str] = ()
     token: str = ""  # the bearer token; "" for none
+    no_normalize: bool = False
     threads: int = 1  # of TensorFlow, per worker
 
     def allows_host(self, header: str) -> bool:
