@@ -61,7 +61,7 @@ class RequestMiddleware:
 
         path, method = scope["path"], scope["method"]
         call = path.rpartition(":")[2] if path.endswith((":predict", ":classify", ":regress")) else (
-            _CALLS.get(path, method))
+            _CALLS.get(path) or method)
         with logs.log_request(call, method, path, (scope["client"] or [""])[0]) as entry:
             scope["state"]["entry"] = entry
             try:

@@ -72,9 +72,11 @@ def prepare(options: Options) -> Prepared:
     kind, columns = TASKS[options.task], options.columns()
     examples = read_examples(kind, options.train, **columns)
     given_valid = None if options.valid is None else read_examples(kind, options.valid, **columns)
+    mined = None
     if options.mine_negatives is not None:
         miner = NegativeMiner(options.mine_negatives)
         examples, given_valid = miner.add(examples), given_valid and miner.add(given_valid)
+        mined = Rows("negatives", [vars(example) for example in (*examples, *(given_valid or ()))])
     source, base_model = open_source(options.model), origin(options.model)
     learning_rate = options.learning_rate or _default_learning_rate(options)
     task = _task_of(options, source, examples)
@@ -108,7 +110,7 @@ def prepare(options: Options) -> Prepared:
     if options.learning_rate is None:
         lines.append(f"learning rate: {learning_rate:g}, by default")
     return Prepared(options, task, tokenizer, valid, way, train_batches, valid_batches, model,
-                    _run(options, learning_rate, tokenizer, model), base_model, report, lines)
+                    _run(options, mined, learning_rate, tokenizer, model), base_model, report, lines)
 
 
 def _default_learning_rate(options: Options) -> float:
@@ -163,11 +165,12 @@ def _check_fit(source: Source, tokenizer: BertTokenizer, options: Options) -> No
                              f"got {value}")
 
 
-def _run(options: Options, learning_rate: float, tokenizer: BertTokenizer, model: BertTask) -> dict[str, dict]:
+def _run(options: Options, mined: Rows | None, learning_rate: float, tokenizer: BertTokenizer,
+         model: BertTask) -> dict[str, dict]:
     """Returns what decides the result, see `Checkpoints`."""
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
-    files = {name: _digest(data) for name, data in (("train", options.train), ("valid", options.valid))
-             if data is not None}
+    files = {name: _digest(data) for name, data in (("train", options.train), ("valid", options.valid),
+                                                    ("negatives", mined)) if data is not None}
     return {"arguments": options.of_run() | {"learning_rate": learning_rate},
             "sha256": {**files, "model": weights_digest(tokenizer, pretrained)}}
 
