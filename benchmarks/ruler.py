@@ -49,21 +49,30 @@ def parser(description, **defaults):
 
 def add_flags(made, **defaults):
     """Adds flags to a parser and returns it. A flag has the type of its default. A list is given with commas, False is
-    the default of a switch, None that of a str, and a type in place of a default makes the flag a required one."""
+    the default of a switch, None that of a str, and a type in place of a default makes the flag a required one. The
+    default of `peers` names all that there are, unless it is empty."""
     for name, default in defaults.items():
         if default is False:
             made.add_argument(f"--{name}", action="store_true")
         elif isinstance(default, type):
             made.add_argument(f"--{name}", type=default, required=True)
         elif isinstance(default, list):
-            made.add_argument(f"--{name}", type=_list_of(type(default[0]) if default else str), default=default)
+            read = _list_of(type(default[0]) if default else str, default if name == "peers" else ())
+            made.add_argument(f"--{name}", type=read, default=default)
         else:
             made.add_argument(f"--{name}", type=str if default is None else type(default), default=default)
     return made
 
 
-def _list_of(kind):
-    return lambda text: [kind(part) for part in text.split(",") if part]
+def _list_of(kind, names):
+    """Returns a function that reads a list; if there are `names`, of these alone."""
+    def read(text):
+        parts = [kind(part) for part in text.split(",") if part]
+        if names and (unknown := [part for part in parts if part not in names]):
+            raise argparse.ArgumentTypeError(f"must be of {', '.join(names)}; got {', '.join(unknown)}")
+        return parts
+
+    return read
 
 
 def describe(*packages):

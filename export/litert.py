@@ -14,6 +14,7 @@ from keras_bert import models
 from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder
+from keras_bert.files.digests import write_digests
 from keras_bert.litert import FILE, INPUTS, OUTPUTS, LiteRunner, import_interpreter
 from keras_bert.models.base import BertTask
 from keras_bert.models.task_models import HEADS
@@ -80,6 +81,7 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
     save_vocabulary(tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
     tokenizer.save_settings(folder)
     save_settings(task, columns or {}, folder)
+    write_digests(folder, {*os.listdir(folder)} - {"settings.json"})  # which has the thresholds, and may change
 
     inputs = sample_inputs(tokenizer, config.max_position_embeddings, config.type_vocab_size)
     found = LiteRunner(folder, config)(inputs)
@@ -96,8 +98,8 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
 
 def _check_task(model: BertTask, task: Task) -> None:
     """Raises an InputError if a model does not give the outputs that a task reads."""
-    kinds = next(kinds for kind, kinds in HEADS.items() if isinstance(task, kind))
-    if not isinstance(model, kinds):
+    heads = next(heads for task_class, heads in HEADS.items() if isinstance(task, task_class))
+    if not isinstance(model, heads):
         raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a "
                          f"{type(model).__name__}")
     if hasattr(task, "labels"):

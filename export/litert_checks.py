@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 
 from keras_bert.arguments import Path
+from keras_bert.files.digests import DIGESTS, changed_files
 from keras_bert.litert import FILE, INPUTS, OUTPUTS, Arrays
 from keras_bert.text import pad
 
@@ -97,6 +98,14 @@ def _metadata(model: Loaded, path: Path) -> str:
     return ", ".join(files)
 
 
+def _digests(_: Loaded, path: Path) -> str:
+    """the files are those that were exported, apart from settings.json"""
+    if not os.path.exists(os.path.join(path, DIGESTS)):
+        raise NotApplicable(f"there is no {DIGESTS}")
+    expect(not (changed := changed_files(path)), f"changed: {', '.join(changed)}")
+    return DIGESTS
+
+
 def _ids(model: Loaded, batch: int, length: int) -> Arrays:
     """Returns random word ids without padding."""
     ids = np.random.default_rng(0).integers(0, len(model.tokenizer.vocabulary), (batch, length), np.int32)
@@ -108,7 +117,7 @@ def _named(inputs: Arrays) -> Arrays:
 
 
 # docs/hub_contract.md has the same lines.
-CHECKS = tuple(enumerate((_inputs, _outputs, _rows, _probabilities, _files, _operations, _metadata), 1))
+CHECKS = tuple(enumerate((_inputs, _outputs, _rows, _probabilities, _files, _operations, _metadata, _digests), 1))
 
 
 def verify_litert(model: Loaded, path: Path) -> list[Result]:

@@ -12,7 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from keras_bert.errors import InputError, Option
 
@@ -28,6 +28,9 @@ class Rule:
         return self.text
 
 
+# What annotations cannot express: the name of an argument, its value, what it must be, as the parts of an InputError
+# if there are several, and True if it is.
+Requirement = tuple[str, object, str | list[str], bool]
 Count = Annotated[int, Rule("at least 1", lambda value: value >= 1)]
 Length = Annotated[int, Rule("at least 3", lambda value: value >= 3)]  # [CLS], a token, [SEP]
 Seed = Annotated[int, Rule(f"from 0 to {2**31 - 1}", lambda value: 0 <= value < 2**31)]  # an int32 in each batch
@@ -43,13 +46,36 @@ Path = str | os.PathLike
 Data = str | os.PathLike | Iterable  # a file; or rows in memory, see `keras_bert.data.tables.Rows`
 Repeated = Annotated[list[str], "one value each time the flag is given, instead of several between commas"]
 
+
+class TextColumns(TypedDict, total=False):
+    """How the texts of a file are read, see `finetune`. None is the same as left out."""
+
+    data_format: str | None
+    text_column: str | None
+    text_pair_column: str | None
+
+
+class LabelColumns(TextColumns, total=False):
+    """How a labelled file is read."""
+
+    label_column: str | None
+    label_columns: list[str] | None
+    label_delimiter: Delimiter | None
+
+
+class ScoreColumns(LabelColumns, total=False):
+    """How a labelled file is read and scored."""
+
+    out_of_scope_label: str | None
+
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CLASSES = {bool: bool, int: numbers.Integral, float: numbers.Real}
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path",
           Iterable: "rows", Callable: "a function", dict: "an object"}
 
 
-def check(function: Callable, values: Mapping[str, Any], *rules: tuple[str, object, str, bool]) -> None:
+def check(function: Callable, values: Mapping[str, Any], *rules: Requirement) -> None:
     """Raises an InputError that names the first value that does not fit the annotation of its argument, and then checks
     `rules`, see `check_rules`. Names that are not arguments are ignored."""
     for name, parameter in inspect.signature(function).parameters.items():
@@ -67,12 +93,11 @@ def check_value(name: str, value: Any, annotation: Any) -> None:
         raise InputError(Option(name), f" must be {rule}; got {value!r:.200}{did_you_mean(value, choices)}")
 
 
-def check_rules(*rules: tuple[str, object, str, bool]) -> None:
-    """Checks conditions that annotations cannot express: the name, the given value, what it must be, and True if it is.
-    Raises an InputError that names the first value that breaks its rule."""
+def check_rules(*rules: Requirement) -> None:
+    """Raises an InputError that names the first value that breaks its rule."""
     for name, value, rule, holds in rules:
         if not holds:
-            raise InputError(Option(name), f" must be {rule}; got {value!r}")
+            raise InputError(Option(name), " must be ", *as_list(rule), f"; got {value!r}")
 
 
 # Names in other libraries and in older versions, and what they are called here.
@@ -143,7 +168,8 @@ def as_texts(name: str, texts: Iterable[str]) -> list[str]:
     if is_table(texts):
         raise InputError(f"{rule}; got a {type(texts).__name__}; pass one of its columns: table['text']")
     if isinstance(texts, str | bytes):
-        raise InputError(f"{rule}; got {texts[:60]!r}; pass [{texts[:60]!r}]")
+        cure = "this is a file: pass its texts" if os.path.isfile(texts) else f"pass [{texts[:60]!r}]"
+        raise InputError(f"{rule}; got {texts[:60]!r}; {cure}")
     if not isinstance(texts, Iterable) or isinstance(texts, set | frozenset) or getattr(texts, "ndim", 1) == 0:
         raise InputError(f"{rule}; got {texts!r:.60}")
     return list(texts)

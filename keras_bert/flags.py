@@ -30,8 +30,16 @@ class Argument:
 
 
 def read(function: Callable) -> list[Argument]:
-    """Returns the arguments of a function, except `**name`."""
-    return _arguments(inspect.signature(function).parameters.values(), inspect.getdoc(function))
+    """Returns the arguments of a function. Those of `**name` are the keys of its TypedDict, or none."""
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            parameters += [inspect.Parameter(name, parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+                           for keys in typing.get_args(parameter.annotation)  # of Unpack
+                           for name, annotation in keys.__annotations__.items()]
+        else:
+            parameters.append(parameter)
+    return _arguments(parameters, inspect.getdoc(function))
 
 
 def read_source(path: str, name: str) -> list[Argument]:
@@ -68,11 +76,12 @@ def _read_annotation(node: ast.expr | None) -> Any:
 
 
 def _arguments(parameters: Iterable[inspect.Parameter], docstring: str | None) -> list[Argument]:
-    """Returns the arguments, with the help of each from the section "Args:" of the docstring."""
+    """Returns the arguments in the order of the section "Args:" of the docstring, which has the help of each."""
     section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", docstring or "", re.M)
     helps = dict(re.findall(r"^    (\w+): (.*\n?(?:^ {8}.*\n?)*)", section[1] if section else "", re.M))
+    places = {name: place for place, name in enumerate(helps)}
     return [_argument(parameter, " ".join(helps.get(parameter.name, "").replace("`", "").split()))
-            for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+            for parameter in sorted(parameters, key=lambda parameter: places.get(parameter.name, len(places)))]
 
 
 def _argument(parameter: inspect.Parameter, help: str) -> Argument:

@@ -184,7 +184,7 @@ GOOD = "text\tlabel\nplay\tmusic\nturn on\tlight\n"
     ("valid.tsv", GOOD + "fly\tnone\n", [], "row 4: label 'none' does not occur in the training file; correct it, "
      "or if "
      "it marks texts that are out of scope, pass --out_of_scope_label='none'"),
-    ("valid.tsv", GOOD, ["--out_of_scope_label=none"], "no text has the out_of_scope_label 'none'"),
+    ("valid.tsv", GOOD, ["--out_of_scope_label=none"], "no text has the --out_of_scope_label 'none'"),
 ])
 def test_a_message_about_a_file_says_what_to_do(run, intents, pretrained, tmp_path, name, content, flags, message):
     path = tmp_path / name
@@ -315,7 +315,7 @@ def test_messages_for_python_have_no_flags(trained, intents, pretrained):
              f"{trained}: exists already; pass another path or overwrite=True"),
             (lambda: keras_bert.finetune(*intents, model=pretrained, output="x", task="ner"),
              "task must be one of intent, classify, multilabel, regress, tag, span, choice, embed, rerank; got 'ner'; "
-             "mean tag?"),
+             "did you mean tag?"),
             (lambda: keras_bert.finetune([("a", "b"), ("a", "b", "c")], intents[1], model=pretrained, output="x"),
              "train: row 2: must have 2 values as the first row; got ('a', 'b', 'c')"),
             (lambda: keras_bert.finetune({"text": ["a"]}, intents[1], model=pretrained, output="x"),

@@ -129,7 +129,7 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
 
 def test_a_label_out_of_scope_that_no_text_has_is_refused(run, trained, intents):
     status, _, messages = run("evaluate", f"--model={trained}", f"--data={intents[1]}", "--out_of_scope_label=nothing")
-    assert (status, messages) == (1, [f"keras-bert: {intents[1]}: no text has the out_of_scope_label 'nothing'"])
+    assert (status, messages) == (1, [f"keras-bert: {intents[1]}: no text has the --out_of_scope_label 'nothing'"])
 
 
 def test_help_starts_without_tensorflow():

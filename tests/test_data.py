@@ -29,6 +29,16 @@ def test_columns_by_name(tmp_path):
     assert read_examples(path, "q2", label_column=None) == [Example("y", None, None, 2)]
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\n\r\n\n"])
+def test_a_blank_line_is_an_empty_text_where_a_row_has_one_cell(tmp_path, end):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"\n\ntext\n\nx\r\n\r\n\ny{end}")
+    assert [(example.text, example.row) for example in read_examples(path, label_column=None)] == [
+        ("", 4), ("x", 5), ("", 6), ("", 7), ("y", 8)]
+    path.write_text(f"\ntext\tlabel\n\nx\ta\n\ny\tb{end}")
+    assert [(example.text, example.row) for example in read_examples(path)] == [("x", 4), ("y", 6)]
+
+
 def test_errors_count_the_rows_of_csv_by_record(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('text,label\n"two\nlines",x\nshort\n')

@@ -189,6 +189,7 @@ def test_predict_reads_tables_and_iterables_as_it_reads_lists(monkeypatch, task)
     (({"review": ["a"], "label": ["x"]},), "texts: there is no column 'text'; the columns are review, label; pass the "
                                            "columns themselves: predict(table[…])"),
     (({"text": "a"},), "texts must be a list of texts; got 'a'; pass ['a']"),
+    ((__file__,), f"texts must be a list of texts; got {__file__[:60]!r}; this is a file: pass its texts"),
     ((pandas.DataFrame([["a", "b"]], columns=["text", "text"]),), "texts: column names must differ; got text, text"),
 ])
 def test_predict_names_what_is_no_text(monkeypatch, texts, message):

@@ -18,7 +18,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import Coverage
 from keras_bert.training import FineTuned, checkpoints, finetune
 from keras_bert.training.data_report import data_report, report_lines
-from keras_bert.training.few_shot import remarks
+from keras_bert.training.few_shot import FewShot
 from keras_bert.training.held_out import hold_out
 
 from conftest import REAL, TINY_VOCABULARY, finetune_command, unpack_golden
@@ -76,7 +76,7 @@ def test_long_words_and_labels_are_cut(tokenizer):
     assert lines[0].endswith(f"2 labels, 2 each: b, {'y' * 40}…") and max(map(len, lines)) < 200
     assert any(f"most often {'x' * 40}… (2)" in line for line in lines)
     assert report_lines(found | {"labels": {"b": 3, label: 1}})[0].endswith(f"2 labels: b (3), {'y' * 40}… (1)")
-    assert remarks({"b": 3, label: 1}, 100, 100) == [
+    assert FewShot.remarks({"b": 3, label: 1}, 100, 100) == [
         f"1 label with one text, such as {'y' * 40}…: the encoder learns from the others only"]
 
 

@@ -15,7 +15,8 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
 from keras_bert.tasks import TASKS, Embed
 from keras_bert.training import FineTuned, finetune
-from keras_bert.training.few_shot import recommendation, remarks
+from keras_bert.training.few_shot import FewShot
+from keras_bert.training.way import recommendation
 
 from conftest import TINY, interrupted_after, random_inputs, randomize, write_huggingface
 
@@ -215,8 +216,8 @@ def test_few_texts_per_label(task, counts, advised):
 
 
 def test_what_few_shot_cannot_learn():
-    assert remarks({"a": 2, "b": 2}, 4, 3) == []
-    assert remarks({"a": 2, "b": 2, "c": 1}, 4, 2) == [
+    assert FewShot.remarks({"a": 2, "b": 2}, 4, 3) == []
+    assert FewShot.remarks({"a": 2, "b": 2, "c": 1}, 4, 2) == [
         "1 label with one text, such as c: the encoder learns from the others only",
         "8 steps are few for the encoder: try epochs=3"]
 

@@ -117,7 +117,7 @@ def test_answers_are_those_of_the_keras_model(exported):
 def test_the_folder_keeps_the_contract(exported):
     _, folder, _, _ = exported
     results = verify_litert(LiteModel.load(folder), folder)
-    assert len(results) == 7 and not [result for result in results if result.status == FAILED]
+    assert len(results) == 8 and not [result for result in results if result.status == FAILED]
 
 
 def test_int8_has_a_quarter_of_the_weights_and_nearly_the_answers(intents_folder, tmp_path):
@@ -234,6 +234,7 @@ def test_no_rows(intents_folder, shape):
     (lambda folder: (folder / "vocab.txt").write_text("\n".join([*TINY_VOCABULARY, "more"])),
      "vocab.txt must have at most vocab_size (60) tokens; got 61"),
     (lambda folder: (folder / "vocab.txt").unlink(), "must be a folder with a WordPiece vocabulary"),
+    (lambda folder: reverse(folder / "labels.json"), "labels.json must be as it was exported"),
     (lambda folder: shorten(folder / "model.tflite", 0.5), "model.tflite: cannot be read: The model is not a valid"),
     (lambda folder: (folder / "model.tflite").write_bytes(b""), "model.tflite: cannot be read: "),
     (lambda folder: (folder / "bert_config.json").write_text("[]"), "bert_config.json: a config file must hold one")])
@@ -243,6 +244,30 @@ def test_a_damaged_folder(intents_folder, damage, message, tmp_path, run):
     damage(folder)
     status, _, messages = run("predict", f"--model={folder}", "a text")
     assert status == 1 and len(messages) == 1 and message in messages[0]
+
+
+def reverse(path):
+    path.write_text(json.dumps(json.loads(path.read_text())[::-1]))
+
+
+def test_verify_notices_a_changed_bit(intents_folder, tmp_path):
+    folder = shutil.copytree(intents_folder, tmp_path / "lite")
+    lite = LiteModel.load(folder)
+    lite.with_task(dataclasses.replace(lite.task, threshold=0.9)).save_settings(folder)  # may change
+    content = bytearray((folder / "model.tflite").read_bytes())
+    place = content.index(randomize(CASES["intent"][0](randomize(BertLayer(TINY)))).get_weights()[0].tobytes())
+    content[place] ^= 1
+    (folder / "model.tflite").write_bytes(content)
+    results = verify_litert(LiteModel.load(folder), folder)
+    assert [result.seen for result in results if result.status == FAILED] == ["changed: model.tflite"]
+
+
+def test_a_folder_without_digests(intents_folder, tmp_path):
+    folder = shutil.copytree(intents_folder, tmp_path / "lite")
+    reverse(folder / "labels.json")
+    (folder / "sha256.json").unlink()
+    result = verify_litert(LiteModel.load(folder), folder)[-1]
+    assert (result.status, result.seen) == ("not applicable", "there is no sha256.json")
 
 
 def shorten(path, share):

@@ -57,6 +57,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(run, trained, tmp_path, 
     for source in ("-", path):
         status, lines, _ = run("predict", f"--model={trained}", f"--input={source}")
         assert status == 0 and [line.split("\t")[2] for line in lines] == ["play music", "light off"]
+    path.write_bytes(b"")
+    assert run("predict", f"--model={trained}", f"--input={path}") == (
+        1, [], [f"keras-bert: {path}: must have a text in each line; it is empty"])
 
 
 def test_invalid_bytes_of_arguments_become_one_character_each(run, trained):

@@ -134,7 +134,7 @@ def test_what_is_refused(run, export, trained, inputs, tmp_path):
     assert run(*command, f"--model={trained}") == (
         1, [], [f"keras-bert: {trained}: must be a SavedModel with --beam: keras-bert export text-model"])
     status, _, messages = run(*command, f"--model={export}", "--beam_args=--runner=Nobody")
-    assert status == 1 and "beam_args: " in messages[-1] and not (tmp_path / "out").exists()
+    assert status == 1 and "--beam_args: " in messages[-1] and not (tmp_path / "out").exists()
     assert run(*command, f"--model={export}", "--beam_args=--nosuch=3,--direct_num_workers=1")[2][-1] == (
-        "keras-bert: beam_args: DirectRunner has no flag --nosuch")
+        "keras-bert: --beam_args: DirectRunner has no flag --nosuch")
     assert run(*command, f"--model={export}", "--processes=2")[2] == ["keras-bert: --processes needs --nobeam"]

@@ -213,6 +213,7 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
     assert message(inputs / "*", "--data_format=nsmc") == "--data_format must be left out with --output; got nsmc"
     assert message(inputs / "*", "--output_format=text") == "--output_format must be jsonl with --output; got text"
     assert message(inputs / "*", "a text") == "predict needs either texts as arguments or --input; got both"
+    assert message(inputs / "none.tsv") == f"{inputs / 'none.tsv'}: cannot be read: No such file or directory"
     assert not out.exists()  # nothing is written for an invalid command
     (out / "x").mkdir(parents=True)
     assert message(inputs / "*") == f"{out}: exists already, without a predict.json; pass another --output"
@@ -225,10 +226,10 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
     write(inputs / "a.tsv")
     assert message(inputs / "*").startswith(f"{inputs / 'a.tsv'}: would be answered in {out / 'a.jsonl'}, as ")
     (inputs / "a.tsv").rename(inputs / "a.txt")
-    assert message(inputs / "*") == (f"{inputs / 'a.txt'}: must end in .tsv, .csv, .jsonl, .parquet, .tsv.gz, "
-                                     ".csv.gz, .jsonl.gz")
+    assert message(inputs / "*") == (f"{inputs / 'a.txt'}: a data file must end in .tsv, .csv, .jsonl, .parquet, "
+                                     ".tsv.gz, .csv.gz, .jsonl.gz; got .txt")
     (inputs / "a.txt").rename(inputs / "a.parquet.gz")
-    assert message(inputs / "*").startswith(f"{inputs / 'a.parquet.gz'}: must end in .tsv, ")
+    assert message(inputs / "*").startswith(f"{inputs / 'a.parquet.gz'}: a data file must end in .tsv, ")
     (inputs / "a.parquet.gz").unlink()
     assert predict(inputs / "a.jsonl")[0] == 0
     assert message(inputs / "a.jsonl", "--top_k=2") == (

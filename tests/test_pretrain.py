@@ -195,7 +195,7 @@ def test_corrupt_records(run, command, tmp_path):
     path.write_bytes(content)
     status, _, messages = run(*command(f"--train={broken}"))
     assert status == 1
-    assert messages[-1] == f"keras-bert: {path}: byte 0: the record is corrupt; pass skip_corrupt to skip " \
+    assert messages[-1] == f"keras-bert: {path}: byte 0: the record is corrupt; pass --skip_corrupt to skip " \
         "what cannot be read"
     status, output, messages = run(*command(f"--train={broken}", "--skip_corrupt", "--overwrite"))
     assert status == 0, messages
@@ -209,7 +209,7 @@ def test_corrupt_records(run, command, tmp_path):
     (["--learning_rate=1,2"], "learning_rate must be one value, or one for each of 1 phases; got [1.0, 2.0]"),
     (["--learning_rate=0"], "learning_rate must be positive; got 0.0"),
     (["--batch_size=9", "--gradient_accumulation_steps=2"],
-     "batch_size must be multiples of gradient_accumulation_steps (2) times the "
+     "batch_size must be multiples of --gradient_accumulation_steps (2) times the "
      "number of devices that share it (1); got [9]"),
     (["--seed=-1"], "seed must be from 0 to 2147483647; got -1"),
     (["--model_parallel=0"], "model_parallel must be at least 1; got 0"),
@@ -219,7 +219,7 @@ def test_corrupt_records(run, command, tmp_path):
     (["--model_parallel=2"], "model_parallel must be 1 unless on the JAX backend; got 2"),
     (["--distribution_strategy=many"], "distribution_strategy must be one, mirrored, multiworker or tpu; got 'many'"),
     (["--distribution_strategy=multiworker"],
-     "distribution_strategy multiworker needs TF_CONFIG in the environment, with cluster and task"),
+     "--distribution_strategy=multiworker needs TF_CONFIG in the environment, with cluster and task"),
     (["--vocab=VOCAB"], "must be made with the model's vocabulary; they use another"),
     (["--model=nothing/here"], "nothing/here"),
 ])

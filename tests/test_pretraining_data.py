@@ -255,7 +255,7 @@ def test_a_stopped_command_leaves_nothing(command, tmp_path):
     (["--processes=0"], 1, "processes"),
     (["text.txt"], 2, "takes only flags, as --name=value; got 'text.txt'"),
     (["--max_length=4"], 1, "max_length must be from 5 to 8192; got 4"),
-    (["--max_predictions_per_seq=200"], 1, "max_predictions_per_seq must be at most 128, the max_length; got 200"),
+    (["--max_predictions_per_seq=200"], 1, "max_predictions_per_seq must be at most 128, the --max_length; got 200"),
     (["--dupe_factor=0"], 1, "dupe_factor must be at least 1; got 0"),
     (["--seed=-1"], 1, "seed must be from 0"),
     (["--shards=0"], 1, "shards must be from 1 to 10000; got 0"),

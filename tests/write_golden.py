@@ -299,6 +299,17 @@ def write_text_models(writer, bert, models, asked):
     writer.add_saved_model("text_models/embedder", "text_embedder", {"texts": {"text": TEXTS}, "ids": IDS})
 
 
+def write_litert(writer, models, asked):
+    """A LiteRT folder of each task."""
+    for name, model in models.items():
+        path = f"litert_{name}"
+        model.export_litert(path)
+        columns = asked[name]
+        options = {"top_k": 3} if model.task.supports_top_k else {}
+        writer.add(f"litert/{name}", [path], {"path": path, "columns": columns, "options": options},
+                   keras_bert.LiteModel.load(path).predict(*columns, **options))
+
+
 def write_keras_files(writer, bert):
     """`.keras` files: a functional model with a BertLayer, a head with its optimizer, a HubLayer."""
     inputs = [keras.Input((None,), dtype="int32", name=name) for name in IDS]
@@ -348,6 +359,7 @@ def write(folder):
         models, asked = write_finetuned(writer)
         write_encoders(writer, pretrainer)
         write_text_models(writer, pretrainer.bert, models, asked)
+        write_litert(writer, models, asked)
         write_keras_files(writer, pretrainer.bert)
     packages = ("tensorflow", "keras", "numpy", "tokenizers", "safetensors")
     write_json(folder / "versions.json", {

@@ -1,9 +1,9 @@
 """`keras-bert evaluate`."""
 
 import sys
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
-from keras_bert.arguments import Delimiter
+from keras_bert.arguments import ScoreColumns
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import check_model_folder, check_readable
@@ -11,10 +11,8 @@ from keras_bert.files.paths import check_model_folder, check_readable
 EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 
 
-def run(model: str, data: str, data_format: str | None = None, text_column: str | None = None,
-        text_pair_column: str | None = None, label_column: str | None = None, label_columns: list[str] | None = None,
-        label_delimiter: Delimiter | None = None, out_of_scope_label: str | None = None,
-        choose_threshold: bool = False, output_format: Literal["text", "json"] = "text") -> None:
+def run(model: str, data: str, choose_threshold: bool = False, output_format: Literal["text", "json"] = "text",
+        **columns: Unpack[ScoreColumns]) -> None:
     """Score a fine-tuned model on labelled texts.
 
     Args:
@@ -40,10 +38,7 @@ def run(model: str, data: str, data_format: str | None = None, text_column: str 
     if choose_threshold and not tuned.task.has_threshold:
         raise InputError("--choose_threshold is for the tasks intent and multilabel; "
                          f"{model} is of the task {tuned.task.name}")
-    encoded = tuned.encode(data, data_format=data_format, text_column=text_column, text_pair_column=text_pair_column,
-                           label_column=label_column, label_columns=label_columns, label_delimiter=label_delimiter,
-                           out_of_scope_label=out_of_scope_label)
-    scores, calibrated = tuned.score(encoded, choose_threshold)
+    scores, calibrated = tuned.score(tuned.encode(data, **columns), choose_threshold)
     if choose_threshold:
         if calibrated.task is tuned.task:
             print("no threshold was chosen, and the model's settings are unchanged, because every text is in scope; "

@@ -1,8 +1,8 @@
 """`keras-bert export litert`."""
 
-from typing import Literal
+from typing import Literal, Unpack
 
-from keras_bert.arguments import Delimiter, Pooling, PositiveOrZero, check_rules, given
+from keras_bert.arguments import Pooling, PositiveOrZero, ScoreColumns, check_rules, given
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.paths import check_readable
@@ -13,10 +13,7 @@ EXAMPLE = "keras-bert export litert --model=my_model --output=lite --dtype=int8"
 
 def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
         pooling: Pooling | None = None, normalize: bool | None = None, data: str | None = None,
-        data_format: str | None = None, text_column: str | None = None, text_pair_column: str | None = None,
-        label_column: str | None = None, label_columns: list[str] | None = None,
-        label_delimiter: Delimiter | None = None, out_of_scope_label: str | None = None,
-        max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False) -> None:
+        max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False, **columns: Unpack[ScoreColumns]) -> None:
     """Export a model for LiteRT, which answers without TensorFlow.
 
     Args:
@@ -37,11 +34,8 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
         max_loss: With data: largest loss of the score in percentage points; nothing is exported if more is lost.
         overwrite: Replace the output.
     """
-    columns = given(data_format=data_format, text_column=text_column, text_pair_column=text_pair_column,
-                    label_column=label_column, label_columns=label_columns, label_delimiter=label_delimiter,
-                    out_of_scope_label=out_of_scope_label)
     if data is None:
-        check_rules(*((name, value, "left out without --data", False) for name, value in columns.items()),
+        check_rules(*((name, value, "left out without --data", value is None) for name, value in columns.items()),
                     ("max_loss", max_loss, "left out without --data", max_loss == _MAX_LOSS))
     else:
         check_readable(data)

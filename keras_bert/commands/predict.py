@@ -4,9 +4,9 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
-from keras_bert.arguments import AggregationStrategy, Count, given, replace_surrogates
+from keras_bert.arguments import AggregationStrategy, Count, TextColumns, given, replace_surrogates
 from keras_bert.commands import glue
 from keras_bert.data.rows import ROW_FORMATS, suffix_of
 from keras_bert.errors import InputError
@@ -23,12 +23,11 @@ _CHUNK = 1024  # texts that are answered before the first answer is printed
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
-def run(*texts: str, model: str, input: list[str] | None = None, data_format: str | None = None,
-        text_column: str | None = None, text_pair_column: str | None = None,
+def run(*texts: str, model: str, input: list[str] | None = None,
         output_format: Literal["text", "jsonl", "glue"] | None = None, top_k: Count = 1,
         aggregation_strategy: AggregationStrategy | None = None, prompt_name: str | None = None,
         output: str | None = None, processes: Count | None = None, beam: bool = False,
-        beam_args: list[str] | None = None) -> None:
+        beam_args: list[str] | None = None, **text_columns: Unpack[TextColumns]) -> None:
     r"""Answer texts with a fine-tuned model.
 
     Args:
@@ -62,14 +61,14 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
         raise InputError("predict needs either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
     check_model_folder(model)
-    columns = given(data_format=data_format, text_column=text_column, text_pair_column=text_pair_column)
+    columns = given(**text_columns)
     for flag, value, needed, is_met in (
             ("processes", processes, "--output", output), ("beam", beam, "--output", output),
             ("beam_args", beam_args, "--beam", beam), ("processes", processes, "--nobeam", not beam)):
         if value and not is_met:
             raise InputError(f"--{flag} needs {needed}")
     if output is not None:
-        _check_for_files(texts, data_format, output_format)
+        _check_for_files(texts, columns.get("data_format"), output_format)
         options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
         if beam:
             try:
@@ -92,7 +91,7 @@ def run(*texts: str, model: str, input: list[str] | None = None, data_format: st
     task = loaded.task
     options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":
-        glue.check(data_format, task, top_k)
+        glue.check(columns.get("data_format"), task, top_k)
     total = cut = 0
     chunks = _chunks(texts, path, columns, loaded)
     for examples in glue.complete(chunks) if output_format == "glue" else chunks:
@@ -136,7 +135,10 @@ def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
             yield chunk
     else:
         with open(path, "rb") as file:
-            yield from _line_chunks(file, path, task)
+            chunks = _line_chunks(file, path, task)
+            if not (first := next(chunks, [])):
+                raise InputError(f"{path}: must have a text in each line; it is empty")
+            yield from itertools.chain([first], chunks)
 
 
 def _is_data(path: str) -> bool:

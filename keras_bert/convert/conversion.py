@@ -126,8 +126,8 @@ def convert(model: Path, output: Path,
     _report_source(source, weights, skipped, missing, report)
     if hidden_act is not None:
         if not weights.config.hidden_act.startswith("gelu"):
-            raise InputError(f"{model}: hidden_act chooses the form of a GELU; got {hidden_act} for weights with "
-                             f"{weights.config.hidden_act}")
+            raise InputError(f"{model}: ", Option("hidden_act"), " chooses the form of a GELU; got "
+                             f"{hidden_act} for weights with {weights.config.hidden_act}")
         if hidden_act != weights.config.hidden_act:
             report(f"computes {hidden_act} instead of the config's {weights.config.hidden_act}")
         weights = weights.with_config(hidden_act=hidden_act)

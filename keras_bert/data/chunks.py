@@ -32,8 +32,8 @@ class Chunk:
 
 
 def check_suffix(path: str) -> None:
-    if suffix_of(path) not in ROW_FORMATS:
-        raise InputError(f"{path}: must end in {', '.join(ROW_SUFFIXES)}")
+    if (suffix := suffix_of(path)) not in ROW_FORMATS:
+        raise InputError(f"{path}: a data file must end in {', '.join(ROW_SUFFIXES)}; got {suffix or 'no suffix'}")
 
 
 def read_chunks(path: str) -> Iterator[Chunk]:

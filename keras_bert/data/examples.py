@@ -70,7 +70,8 @@ FORMATS = {
 def choose(path: Path | Rows, data_format: str, formats: Mapping[str, T]) -> T:
     """Returns the format of this name; raises an InputError if there is none."""
     if data_format not in formats:
-        raise InputError(f"{path}: data_format must be one of {', '.join(formats)}; got {data_format!r}")
+        raise InputError(f"{path}: ", Option("data_format"),
+                         f" must be one of {', '.join(formats)}; got {data_format!r}")
     return formats[data_format]
 
 

@@ -52,7 +52,8 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
         raise InputError(Option("label_columns"), " must be left out with ", Option(f"data_format={data_format}"),
                          f", which sets the columns; got {', '.join(label_columns)}")
     if label_columns and label_column not in (None, "label"):
-        raise InputError(Option("label_column"), f" must be left out with label_columns; got {label_column!r}")
+        raise InputError(Option("label_column"), " must be left out with ", Option("label_columns"),
+                         f"; got {label_column!r}")
     if label_columns and len(set(label_columns)) < len(label_columns):
         raise InputError(Option("label_columns"), f" must differ from one another; got {', '.join(label_columns)}")
     if data_format and label_delimiter != ",":
@@ -70,7 +71,7 @@ def _listed(path: Path | Rows, row: int, values: dict[str, Any], column: str, de
     value = values[column]
     if isinstance(value, list) and delimiter != ",":
         raise InputError(f"{path}: row {row}: {column!r} must be a text with {delimiter!r} between the labels; got the "
-                         f"list {value!r:.60}: leave out label_delimiter")
+                         f"list {value!r:.60}: leave out ", Option("label_delimiter"))
     labels = _split(value, delimiter) if isinstance(value, str) else value
     if labels is None and value is not None:
         raise InputError(f"{path}: row {row}: {column!r} must have a quote at both ends of a label or none; "

@@ -157,9 +157,24 @@ def _parse_json_line(path: Path, number: int, line: bytes, columns: Sequence[str
 
 
 def _open_tsv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
-    rows = ((number, share, line) for number, share, line in byte_lines(path)
-            if line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").rstrip(b"\r\n"))
-    return _with_header(rows, header, lambda number, line: _tsv_cells(path, number, line))
+    lines = itertools.dropwhile(_is_blank, byte_lines(path))
+    columns, rows = _with_header(lines, header, lambda number, line: _tsv_cells(path, number, line))
+    # In a file of one column, a blank line is an empty text, but not at the end.
+    return columns, _without_blank_end(rows) if len(columns) == 1 else itertools.filterfalse(_is_blank, rows)
+
+
+def _is_blank(row: UnparsedRow) -> bool:
+    number, _, line = row
+    return not line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").rstrip(b"\r\n")
+
+
+def _without_blank_end(rows: Iterator[UnparsedRow]) -> Iterator[UnparsedRow]:
+    waiting = []
+    for row in rows:
+        waiting.append(row)
+        if not _is_blank(row):
+            yield from waiting
+            waiting = []
 
 
 def _parse_tsv(path: Path, number: int, line: bytes, columns: Sequence[str] | None) -> dict[str, str]:
@@ -222,9 +237,9 @@ def _with_header(rows: Iterator[UnparsedRow], header: Sequence[str] | None,
 def _named(path: Path, row: int, values: list[str], columns: Sequence[str]) -> dict[str, str]:
     if len(values) != len(columns):
         cure = f"; {NO_QUOTING}" * (suffix_of(path) == ".tsv" and any(value.startswith('"') for value in values))
-        kind = ShortRow if len(values) < len(columns) else InputError
-        raise kind(f"{path}: row {row}: must have {len(columns)} columns ({', '.join(columns):.60}); "
-                   f"got {len(values)}{cure}")
+        error = ShortRow if len(values) < len(columns) else InputError
+        raise error(f"{path}: row {row}: must have {len(columns)} columns ({', '.join(columns):.60}); "
+                    f"got {len(values)}{cure}")
     return dict(zip(columns, values))
 
 

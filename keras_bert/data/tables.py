@@ -92,8 +92,9 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
     A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. A `.jsonl` file has
     one object per line; it is read twice, first for the names of its columns. A `.json` file has an array of objects or
     one object after the other, and is not streamed but read as a whole; the values of its nested objects become columns
-    `outer.inner`. Blank lines and a byte order mark at the start of a file are skipped. Text files but `.json` may be
-    compressed with gzip: `.tsv.gz`.
+    `outer.inner`. Blank lines and a byte order mark at the start of a file are skipped; but in a `.tsv` file of one
+    column, a blank line before the last row is an empty text. Text files but `.json` may be compressed with gzip:
+    `.tsv.gz`.
 
     Args:
         path: the file, UTF-8; or `Rows`, for which `kind` and `header` have no effect.

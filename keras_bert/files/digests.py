@@ -2,9 +2,13 @@
 
 import hashlib
 import os
+from collections.abc import Collection, Iterable
 
 from keras_bert.arguments import Path
 from keras_bert.files.failures import reading
+from keras_bert.files.json_files import read_object, write_json
+
+DIGESTS = "sha256.json"
 
 
 def file_digest(path: Path) -> str:
@@ -24,3 +28,16 @@ def folder_digest(path: Path) -> str:
                 digest.update(f"{os.path.relpath(file, path)}\0".encode(errors="surrogateescape"))
                 digest.update(bytes.fromhex(file_digest(file)))
     return digest.hexdigest()
+
+
+def write_digests(folder: Path, names: Iterable[str]) -> None:
+    """Writes the digests of files in a folder to a file, `DIGESTS`."""
+    write_json(os.path.join(folder, DIGESTS), {name: file_digest(os.path.join(folder, name)) for name in sorted(names)})
+
+
+def changed_files(folder: Path, names: Collection[str] | None = None) -> list[str]:
+    """Returns which files of a folder differ from the digests that `write_digests` wrote, all of them or of `names`;
+    none if there are no digests."""
+    digests = read_object(os.path.join(folder, DIGESTS))
+    return [name for name, digest in digests.items()
+            if name in (names or digests) and file_digest(os.path.join(folder, name)) != digest]

@@ -65,11 +65,11 @@ class Exported:
         """Returns the answers to examples, and 0: the SavedModel does not say how many it has cut. For questions, only
         the best answer is known; entities are aggregated by the strategy of the export."""
         if aggregation_strategy:
-            raise InputError(f"{self._path}: a SavedModel has one aggregation strategy; "
-                             "--aggregation_strategy needs the folder that finetune wrote")
+            raise InputError(f"{self._path}: a SavedModel has one aggregation strategy; ",
+                             Option("aggregation_strategy"), " needs the folder that finetune wrote")
         if top_k > 1 and isinstance(self.task, Span):
-            raise InputError(f"{self._path}: a SavedModel gives one answer to a question; "
-                             "--top_k needs the folder that finetune wrote")
+            raise InputError(f"{self._path}: a SavedModel gives one answer to a question; ", Option("top_k"),
+                             " needs the folder that finetune wrote")
         answers = []
         for _, examples_alike in itertools.groupby(examples, lambda example: len(getattr(example, "choices", ()))):
             group = list(examples_alike)

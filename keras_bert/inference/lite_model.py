@@ -12,6 +12,7 @@ from keras_bert.arguments import Count, Path, check
 from keras_bert.config import BertConfig
 from keras_bert.data.batches import ChoiceBatches
 from keras_bert.errors import InputError
+from keras_bert.files.digests import DIGESTS, changed_files
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.litert import FILE, Arrays, LiteRunner
 from keras_bert.tasks import Encoded, Task, read_settings
@@ -76,6 +77,9 @@ class LiteModel(TaskModel):
         if len(self.tokenizer.vocabulary) > size:
             raise InputError(f"{os.fspath(folder)}: vocab.txt must have at most vocab_size ({size}) tokens; "
                              f"got {len(self.tokenizer.vocabulary)}; export the model again")
+        for name in changed_files(folder, ("labels.json", "vocab.txt")):
+            raise InputError(f"{os.fspath(folder)}: {name} must be as it was exported: its order decides the answers; "
+                             f"copy the folder again, or remove {DIGESTS} if the change is right")
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         has_groups = issubclass(encoded.batches, ChoiceBatches)

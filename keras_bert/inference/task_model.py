@@ -3,11 +3,11 @@
 import abc
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
-from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, check, given, is_table
+from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, ScoreColumns, check, given, is_table
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.tasks import Encoded, MultiLabel, Task, save_settings, tasks_with
@@ -108,7 +108,7 @@ class TaskModel(abc.ABC):
         encoded = self.task.encode(examples, self.tokenizer)
         return self.task.answers(encoded, self.outputs(encoded, batch_size), **options), encoded.cut
 
-    def evaluate(self, data: Data, **columns: Any) -> dict:
+    def evaluate(self, data: Data, **columns: Unpack[ScoreColumns]) -> dict:
         """Scores the model on labelled data: `model.evaluate("test.tsv")["accuracy"]`.
 
         Args:
@@ -122,7 +122,7 @@ class TaskModel(abc.ABC):
         """
         return self.score(self.encode(data, **columns))[0]
 
-    def calibrate(self, data: Data, **columns: Any) -> Self:
+    def calibrate(self, data: Data, **columns: Unpack[ScoreColumns]) -> Self:
         """Returns a copy with the thresholds that are best on labelled data: for the task intent, the one that
         separates texts in scope from those with the `out_of_scope_label`; for the task multilabel, one for each label.
         Thresholds that the data do not decide stay: of an intent model if all texts are in scope, and of a label that

@@ -21,11 +21,11 @@ def new_pipeline(arguments: list[str]) -> beam.Pipeline:
     given = options.get_all_options(retain_unknown_options=True)
     unknown = given.keys() - PipelineOptions([]).get_all_options().keys()
     if unknown and options.view_as(StandardOptions).runner in (None, "DirectRunner"):
-        raise InputError(f"beam_args: DirectRunner has no flag --{min(unknown)}")
+        raise InputError(Option("beam_args"), f": DirectRunner has no flag --{min(unknown)}")
     try:
         return beam.Pipeline(options=options)
     except ValueError as error:
-        raise InputError(f"beam_args: {error}") from None
+        raise InputError(Option("beam_args"), f": {error}") from None
 
 
 def run_pipeline(pipeline: beam.Pipeline, namespace: str) -> collections.Counter[str]:
@@ -34,7 +34,8 @@ def run_pipeline(pipeline: beam.Pipeline, namespace: str) -> collections.Counter
         result = pipeline.run()
         result.wait_until_finish()
     except (InputError, RuntimeError) as error:  # from another process it is text in a RuntimeError
-        text = str(error) if isinstance(error, InputError) else re.split("InputError: |MissingColumn: ", str(error))[-1]
+        names = "|".join(f"{kind.__name__}: " for kind in (InputError, *InputError.__subclasses__()))
+        text = str(error) if isinstance(error, InputError) else re.split(names, str(error))[-1]
         if isinstance(error, InputError) or text != str(error):
             # The text alone remains of its parts: the arguments are found by their form.
             parts = re.split(r"(\w+=…)", re.split(r"\n| \[while running", text)[0])

@@ -56,7 +56,7 @@ class PretrainingSettings:
     def __post_init__(self) -> None:
         check(PretrainingSettings, vars(self))
         masked = self.max_predictions_per_seq
-        check_rules(("max_predictions_per_seq", masked, f"at most {self.max_length}, the max_length",
+        check_rules(("max_predictions_per_seq", masked, [f"at most {self.max_length}, the ", Option("max_length")],
                      masked is None or masked <= self.max_length))
         defaults = {"max_predictions_per_seq": -(-15 * self.max_length // 100),
                     "dupe_factor": 10 if self.masking == "static" else 1}

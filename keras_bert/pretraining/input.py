@@ -76,7 +76,7 @@ class PretrainingRecords:
         """Returns the order of the examples in an epoch: int64 [examples], each number once."""
         return _plan(len(self), seed, epoch)
 
-    def dataset(self, batch_size: int, seed: int, step: int = 0, *, shard: int = 0, shards: int = 1,
+    def dataset(self, batch_size: int, seed: int, step: int = 0, shard: int = 0, shards: int = 1, *,
                 masking: Masking | NextTokens | None = None, once: bool = False) -> tf.data.Dataset:
         """Returns an endless dataset of batches that starts at `step`.
 
@@ -105,7 +105,7 @@ class PretrainingRecords:
         """
         if batch_size < 1 or batch_size % shards or not 0 <= shard < shards:
             raise InputError(Option("batch_size"), " must be a positive multiple of shards, and shard from 0 to shards "
-                             f"- 1; got batch_size={batch_size}, shards={shards}, shard={shard}")
+                             "- 1; got ", Option(f"batch_size={batch_size}"), f", shards={shards}, shard={shard}")
         if masking is None and "masked_lm_ids" not in self._features:
             raise InputError(f"{self.paths[0]}: the examples are not masked; pass masking")
         count = batch_size // shards
@@ -285,7 +285,4 @@ class PretrainingInput:
             limit = self.settings.get("max_predictions_per_seq", -(-15 * self.records.seq_length // 100))
             masker = Masking(tokenizer, limit, self.settings.get("whole_word_mask", False))
 
-        def dataset(step: int = 0, shard: int = 0, shards: int = 1) -> tf.data.Dataset:
-            return self.records.dataset(batch_size, seed, step, shard=shard, shards=shards, masking=masker, once=once)
-
-        return dataset
+        return functools.partial(self.records.dataset, batch_size, seed, masking=masker, once=once)

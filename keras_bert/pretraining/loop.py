@@ -4,11 +4,9 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable
-
-import tensorflow as tf
 
 from keras_bert.errors import Option
+from keras_bert.pretraining.input import MakeDataset
 from keras_bert.pretraining.objective import Trainer
 from keras_bert.training.checkpoints import Checkpoints, Progress
 from keras_bert.training.log import TrainingLog
@@ -27,8 +25,8 @@ class Phase:
     batch_size: int
     tokens: int  # per step, padding included
     operations: float  # floating point operations per step
-    make_dataset: Callable[..., tf.data.Dataset]
-    make_valid_dataset: Callable[..., tf.data.Dataset] | None = None
+    make_dataset: MakeDataset
+    make_valid_dataset: MakeDataset | None = None
     valid_steps: int = 0  # number of held-out batches to score
 
 

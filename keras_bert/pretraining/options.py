@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self
 
 from keras_bert import kernels
-from keras_bert.arguments import as_list
+from keras_bert.arguments import Requirement, as_list
 from keras_bert.config import SIZES, BertConfig
 from keras_bert.errors import InputError, Option
 from keras_bert.training.run import RunOptions
@@ -65,7 +65,7 @@ class Options(RunOptions):
         return super().checked(function, arguments | {
             "config": config.to_dict() if isinstance(config, BertConfig) else config})
 
-    def rules(self) -> list[tuple[str, object, str, bool]]:
+    def rules(self) -> list[Requirement]:
         on_jax = kernels.BACKEND == "jax"
         return [
             ("config", self.config, "an existing bert_config.json or a size: tiny, mini, small, medium, base, large, "

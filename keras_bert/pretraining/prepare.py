@@ -116,7 +116,8 @@ def _check_inputs(inputs: dict[str, PretrainingInput], tokenizer: BertTokenizer,
             raise InputError(f"{path}: examples must have at most the encoder's max_position_embeddings ({limit}) "
                              f"tokens; they have {examples.records.seq_length}")
         if next_sentence and not examples.records.has_labels:
-            raise InputError(f"{path}: the examples must have next_sentence_labels; otherwise turn next_sentence off")
+            raise InputError(f"{path}: the examples must have next_sentence_labels; otherwise pass ",
+                             Option("next_sentence=False"))
 
 
 def _make_phase(phase: PhaseOptions, inputs: dict[str, PretrainingInput], tokenizer: BertTokenizer,
@@ -145,6 +146,6 @@ def _schedule(options: Options, steps: list[int]) -> PhasedSchedule:
 
 def _check_batches(options: Options, sizes: list[int], devices: int) -> None:
     parts = devices * options.gradient_accumulation_steps
-    check_rules(("batch_size", sizes, "multiples of gradient_accumulation_steps "
-                 f"({options.gradient_accumulation_steps}) times the number of devices that share it ({devices})",
+    check_rules(("batch_size", sizes, ["multiples of ", Option("gradient_accumulation_steps"), " "
+                 f"({options.gradient_accumulation_steps}) times the number of devices that share it ({devices})"],
                  all(size % parts == 0 for size in sizes)))

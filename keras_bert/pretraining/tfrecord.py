@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files.failures import reading
 
 HEADER, FRAME = 12, 16  # bytes before a record: its length and a checksum; and with the checksum after the record
@@ -189,5 +189,6 @@ class RecordFiles:
 
     def _report(self, path: str, byte: int, problem: str) -> None:
         if not self.skip_corrupt:
-            raise InputError(f"{path}: byte {byte}: {problem}; pass skip_corrupt to skip what cannot be read")
+            raise InputError(f"{path}: byte {byte}: {problem}; pass ", Option("skip_corrupt=True"),
+                             " to skip what cannot be read")
         self.broken.add((path, int(byte)))

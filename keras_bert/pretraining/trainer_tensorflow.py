@@ -92,8 +92,8 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
     if name == "multiworker":
         cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         if not cluster.cluster_spec().jobs:
-            raise InputError(
-                "distribution_strategy multiworker needs TF_CONFIG in the environment, with cluster and task")
+            raise InputError(Option("distribution_strategy=multiworker"),
+                             " needs TF_CONFIG in the environment, with cluster and task")
         return tf.distribute.MultiWorkerMirroredStrategy(cluster)
     if name.partition(":")[0] == "tpu":
         try:
@@ -102,5 +102,5 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
             tf.tpu.experimental.initialize_tpu_system(cluster)
             return tf.distribute.TPUStrategy(cluster)
         except (ValueError, tf.errors.OpError) as error:
-            raise InputError(f"distribution_strategy {name}: {error}") from None
+            raise InputError(Option(f"distribution_strategy={name}"), f": {error}") from None
     raise InputError(Option("distribution_strategy"), f" must be one, mirrored, multiworker or tpu; got {name!r}")

@@ -181,7 +181,8 @@ class Task:
         """Returns a data set in the form that `iterate` takes, see `open_data`. `columns` are those of `iterate`."""
         opened = open_data(data, name, [cls.column_names(fields, columns) for fields in cls.tuples])
         if data_format and isinstance(opened, Rows):
-            raise InputError(f"{name}: data_format must be left out for rows in memory; got {data_format!r}")
+            raise InputError(f"{name}: ", Option("data_format"),
+                             f" must be left out for rows in memory; got {data_format!r}")
         return opened
 
     @classmethod
@@ -323,10 +324,12 @@ def best_threshold(scores: np.ndarray, right: np.ndarray, end: float) -> float:
     return threshold_between(*sorted(ranked[last:last + 2]))
 
 
-def require(module: str, user: str = "scores need") -> ModuleType:
-    """Imports a module that the extra `tasks` installs; `user` begins the message if it is missing."""
+def require(module: str, *user: str) -> ModuleType:
+    """Imports a module that the extra `tasks` installs; `user`, by default "scores need", begins the message if it is
+    missing."""
     try:
         return importlib.import_module(module)
     except ImportError:
         name = module.partition(".")[0].replace("sklearn", "scikit-learn")
-        raise InputError(f"{user} {name}, which the extra `tasks` installs: pip install {name}") from None
+        raise InputError(*(user or ("scores need",)),
+                         f" {name}, which the extra `tasks` installs: pip install {name}") from None

@@ -204,7 +204,7 @@ class Classify(LabelTask):
         if all(example.label == out_of_scope for example in examples):
             raise InputError(f"{path}: scores need texts in scope; every row has the label {out_of_scope!r}")
         if out_of_scope is not None and all(example.label != out_of_scope for example in examples):
-            raise InputError(f"{path}: no text has the out_of_scope_label {out_of_scope!r}")
+            raise InputError(f"{path}: no text has the ", Option("out_of_scope_label"), f" {out_of_scope!r}")
 
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
         """Returns the class of each example, -1 for examples out of scope: int32 [examples]."""

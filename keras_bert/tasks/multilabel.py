@@ -12,7 +12,7 @@ from keras_bert.arguments import Path
 from keras_bert.data.examples import Example
 from keras_bert.data.label_sets import iterate_label_sets
 from keras_bert.data.tables import Rows
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, best_threshold
 from keras_bert.tasks.classify import LabelTask, ranked_cells, top_record
 
@@ -128,8 +128,8 @@ class MultiLabel(LabelTask):
             raise InputError(f"{path}: must have texts with labels; no row has one")
         for label in label_columns or ():
             if label not in found:
-                raise InputError(f"{path}: label_columns must have a row with 1 each; {label!r} is always 0: leave it "
-                                 "out")
+                raise InputError(f"{path}: ", Option("label_columns"), " must have a row with 1 each; "
+                                 f"{label!r} is always 0: leave it out")
         return cls(labels=label_columns or sorted(found), pairs=examples[0].text_pair is not None, **settings)
 
     def check(self, path: Path | Rows, examples: Sequence[Example], out_of_scope: str | None = None) -> None:

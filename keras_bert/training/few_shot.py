@@ -8,75 +8,82 @@ its batch, and needs far fewer steps.
 import collections
 import dataclasses
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from keras_bert.arguments import Pooling, plural
+from keras_bert.arguments import plural
 from keras_bert.data.batches import ChoiceBatches, SameLabelBatches, TextBatches
 from keras_bert.data.examples import Example
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
-from keras_bert.tasks import Classify, Embed, Encoded, Task, run_model
+from keras_bert.models.base import BertTask
+from keras_bert.tasks import Embed, Encoded, Task, run_model
 from keras_bert.tasks.base import require
+from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import shorten
+from keras_bert.training.options import Options
+from keras_bert.training.way import Way
+from keras_bert.weights.source import Source
 
 # Of the regression: the inverse of the weight decay, more than scikit-learn's 1, with which the probabilities of many
 # classes are all low; and the most steps of its optimizer, which needs fewer.
 _C, _STEPS = 10.0, 1000
-# Texts per label for which `few_shot` is recommended. It was more accurate than plain fine-tuning with 8 of each of 176
-# intents (`benchmarks/few_shot.py`), and with 30 of each of 22 (docs/tasks/intent.md).
-_FEW = 16
 _MIN_STEPS = 10  # with 1 step per epoch, ten epochs were better than three
 
 
-class FewShot:
-    """The way to train a classifier that `finetune(few_shot=True)` chooses.
+class FewShot(Way):
+    """The way to train a classifier that `finetune(few_shot=True)` chooses: its encoder is trained for the task embed.
+    The arguments are the classifier's task, and the texts as that task encodes them."""
 
-    Args:
-        task: the classifier's task.
-        train, valid: the texts, as that task encodes them.
-        pooling: see `BertEmbedder`.
-        class_weights: see `finetune`; they weight the texts of the regression.
-
-    Attributes:
-        task: the task that the encoder is trained for.
-        train, valid: the texts in the form that trains and that scores a `BertEmbedder`.
-    """
-
-    def __init__(self, task: Task, train: Encoded, valid: Encoded, pooling: Pooling, class_weights: str | None) -> None:
-        self.task: Task = Embed(task.max_length, "multiple_negatives_ranking", pooling, normalize=True)
-        self.train = dataclasses.replace(_one_text_each(train), batches=SameLabelBatches)
-        self.valid = _one_text_each(valid)
-        self._targets, self._class_weights = train.targets, class_weights
+    def __init__(self, options: Options, source: Source, tokenizer: BertTokenizer, task: Task, train: Encoded,
+                 valid: Encoded) -> None:
+        pooling = source.options.get("pooling", "mean")
+        super().__init__(options, source, tokenizer,
+                         Embed(task.max_length, "multiple_negatives_ranking", pooling, normalize=True),
+                         dataclasses.replace(_one_text_each(train), batches=SameLabelBatches), _one_text_each(valid))
 
     @staticmethod
     def check(path: str, examples: Sequence[Example]) -> None:
         """Raises an InputError if scikit-learn is missing, or the examples have pairs of texts, or fewer than two
-        labels have two texts. `path` names the examples."""
+        labels have two texts."""
         _linear_model()
         if examples[0].text_pair is not None:
-            raise InputError(f"{path}: few_shot needs one text per row; got two")
+            raise InputError(f"{path}: ", Option("few_shot"), " needs one text per row; got two")
         counts = collections.Counter(example.label for example in examples).values()
         if (several := sum(count > 1 for count in counts)) < 2:
-            raise InputError(f"{path}: few_shot needs two labels with at least two texts each; got {several}")
+            raise InputError(f"{path}: ", Option("few_shot"), " needs two labels with at least two texts each; "
+                             f"got {several}")
 
-    def outputs(self, model: BertEmbedder, train: TextBatches, valid: TextBatches, batch_size: int,
-                after_batch: Callable[[Any], None]) -> np.ndarray:
+    def class_weight(self) -> None:
+        """Returns None: the loss is one of pairs; the regression weights the texts."""
+
+    def outputs(self, model: BertTask, batch_size: int, after_batch: Callable[[Any], None]) -> np.ndarray:
         """Returns the logits of the validation texts, by a regression on the embeddings of the training texts."""
-        kernel, bias = self._regression(_embed(model, train, batch_size, after_batch))
-        return _embed(model, valid, batch_size, after_batch) @ kernel + bias
+        kernel, bias = self._regression(_embed(model, self.train_batches, batch_size, after_batch))
+        return _embed(model, self.valid_batches, batch_size, after_batch) @ kernel + bias
 
-    def finished(self, model: BertEmbedder, train: TextBatches, batch_size: int) -> BertEmbeddingClassifier:
+    def finished(self, model: BertTask, batch_size: int) -> BertEmbeddingClassifier:
         """Returns the classifier: the trained encoder with the regression as its dense layer."""
-        kernel, bias = self._regression(_embed(model, train, batch_size))
+        assert isinstance(model, BertEmbedder)  # the model of `task`
+        kernel, bias = self._regression(_embed(model, self.train_batches, batch_size))
         classifier = BertEmbeddingClassifier(model.bert, len(bias), model.pooling)
         classifier.classifier.kernel.assign(kernel)
         classifier.classifier.bias.assign(bias)
         return classifier
+
+    @staticmethod
+    def remarks(labels: dict[str, int], steps: int, epochs: int) -> list[str]:
+        """Returns the lines that say what `few_shot` cannot learn from these texts."""
+        lines = []
+        if single := [label for label, count in labels.items() if count == 1]:
+            lines.append(f"{len(single):,} {plural('label', len(single))} with one text, such as {shorten(single[0])}: "
+                         "the encoder learns from the others only")
+        if steps * epochs < _MIN_STEPS:
+            lines.append(f"{steps * epochs} steps are few for the encoder: try epochs={math.ceil(_MIN_STEPS / steps)}")
+        return lines
 
     def _regression(self, embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Fits a logistic regression; returns its kernel [hidden, classes] and its bias [classes]."""
@@ -88,42 +95,16 @@ class FewShot:
         return kernel, bias
 
 
-def recommendation(task: Task, labels: dict[str, int]) -> list[str]:
-    """Returns the lines of the report on the data that recommend `few_shot`: one for a classifier of single texts with
-    few texts per label, otherwise none. `labels` has the number of texts of each label."""
-    if not isinstance(task, Classify) or task.pairs:
-        return []
-    median = statistics.median(labels.values())
-    line = f"{median:g} texts per label at the median: with so few, few_shot is usually more accurate"
-    return [line] if 2 <= median <= _FEW else []
-
-
-def remarks(labels: dict[str, int], steps: int, epochs: int) -> list[str]:
-    """Returns the lines of the report on the data that say what `few_shot` cannot learn from these texts.
-
-    Args:
-        labels: the number of texts of each label.
-        steps: steps per epoch.
-    """
-    lines = []
-    if single := [label for label, count in labels.items() if count == 1]:
-        lines.append(f"{len(single):,} {plural('label', len(single))} with one text, such as {shorten(single[0])}: "
-                     "the encoder learns from the others only")
-    if steps * epochs < _MIN_STEPS:
-        lines.append(f"{steps * epochs} steps are few for the encoder: try epochs={math.ceil(_MIN_STEPS / steps)}")
-    return lines
-
-
 def _one_text_each(encoded: Encoded) -> Encoded:
     """Returns the texts of a classifier in the form that a `BertEmbedder` reads."""
     return dataclasses.replace(encoded, rows=[[row] for row in encoded.rows], batches=ChoiceBatches)
 
 
-def _embed(model: BertEmbedder, batches: TextBatches, batch_size: int,
+def _embed(model: BertTask, batches: TextBatches, batch_size: int,
            after_batch: Callable[[Any], None] | None = None) -> np.ndarray:
     """Returns the embeddings of texts, float32 [texts, hidden]; see `keras_bert.tasks.run_model`."""
     return np.array(run_model(model, batches, batch_size, after_batch), np.float32)[:, 0]
 
 
 def _linear_model() -> ModuleType:
-    return require("sklearn.linear_model", "few_shot needs")
+    return require("sklearn.linear_model", Option("few_shot"), " needs")

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-import numpy as np
-
 from keras_bert.arguments import (
     Count,
     Data,
@@ -170,30 +168,22 @@ def _fit(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
     options, way = prepared.options, prepared.way
 
     def validate(after_batch: Callable[[Any], None]) -> dict[str, Any]:
-        outputs = way.outputs(prepared.model, prepared.train_batches, prepared.valid_batches, options.batch_size,
-                              after_batch)
+        outputs = way.outputs(prepared.model, options.batch_size, after_batch)
         # With the thresholds that are best for this epoch, as the finished model is scored.
         return prepared.task.calibrated(prepared.valid, outputs).score(prepared.valid, outputs)
 
-    weighted = options.class_weights and not options.few_shot
     return loop.train(
-        prepared.model, prepared.train_batches, validate, prepared.task.main_score(prepared.valid.examples),
+        prepared.model, way.train_batches, validate, prepared.task.main_score(prepared.valid.examples),
         checkpoints, epochs=options.epochs, batch_size=options.batch_size, seed=options.seed,
         save_steps=options.save_steps, patience=options.early_stopping_patience, log_dir=options.log_dir,
-        class_weight=_balanced_weights(way.train.targets) if weighted else None)
-
-
-def _balanced_weights(targets: np.ndarray) -> dict[int, float]:
-    """Weights with which all classes have the same total weight (King and Zeng, 2001)."""
-    counts = np.bincount(targets)
-    return {number: len(targets) / (len(counts) * count) for number, count in enumerate(counts)}
+        class_weight=way.class_weight())
 
 
 def _write(prepared: Prepared, progress: Progress, given: dict[str, Any], started: float) -> FineTuned:
     """Writes the folder of the trained model; returns the model that it holds."""
     options, model = prepared.options, prepared.model
     model.optimizer, model.compiled = None, False  # not saved: the optimizer would take two thirds of the file
-    model = prepared.way.finished(model, prepared.train_batches, options.batch_size)
+    model = prepared.way.finished(model, options.batch_size)
     remembered = {name: given[name] for name in REMEMBERED if name in given}
     fine_tuned = FineTuned(model, prepared.tokenizer, prepared.task, remembered)
     with atomic_folder(options.output, options.overwrite) as new:

@@ -5,14 +5,15 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from keras_bert import kernels
-from keras_bert.arguments import Path, given
+from keras_bert.arguments import LabelColumns, Path, Requirement, given
 from keras_bert.data.tables import Rows
+from keras_bert.errors import Option
 from keras_bert.tasks import TASKS, Task, tasks_with
 from keras_bert.training.run import RunOptions
 
 IN_MEMORY = "rows in memory"  # in place of the path of a file
 # Arguments that the model's folder stores, see `TaskModel.columns`.
-REMEMBERED = ("data_format", "text_column", "text_pair_column", "label_column", "label_columns", "label_delimiter")
+REMEMBERED = tuple(LabelColumns.__annotations__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,34 +73,39 @@ class Options(RunOptions):
                                   for name in cls.data if arguments[name] is not None}
         return dataclasses.replace(options, devices=options.devices or None, **opened)
 
-    def rules(self) -> list[tuple[str, object, str, bool]]:
+    def rules(self) -> list[Requirement]:
         task = TASKS[self.task]
         few_shot, devices = self.few_shot, self.devices
         compares = few_shot or task.compares_batch
         of_some_tasks = dict.fromkeys(name for task in TASKS.values() for name in task.options)
         with_dropout = " and ".join(name for name, task in TASKS.items() if task.dropout is None)
         return [
-            ("lora_rank", self.lora_rank, "left out with freeze_blocks", not (self.lora_rank and self.freeze_blocks)),
-            ("lora_rank", self.lora_rank, "left out with features, whose encoder is frozen",
+            ("lora_rank", self.lora_rank, ["left out with ", Option("freeze_blocks")],
+             not (self.lora_rank and self.freeze_blocks)),
+            ("lora_rank", self.lora_rank, ["left out with ", Option("features"), ", whose encoder is frozen"],
              not (self.lora_rank and self.features)),
-            *((name, value, f"left out unless task is {' or '.join(tasks_with(name))}",
+            *((name, value, ["left out unless ", Option("task"), f" is {' or '.join(tasks_with(name))}"],
                value in (None, False) or name in task.options)
               for name in of_some_tasks for value in [getattr(self, name)]),
-            ("valid_share", self.valid_share, "left out with valid", self.valid is None or self.valid_share is None),
+            ("valid_share", self.valid_share, ["left out with ", Option("valid")],
+             self.valid is None or self.valid_share is None),
             ("valid_share", self.valid_share, "above 0", self.valid_share != 0),
-            ("out_of_scope_label", self.out_of_scope_label, "left out without valid",
+            ("out_of_scope_label", self.out_of_scope_label, ["left out without ", Option("valid")],
              self.valid is not None or self.out_of_scope_label is None),
             ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
-            ("devices", devices, "left out with pack", not (devices and self.pack)),
-            ("pack", self.pack, "left out with few_shot, which trains on pairs of texts", not (few_shot and self.pack)),
-            ("devices", devices, "left out with few_shot, whose loss compares all texts of a batch",
+            ("devices", devices, ["left out with ", Option("pack")], not (devices and self.pack)),
+            ("pack", self.pack, ["left out with ", Option("few_shot"), ", which trains on pairs of texts"],
+             not (few_shot and self.pack)),
+            ("devices", devices, ["left out with ", Option("few_shot"), ", whose loss compares all texts of a batch"],
              not (few_shot and devices)),
             ("devices", devices, f"left out for the task {self.task}, whose losses compare all texts of a batch",
              not (devices and compares)),
-            ("dropout", self.dropout, f"left out for the tasks {with_dropout} and with few_shot, whose heads have no "
-             "dropout", self.dropout is None or not (few_shot or task.dropout is None)),
-            ("batch_size", self.batch_size, "at least 2 for the task embed and with few_shot, whose losses compare the "
-             "examples of a batch", self.batch_size != 1 or not compares)]
+            ("dropout", self.dropout, [f"left out for the tasks {with_dropout} and with ", Option("few_shot"),
+                                       ", whose heads have no dropout"],
+             self.dropout is None or not (few_shot or task.dropout is None)),
+            ("batch_size", self.batch_size, ["at least 2 for the task embed and with ", Option("few_shot"),
+                                             ", whose losses compare the examples of a batch"],
+             self.batch_size != 1 or not compares)]
 
     def columns(self) -> dict[str, Any]:
         """Returns the arguments with which a task reads its files."""

@@ -4,14 +4,13 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from keras_bert import kernels
+from keras_bert.arguments import Path
 from keras_bert.convert import open_source
-from keras_bert.data.batches import PackedBatches, TextBatches
 from keras_bert.data.examples import warn_of_white_space
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
@@ -20,36 +19,23 @@ from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask
 from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.presets import find_preset, origin
-from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, run_model
+from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples
 from keras_bert.tasks.embed import prompts_of
 from keras_bert.text import BertTokenizer
 from keras_bert.training.checkpoints import weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
 from keras_bert.training.devices import strategy_scope
-from keras_bert.training.few_shot import FewShot, recommendation, remarks
+from keras_bert.training.few_shot import FewShot
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.options import Options
+from keras_bert.training.way import Way
 from keras_bert.weights import load_pretrained
 from keras_bert.weights.source import Source
 
 _VALID_SHARE = 0.1
 _LEARNING_RATE = 5e-5  # one of those of Devlin et al., 2018, appendix A.3
-
-
-class Plain:
-    """The usual way to train a model: the task's own loss on the task's own inputs. See `FewShot` for another."""
-
-    def __init__(self, task: Task, train: Encoded, valid: Encoded) -> None:
-        self.task, self.train, self.valid = task, train, valid
-
-    def outputs(self, model: BertTask, train: TextBatches, valid: TextBatches, batch_size: int,
-                after_batch: Callable[[Any], None]) -> list:
-        return run_model(model, valid, batch_size, after_batch)
-
-    def finished(self, model: BertTask, train: TextBatches, batch_size: int) -> BertTask:
-        return model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +44,7 @@ class Prepared:
     task: Task  # with what the training data determine
     tokenizer: BertTokenizer
     valid: Encoded  # as `task` encodes the validation examples
-    way: Plain | FewShot  # what the model is trained on and scored by
-    train_batches: TextBatches
-    valid_batches: TextBatches
+    way: Way  # what the model is trained on and scored by
     model: BertTask  # compiled, with the pretrained weights
     run: dict[str, Any]  # what decides the result, see `Checkpoints`
     base_model: dict[str, str | None]  # see `presets.origin`
@@ -69,16 +53,15 @@ class Prepared:
 
 
 def prepare(options: Options) -> Prepared:
-    kind, columns = TASKS[options.task], options.columns()
-    examples = read_examples(kind, options.train, **columns)
-    given_valid = None if options.valid is None else read_examples(kind, options.valid, **columns)
+    task_class, columns = TASKS[options.task], options.columns()
+    examples = read_examples(task_class, options.train, **columns)
+    given_valid = None if options.valid is None else read_examples(task_class, options.valid, **columns)
     mined = None
     if options.mine_negatives is not None:
         miner = NegativeMiner(options.mine_negatives)
         examples, given_valid = miner.add(examples), given_valid and miner.add(given_valid)
         mined = Rows("negatives", [vars(example) for example in (*examples, *(given_valid or ()))])
     source, base_model = open_source(options.model), origin(options.model)
-    learning_rate = options.learning_rate or _default_learning_rate(options)
     task = _task_of(options, source, examples)
     warn_of_white_space(options.train, {label for example in examples for label in task.classes(example)})
     valid_share, texts = options.valid_share, str(options.train)
@@ -88,54 +71,40 @@ def prepare(options: Options) -> Prepared:
         checked: Any = f"{options.train} (held-out texts: {len(valid_examples):,})"
     else:
         valid_examples, checked = given_valid, options.valid
-    if options.few_shot:
-        FewShot.check(texts, examples)
+    make_way = FewShot if options.few_shot else Way
+    make_way.check(texts, examples)
     task.check(checked, valid_examples, options.out_of_scope_label)
     tokenizer = source.needed_tokenizer()
     train, valid = task.encode(examples, tokenizer), task.encode(valid_examples, tokenizer)
-    way = (FewShot(task, train, valid, source.options.get("pooling", "mean"), options.class_weights)
-           if options.few_shot else Plain(task, train, valid))
-    train_batches = _batches(way.train, options, task, tokenizer, source, whole=bool(options.devices))
-    valid_batches = _batches(way.valid, options, task, tokenizer, source)
-    steps = train_batches.steps(options.batch_size)
-    with strategy_scope(options.devices, options.batch_size, train_batches, valid_batches):
+    way = make_way(options, source, tokenizer, task, train, valid)
+    steps = way.train_batches.steps(options.batch_size)
+    learning_rate = options.learning_rate or _default_learning_rate(options.model, way.task)
+    with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
         model = _make_model(source, tokenizer, way.task, options, learning_rate, steps * options.epochs)
     report = data_report(task, tokenizer, examples, valid_examples, valid_share)
-    lines = report_lines(report)
-    if options.few_shot:
-        lines += remarks(report["labels"], steps, options.epochs)
-    elif source.kind == "embedding":
-        lines += recommendation(task, report["labels"])
-    lines = [f"data: {line}" for line in lines]
+    lines = [f"data: {line}"
+             for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))]
     if options.learning_rate is None:
         lines.append(f"learning rate: {learning_rate:g}, by default")
-    return Prepared(options, task, tokenizer, valid, way, train_batches, valid_batches, model,
-                    _run(options, mined, learning_rate, tokenizer, model), base_model, report, lines)
+    return Prepared(options, task, tokenizer, valid, way, model, _run(options, mined, learning_rate, tokenizer, model),
+                    base_model, report, lines)
 
 
-def _default_learning_rate(options: Options) -> float:
-    compares = options.few_shot or TASKS[options.task].compares_batch
-    preset = None if compares else find_preset(options.model)
+def _default_learning_rate(model: Path, task: Task) -> float:
+    preset = None if task.compares_batch else find_preset(model)
     return (preset and preset.learning_rate) or _LEARNING_RATE
 
 
 def _task_of(options: Options, source: Source, examples: list) -> Task:
     """Returns the task with the fields that the options, the training data and the weights determine."""
-    task = TASKS[options.task]
-    settings: dict[str, Any] = {}
-    length = task.length
-    if issubclass(task, Embed) and source.kind == "embedding" and source.settings:
-        settings, length = source.options | prompts_of(source.settings), source.settings["max_length"]
-    max_length = source.config.input_length(options.max_length, length)
-    return task.from_examples(options.train, examples, max_length=max_length, **settings | options.fields_of(task))
-
-
-def _batches(encoded: Encoded, options: Options, task: Task, tokenizer: BertTokenizer, source: Source,
-             whole: bool = False) -> TextBatches:
-    if options.pack:
-        return PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, task.max_length,
-                             source.config.directionality == "ltr")
-    return encoded.batched(tokenizer, 16 if kernels.prefers_few_shapes() else 1, whole)
+    task_class = TASKS[options.task]
+    fields: dict[str, Any] = {}
+    length = task_class.length
+    if issubclass(task_class, Embed) and source.kind == "embedding" and source.settings:
+        fields, length = source.options | prompts_of(source.settings), source.settings["max_length"]
+    fields = fields | options.fields_of(task_class)
+    return task_class.from_examples(options.train, examples,
+                                    max_length=source.config.input_length(options.max_length, length), **fields)
 
 
 def _make_model(source: Source, tokenizer: BertTokenizer, task: Task, options: Options, learning_rate: float,

@@ -17,8 +17,8 @@ import keras
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.arguments import Path, check, check_rules, plain
-from keras_bert.errors import InputError, Stopped
+from keras_bert.arguments import Path, Requirement, check, check_rules, plain
+from keras_bert.errors import InputError, Option, Stopped
 from keras_bert.files.atomic import check_free
 from keras_bert.files.json_files import read_object
 from keras_bert.training.checkpoints import ADVICE, Checkpoints, Trained
@@ -49,10 +49,10 @@ class RunOptions:
             "deterministic", values["deterministic"], "left out on the JAX backend, where XLA_FLAGS="
             "--xla_gpu_deterministic_ops=true does it", not (values["deterministic"] and kernels.BACKEND == "jax")))
         if values["log_dir"] and not importlib.util.find_spec("tensorboard"):
-            raise InputError("log_dir needs TensorBoard: pip install tensorboard")
+            raise InputError(Option("log_dir"), " needs TensorBoard: pip install tensorboard")
         return options
 
-    def rules(self) -> list[tuple[str, object, str, bool]]:
+    def rules(self) -> list[Requirement]:
         """Returns the rules that annotations cannot express, see `arguments.check_rules`."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.weights.assets import Assets, read_assets, write_assets
 from keras_bert.weights.bundle import Bundle, find_checkpoint, write_objects
 from keras_bert.weights.format import SPLIT_HEADS, Format, Table, google_rules
@@ -104,7 +104,8 @@ def read_bundle(bundle: Bundle, path: str, format: str, assets: Assets, next_sen
             reason = "the next-sentence head has its own pooler; pass --next_sentence_pooler to use it as the encoder's"
             skipped |= {name: reason for name in shapes if name.startswith("next_sentence/")}
     elif next_sentence_pooler:
-        raise InputError(f"{path}: has no next-sentence head with a pooler, which next_sentence_pooler needs")
+        raise InputError(f"{path}: has no next-sentence head with a pooler, which ", Option("next_sentence_pooler"),
+                         " needs")
     return Source(path, format, config, kind, TABLE, shapes, get, skipped, {}, files, labels)
 
 

@@ -41,7 +41,8 @@ def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: b
                  else f"it contains {', '.join(names[:10]) or 'nothing'}")
         raise InputError(f"{path}: must have one of the formats {', '.join(FORMATS)}; {found}")
     if next_sentence_pooler and form is not garden.FORMAT:
-        raise InputError(f"{path}: next_sentence_pooler is for the Model Garden's checkpoints; this one is {form.name}")
+        raise InputError(f"{path}: ", Option("next_sentence_pooler"),
+                         f" is for the Model Garden's checkpoints; this one is {form.name}")
     with naming_damage(path):
         source = with_labels(form.read(path, config, True) if next_sentence_pooler else form.read(path, config))
         if files := source.files:

@@ -1,0 +1,94 @@
+"""The usual way to train a model of a task, of which `few_shot.py` has another."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_bert import kernels
+from keras_bert.data.batches import PackedBatches, TextBatches
+from keras_bert.data.examples import Example
+from keras_bert.models.base import BertTask
+from keras_bert.tasks import Classify, Encoded, Task, run_model
+from keras_bert.tasks.base import Outputs
+from keras_bert.text import BertTokenizer
+from keras_bert.training.options import Options
+from keras_bert.weights.source import Source
+
+# Texts per label for which `few_shot` is recommended. It was more accurate than plain fine-tuning with 8 of each of 176
+# intents (`benchmarks/few_shot.py`), and with 30 of each of 22 (docs/tasks/intent.md).
+_FEW = 16
+
+
+class Way:
+    """What a model is trained on and scored by: here the task's own inputs, with its own loss.
+
+    Args:
+        source: the pretrained weights.
+        task: the task that the model is trained for.
+        train, valid: the texts in the form that the model reads.
+
+    Attributes:
+        task: see above.
+        train_batches, valid_batches: the batches of the texts.
+    """
+
+    train_batches: TextBatches
+    valid_batches: TextBatches
+
+    def __init__(self, options: Options, source: Source, tokenizer: BertTokenizer, task: Task, train: Encoded,
+                 valid: Encoded) -> None:
+        self.task = task
+        self._targets, self._class_weights = train.targets, options.class_weights
+        self._is_embedder = source.kind == "embedding"
+        if options.pack:
+            pools_last = source.config.directionality == "ltr"
+            self.train_batches, self.valid_batches = (
+                PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, task.max_length, pools_last)
+                for encoded in (train, valid))
+        else:
+            multiple = 16 if kernels.prefers_few_shapes() else 1
+            self.train_batches = train.batched(tokenizer, multiple, whole=bool(options.devices))
+            self.valid_batches = valid.batched(tokenizer, multiple)
+
+    @staticmethod
+    def check(path: str, examples: Sequence[Example]) -> None:
+        """Raises an InputError if a model cannot be trained in this way on these examples, which `path` names."""
+
+    def class_weight(self) -> dict[int, float] | None:
+        """Returns the weights of the losses of the classes; None if all are the same."""
+        return _balanced_weights(self._targets) if self._class_weights else None
+
+    def outputs(self, model: BertTask, batch_size: int, after_batch: Callable[[Any], None]) -> Outputs:
+        """Returns the outputs for the validation texts, see `run_model`."""
+        return run_model(model, self.valid_batches, batch_size, after_batch)
+
+    def finished(self, model: BertTask, batch_size: int) -> BertTask:
+        """Returns what answers, made of the trained model."""
+        return model
+
+    def remarks(self, labels: dict[str, int], steps: int, epochs: int) -> list[str]:
+        """Returns the last lines of the report on the data.
+
+        Args:
+            labels: the number of texts of each label.
+            steps: steps per epoch.
+        """
+        return recommendation(self.task, labels) if self._is_embedder else []
+
+
+def _balanced_weights(targets: np.ndarray) -> dict[int, float]:
+    """Weights with which all classes have the same total weight (King and Zeng, 2001)."""
+    counts = np.bincount(targets)
+    return {number: len(targets) / (len(counts) * count) for number, count in enumerate(counts)}
+
+
+def recommendation(task: Task, labels: dict[str, int]) -> list[str]:
+    """Returns the lines of the report on the data that recommend `few_shot`: one for a classifier of single texts with
+    few texts per label, otherwise none. `labels` has the number of texts of each label."""
+    if not isinstance(task, Classify) or task.pairs:
+        return []
+    median = statistics.median(labels.values())
+    line = f"{median:g} texts per label at the median: with so few, few_shot is usually more accurate"
+    return [line] if 2 <= median <= _FEW else []
