@@ -19,8 +19,10 @@ REPORT = ["matplotlib>=3.9", "tensorboard"]
 PEERS = [*GARDEN, "torch==2.13.0", "transformers>=5", "keras-hub", "jax"]
 # Other runtimes to measure the speed beside (benchmarks).
 BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
-# A server of exports; tensorflow-serving-api holds the messages of gRPC, which TensorFlow's own version must read.
-SERVE = ["fastapi", "uvicorn[standard]", "orjson", "prometheus-client", "tensorflow-serving-api"]
+# A server of exports. The messages of gRPC are those of tensorflow-serving-api, which TensorFlow's own version must
+# read; without them, it serves HTTP alone.
+SERVE = ["fastapi", "uvicorn", "uvloop", "httptools", "orjson", "prometheus-client"]
+SERVE_GRPC = [*SERVE, "grpcio", "tensorflow-serving-api"]
 # The same by Ray Serve, in a cluster; texts in files by Ray Data.
 RAY = ["ray[data,serve]"]
 # Other engines (examples/other_engines.py).
@@ -42,7 +44,7 @@ PARQUET = ["pyarrow"]
 # What `make test` and `make test-slow` need: tools, and every extra that runs without another framework. Selenium
 # drives Chromium, for the tests of the server's page.
 TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "mypy", "pandas", "jsonschema", "selenium",
-        *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE, *LITERT, *NOTEBOOK, *DOCS]
+        *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE_GRPC, *LITERT, *NOTEBOOK, *DOCS]
 
 setup(
     name="keras-bert-hub",
@@ -74,12 +76,13 @@ setup(
         "beam": BEAM,
         "parquet": PARQUET,
         "serve": SERVE,
+        "serve-grpc": SERVE_GRPC,
         "onnx": ONNX,
         "openvino": OPENVINO,
         "litert": LITERT,
         "search": SEARCH,
         "ray": [*SERVE, *RAY],
-        "all": [*TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE, *LITERT],
+        "all": [*TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE_GRPC, *LITERT],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],
         "docs": DOCS,
         "bench": BENCH,

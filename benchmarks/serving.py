@@ -1,7 +1,11 @@
-"""Tests `keras-bert serve` with a raw-text model: its speed under load, mixed requests, and load for half an hour.
+"""Tests `keras-bert serve` with a raw-text model: its speed under load, also with LiteRT folders, mixed requests, and
+load for half an hour.
 
     keras-bert export text-model --model=demo/model --output=demo/answers
     python benchmarks/serving.py load --model=demo/answers --texts=demo/data/valid.tsv
+    keras-bert export litert --model=demo/model --output=demo/int8 --dtype=int8
+    keras-bert export litert --model=demo/model --output=demo/float32
+    python benchmarks/serving.py kinds --models=demo/int8,demo/float32,demo/answers --texts=demo/data/valid.tsv
     python benchmarks/serving.py mixed --model=demo/answers --texts=demo/data/valid.tsv --minutes=10
     python benchmarks/serving.py soak --model=demo/answers --texts=demo/data/valid.tsv --folder=demo/model --minutes=30
 
@@ -10,6 +14,10 @@ a column `text`. The memory is the worker's resident memory, every minute.
 
 load: throughput and latency, with and without batching. Each request sends one of the texts, in their order. Needs wrk
 (Debian: apt-get install wrk). Takes half a minute for each of the eight rows of the table.
+
+kinds: the same for folders of `export litert` and SavedModels, with the seconds from the start of the server until it
+answers, and the resident memory of all its processes afterwards. `share` is the rate relative to that of the same
+interpreters in one process, with as many threads as cores and the token ids ready (`in_process_per_second`).
 
 mixed: small, large, invalid and broken requests at once. The labels and probabilities of texts that are sent alone,
 before the test, are those that each request must get. Of 1,000 requests, 700 have one to five texts; 50 have 20 to 100;
@@ -31,6 +39,7 @@ import http.client
 import itertools
 import json
 import multiprocessing
+import os
 import pathlib
 import random
 import re
@@ -44,6 +53,7 @@ import time
 import ruler
 
 from keras_bert.data.tables import read_table
+from keras_bert.litert import is_litert
 
 PATH = "/v1/models/model:predict"
 TOLERANCE = 1e-5  # for probabilities: another batch sums in another order
@@ -63,17 +73,19 @@ end
 
 
 @contextlib.contextmanager
-def running(model, *flags):
-    """Starts a server, which ends with the context; yields its process and its port once it is ready."""
+def running(model, *flags, checkout=None):
+    """Starts a server, which ends with the context; yields its process and its port once it is ready. `checkout`: the
+    path of another checkout, whose server it is."""
     with tempfile.NamedTemporaryFile() as file:
         log = pathlib.Path(file.name)
         server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve", f"--model=model={model}",
-                                   "--port=0", "--grpc_port=0", *flags], stderr=file)
+                                   "--port=0", "--grpc_port=0", *flags], stderr=file,
+                                  env=os.environ | ({"PYTHONPATH": checkout} if checkout else {}))
         try:
             while '"event": "available"' not in (text := log.read_text()):
                 if server.poll() is not None:
                     sys.exit(log.read_text())
-                time.sleep(0.5)
+                time.sleep(0.05)
             yield server, int(re.search(r":(\d+)/v1", text)[1])
         finally:
             server.terminate()
@@ -89,10 +101,15 @@ def texts_of(given):
     return (row["text"] for _, row in read_table(given.texts, required=["text"])[1])
 
 
-def load(given):
+def bodies_of(given):
+    """Returns requests of one text each for wrk."""
     if not shutil.which("wrk"):
         sys.exit("serving.py: wrk is not installed; on Debian: apt-get install wrk")
-    bodies = [json.dumps({"instances": [text]}) for text in itertools.islice(texts_of(given), 10_000)]
+    return [json.dumps({"instances": [text]}) for text in itertools.islice(texts_of(given), 10_000)]
+
+
+def load(given):
+    bodies = bodies_of(given)
     versions, rows = ruler.describe("tensorflow", "keras-bert-hub"), []
     for name, flags in (("batched", []), ("one by one", ["--max_batch_tokens=1"])):
         with running(given.model, *flags) as (_, port):
@@ -100,6 +117,49 @@ def load(given):
                      for count in given.connections]
     ruler.print_table(f"by the number of connections, {given.seconds} seconds a row", rows)
     return versions, rows
+
+
+def kinds(given):
+    bodies, texts = bodies_of(given), list(itertools.islice(texts_of(given), 10_000))
+    versions, rows = ruler.describe("tensorflow", "keras-bert-hub", "ai-edge-litert"), []
+    for model in given.models:
+        pool = multiprocessing.get_context("spawn").Pool(1)  # a process without TensorFlow
+        alone = pool.apply(run_interpreters, (model, texts, given.seconds)) if is_litert(model) else None
+        pool.close()
+        started = time.perf_counter()
+        with running(model) as (server, port):
+            ready = time.perf_counter() - started
+            measured = [wrk(port, bodies, count, given.seconds) for count in given.connections]
+            megabytes = sum(map(ruler.resident, [server.pid, *children(server.pid)])) / 1e6
+        rows += [{"library": f"{os.path.basename(model)}, {count}"} | row | {
+            "in_process_per_second": alone, "share": alone and row["requests_per_second"] / alone,
+            "ready_seconds": ready, "megabytes": megabytes} for count, row in zip(given.connections, measured)]
+    ruler.print_table(f"by the number of connections, {given.seconds} seconds a row", rows)
+    return versions, rows
+
+
+def run_interpreters(folder, texts, seconds):
+    """Returns the texts per second of a LiteRT folder's interpreters, each in a thread of its own."""
+    from keras_bert.inference.lite_model import LiteModel, rows_of
+
+    model, cores = LiteModel.load(folder, one_core_per_call=True), len(os.sched_getaffinity(0))
+    rows = rows_of(model.task.encode([model.task.example(text) for text in texts], model.tokenizer))
+
+    def run(thread):
+        turns = itertools.cycle(rows[thread::cores])
+        end, count = time.perf_counter() + seconds, 0
+        while time.perf_counter() < end:
+            model.output_of_row(next(turns))
+            count += 1
+        return count
+
+    with concurrent.futures.ThreadPoolExecutor(cores) as pool:
+        return sum(pool.map(run, range(cores))) / seconds
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return list(map(int, file.read().split()))
 
 
 def wrk(port, bodies, connections, seconds):
@@ -266,8 +326,7 @@ def run_clients(kind, port, wanted, count, seconds, requests, results):
 def run_for(given, requests, kind, wanted, server, port):
     """Runs clients of a kind in a process of their own for the given time, or until they have sent so many requests;
     returns a row of what they got and the worker's memory."""
-    with open(f"/proc/{server.pid}/task/{server.pid}/children") as file:
-        worker, = file.read().split()
+    worker, = children(server.pid)
     spawn, begin, megabytes = multiprocessing.get_context("spawn"), time.monotonic(), []
     results, pipe = spawn.Pipe()
     spawn.Process(target=run_clients, daemon=True, args=(
@@ -314,16 +373,19 @@ def soak(given):
         return versions, [run_for(given, 10**9, Client, wanted, server, port)]
 
 
-TESTS = {"load": (load, {"seconds": 30, "connections": [1, 8, 64, 256]}),
-         "mixed": (mixed, {"minutes": 10.0, "requests": 10**9, "connections": 32}),
-         "soak": (soak, {"folder": str, "minutes": 30.0, "connections": 64})}
+ONE_MODEL = {"model": str}
+TESTS = {"load": (load, ONE_MODEL | {"seconds": 30, "connections": [1, 8, 64, 256]}),
+         "kinds": (kinds, {"models": ["demo/int8", "demo/float32", "demo/answers"], "seconds": 30,
+                           "connections": [1, 64]}),
+         "mixed": (mixed, ONE_MODEL | {"minutes": 10.0, "requests": 10**9, "connections": 32}),
+         "soak": (soak, ONE_MODEL | {"folder": str, "minutes": 30.0, "connections": 64})}
 
 
 def main():
     parser = ruler.parser(__doc__)
     tests = parser.add_subparsers(dest="test", required=True)
     for name, (_, flags) in TESTS.items():
-        ruler.add_flags(tests.add_parser(name), model=str, texts=str, **flags)
+        ruler.add_flags(tests.add_parser(name), texts=str, **flags)
     given = parser.parse_args()
     versions, rows = TESTS[given.test][0](given)
     ruler.finish(f"serving {given.test}", versions, given, rows)

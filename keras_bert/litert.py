@@ -41,6 +41,7 @@ class LiteRunner:
         folder: the folder with `model.tflite`.
         config: the config of the encoder.
         threads: number of cores to use. If None, all of the process.
+        one_core_per_call: see `LiteModel.load`.
 
     Attributes:
         config: see above.
@@ -51,13 +52,15 @@ class LiteRunner:
         InputError: `ai-edge-litert` is missing, or the folder has no whole model file.
     """
 
-    def __init__(self, folder: str, config: BertConfig, threads: int | None = None) -> None:
-        self._arguments = folder, config, threads
+    def __init__(self, folder: str, config: BertConfig, threads: int | None = None,
+                 one_core_per_call: bool = False) -> None:
+        self._arguments = folder, config, threads, one_core_per_call
         self._path = os.path.join(folder, FILE)
         self.config = config
         self._threads = threads or _cores()
         self._free = threading.Semaphore(self._threads)
-        interpreter, *others = (self._interpreter(count) for count in (self._threads, *[1] * self._threads))
+        narrow = [self._interpreter(1) for _ in range(self._threads)]
+        interpreter = narrow[0] if one_core_per_call else self._interpreter(self._threads)
         run = interpreter.get_signature_runner()
         self.inputs, self.outputs = run.get_input_details(), run.get_output_details()
         if self.inputs.keys() != set(INPUTS):
@@ -69,9 +72,9 @@ class LiteRunner:
                 run(**dict(zip(INPUTS, np.array([0, 1, 0], np.int32).reshape(3, 1, 1))))
         except (ValueError, RuntimeError) as error:
             raise self._unreadable(error) from None
-        # The interpreter for all cores, and those for one core, while nobody uses them.
-        self._wide = collections.deque([run])
-        self._narrow = collections.deque(other.get_signature_runner() for other in others)
+        # The interpreters for one core, and the one for all cores, while nobody uses them.
+        self._narrow = collections.deque(other.get_signature_runner() for other in narrow)
+        self._wide = self._narrow if one_core_per_call else collections.deque([run])
 
     def __reduce__(self) -> tuple[type, tuple]:
         return type(self), self._arguments  # a copy, also in another process, reads the folder again
@@ -145,6 +148,11 @@ class LiteRunner:
         if not (is_real := arrays["input_mask"].any(axis=1)).all():
             raise InputError(f"input_mask must have a 1 in each row; row {np.argmin(is_real)} has none")
         return {name: array.astype(np.int32, copy=False) for name, array in arrays.items()}
+
+
+def is_litert(path: str) -> bool:
+    """Returns True for a folder of `export litert`."""
+    return os.path.isfile(os.path.join(path, FILE))
 
 
 def import_interpreter() -> Any:

@@ -258,6 +258,23 @@ def exported(source, tmp_path_factory):
     return export
 
 
+@pytest.fixture(scope="session")
+def lite_models(tmp_path_factory):
+    """Function of a name in `litert_models.CASES` that returns this model, and the LiteRT folder that was exported from
+    it, once."""
+    import litert_models
+
+    folder = tmp_path_factory.mktemp("litert")
+
+    @functools.cache
+    def export(case):
+        model = litert_models.make(case)
+        model.export_litert(folder / case)
+        return model, folder / case
+
+    return export
+
+
 def unpack_golden(artifact, folder):
     """Unpacks what a released version wrote into a folder; returns the record of its inputs and answers."""
     with tarfile.open(GOLDEN / f"{artifact}.tar.xz") as archive:

@@ -48,7 +48,7 @@ class Server:
     """A running `keras-bert serve`.
 
     Attributes:
-        port, grpc_port: where it answers.
+        port, grpc_port: where it answers; `grpc_port` is None if gRPC is off.
         lines: what it has written to standard error.
         reader: thread that reads the lines.
     """
@@ -63,8 +63,8 @@ class Server:
         self.lines, self.host = [], next((flag[7:] for flag in flags if flag.startswith("--host=")), "127.0.0.1")
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        ports = self.wait(lambda: self.lines and re.search(r":(\d+)/v1.* gRPC at .*:(\d+);", self.lines[0]))
-        self.port, self.grpc_port = map(int, ports.groups())
+        ports = self.wait(lambda: self.lines and re.search(r":(\d+)/v1[^ ]*(?: and gRPC at .*:(\d+))?;", self.lines[0]))
+        self.port, self.grpc_port = (port and int(port) for port in ports.groups())
 
     def _read(self):
         for line in self.process.stderr:
@@ -92,7 +92,7 @@ class Server:
         response = connection.getresponse()
         text = response.read().decode()
         is_json = response.headers["content-type"] == "application/json"
-        return response.status, json.loads(text) if is_json else text, dict(response.headers)
+        return response.status, json.loads(text) if is_json and text else text, dict(response.headers)
 
     def predict(self, name, connection=None, **request):
         """The predictions or outputs of a request that must be answered."""

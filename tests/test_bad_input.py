@@ -210,9 +210,9 @@ def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
     for folder in (empty, versions / "3", versions / "12"):
         folder.mkdir(parents=True)
     for arguments, message in (
-            (["serve", f"--model={trained}"], f"{trained}: must be a SavedModel, or a folder of SavedModels whose "
-             "names are numbers below 2^63; to make one: keras-bert export text-model --model=FOLDER "
-             "--output=EXPORTED"),
+            (["serve", f"--model={trained}"], f"{trained}: must be a SavedModel or a LiteRT folder, or a folder of "
+             "these whose names are numbers below 2^63; to make one: keras-bert export text-model --model=FOLDER "
+             "--output=EXPORTED, or keras-bert export litert"),
             (["evaluate", f"--model={encoder}", f"--data={intents[1]}"], f"{encoder}: must be a folder that finetune "
              "wrote; this is a SavedModel: pass the folder that it was exported from"),
             (["evaluate", f"--model={intents[0]}", f"--data={intents[1]}"],
@@ -254,8 +254,7 @@ def test_bad_values_are_refused_before_tensorflow_is_imported(command):
 @pytest.mark.parametrize("module,command", [
     ("seqeval.metrics", "pip install seqeval"), ("scipy.stats", "pip install scipy"),
     ("pyarrow", "pip install pyarrow"), ("tensorboard", "pip install tensorboard"),
-    ("keras_bert.serving.supervisor",
-     'pip install fastapi "uvicorn[standard]" orjson prometheus-client tensorflow-serving-api')])
+    ("httptools", "pip install httptools")])
 def test_a_missing_library_is_named_with_its_command(run, intents, pretrained, tmp_path, monkeypatch, module, command):
     tagged = tmp_path / "tagged.conll"
     tagged.write_text("play B-a\n")
@@ -266,7 +265,7 @@ def test_a_missing_library_is_named_with_its_command(run, intents, pretrained, t
                  "scipy.stats": [*finetune, "--task=regress", f"--train={rows}", f"--valid={rows}"],
                  "pyarrow": [*finetune, f"--train={shutil.copy(rows, tmp_path / 'rows.parquet')}"],
                  "tensorboard": [*finetune, f"--log_dir={tmp_path}/logs"],
-                 "keras_bert.serving.supervisor": ["serve", "--model=x"]}[module]
+                 "httptools": ["serve", "--model=x"]}[module]
     find = keras_bert.training.run.importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: name != module and find(name, *more) or None)
     monkeypatch.setitem(sys.modules, module, None)

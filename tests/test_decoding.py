@@ -1,17 +1,40 @@
 """The decoders in Python (keras_bert/tasks) and in the graph of a SavedModel (export/text_heads.py) give the same
-answers."""
+answers, and the same outputs."""
 
 import re
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from text_reference import LABELS, LENGTH, TOKENIZER
 
-from keras_bert.export.text_heads import Reader, SpanFinder, Tagger
-from keras_bert.tasks import Span, Tag, run_model, squad
+from keras_bert.export.text_heads import (
+    Chooser,
+    Classifier,
+    Embedder,
+    MultiLabelClassifier,
+    Reader,
+    Regressor,
+    SpanFinder,
+    Tagger,
+)
+from keras_bert.serving.litert_model import _signature
+from keras_bert.serving.tensors import STRING, Spec
+from keras_bert.tasks import (
+    Classify,
+    Embed,
+    Intent,
+    MultiLabel,
+    MultipleChoice,
+    Regress,
+    Span,
+    Tag,
+    run_model,
+    squad,
+)
 
 from conftest import TINY_VOCABULARY
 
@@ -25,8 +48,8 @@ SURROGATES = ["\ud800play some\udfff music 한글이 \ud83d the lamp", "\udc00",
 
 
 def decoders(head, task, model):
-    """Returns two functions of the lists of texts: the answers of the graph, and those of Python. Both run the same
-    model, a function of int32 word ids, mask and segment ids."""
+    """Returns two functions of the lists of texts: the answers of the graph, and those of Python, whose rows of outputs
+    are checked. Both run the same model, a function of int32 word ids, mask and segment ids."""
     reader = Reader(model, TOKENIZER, LENGTH)
     graph = tf.function(lambda *texts: head.answer(reader, *texts), input_signature=head.texts, autograph=False)
 
@@ -37,13 +60,35 @@ def decoders(head, task, model):
     def answer(*texts):
         encoded = task.encode(task.arguments(*texts), TOKENIZER)
         outputs = run_model(types.SimpleNamespace(predict_on_batch=predict_on_batch), encoded.batched(TOKENIZER))
-        return task.answers(encoded, outputs)
+        answers = list(task.answers(encoded, outputs))
+        check_rows(task, task.exported_rows(encoded, outputs), answer_of_graph(*texts))
+        return answers
 
     def answer_of_graph(*texts):
-        columns = ([text.encode("utf-8", "surrogatepass") for text in column] for column in texts)
+        columns = (np.vectorize(lambda text: text.encode("utf-8", "surrogatepass"), [STRING])(np.array(column, STRING))
+                   for column in texts)
         return {name: tensor.numpy() for name, tensor in graph(*map(tf.constant, columns)).items()}
 
+    signature = _signature(task, HIDDEN)
+    outputs = graph.get_concrete_function().structured_outputs
+    assert signature.inputs == {spec.name: Spec(STRING, tuple(spec.shape)) for spec in head.texts}
+    assert signature.outputs == {name: Spec(np.dtype(tensor.dtype.as_numpy_dtype), tuple(tensor.shape))
+                                 for name, tensor in outputs.items()}
     return answer_of_graph, answer
+
+
+def check_rows(task, rows, outputs):
+    """Compares rows of outputs with the outputs of the graph, whose words and entities are padded."""
+    for number, row in enumerate(rows):
+        for name, column in outputs.items():
+            starts = outputs.get(f"{name.rpartition('_')[0]}_start")
+            expected = column[number] if starts is None else column[number][starts[number] >= 0]
+            if column.dtype == STRING:
+                expected = np.vectorize(decoded, [STRING])(np.array(expected, STRING))
+            if column.dtype.kind == "f":
+                np.testing.assert_allclose(row[name], expected, atol=1e-6)
+            else:
+                np.testing.assert_array_equal(row[name], expected)
 
 
 def decoded(text):
@@ -53,6 +98,35 @@ def decoded(text):
 def label_logits(ids, mask, segments):
     """Logits that give every token one of the labels; all are equal for some tokens, and O is the first."""
     return tf.one_hot(ids % 7, len(LABELS)) * tf.cast(ids % 3, tf.float32)[:, :, None]
+
+
+def scores(count):
+    """A model that gives each text or choice some numbers, which are often equal."""
+    def run(ids, mask, segments):
+        total = tf.reduce_sum(ids * mask * (segments + 1), axis=-1)
+        return tf.cast(tf.stack([total % (3 + number) for number in range(count)], axis=-1), tf.float32) / 2 - 0.5
+
+    return run
+
+
+HIDDEN = 5
+
+
+@pytest.mark.parametrize(("head", "task", "model"), [
+    (Classifier(labels=LABELS, threshold=0.35), Intent(LENGTH, LABELS, threshold=0.35), scores(len(LABELS))),
+    (Classifier(labels=LABELS, pairs=True), Classify(LENGTH, LABELS, pairs=True), scores(len(LABELS))),
+    (MultiLabelClassifier(labels=LABELS, thresholds=[0.5, 0.6, 0.3, 0.2, 0.9]),
+     MultiLabel(LENGTH, LABELS, thresholds=[0.5, 0.6, 0.3, 0.2, 0.9]), scores(len(LABELS))),
+    (Regressor(pairs=True), Regress(LENGTH, pairs=True), scores(1)),
+    (Chooser(), MultipleChoice(LENGTH), lambda *inputs: scores(1)(*inputs)[..., 0]),
+    (Embedder(), Embed(LENGTH), scores(HIDDEN))])
+def test_outputs_of_whole_texts(head, task, model):
+    texts = ["", *WORDS[:8], "play some music", "각각의 집 é! İ ﬁ", LONG]
+    columns = [texts, texts[::-1]][:len(task.inputs)]
+    if "choices" in task.inputs:
+        columns[1] = [[text, *texts[:2]] for text in texts]
+    _, python = decoders(head, task, model)
+    assert len(python(*columns)) == len(texts)
 
 
 @pytest.mark.parametrize(("unit", "labels"), [

@@ -16,7 +16,7 @@ MAY_IMPORT = dict.fromkeys(EVERYONE, EVERYONE) | {name: allowed | EVERYONE for n
 # The imports that go against the direction of the others, and the modules that keep their names of version 0.2.
 DEFERRED = {("layers/bert.py", "weights"), ("models/base.py", "weights"), ("pretraining/examples.py", "integrations"),
             ("data/pretraining.py", "pretraining"), ("data/pretraining_input.py", "pretraining"),
-            ("serving/ray_app.py", "integrations")}
+            ("serving/ray_app.py", "integrations"), ("inference/exported.py", "serving")}
 LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "orbit", "tf_keras",
              "huggingface_hub", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client", "ray",
              "apache_beam", "ai_edge_litert"}

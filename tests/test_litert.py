@@ -11,6 +11,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from litert_models import CASES, LABELS, TEXTS, numbers, write
 
 from keras_bert.errors import InputError
 from keras_bert.export.checking import FAILED
@@ -21,83 +22,24 @@ from keras_bert.inference.comparison import compare
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.litert import INPUTS
-from keras_bert.models import (
-    BertClassifier,
-    BertEmbedder,
-    BertEmbeddingClassifier,
-    BertFeatureTagger,
-    BertMultipleChoice,
-    BertRegressor,
-    BertSpanLabeler,
-    BertTokenClassifier,
-)
+from keras_bert.models import BertClassifier, BertEmbedder, BertFeatureTagger, BertRegressor
 from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
 from conftest import TINY, TINY_VOCABULARY, randomize
 
-TEXTS = ["play some music", "turn off the light", "", "stop the music please now . " * 20, "각각의 집 é!"]
-LABELS = ["a", "b", "c"]
-# For each kind of model: the head, the task, the texts, and rows of labelled data.
-CASES = {
-    "intent": (lambda bert: BertClassifier(bert, 3), TASKS["intent"](16, labels=LABELS, threshold=0.4), [TEXTS],
-               [("play", "a"), ("stop", "b")]),
-    "pairs": (lambda bert: BertClassifier(bert, 3), TASKS["classify"](16, labels=LABELS, pairs=True),
-              [TEXTS, TEXTS[::-1]], [("play", "stop", "a"), ("stop", "play", "b")]),
-    "few shot": (lambda bert: BertEmbeddingClassifier(bert, 3), TASKS["intent"](16, labels=LABELS), [TEXTS],
-                 [("play", "a"), ("stop", "b")]),
-    "multilabel": (lambda bert: BertClassifier(bert, 3), TASKS["multilabel"](16, labels=LABELS), [TEXTS],
-                   [("play", ["a", "b"]), ("stop", ["c"])]),
-    "regress": (BertRegressor, TASKS["regress"](16), [TEXTS], [("play", 0.5), ("stop", 1.5)]),
-    "rerank": (BertRegressor, TASKS["rerank"](16), [TEXTS, TEXTS[::-1]], [("play", "stop", 1), ("play", "now", 0)]),
-    "tag": (lambda bert: BertTokenClassifier(bert, 3), TASKS["tag"](16, labels=["O", "B-x", "I-x"]), [TEXTS],
-            [(["play", "music"], ["O", "B-x"])]),
-    "span": (BertSpanLabeler, TASKS["span"](80), [["what music"] * 5, TEXTS],
-             [("what", "some music", {"text": ["music"], "answer_start": [5]})]),
-    "choice": (BertMultipleChoice, TASKS["choice"](16), [TEXTS[:2], [["now", "stop the music"], ["a", "i", "lamp ."]]],
-               [{"prompt": "play", "choices": ["now", "some music"], "label": 1}]),
-    "mean": (lambda bert: BertEmbedder(bert, "mean"), TASKS["embed"](16), [TEXTS],
-             [("play", "stop", 0.5), ("lamp", "light", 0.9), ("now", "two", 0.1)]),
-    "cls": (lambda bert: BertEmbedder(bert, "cls", normalize=True), TASKS["embed"](16), [TEXTS], None),
-    "max": (lambda bert: BertEmbedder(bert, "max"), TASKS["embed"](16), [TEXTS], None),
-}
-
 
 @pytest.fixture(scope="module", params=CASES)
-def exported(request, tmp_path_factory):
+def exported(request, lite_models):
     """A model, its folder, its texts and its labelled rows."""
-    make, task, texts, rows = CASES[request.param]
-    model = FineTuned(randomize(make(randomize(BertLayer(TINY)))), BertTokenizer(TINY_VOCABULARY), task)
-    folder = tmp_path_factory.mktemp("litert") / "lite"
-    model.export_litert(folder)
-    return model, folder, texts, rows
+    _, _, texts, rows = CASES[request.param]
+    return *lite_models(request.param), texts, rows
 
 
 @pytest.fixture(scope="module")
-def intents_folder(tmp_path_factory):
-    return write("intent", tmp_path_factory.mktemp("litert") / "lite")
-
-
-def write(case, folder, **options):
-    make, task, _, _ = CASES[case]
-    model = randomize(make(randomize(BertLayer(TINY))))
-    export_litert(model, BertTokenizer(TINY_VOCABULARY), folder, task, **options)
-    return folder
-
-
-def numbers(answers):
-    """Returns answers or scores without their numbers, and the numbers."""
-    found = []
-
-    def strip(value):
-        if isinstance(value, float | np.floating):
-            return found.append(value)
-        if dataclasses.is_dataclass(value) or isinstance(value, dict):
-            return {key: strip(part) for key, part in (value if isinstance(value, dict) else vars(value)).items()}
-        return [strip(part) for part in value] if isinstance(value, list | tuple | np.ndarray) else value
-
-    return strip(answers), found
+def intents_folder(lite_models):
+    return lite_models("intent")[1]
 
 
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")

@@ -15,6 +15,7 @@ from keras_bert.inference.features import write_features
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder
+from keras_bert.serving.litert_model import LiteRTModel
 from keras_bert.tasks import Classify, Embed
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
@@ -106,12 +107,18 @@ def test_what_cannot_apply_a_prompt_says_so(model, exported, bert):
 def test_every_form_of_a_model_puts_the_prompt_before_texts(model, exported, tmp_path):
     model.export_litert(tmp_path / "lite")
     lite, saved = LiteModel.load(tmp_path / "lite"), tf.saved_model.load(str(exported))
+    served = LiteRTModel(str(tmp_path / "lite"), threads=1)
+    assert served.signatures.keys() == served.row_wise == {*filter(None, OF_NAME), "serving_default"}
+    strings = {"text": np.array([text.encode() for text in TEXTS], object)}
     for name, prompt in OF_NAME.items():
         wanted = embed(model, [prompt + text for text in TEXTS])
         np.testing.assert_array_equal(model.predict(TEXTS, prompt_name=name), wanted)
         np.testing.assert_allclose(lite.predict(TEXTS, prompt_name=name), wanted, rtol=0, atol=1e-5)
         outputs = saved.signatures[name or "serving_default"](text=tf.constant(TEXTS))
         np.testing.assert_allclose(outputs["embedding"], wanted, rtol=0, atol=1e-6)
+        found, = served.run(name or "serving_default", [strings])
+        np.testing.assert_allclose(found["embedding"], wanted, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(found["tokens"], outputs["tokens"])
         assert outputs["tokens"].numpy().tolist() == [
             len(ids) for ids, _ in model.tokenizer.pack([prompt + text for text in TEXTS], None, 20)]
     np.testing.assert_allclose(saved(tf.constant(TEXTS)), embed(model, [f"stop {text}" for text in TEXTS]), atol=1e-6)

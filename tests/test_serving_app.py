@@ -1,4 +1,4 @@
-"""The FastAPI application: its OpenAPI document against a running server, its access rules, and its log; OpenAI's
+"""The application: its OpenAPI document against a running server, its access rules, and its log; OpenAI's
 interface for embeddings and those for re-ranking, against what the official clients need; and the clients of
 examples/clients."""
 
@@ -22,7 +22,8 @@ import tensorflow as tf
 from serving_server import connections, serving, write_echo
 
 from keras_bert.errors import InputError
-from keras_bert.serving import embeddings, logs, settings, supervisor
+from keras_bert.serving import app, embeddings, logs, settings, supervisor
+from keras_bert.serving.tensors import Separators
 
 MODEL, VERSION = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 EMBEDDINGS, TOKEN = "/v1/embeddings", {"Authorization": "Bearer a secret"}
@@ -141,6 +142,9 @@ def test_the_document_declares_paths_parameters_and_errors(document):
     assert document["paths"].keys() == {
         *(path + end for path in (MODEL, VERSION) for end in ("", ":predict", ":classify", ":regress", "/metadata")),
         "/v1/models", "/v1/embeddings", "/rerank", "/v1/rerank", "/v2/rerank", "/healthz", "/readyz", "/metrics"}
+    answered = {path.replace(":int", ""): method for path, (method, _) in (app.PROTECTED | app.PUBLIC).items()}
+    assert {path: method.upper() for path, operations in document["paths"].items() for method in operations} | {
+        "/openapi.json": "GET"} == answered
     error = {"$ref": "#/components/schemas/Error"}
     for path, operations in document["paths"].items():
         (operation,) = operations.values()
@@ -152,7 +156,7 @@ def test_the_document_declares_paths_parameters_and_errors(document):
             failures = {status: response["content"]["application/json"]["schema"]
                         for status, response in operation["responses"].items() if status != "200"}
             assert failures == dict.fromkeys(
-                ("400", "401", "404", "408", "413", "414", "421", "429", "500", "503", "504", "default"), schema)
+                ("400", "401", "404", "408", "413", "414", "415", "421", "429", "500", "503", "504", "default"), schema)
     text = json.dumps(document)
     assert all(f'"#/components/schemas/{name}"' in text for name in document["components"]["schemas"])
     operations = [operation["operationId"] for operations in document["paths"].values()
@@ -302,7 +306,8 @@ def test_vectors_of_any_number_of_dimensions_have_the_length_1(server, model, co
 
 
 def test_vectors_of_the_model_itself():
-    request = embeddings.Request(json.dumps({"model": "plain", "input": TEXTS, "dimensions": 2}).encode(), np.inf)
+    request = embeddings.Request(json.dumps({"model": "plain", "input": TEXTS, "dimensions": 2}).encode(),
+                                 Separators(np.inf, np.inf), lambda size: None)
     answer = json.loads(request.response({"embedding": vectors_of(TEXTS)}, 1, no_normalize=True))
     assert [row["embedding"] for row in answer["data"]] == vectors_of(TEXTS)[:, :2].tolist()
 

@@ -1,13 +1,15 @@
-"""Batches of requests, without a model and without a server."""
+"""Batches of requests, without a model and without a server, by a clock that does not wait."""
 
 import asyncio
 import contextlib
+import selectors
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_bert.serving.batcher import Batcher
+from keras_bert.serving import batcher as batcher_module
+from keras_bert.serving.batcher import Batcher, Overloaded, Part
 
 REQUESTS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 12), st.integers(0, 3), st.booleans()),
                     min_size=1, max_size=25)
@@ -28,15 +30,55 @@ class Recorder:
 
 
 @contextlib.asynccontextmanager
-async def working(run, budget=10, delay=0.0, limit=100):
-    batcher = Batcher(run, budget, delay, limit)
+async def working(run, budget=10, delay=0.0, limit=100, **options):
+    batcher = Batcher(run, budget, delay, limit, **options)
     task = asyncio.create_task(batcher.work())
     yield batcher
     task.cancel()
 
 
+async def ask(batcher, number, key="a", tokens=1, is_bad=False):
+    """The result of a request of one part."""
+    with batcher.queue([Part((key, number, is_bad), key, tokens)]) as (future,):
+        return await future
+
+
+async def ask_parts(batcher, number, count, tokens=10, key="a"):
+    """The numbers of a request of many parts."""
+    with batcher.queue([Part((key, number, False), key, tokens)] * count) as futures:
+        return [(await future).result for future in futures]
+
+
+def numbers(run):
+    return [[number for _, number, _ in batch] for batch in run.batches]
+
+
+class Clock(selectors.DefaultSelector):
+    """Where an event loop would wait for its next timer, moves the time to it."""
+
+    now = 0.0
+
+    def select(self, timeout=None):
+        assert timeout is not None, "nothing would ever happen again"
+        self.now += max(timeout, 0)
+        return super().select(0)
+
+
 def play(scenario):
-    return asyncio.run(asyncio.wait_for(scenario, 20))
+    clock = Clock()
+
+    def make_loop():
+        loop = asyncio.SelectorEventLoop(clock)
+        loop.time = lambda: clock.now
+        return loop
+
+    with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=make_loop) as runner:
+        patch.setattr(batcher_module, "perf_counter", lambda: clock.now)
+        return runner.run(scenario)
+
+
+def now():
+    return asyncio.get_running_loop().time()
 
 
 @settings(max_examples=40, deadline=None)
@@ -44,14 +86,15 @@ def play(scenario):
 def test_each_gets_its_own_in_order_within_the_budget_whatever_the_others_do(requests, delay):
     run = Recorder()
 
-    async def ask(batcher, number, key, tokens, wait, is_bad):
-        await asyncio.sleep(wait / 1000)
-        return await batcher.submit((key, number, is_bad), key, tokens)
+    async def ask_later(batcher, number, key, tokens, wait, is_bad):
+        await asyncio.sleep(wait / 1000 + number / 1e6)  # timers of the same time have no order
+        return await ask(batcher, number, key, tokens, is_bad)
 
     async def scenario():
         async with working(run, delay=delay) as batcher:
-            return await asyncio.gather(*(ask(batcher, number, *request) for number, request in enumerate(requests)),
-                                        return_exceptions=True)
+            return await asyncio.gather(
+                *(ask_later(batcher, number, *request) for number, request in enumerate(requests)),
+                return_exceptions=True)
 
     for number, (answer, (*_, is_bad)) in enumerate(zip(play(scenario()), requests)):
         if is_bad:
@@ -61,11 +104,13 @@ def test_each_gets_its_own_in_order_within_the_budget_whatever_the_others_do(req
     for batch in run.batches:
         assert len({key for key, _, _ in batch}) == 1
         assert len(batch) == 1 or sum(requests[number][1] for _, number, _ in batch) <= 10
-    firsts = [[number for _, number, _ in batch if not requests[number][3]] for batch in run.batches]
+    firsts = [number for batch in run.batches for _, number, _ in batch if not requests[number][3]]
     for key in "ab":
-        for wait in range(4):  # of those that came at the same time
-            order = [number for batch in firsts for number in batch if requests[number][::2] == (key, wait)]
-            assert list(dict.fromkeys(order)) == sorted(set(order))
+        for wait in range(4):  # of those that came together
+            for is_large in (False, True):  # the two take turns
+                order = [number for number in firsts if requests[number][::2] == (key, wait)
+                         and (requests[number][1] > 10) == is_large]
+                assert list(dict.fromkeys(order)) == sorted(set(order))
 
 
 def test_what_waits_runs_together_and_an_idle_model_at_once():
@@ -73,9 +118,9 @@ def test_what_waits_runs_together_and_an_idle_model_at_once():
 
     async def scenario():
         async with working(run, delay=1.0) as batcher:
-            first = asyncio.create_task(batcher.submit(("a", 0, False), "a", 1))
+            first = asyncio.create_task(ask(batcher, 0))
             await asyncio.sleep(0.005)
-            rest = [asyncio.create_task(batcher.submit(("a", number, False), "a", 1)) for number in range(1, 6)]
+            rest = [asyncio.create_task(ask(batcher, number)) for number in range(1, 6)]
             return [await task for task in (first, *rest)]
 
     answers = play(scenario())
@@ -89,7 +134,7 @@ def test_after_a_batch_of_several_as_many_are_waited_for_but_not_long():
     async def scenario():
         async with working(run, delay=0.1) as batcher:
             async def client(number, rounds):
-                return [await batcher.submit(("a", number, False), "a", 1) for _ in range(rounds)]
+                return [await ask(batcher, number) for _ in range(rounds)]
 
             await asyncio.gather(*(client(number, 10) for number in range(4)))
             return await client(9, 2)
@@ -101,27 +146,32 @@ def test_after_a_batch_of_several_as_many_are_waited_for_but_not_long():
 
 def test_who_has_gone_is_not_run_and_leaves_its_place():
     run = Recorder(0.02)
+    seen = []
 
     async def scenario():
-        async with working(run, limit=2) as batcher:
-            async def ask(number, seconds=5):
-                async with asyncio.timeout(seconds):
-                    return (await batcher.submit(("a", number, False), "a", 1)).result
-
-            running = asyncio.create_task(ask(0))
+        async with working(run, limit=2, observe=lambda: seen.append(())) as batcher:
+            seen.clear()
+            running = asyncio.create_task(ask(batcher, 0))
             await asyncio.sleep(0.005)
-            gone, late = asyncio.create_task(ask(1)), asyncio.create_task(ask(2, 0.005))
+            gone, late = asyncio.create_task(ask(batcher, 1)), asyncio.create_task(ask_parts(batcher, 2, 3))
             await asyncio.sleep(0)
-            with pytest.raises(asyncio.QueueFull):
-                await ask(3)
+            assert (len(batcher), batcher.tokens) == (2, 31)
+            with pytest.raises(Overloaded):
+                await ask(batcher, 3)
             gone.cancel()
-            with pytest.raises(TimeoutError):
-                await late
-            assert len(batcher) == 0
-            return [await running, await ask(4)]
+            late.cancel()
+            await asyncio.sleep(0)
+            assert (len(batcher), batcher.tokens, batcher.abandoned) == (0, 0, 0)
+            running.cancel()
+            await asyncio.sleep(0)
+            assert batcher.abandoned == 1
+            answer = await ask(batcher, 4)
+            await asyncio.sleep(0.001)
+            assert batcher.abandoned == 0
+            return answer.result
 
-    assert play(scenario()) == [0, 4]
-    assert [[number for _, number, _ in batch] for batch in run.batches] == [[0], [4]]
+    assert play(scenario()) == 4
+    assert numbers(run) == [[0], [4]] and len(seen) > 8
 
 
 def test_a_request_larger_than_the_budget_is_a_batch_of_its_own():
@@ -129,8 +179,94 @@ def test_a_request_larger_than_the_budget_is_a_batch_of_its_own():
 
     async def scenario():
         async with working(run) as batcher:
-            await asyncio.gather(*(batcher.submit(("a", number, False), "a", tokens)
-                                   for number, tokens in enumerate([4, 50, 4, 4])))
+            await asyncio.gather(*(ask(batcher, number, tokens=tokens) for number, tokens in enumerate([4, 50, 4, 4])))
 
     play(scenario())
-    assert [[number for _, number, _ in batch] for batch in run.batches] == [[0], [1], [2, 3]]
+    assert sorted(numbers(run)) == [[0, 2], [1], [3]]
+
+
+def test_large_requests_are_finished_in_order_and_take_turns_with_small_ones():
+    """A part that leaves room in its batch takes small ones along."""
+    run = Recorder(0.002)
+
+    async def scenario():
+        async with working(run) as batcher:
+            *large, _ = await asyncio.gather(
+                ask_parts(batcher, 100, 4, tokens=8), ask_parts(batcher, 200, 4, tokens=8),
+                asyncio.gather(*(ask(batcher, number, tokens=5) for number in range(4)),
+                               ask(batcher, 9, key="b", tokens=2), ask(batcher, 4, tokens=2)))
+            assert large == [[100] * 4, [200] * 4]
+
+    play(scenario())
+    assert numbers(run) == [[0, 1], [100], [2, 3], [100, 4], [9], [100], [100], [200], [200], [200], [200]]
+
+
+def test_what_cannot_be_answered_in_time_is_rejected_at_once_and_the_rest_answered():
+    """A batch of 10 tokens takes 10 ms. 64 clients, and then none, ask for 160 tokens at a time, in 2 seconds: without
+    limits, all would wait 10 seconds."""
+    run, timeout_s, seconds = Recorder(0.01), 2.0, 60.0
+
+    async def scenario():
+        answered, rejected, waits = [], [], []
+
+        async def client(batcher, number):
+            while now() < end:
+                start = now()
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        await ask_parts(batcher, number, 16)
+                    answered.append(now() - start)
+                except TimeoutError:  # it counts as one that ran in vain
+                    pass
+                except Overloaded as error:
+                    rejected.append(now() - start)
+                    waits.append(error.retry_after)
+                    await asyncio.sleep(error.retry_after)
+
+        async def small(batcher):
+            times = []
+            while now() < end:
+                start = now()
+                await ask(batcher, 0)
+                times.append(now() - start)
+                await asyncio.sleep(0.05)
+            return max(times)
+
+        async with working(run, timeout_s=timeout_s) as batcher:
+            end = now() + seconds
+            slowest, *_ = await asyncio.gather(
+                small(batcher), *(client(batcher, number) for number in range(1, 65)))
+            assert (len(batcher), batcher.tokens) == (0, 0)
+        return answered, rejected, waits, slowest
+
+    answered, rejected, waits, slowest = play(scenario())
+    batches = [bool(batch[0]) for batch in numbers(run)]
+    assert sum(batches) >= 0.95 * (seconds / 0.01 - batches.count(False))  # it has been idle for 5% of the time at most
+    assert 16 * len(answered) >= 0.95 * sum(batches)  # nearly all that ran was answered in time
+    assert max(rejected) == 0 and len(rejected) > len(answered) and set(waits) <= {1, 2}
+    assert slowest <= 0.03  # the running batch, one of a large request, and its own
+
+
+def test_a_request_that_alone_takes_too_long_is_tried_if_nothing_waits():
+    """Otherwise, a wrong measurement would never be corrected."""
+    run = Recorder(0.05)
+
+    async def scenario():
+        async with working(run, timeout_s=0.1) as batcher:
+            assert await ask_parts(batcher, 1, 4) == [1] * 4
+            with pytest.raises(Overloaded):
+                await asyncio.gather(ask_parts(batcher, 2, 4), ask_parts(batcher, 3, 4), ask_parts(batcher, 4, 4))
+
+    play(scenario())
+
+
+def test_batches_run_in_parallel():
+    run = Recorder(0.05)
+
+    async def scenario():
+        async with working(run, parallel=3) as batcher:
+            start = now()
+            await asyncio.gather(*(ask(batcher, number, key=number) for number in range(6)))
+            return now() - start
+
+    assert 0.09 < play(scenario()) < 0.2

@@ -1,28 +1,40 @@
 """What `keras-bert serve` refuses, and how it says so."""
 
 import concurrent.futures
+import contextlib
 import gzip
 import http.client
 import json
 import re
+import resource
 import socket
 import time
 
 import grpc
+import numpy as np
 import pytest
 import tensorflow as tf
 from serving_server import connections, serving, write_echo
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+from keras_bert.serving.saved_model import SavedModel
+from keras_bert.serving.tensors import RequestError
+
 PREDICT = "/v1/models/echo:predict"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
+def echo(tmp_path_factory):
+    return write_echo(tmp_path_factory.mktemp("models") / "echo")
+
+
+@pytest.fixture(scope="module")
+def server(echo, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("token")
     (folder / "token").write_text("tökén\n", encoding="utf-8")
-    with serving({"echo": write_echo(folder / "echo")}, "--max_body_mb=0.1", "--max_instances=5", "--max_characters=50",
-                 "--max_queue=2", "--timeout_s=1.5", "--body_timeout_s=1", f"--token_file={folder}/token") as server:
+    with serving({"echo": echo}, "--max_body_mb=0.1", "--max_instances=5", "--max_characters=50",
+                 "--max_queue=2", "--timeout_s=1.5", "--body_timeout_s=1", "--max_inflight_mb=1",
+                 f"--token_file={folder}/token") as server:
         yield server
 
 
@@ -44,7 +56,7 @@ def refused(answer):
     (PREDICT, {"instances": ["a", "각" * 50, "각" * 51]}, None, 413, "row 3: a text may have at most 50 characters;"),
     (PREDICT, {"instances": ["a", "fail"]}, None, 400, "the model refuses the inputs: "),
     (PREDICT, {"instances": ["sleep 3"]}, None, 504, "the answer took more than 1.5 seconds"),
-    (PREDICT, b"{", None, 400, "the body must be JSON"), (PREDICT, b"[" * 90_000, None, 400, "recursion limit"),
+    (PREDICT, b"{", None, 400, "the body must be JSON"), (PREDICT, b"[" * 90_000, None, 413, "74 opening brackets"),
     (PREDICT, b"\xff", None, 400, "the body must be JSON in UTF-8"),
     (PREDICT, None, "GET", 405, "this path takes POST"), (PREDICT, {}, "PUT", 405, "this path takes POST"),
     (PREDICT, {"instances": [1]}, None, 400, "instances: text: row 1: must be a string"),
@@ -54,7 +66,7 @@ def refused(answer):
     (f"/v1/models/echo/versions/{2**64}", None, None, 400, "version: must be"),
     ("/v1/models/echo:classify", {"examples": []}, None, 400, "echo takes no tf.Example"),
     ("/v1/models/echo:regress", {"examples": []}, None, 400, "use predict"),
-    ("/page", None, None, 404, "there is nothing at this path"), ("/", {}, None, 405, "this path takes GET and HEAD"),
+    ("/page", None, None, 404, "there is nothing at this path"), ("/healthz", {}, None, 405, "path takes GET and HEAD"),
     ("/v1/models/echo", {}, "DELETE", 405, "this path takes GET"),
     (f"/v1/models/echo/versions/{'9' * 5000}:predict", {"instances": ["a"]}, None, 414, "1000 characters"),
     ("/v1/models/", None, None, 404, "there is nothing at this path"),
@@ -64,16 +76,41 @@ def test_what_is_refused(server, token, path, body, method, status, message):
     assert got[0] == status and message in got[1]
 
 
-def test_bodies_may_be_gzip_as_in_tensorflow_serving(server, token):
-    def ask(body):
-        return server.ask(PREDICT, body, headers=token | {"Content-Encoding": "gzip"})
+def test_an_operation_without_memory_gives_503(echo, monkeypatch):
+    """TensorFlow's own error; it tries for ten seconds before, too long for a test."""
+    def run(*inputs, options):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
+    model = SavedModel(str(echo), 1)
+    monkeypatch.setattr(model, "_calls", {"serving_default": run})
+    with pytest.raises(RequestError) as error:
+        model.run("serving_default", [{"text": np.array([b"a"], object)}])
+    assert (error.value.status, error.value.headers) == (503, {"Retry-After": "1"})
+    monkeypatch.undo()
+    model.close()
+
+
+def test_bodies_may_be_gzip_as_in_tensorflow_serving(server, token):
+    def ask(body, coding="gzip"):
+        return server.ask(PREDICT, body, headers=token | {"Content-Encoding": coding})
+
+    wanted = {"predictions": [{"echo": "a", "version": 1, "batch": 1}]}
     body = gzip.compress(b'{"instances": ["a"]}')
-    assert ask(body)[1] == {"predictions": [{"echo": "a", "version": 1, "batch": 1}]}
-    for damaged in (b'{"instances": ["a"]}', body[:-1], body[:20] + b"x" + body[21:], b""):
+    members = gzip.compress(b'{"instances":') + gzip.compress(b"") + gzip.compress(b' ["a"]}')
+    plain = gzip.decompress(body)
+    for coding, content in (("gzip", body), ("gzip", members), ("GZIP", body), ("x-gzip", body),
+                            (" identity , Gzip,", body), ("identity", plain), ("", plain)):
+        assert ask(content, coding)[1] == wanted, coding
+    for damaged in (b'{"instances": ["a"]}', body[:-1], body[:20] + b"x" + body[21:], b"", body + b"x", body + b"\0",
+                    body + body[:-1]):
         assert refused(ask(damaged)) == (400, "the body must be gzip, as the header Content-Encoding says")
-    assert refused(ask(gzip.compress(b" " * 10**7))) == (
-        413, "the body may have at most 104857 bytes after decompression")
+    for bomb in (gzip.compress(b" " * 10**7), gzip.compress(b"") * 1100):
+        assert refused(ask(bomb)) == (
+            413, "the body may have at most 104857 bytes after decompression, and 1000 gzip members")
+    for coding in ("br", "deflate", "gzip, gzip", "gzip gzip", "zstd, gzip"):
+        answer = ask(body, coding)
+        assert answer[2]["accept-encoding"] == "gzip, identity"
+        assert refused(answer) == (415, f"Content-Encoding: must be gzip or identity; got {coding}")
 
 
 @pytest.mark.parametrize("header,message", [
@@ -142,41 +179,54 @@ def test_a_full_queue_says_when_to_come_again(server, token):
         answers = [future.result() for future in asked]
     assert sorted(status for status, *_ in answers) == [200, 200, 200, 429]
     (full,) = [answer for answer in answers if answer[0] == 429]
-    assert full[2]["retry-after"] == "1" and refused(full)[1] == "echo is busy: 2 requests wait"
+    assert full[2]["retry-after"] == "1" and refused(full)[1] == "echo is busy: 2 requests with 4 tokens wait"
+    assert 'keras_bert_rejected_requests_total{model="echo"} 1.0' in server.ask("/metrics", headers=token)[1]
 
 
 def test_who_has_gone_is_not_answered(server, token):
-    """The one that waits is dropped, so that there is room in the queue of two."""
+    """Those that wait are dropped, so that there is room in the queue of two, and the metrics return to 0."""
     def leave(text):
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
         connection.request("POST", PREDICT, json.dumps({"instances": [text]}), token)
         time.sleep(0.15)
         connection.close()
 
-    def wait_for_abandoned(count):
-        line = f'keras_bert_abandoned_requests{{model="echo"}} {count}.0'
+    def wait_for(metric, value):
+        line = f'keras_bert_{metric}{{model="echo"}} {value}.0'
         server.wait(lambda: line in server.ask("/metrics", headers=token)[1])
 
     leave("sleep 1.3")
-    wait_for_abandoned(1)
+    wait_for("abandoned_requests", 1)
     leave("b")
     leave("c")
+    wait_for("queue_requests", 0)
     assert server.ask(PREDICT, {"instances": ["d"]}, headers=token)[0] == 200
-    wait_for_abandoned(0)
+    for metric in ("abandoned_requests", "queue_requests", "queue_tokens"):
+        wait_for(metric, 0)
     server.wait(lambda: [event["status"] for event in server.events() if event.get("method") == "POST"][-4:] == [
         499, 499, 499, 200])
 
 
-def talk(server, *parts, pause=0.0):
-    """Sends bytes with pauses; returns what came back until the server closed."""
+def talk(server, *parts, pause=0.0, ends=False):
+    """Sends bytes with pauses, and the end if `ends`; returns what came back until the server closed."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
         for part in parts:
             sock.sendall(part)
             time.sleep(pause)
+        if ends:
+            sock.shutdown(socket.SHUT_WR)
         received = b""
         while chunk := sock.recv(65536):
             received += chunk
         return received
+
+
+def request(text, *headers):
+    """The bytes of a predict request with the token."""
+    body = json.dumps({"instances": [text]})
+    lines = [f"POST {PREDICT} HTTP/1.1", "Host: x", "Authorization: Bearer tökén", f"Content-Length: {len(body)}",
+             *headers, "", body]
+    return "\r\n".join(lines).encode()
 
 
 def test_slow_and_broken_clients(server):
@@ -191,6 +241,130 @@ def test_slow_and_broken_clients(server):
                 b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     # The second is answered if all of the first had come before it was refused.
     assert both.startswith(b"HTTP/1.1 413 ") and both.count(b"HTTP/1.1 ") == 1 + both.endswith(b"\r\n\r\nok")
+
+
+def test_headers_have_a_limit_before_the_token_is_checked(server):
+    start, end = b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"Connection: close\r\n\r\n"
+    line = b"a: " + b"x" * 1000 + b"\r\n"
+    assert talk(server, start, line * 30, end).endswith(b"\r\n\r\nok")
+    chunked = request("a").partition(b"Content-Length")[0] + b"Transfer-Encoding: chunked\r\n\r\n"
+    for parts in ([start, line * 40, end], [start, b"a: ", *[b"x" * 2000] * 20], [b"GET /" + b"x" * 40_000],
+                  [chunked, b"0\r\na: ", *[b"x" * 2000] * 20], [chunked, b"1;a=", *[b"x" * 2000] * 20]):
+        answer = talk(server, *parts, pause=0.002)
+        assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+        assert answer.endswith(b'{"error": "the request line and the headers may have at most 32768 bytes"}')
+    status, body, _ = server.ask(PREDICT, {"instances": ["a"]}, headers={"Authorization": "Bearer " + "x" * 20_000})
+    assert status == 401
+
+
+@pytest.mark.parametrize("line,host,status", [
+    ("GET /healthz HTTP/1.1", ["a.b:80"], 200), ("GET /healthz HTTP/1.0", [], 200), ("GET /healthz HTTP/1.1", [], 400),
+    ("GET /healthz HTTP/1.1", ["a", "a"], 400), ("GET /healthz HTTP/1.1", ["a/b"], 400),
+    ("GET /healthz HTTP/1.1", ["a b"], 400), ("GET http://a/healthz HTTP/1.1", [], 400),
+    ("GET http://a:1/healthz HTTP/1.1", ["b"], 200), ("GET http://a@b/healthz HTTP/1.1", ["b"], 400),
+    ("GET http:///healthz HTTP/1.1", ["b"], 400)])
+def test_the_header_host_is_as_rfc_9112_says(server, line, host, status):
+    lines = [line, *(f"Host: {name}" for name in host), "Connection: close", "", ""]
+    answer = talk(server, "\r\n".join(lines).encode())
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
+
+
+def test_half_closed_connections_get_their_answer(server):
+    """Interim responses come first (RFC 9110, section 15.2), until it is there."""
+    answer = talk(server, request("sleep 0.5"), ends=True)
+    continued, _, final = answer.rpartition(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert continued and final.startswith(b"HTTP/1.1 200 ") and b"sleep 0.5" in final
+    assert b"\r\nconnection: close\r\n" in final
+    assert talk(server, request("sleep 0.5").replace(b"/1.1", b"/1.0"), ends=True).startswith(b"HTTP/1.1 200 ")
+    assert talk(server, request("a")[:-5], ends=True) == b""
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/models", "/openapi.json", "/v1/models/echo",
+                                  "/v1/models/echo/metadata", "/", "/page.js", "/nowhere", PREDICT])
+def test_head_is_get_without_the_body(server, token, path):
+    (status, _, headers), (head_status, text, head_headers) = (
+        server.ask(path, method=method, headers=token) for method in ("GET", "HEAD"))
+    assert (head_status, text) == (status, "") and head_headers.keys() == headers.keys()
+    assert path == "/metrics" or head_headers["content-length"] == headers["content-length"]
+
+
+def test_requests_together_have_a_limit_of_memory(server, token):
+    """Bodies that are being received, decompressed or answered."""
+    begun = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(5)]
+    for sock in begun:  # each needs twice as much
+        sock.sendall(request("a").partition(b"Content-Length")[0] + b"Content-Length: 100000\r\n\r\n" + b"x" * 90_000)
+    used = re.compile(r"^keras_bert_inflight_bytes (\S+)", re.MULTILINE)
+    server.wait(lambda: float(used.search(server.ask("/metrics", headers=token)[1])[1]) == 900_000)
+    for body, headers in ((b" " * 90_000, {}), (gzip.compress(b" " * 90_000), {"Content-Encoding": "gzip"})):
+        answer = server.ask(PREDICT, body, headers=token | headers)
+        assert refused(answer) == (503, "the server has no memory for this request now")
+        assert answer[2]["retry-after"] == "1"
+    assert server.ask(PREDICT, {"instances": ["a"]}, headers=token)[0] == 200
+    for sock in begun:
+        assert sock.recv(100).startswith(b"HTTP/1.1 408 ")
+        sock.close()
+    assert float(used.search(server.ask("/metrics", headers=token)[1])[1]) == 0
+    answer = server.ask(PREDICT, b'{"instances": ["a"], "x": "' + b" " * 90_000 + b'"}', headers=token)
+    assert answer[0] == 200
+
+
+def test_too_many_connections_are_closed_and_logged(server):
+    """Three quarters of the file descriptors may be connections, so that there are some left for all else."""
+    worker, = server.workers()
+    limits = resource.prlimit(worker, resource.RLIMIT_NOFILE)
+    resource.prlimit(worker, resource.RLIMIT_NOFILE, (400, limits[1]))
+    try:
+        kept = connections(server, 310)
+        for connection in kept:
+            connection.connect()
+        assert server.ask("/healthz", connection=kept[0])[0] == 200
+        server.wait(lambda: [event for event in server.events() if event.get("event") == "too many connections"])
+        assert kept[-1].sock.recv(1) == b""
+    except ConnectionResetError:
+        pass
+    finally:
+        resource.prlimit(worker, resource.RLIMIT_NOFILE, limits)
+        for connection in kept:
+            connection.close()
+    event, *more = [event for event in server.events() if event.get("event") == "too many connections"]
+    assert event["limit"] == 300
+
+
+@pytest.mark.slow
+def test_clients_that_do_not_read_are_disconnected(tmp_path):
+    """After 10 seconds, or 5 once the server stops. Who reads slowly gets everything."""
+    with serving({"echo": write_echo(tmp_path / "echo")}) as server:
+        body = json.dumps({"inputs": ["x" * 90_000] * 100})
+        head = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+
+        def ask():
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+            sock.settimeout(20)
+            sock.connect(("127.0.0.1", server.port))
+            sock.sendall((head + body).encode())
+            return sock
+
+        stalled, slow, received = ask(), ask(), 0
+        begin = time.monotonic()
+        while chunk := slow.recv(20_000):  # 2 MB/s
+            received += len(chunk)
+            time.sleep(0.01)
+            if received > 9_000_000:
+                break
+        assert received > 9_000_000 and time.monotonic() - begin > 4
+        server.wait(lambda: sum(event.get("bytes", 0) > 9e6 for event in server.events()) == 2)
+        assert 8 < time.monotonic() - begin < 20
+        rest = 0
+        with contextlib.suppress(ConnectionResetError):
+            while chunk := stalled.recv(2**20):
+                rest += len(chunk)
+        assert rest < 9_000_000
+        kept = ask()
+        time.sleep(1)
+        begin = time.monotonic()
+        assert server.stop() == 0 and time.monotonic() - begin < 10
+        kept.close()
 
 
 @pytest.mark.slow

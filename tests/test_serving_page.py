@@ -164,6 +164,13 @@ def test_a_choice_is_one_of_the_lines(page):
     assert page.bars() == [(choice, percent(value)) for choice, value in zip(choices, answer["probabilities"])]
 
 
+def test_a_model_without_attention_says_so(page):
+    page.ask("choice", prompt="what now", choices="play\nstop")
+    assert page.texts("#no-attention") == ["Tokens and attention are not shown: this model does not return them."]
+    page.ask("characters", text="one", text_pair="two")
+    assert page.one("#inside").is_displayed() and not page.one("#no-attention").is_displayed()
+
+
 def looks(page):
     """What the selected token looks at most, by its place among the tokens."""
     return page.driver.execute_script("""

@@ -183,8 +183,8 @@ def test_bad_starts_are_one_line(run, tmp_path):
         port = taken.getsockname()[1]
         for flags, status, message in (
                 ([f"--model={tmp_path}/no"], 1, f"{tmp_path}/no: cannot be read: No such file or directory"),
-                ([f"--model={tmp_path}"], 1, f"{tmp_path}: must be a SavedModel, or a folder of SavedModels"),
-                ([f"--model={tmp_path}/empty"], 1, f"{tmp_path}/empty/7: must be a SavedModel; there is no saved_mod"),
+                ([f"--model={tmp_path}"], 1, f"{tmp_path}: must be a SavedModel or a LiteRT folder, or"),
+                ([f"--model={tmp_path}/empty"], 1, f"{tmp_path}/empty/7: must be a SavedModel or a LiteRT folder;"),
                 ([f"--model={echo}", f"--model={echo}"], 1,
                  "another model has the name 'echo'; give this one another: --model=NAME="),
                 ([f"--model=a b={echo}"], 1, "needs a name of letters, digits and . _ -, not 'a b'"),

@@ -9,7 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from keras_bert.serving.tensors import STRING, RequestError, Signature, Spec, read_request, write_response
+from keras_bert.serving import tensors
+from keras_bert.serving.tensors import (
+    STRING,
+    Limits,
+    RequestError,
+    Signature,
+    Spec,
+    count_separators,
+    needed_separators,
+    read_request,
+    write_response,
+)
 
 TEXT = Signature({"text": Spec(STRING, (None,))}, {})
 IDS = Signature({"ids": Spec(np.dtype("int32"), (None, 1, 2))}, {})
@@ -84,6 +95,56 @@ def test_bad_requests_are_named(body, message):
     with pytest.raises(RequestError) as refused:
         read_request(body if isinstance(body, bytes) else body.encode(), SIGNATURES)
     assert refused.value.status == 400 and message in refused.value.message and len(refused.value.message) < 300
+
+
+def test_an_empty_signature_name_is_the_default():
+    assert read(signature_name="", instances=["a"]).signature == "serving_default"
+
+
+VALUES = st.recursive(st.none() | st.integers() | st.text(st.sampled_from('a\\",[{é')),
+                      lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+
+
+def separators(value):
+    """The opening brackets and commas that a value needs."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    if items is None:
+        return np.array([0, 0])
+    return np.array([1, max(0, len(items) - 1)]) + sum(map(separators, items))
+
+
+@settings(deadline=None)
+@given(VALUES, st.booleans(), st.integers(1, 9))
+def test_separators_are_counted_outside_of_strings(value, ascii_only, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensors, "_BLOCK", block)
+        assert count_separators(json.dumps(value, ensure_ascii=ascii_only).encode()) == tuple(separators(value))
+
+
+def test_more_values_than_the_model_takes_are_refused_before_they_are_parsed(monkeypatch):
+    texts = {"serving_default": TEXT}
+    limits = Limits(rows=5, separators=needed_separators(texts, 5, 512))
+    body = json.dumps({"instances": [{"text": {"b64": ""}}] * 5, "signature_name": "serving_default"}).encode()
+    assert read_request(body, texts, limits)[1]["text"].tolist() == [b""] * 5
+    commas = json.dumps({"inputs": ["a, [b], {c} \\\"" * 1000]}).encode()
+    assert read_request(commas, texts, limits)[1]["text"].tolist() == [b'a, [b], {c} \\"' * 1000]
+    monkeypatch.setattr(tensors, "from_json", None)
+    for item in (b"[]", b"1"):
+        with pytest.raises(RequestError) as refused:
+            read_request(b'{"instances": [%b]}' % (item + b",") * 700_000, texts, limits)
+        assert refused.value.status == 413 and "at most 74 opening brackets and 79 commas" in refused.value.message
+
+
+@pytest.mark.parametrize("name,row", [
+    ("ids", [[1, 2]]), ("any", None), ("flag", None),
+    ("named", {"tag": {"b64": ""}, "signal": [1, 2, 3], "sensor": [[1, 2], [3, 4]]})])
+def test_the_limit_of_separators_fits_the_largest_request(name, row):
+    needed = needed_separators({name: SIGNATURES[name]}, 4, 3)
+    if row is None:
+        assert needed == ((math.inf, math.inf) if name == "any" else (68, 76))
+    else:
+        used = separators({"instances": [row] * 4})
+        assert (used <= needed).all() and (needed <= 3 * used + 64).all()
 
 
 def test_a_model_may_have_no_signature():

@@ -1,5 +1,6 @@
 """`keras-bert serve`."""
 
+import importlib.util
 import os
 import re
 import sys
@@ -9,6 +10,10 @@ from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
 from keras_bert.serving.settings import ModelSettings, Settings
 
+# Modules, and the packages that have them.
+_PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "httptools": "httptools", "orjson": "orjson",
+             "prometheus_client": "prometheus-client"}
+
 EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 
 
@@ -16,25 +21,30 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         max_batch_tokens: Count = ModelSettings.max_batch_tokens,
         batch_timeout_ms: PositiveOrZero = ModelSettings.batch_timeout_ms, max_queue: Count = ModelSettings.max_queue,
         max_body_mb: Positive = ModelSettings.max_body / 2**20,
-        max_output_mb: Positive = ModelSettings.max_output / 2**20, max_instances: Count = ModelSettings.max_instances,
-        max_characters: Count = ModelSettings.max_characters, body_timeout_s: Positive = 20.0,
-        timeout_s: Positive = ModelSettings.timeout_s, grace_s: PositiveOrZero = 20.0, token_file: str | None = None,
-        allowed_host: Repeated | None = None, row_wise: Repeated | None = None, no_normalize: bool = False) -> None:
+        max_output_mb: Positive = ModelSettings.max_output / 2**20,
+        max_inflight_mb: Positive = ModelSettings.max_inflight / 2**20,
+        max_instances: Count = ModelSettings.max_instances, max_characters: Count = ModelSettings.max_characters,
+        body_timeout_s: Positive = 20.0, timeout_s: Positive = ModelSettings.timeout_s, grace_s: PositiveOrZero = 20.0,
+        token_file: str | None = None, allowed_host: Repeated | None = None,
+        row_wise: Repeated | None = None, no_normalize: bool = False) -> None:
     """Serve exported models over HTTP and gRPC.
 
     Args:
-        model: PATH or NAME=PATH of a SavedModel, or of a folder of versions (folders whose names are numbers; the
-            largest is served). Repeat the flag for several models.
+        model: PATH or NAME=PATH of a SavedModel, of a folder of export litert, or of a folder of versions of both kinds
+            (folders whose names are numbers; the largest is served). Repeat the flag for several models.
         host: Address to listen on.
         port: HTTP port; 0 for any free one.
-        grpc_port: gRPC port; 0 for any free one.
+        grpc_port: gRPC port; 0 for any free one. gRPC is off if all models are folders of export litert.
         workers: Number of processes, each with all models.
         max_batch_tokens: Maximum tokens per batch.
         batch_timeout_ms: Maximum wait for more requests, in milliseconds, after a batch of several.
-        max_queue: Maximum number of requests that wait for a model, per worker.
+        max_queue: Maximum number of requests that wait for a model, per worker. Requests that cannot be answered within
+            --timeout_s, by the throughput of the last seconds, are rejected before.
         max_body_mb: Maximum size of a request, in megabytes.
         max_output_mb: Maximum size of the outputs of a request, in megabytes. As JSON, numbers take about three times
             as much.
+        max_inflight_mb: Maximum memory of the requests that a worker receives, reads and answers at the same time, in
+            megabytes, as estimated from their sizes. JSON and its objects take several times the size of a body.
         max_instances: Maximum number of rows per request.
         max_characters: Maximum length of a text, in characters.
         body_timeout_s: Timeout for receiving the request body, in seconds.
@@ -54,16 +64,15 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
                   for name in allowed_host or []))
     if sys.platform != "linux":
         raise InputError(f"serve runs only on Linux; this is {sys.platform}: use a container, or TensorFlow Serving")
-    try:
-        from keras_bert.serving.supervisor import supervise
-    except ImportError:
-        raise InputError('serving needs more packages: pip install fastapi "uvicorn[standard]" orjson '
-                         'prometheus-client tensorflow-serving-api') from None
+    if missing := [package for module, package in _PACKAGES.items() if not importlib.util.find_spec(module)]:
+        raise InputError(f"serving needs more packages: pip install {' '.join(missing)}")
+    from keras_bert.serving.supervisor import supervise
 
     models = _by_name(model)
     given |= {
         "models": models, "row_wise": _signatures(row_wise or [], models), "host": host.strip("[]"),
         "max_body": int(max_body_mb * 2**20), "max_output": int(max_output_mb * 2**20),
+        "max_inflight": int(max_inflight_mb * 2**20),
         "allowed_host": allowed_host or [], "token": _read_token(token_file) if token_file else ""}
     supervise(Settings(**{name: given[name] for name in Settings.__dataclass_fields__ if name in given}))
 

@@ -9,7 +9,7 @@ import numpy as np
 from keras_bert.arguments import AggregationStrategy, Path
 from keras_bert.data.tables import Rows
 from keras_bert.inference.task_model import TaskModel
-from keras_bert.litert import FILE
+from keras_bert.litert import is_litert
 from keras_bert.tasks import Task
 
 
@@ -49,8 +49,3 @@ def load_task_model(path: str, threads: int | None = None) -> TaskModel:
     from keras_bert.inference.fine_tuned import FineTuned
 
     return FineTuned.load(path)
-
-
-def is_litert(path: str) -> bool:
-    """Returns True for a folder of `export litert`."""
-    return os.path.isfile(os.path.join(path, FILE))

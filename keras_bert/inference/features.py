@@ -16,8 +16,8 @@ from keras_bert.data.rows import import_pyarrow, lines
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.atomic import atomic_file, check_free
 from keras_bert.files.failures import reading, writing
-from keras_bert.inference.answering import is_litert
 from keras_bert.inference.lite_model import LiteModel
+from keras_bert.litert import is_litert
 from keras_bert.tasks import Embed, run_model
 from keras_bert.tasks.embed import prompts_of
 from keras_bert.tasks.embedding_scores import unit_vectors

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from keras_bert.data.batches import ChoiceBatches
 from keras_bert.errors import InputError
 from keras_bert.files.digests import DIGESTS, changed_files
 from keras_bert.inference.task_model import TaskModel
-from keras_bert.litert import FILE, Arrays, LiteRunner
+from keras_bert.litert import FILE, INPUTS, Arrays, LiteRunner
 from keras_bert.tasks import Encoded, Task, read_settings
 from keras_bert.text import BertTokenizer, pad
 
@@ -45,11 +45,13 @@ class LiteModel(TaskModel):
     columns: dict[str, str | list[str]] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def load(cls, folder: Path, threads: Count | None = None) -> Self:
+    def load(cls, folder: Path, threads: Count | None = None, one_core_per_call: bool = False) -> Self:
         """Reads the folder that `export litert` wrote.
 
         Args:
             threads: number of cores to use. If None, all.
+            one_core_per_call: If False, a call that is alone uses all cores. If True, each call uses one, which takes
+                less memory, and less time if there are as many calls at the same time as cores.
 
         Raises:
             InputError: the folder was not written by `export litert`, or `ai-edge-litert` is not installed.
@@ -59,7 +61,7 @@ class LiteModel(TaskModel):
             before = _identity(folder)
             config = BertConfig.from_json(os.path.join(folder, "bert_config.json"))
             task, columns = read_settings(folder)
-            runner = LiteRunner(os.fspath(folder), config, threads)
+            runner = LiteRunner(os.fspath(folder), config, threads, one_core_per_call)
             model = cls(runner, BertTokenizer.from_folder(folder), task, columns)
             if _identity(folder) == before:
                 model._check(folder)
@@ -82,10 +84,7 @@ class LiteModel(TaskModel):
                              f"copy the folder again, or remove {DIGESTS} if the change is right")
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
-        has_groups = issubclass(encoded.batches, ChoiceBatches)
-        rows = list(itertools.chain.from_iterable(encoded.rows)) if has_groups else encoded.rows
-        outputs = iter(self.outputs_of_rows(rows, batch_size or _BATCH))
-        return [np.stack([next(outputs) for _ in group]) for group in encoded.rows] if has_groups else list(outputs)
+        return group_outputs(encoded, self.outputs_of_rows(rows_of(encoded), batch_size or _BATCH))
 
     def with_task(self, task: Task) -> Self:
         return dataclasses.replace(self, task=task)
@@ -107,6 +106,14 @@ class LiteModel(TaskModel):
                 outputs[index] = row
         return outputs
 
+    def output_of_row(self, row: tuple[list[int], int]) -> Any:
+        """Returns the output of the Keras model for a row, computed alone."""
+        ids, first_segment = row
+        inputs = np.zeros([len(INPUTS), 1, len(ids)], np.int32)
+        inputs[0], inputs[1], inputs[2, :, first_segment:] = ids, 1, 1
+        output, = self._logits(self.runner(dict(zip(INPUTS, inputs))))
+        return output
+
     def _inputs(self, rows: Sequence[tuple[list[int], int]], indices: Sequence[int]) -> Arrays:
         inputs = pad([rows[index] for index in indices], self.tokenizer.pad_id)
         inputs["input_type_ids"] = inputs.pop("segment_ids")
@@ -123,6 +130,21 @@ class LiteModel(TaskModel):
             case "sigmoid":
                 array = np.log(np.maximum(array, _SMALLEST)) - np.log(np.maximum(1 - array, _HALF_STEP))
         return list(array)
+
+
+def rows_of(encoded: Encoded) -> Sequence[tuple[list[int], int]]:
+    """Returns the rows of `BertTokenizer.pack` that are computed, one after the other."""
+    return list(itertools.chain.from_iterable(encoded.rows)) if _has_groups(encoded) else encoded.rows
+
+
+def group_outputs(encoded: Encoded, outputs: list) -> list:
+    """Returns the output for each element of `encoded.rows` from those of `rows_of`."""
+    following = iter(outputs)
+    return [np.stack([next(following) for _ in group]) for group in encoded.rows] if _has_groups(encoded) else outputs
+
+
+def _has_groups(encoded: Encoded) -> bool:
+    return issubclass(encoded.batches, ChoiceBatches)
 
 
 def _identity(folder: Path) -> list[tuple[int, int, int, int]]:

@@ -11,7 +11,8 @@ from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from keras_bert.arguments import replace_surrogates
 from keras_bert.errors import InputError, Option
-from keras_bert.serving.saved_model import RowMismatch, SavedModel
+from keras_bert.serving.saved_model import SavedModel
+from keras_bert.serving.served_model import RowMismatch
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays
 
 

@@ -34,7 +34,8 @@ def run_pipeline(pipeline: beam.Pipeline, namespace: str) -> collections.Counter
         result = pipeline.run()
         result.wait_until_finish()
     except (InputError, RuntimeError) as error:  # from another process it is text in a RuntimeError
-        names = "|".join(f"{kind.__name__}: " for kind in (InputError, *InputError.__subclasses__()))
+        kinds: list[type[InputError]] = [InputError, *InputError.__subclasses__()]
+        names = "|".join(f"{kind.__name__}: " for kind in kinds)
         text = str(error) if isinstance(error, InputError) else re.split(names, str(error))[-1]
         if isinstance(error, InputError) or text != str(error):
             # The text alone remains of its parts: the arguments are found by their form.

@@ -12,9 +12,10 @@ from pydantic import TypeAdapter
 from ray import serve
 from ray.exceptions import RayActorError
 
+from keras_bert.serving.loading import load_model
 from keras_bert.serving.logs import Entry
-from keras_bert.serving.saved_model import SavedModel
-from keras_bert.serving.settings import ModelSettings, find_first_version, find_versions
+from keras_bert.serving.memory import MemoryBudget
+from keras_bert.serving.settings import ModelSettings, find_first_version
 from keras_bert.serving.tensors import RequestError
 from keras_bert.serving.version import LoadedVersion
 
@@ -33,10 +34,10 @@ class Replica:
 
     # Ray awaits it, which mypy does not know.
     async def __init__(self, name: str, path: str, settings: ModelSettings) -> None:  # type: ignore[misc]
-        number = find_first_version(path)
-        saved_model = SavedModel(find_versions(path)[number], threads=1, timeout_s=settings.timeout_s)
+        number, folder = find_first_version(path)
+        saved_model = load_model(folder, threads=1, timeout_s=settings.timeout_s)
         self._version = LoadedVersion(name, number, saved_model, settings)
-        self._timeout_s = settings.timeout_s
+        self._timeout_s, self._memory = settings.timeout_s, MemoryBudget(settings.max_inflight)
 
     async def predict(self, body: bytes, number: int | None) -> bytes | RequestError:
         """Answers a request, JSON to JSON. A `RequestError` is returned, not raised, because Ray wraps exceptions."""
@@ -44,7 +45,8 @@ class Replica:
             return RequestError(404, f"version {number} is not served, version {self._version.number} is")
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._version.answer(body, Entry("POST", "", ""))
+                with self._memory.request() as memory:
+                    return await self._version.answer(body, Entry("POST", "", ""), memory)
         except TimeoutError:
             return RequestError(504, f"the answer took more than {self._timeout_s:g} seconds")
         except RequestError as error:

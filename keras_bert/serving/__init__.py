@@ -1,4 +1,4 @@
-"""A server of exported SavedModels with TensorFlow Serving's REST and gRPC interfaces.
+"""A server of exported models with TensorFlow Serving's REST and gRPC interfaces.
 
-It reads only SavedModels and imports no layer, model or tokenizer of this package.
+It imports no layer or model of this package: TensorFlow runs SavedModels, and `LiteModel` LiteRT folders.
 """

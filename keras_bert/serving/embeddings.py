@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, parse, show
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, parse, show
 
 PATH = "/v1/embeddings"
 KEYS = ("model", "input", "encoding_format", "dimensions", "prompt_name")  # the last one: text-embeddings-inference
@@ -21,8 +21,8 @@ class Request:
     prompt before texts. Keys that are not in `KEYS` are ignored, for example `user`. The message of a `RequestError`
     begins with the key whose value is wrong."""
 
-    def __init__(self, body: bytes, total: float) -> None:
-        values: list[Any] = [*map(parse(body, total).get, KEYS)]
+    def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve) -> None:
+        values: list[Any] = [*map(parse(body, separators, reserve).get, KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values
         if not isinstance(self.model, str):
             raise RequestError(400, f"model: must be the name of a model; got {show(self.model)}")

@@ -8,12 +8,14 @@ from typing import Any
 import grpc
 import numpy as np
 import tensorflow as tf
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2, predict_pb2
 
 from keras_bert.serving import logs
+from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.saved_model import count_bytes
+from keras_bert.serving.served_model import count_bytes
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, Limits, RequestError, Spec, find_signature
 from keras_bert.serving.version import LoadedVersion, in_thread_if_large
 
@@ -23,6 +25,7 @@ _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTI
           504: grpc.StatusCode.DEADLINE_EXCEEDED}
 
 _MAX_RANK = 254  # TensorFlow's
+_MEMORY = 4  # bytes of memory for each byte of a message: it, its fields, and their arrays
 
 
 def create_server(models: ModelServer) -> grpc.aio.Server:
@@ -45,21 +48,22 @@ def create_server(models: ModelServer) -> grpc.aio.Server:
 
 
 def _make_handler(models: ModelServer, name: str, request_type: Any,
-                  method: Callable[[Model, Any, int, logs.Entry], Awaitable[bytes]]) -> Callable:
+                  method: Callable[[Model, Any, int, logs.Entry, RequestMemory], Awaitable[bytes]]) -> Callable:
     """Returns the handler of a method: checks the token before it reads the request, limits the time, sets the status
     code and writes the log."""
     settings = models.settings
 
     async def handle(_: Any, context: grpc.aio.ServicerContext) -> bytes:
-        with logs.log_request(name, name, f"/grpc/{name}", context.peer()) as entry:
+        with logs.log_request(name, name, f"/grpc/{name}", context.peer()) as entry, models.memory.request() as memory:
             try:
                 authorization = dict(context.invocation_metadata()).get("authorization", "")
                 models.check_access(authorization.encode(), "metadata authorization")
                 body = await _read(context, settings.body_timeout_s)
+                memory.reserve(_MEMORY * len(body))
                 async with asyncio.timeout(settings.timeout_s):
                     request = await in_thread_if_large(len(body), _parse, request_type, body)
                     model = models.find(request.model_spec.name, entry)
-                    response = await method(model, request, len(body), entry)
+                    response = await method(model, request, len(body), entry, memory)
                 entry.status, entry.bytes = "OK", len(response)
                 return response
             except RequestError as error:
@@ -94,7 +98,7 @@ def _parse(request_type: Any, body: bytes) -> Any:
         raise RequestError(400, f"the request is not a {request_type.__name__}") from None
 
 
-async def _predict(model: Model, request: Any, size: int, entry: logs.Entry) -> bytes:
+async def _predict(model: Model, request: Any, size: int, entry: logs.Entry, memory: RequestMemory) -> bytes:
     signature = request.model_spec.signature_name or DEFAULT
     with model.lease(_version(request), entry) as version:
         specs = find_signature(version.saved_model.signatures, signature).inputs
@@ -103,7 +107,7 @@ async def _predict(model: Model, request: Any, size: int, entry: logs.Entry) -> 
         size = max(size, 8 * sum(math.prod(dim.size for dim in tensor.tensor_shape.dim[:_MAX_RANK])
                                  for tensor in request.inputs.values()))  # a few bytes can claim any shape
         inputs = await in_thread_if_large(size, _to_arrays, request.inputs, specs, version.limits)
-        outputs, _ = await version.predict(signature, inputs, size, entry)
+        outputs, _ = await version.predict(signature, inputs, size, entry, memory)
     if unknown := set(request.output_filter) - outputs.keys():
         raise RequestError(400, f"output_filter: must be of {', '.join(outputs)}; got {', '.join(sorted(unknown))}")
     outputs = {name: outputs[name] for name in request.output_filter or outputs}
@@ -116,18 +120,20 @@ def _write(outputs: Arrays, model_spec: model_pb2.ModelSpec) -> bytes:
         model_spec=model_spec).SerializeToString()
 
 
-async def _metadata(model: Model, request: Any, _: int, entry: logs.Entry) -> bytes:
+async def _metadata(model: Model, request: Any, _: int, entry: logs.Entry, __: RequestMemory) -> bytes:
     if list(request.metadata_field) != ["signature_def"]:
         raise RequestError(400, f"metadata_field: must be signature_def; got {', '.join(request.metadata_field)}")
     with model.lease(_version(request), entry) as version:
-        signatures = get_model_metadata_pb2.SignatureDefMap(signature_def=version.saved_model.signature_defs)
+        signatures = ParseDict({"signature_def": version.saved_model.signature_defs},
+                               get_model_metadata_pb2.SignatureDefMap())
     response = get_model_metadata_pb2.GetModelMetadataResponse(model_spec=_spec(model, version, ""))
     response.metadata["signature_def"].Pack(signatures)
     return response.SerializeToString()
 
 
-async def _status(model: Model, request: Any, _: int, entry: logs.Entry) -> bytes:
-    return model.get_status(_version(request), entry).SerializeToString()
+async def _status(model: Model, request: Any, _: int, entry: logs.Entry, __: RequestMemory) -> bytes:
+    status = model.get_status(_version(request), entry)
+    return ParseDict(status, get_model_status_pb2.GetModelStatusResponse()).SerializeToString()
 
 
 def _version(request: Any) -> int | None:

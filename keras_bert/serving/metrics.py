@@ -17,6 +17,11 @@ COMPUTE = Histogram("keras_bert_batch_seconds", "What the calls of TensorFlow to
 BATCH = Histogram("keras_bert_batch_requests", "Requests in a batch.", ["model"], buckets=_COUNTS)
 TOKENS = Counter("keras_bert_tokens", "Tokens, estimated.", ["model"])
 QUEUE = Gauge("keras_bert_queue_requests", "Requests that wait.", ["model"], multiprocess_mode="livesum")
+QUEUE_TOKENS = Gauge("keras_bert_queue_tokens", "Tokens of the requests that wait, estimated.", ["model"],
+                     multiprocess_mode="livesum")
+REJECTED = Counter("keras_bert_rejected_requests", "Requests rejected because too much waits.", ["model"])
+INFLIGHT = Gauge("keras_bert_inflight_bytes", "Memory of the requests that are received and answered, estimated.",
+                 multiprocess_mode="livesum")
 ABANDONED = Gauge("keras_bert_abandoned_requests", "Requests that still run although nobody waits for the answer.",
                   ["model"], multiprocess_mode="livesum")
 VERSION = Gauge("keras_bert_version_workers", "Workers that serve the version.", ["model", "version"],

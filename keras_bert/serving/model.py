@@ -7,15 +7,15 @@ import hmac
 import os
 import time
 from collections.abc import Coroutine, Iterator
-from typing import NoReturn
-
-from tensorflow_serving.apis import get_model_status_pb2
+from typing import Any, NoReturn
 
 from keras_bert.errors import InputError
 from keras_bert.serving import metrics
+from keras_bert.serving.loading import load_model
 from keras_bert.serving.logs import Entry, logger
-from keras_bert.serving.saved_model import SavedModel
-from keras_bert.serving.settings import Settings, find_versions
+from keras_bert.serving.memory import MemoryBudget
+from keras_bert.serving.served_model import ServedModel
+from keras_bert.serving.settings import Settings, find_versions, is_saved_model
 from keras_bert.serving.tensors import DEFAULT, RequestError
 from keras_bert.serving.version import LoadedVersion
 
@@ -24,7 +24,8 @@ class ModelServer:
     """The models of a server, and the rules that REST and gRPC share. If `stopping`, it accepts no more requests."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings, self.stopping = settings, False
+        self.settings, self.stopping, self.memory = settings, False, MemoryBudget(
+            settings.max_inflight, metrics.INFLIGHT.set)
         self.models = {name: Model(name, path, settings) for name, path in settings.models.items()}
 
     def is_ready(self) -> bool:
@@ -82,17 +83,17 @@ class Model:
         finally:
             version.leases -= 1
 
-    def get_status(self, number: int | None, entry: Entry) -> get_model_status_pb2.GetModelStatusResponse:
-        """Returns the status of one version or, if `number` is None, of all versions."""
+    def get_status(self, number: int | None, entry: Entry) -> dict[str, Any]:
+        """Returns the status of one version or, if `number` is None, of all versions, as TensorFlow Serving's JSON."""
         if number not in (None, *self.states):
             raise RequestError(404, f"{self.name} has no version {number}")
         entry.version = number
-        response = get_model_status_pb2.GetModelStatusResponse()
-        for version in sorted(self.states, reverse=True) if number is None else [number]:
-            state, message = self.states[version]
-            response.model_version_status.add(version=version, state=state, status={
-                "error_code": "INTERNAL" if message else "OK", "error_message": message})
-        return response
+        states = {version: self.states[version] for version in (
+            sorted(self.states, reverse=True) if number is None else [number])}
+        return {"model_version_status": [
+            {"version": str(version), "state": state,
+             "status": {"error_code": "INTERNAL" if message else "OK", "error_message": message}}
+            for version, (state, message) in states.items()]}
 
     async def watch(self, seconds: float = 1) -> NoReturn:
         """Checks the folder forever. If it is unavailable for a moment, as on a network, the served version stays."""
@@ -120,8 +121,11 @@ class Model:
         self.states[number] = "LOADING", ""
         logger.info({"event": "loading", "model": self.name, "version": number})
         try:
+            if is_saved_model(folder) and not self._settings.tensorflow:
+                raise InputError(f"{folder}: is a SavedModel: restart the server, which has not loaded TensorFlow, "
+                                 "because there were LiteRT folders alone when it started")
             saved_model = await asyncio.to_thread(
-                SavedModel, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
+                load_model, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
                 self._settings.timeout_s, warm_up=True)
         except Exception as error:
             message = _describe(error)
@@ -141,7 +145,7 @@ class Model:
             logger.warning({"event": "warning", "model": self.name, "version": number, "message": message})
         return True
 
-    def _warnings(self, saved_model: SavedModel) -> list[str]:
+    def _warnings(self, saved_model: ServedModel) -> list[str]:
         """Returns messages about signatures that are left out, or should run in batches, but do not."""
         signatures = sorted(saved_model.signatures)
         messages = [f"the signature {name} is left out: its inputs and outputs must be dense tensors"

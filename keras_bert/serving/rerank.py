@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signatures, parse, show
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, Signatures, parse, show
 
 Form = Literal["tei", "v1", "v2"]
 PATHS: dict[str, Form] = {"/rerank": "tei", "/v1/rerank": "v1", "/v2/rerank": "v2"}
@@ -30,8 +30,8 @@ class Request:
     """A request, JSON: the name of the `model`, None for the only one that re-ranks; the query; and the documents, not
     checked. The message of a `RequestError` begins with the key whose value is wrong."""
 
-    def __init__(self, body: bytes, total: float, form: Form) -> None:
-        self._form, values = form, parse(body, total)
+    def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve, form: Form) -> None:
+        self._form, values = form, parse(body, separators, reserve)
         self._key = "texts" if form == "tei" else "documents"
         self.model, self._query = values.get("model"), values.get("query")
         if not isinstance(self.model, str | None):

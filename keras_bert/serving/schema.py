@@ -190,6 +190,7 @@ _ERRORS: dict[int | str, str] = {
     400: "The request is wrong; the message names the key and the row.", 401: "The bearer token is wrong.",
     404: "There is no such model or version.", 408: "The body came too slowly.",
     413: "The body, a text, the number of instances or the outputs are too large.", 414: "The path is too long.",
+    415: "The content coding is not supported.",
     421: "The header Host is not a name of this server.",
     429: "Too many requests wait.", 500: "The server failed.", 503: "The model is not ready, or the server stops.",
     504: "The request took too long.", "default": "Another error, such as a wrong method."}

@@ -9,17 +9,22 @@ from collections.abc import Sequence
 from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
 from keras_bert.files.paths import version_number
+from keras_bert.litert import FILE, is_litert
+
+_SAVED_MODEL = "saved_model.pb"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """The batches and limits of a model, see `keras-bert serve`; here `max_body` and `max_output` are in bytes."""
+    """The batches and limits of a model, see `keras-bert serve`. Here `max_body`, `max_output` and `max_inflight` are
+    in bytes."""
 
     max_batch_tokens: int = 2048
     batch_timeout_ms: float = 2.0
     max_queue: int = 512
     max_body: int = 16 * 2**20
     max_output: int = 32 * 2**20
+    max_inflight: int = 512 * 2**20
     max_instances: int = 1024
     max_characters: int = 100_000
     timeout_s: float = 30.0
@@ -33,14 +38,15 @@ class Settings(ModelSettings):
     row_wise: dict[str, list[str]]  # names of models to the signatures that the user has declared as row-wise
     host: str
     port: int
-    grpc_port: int
+    grpc_port: int | None  # None: no gRPC
     workers: int
     body_timeout_s: float
     grace_s: float
     allowed_host: Sequence[str] = ()
     token: str = ""  # the bearer token; "" for none
     no_normalize: bool = False
-    threads: int = 1  # of TensorFlow, per worker
+    threads: int = 1  # that compute, per worker
+    tensorflow: bool = True  # if False, no SavedModel can be loaded
 
     def allows_host(self, header: str) -> bool:
         """Returns True if a request may have this header `Host`. A name must be allowed, or the web page of another
@@ -58,35 +64,44 @@ def host_name(host: str) -> str:
 
 def is_address(host: str) -> bool:
     try:
-        return bool(ipaddress.ip_address(host.partition("%")[0]))
+        return "%" not in host and bool(ipaddress.ip_address(host))  # after % a zone may have any name
     except ValueError:
         return False
 
 
 def find_versions(path: str) -> dict[int, str]:
     """Returns the folders of the versions under `path`, in TensorFlow Serving's folder structure, whose numbers are
-    int64. If `path` is a SavedModel itself, it is version 1. Raises an `InputError` if `path` cannot be read."""
-    if os.path.isfile(os.path.join(path, "saved_model.pb")):
+    int64. If `path` is a SavedModel or a LiteRT folder itself, it is version 1. Raises an `InputError` if `path` cannot
+    be read."""
+    if is_saved_model(path) or is_litert(path):
         return {1: path}
     with reading(path):
         return {number: entry.path for entry in os.scandir(path)
                 if (number := version_number(entry.name)) is not None and entry.is_dir()}
 
 
-def find_first_version(path: str) -> int:
-    """Returns the number of the version that is served first. Raises an `InputError` if there is no version, or this
-    one is not a SavedModel."""
+def find_first_version(path: str) -> tuple[int, str]:
+    """Returns the number and the folder of the version that is served first. Raises an `InputError` if there is no
+    version, or this one is neither a SavedModel nor a LiteRT folder."""
     versions = find_versions(path)
     if not versions:
-        if os.path.isfile(os.path.join(path, "model.tflite")):
-            raise InputError(f"{path}: must be a SavedModel; this is a LiteRT folder, which keras_bert.LiteModel and "
-                             "keras-bert predict read; to serve the model: keras-bert export text-model")
-        raise InputError(f"{path}: must be a SavedModel, or a folder of SavedModels whose names are numbers below "
-                         "2^63; to make one: keras-bert export text-model --model=FOLDER --output=EXPORTED")
+        raise InputError(f"{path}: must be a SavedModel or a LiteRT folder, or a folder of these whose names are "
+                         "numbers below 2^63; to make one: keras-bert export text-model --model=FOLDER "
+                         "--output=EXPORTED, or keras-bert export litert")
     number = max(versions)
-    if not os.path.isfile(os.path.join(versions[number], "saved_model.pb")):
-        raise InputError(f"{versions[number]}: must be a SavedModel; there is no saved_model.pb")
-    return number
+    check_version(versions[number])
+    return number, versions[number]
+
+
+def check_version(folder: str) -> None:
+    """Raises an `InputError` if a version is neither a SavedModel nor a LiteRT folder."""
+    if not is_saved_model(folder) and not is_litert(folder):
+        raise InputError(f"{folder}: must be a SavedModel or a LiteRT folder; there is neither {_SAVED_MODEL} nor "
+                         f"{FILE}")
+
+
+def is_saved_model(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, _SAVED_MODEL))
 
 
 def format_address(host: str, port: int) -> str:

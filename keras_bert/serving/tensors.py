@@ -5,11 +5,9 @@ Strings are object arrays of bytes. Rows are counted from 1.
 
 import base64
 import binascii
-import contextlib
 import dataclasses
 import json
 import math
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -47,16 +45,26 @@ class Spec:
         return f"{'string' if self.dtype == STRING else self.dtype.name} {sizes}".replace("'", "")
 
 
+class Separators(NamedTuple):
+    """The brackets that open a list or an object, and the commas, of JSON outside of its strings."""
+
+    brackets: float
+    commas: float
+
+
+_KEYS = 64  # separators that a request may have besides those of its rows
+
+
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """The largest sizes that a tensor may have. They are checked before it is made, because a few bytes can claim any
-    size. The values of a request as JSON are counted before it is parsed, because the parser needs memory for each
-    value, and lets no other thread run."""
+    size. The separators of JSON are counted before it is parsed, because the parser needs time and memory for each list
+    and each value, and lets no other thread run."""
 
     rows: float = math.inf  # the first dimension
     values: float = math.inf  # the last dimension of numeric tensors, if their shape leaves it open: positions
     size: float = math.inf  # bytes
-    total: float = math.inf  # values of a request as JSON
+    separators: Separators = Separators(math.inf, math.inf)  # of a request as JSON
 
     def check_shape(self, where: str, spec: Spec, shape: Sequence[int]) -> None:
         """Raises a `RequestError` if the tensor with this name in messages must not have this shape."""
@@ -83,6 +91,27 @@ class Signature:
 Signatures = dict[str, Signature]
 
 
+def needed_separators(signatures: Signatures, rows: int, positions: float) -> Separators:
+    """Returns the separators that a request to one of these signatures has at most, if it has so many rows, and the
+    dimensions that a signature leaves open are at most `positions`."""
+    lists = values = 0.0
+    for signature in signatures.values():
+        counts = [_count(spec, positions) for spec in signature.inputs.values()]
+        lists = max(lists, rows * (1 + sum(count.brackets for count in counts)))  # a row is an object
+        values = max(values, rows * (1 + sum(count.commas + 1 for count in counts)))
+    return Separators(lists + _KEYS, values + _KEYS)
+
+
+def _count(spec: Spec, positions: float) -> Separators:
+    """Returns the separators of a row of a tensor."""
+    if spec.shape is None:
+        return Separators(math.inf, math.inf)
+    lists, values = 0.0, 1.0
+    for size in spec.shape[1:]:
+        lists, values = lists + values, values * (positions if size is None else size)
+    return Separators(lists + (values if spec.dtype == STRING else 0), values)  # a string may be an object with base64
+
+
 def find_signature(signatures: Signatures, name: str) -> Signature:
     """Returns the signature of that name, or raises a `RequestError`."""
     if not signatures:
@@ -90,19 +119,6 @@ def find_signature(signatures: Signatures, name: str) -> Signature:
     if name not in signatures:
         raise RequestError(400, f"signature_name: must be one of {', '.join(sorted(signatures))}; got {show(name)}")
     return signatures[name]
-
-
-def decompress(body: bytes, limit: int) -> bytes:
-    """Returns the content of a gzip body. Raises a `RequestError` if the body is not gzip or not complete, or the
-    content has more than `limit` bytes."""
-    reader, content = zlib.decompressobj(wbits=31), b""  # 31: gzip
-    with contextlib.suppress(zlib.error):
-        content = reader.decompress(body, limit + 1)
-    if len(content) > limit:
-        raise RequestError(413, f"the body may have at most {limit} bytes after decompression")
-    if not reader.eof:
-        raise RequestError(400, "the body must be gzip, as the header Content-Encoding says")
-    return content
 
 
 class PredictRequest(NamedTuple):
@@ -113,12 +129,17 @@ class PredictRequest(NamedTuple):
     is_rows: bool
 
 
-def read_request(body: bytes, signatures: Signatures, limits: Limits = Limits()) -> PredictRequest:
+Reserve = Callable[[int], object]  # reserves memory for so many bytes, or raises a `RequestError`
+
+
+def read_request(body: bytes, signatures: Signatures, limits: Limits = Limits(),
+                 reserve: Reserve = lambda size: None) -> PredictRequest:
     """Reads the JSON of a predict request. A `RequestError` names the key, the row and what was expected."""
-    request = parse(body, limits.total)
+    request = parse(body, limits.separators, reserve)
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str):
         raise RequestError(400, f"signature_name: must be a string; got {show(name)}")
+    name = name or DEFAULT  # as in gRPC, whose messages have "" by default
     specs = find_signature(signatures, name).inputs
     if ("instances" in request) == ("inputs" in request):
         raise RequestError(400, "the request must have one of the keys instances and inputs, and not both")
@@ -149,13 +170,46 @@ def write_response(outputs: Arrays, rows: int | None = None) -> bytes:
     return b'{"predictions":[%b]}' % b",".join(map(dump, values))
 
 
-def parse(body: bytes, total: float) -> dict[str, Any]:
-    """Returns the JSON object in a body. Raises a `RequestError` if it is none, or may have more values than `total`:
-    commas and opening brackets count, also within strings."""
-    characters = np.frombuffer(body, np.uint8)  # NumPy lets other threads run
-    if sum(np.count_nonzero(characters == ord(character)) for character in ",[{") > total:
-        raise RequestError(413, f"the body may have at most {total} commas and opening brackets, as many as values "
-                                "that the model takes")
+_BLOCK = 2**18  # bytes that are searched at a time
+_BYTES, _SEPARATOR = 3, 64  # the memory of JSON, its objects and their arrays, by byte and by separator, in bytes
+
+
+def count_separators(body: bytes) -> Separators:
+    """Counts the separators of JSON; of invalid JSON, the numbers mean nothing. Uses NumPy, which lets other threads
+    run."""
+    brackets, commas, start, in_string = 0.0, 0.0, 0, False
+    while start < len(body):
+        block = np.frombuffer(body, np.uint8, min(_BLOCK, len(body) - start), start)
+        quotes, slashes = block == ord('"'), np.flatnonzero(block == ord("\\"))
+        # The first backslash of a run escapes what follows, so does the third, and so on.
+        order = np.arange(len(slashes))
+        first = np.maximum.accumulate(np.where(np.diff(slashes, prepend=-2) > 1, order, 0))
+        escaped = slashes[(order - first) % 2 == 0] + 1
+        quotes[escaped[escaped < len(block)]] = False
+        inside = np.logical_xor.accumulate(quotes) ^ in_string
+        found = _count_all(np.where(inside, np.uint8(0), block))
+        brackets, commas = brackets + found.brackets, commas + found.commas
+        in_string = bool(inside[-1])
+        start += len(block) + (len(block) in escaped[-1:])
+    return Separators(brackets, commas)
+
+
+def _count_all(characters: np.ndarray) -> Separators:
+    """Counts the separators in an array of bytes, also within strings."""
+    commas, lists, objects = (int(np.count_nonzero(characters == ord(separator))) for separator in ",[{")
+    return Separators(lists + objects, commas)
+
+
+def parse(body: bytes, limit: Separators, reserve: Reserve) -> dict[str, Any]:
+    """Returns the JSON object in a body. Raises a `RequestError` if it is none, has more separators than the limit, or
+    there is no memory for it."""
+    count = _count_all(np.frombuffer(body, np.uint8))
+    if count.brackets > limit.brackets or count.commas > limit.commas:  # many may be in texts
+        count = count_separators(body)
+        if count.brackets > limit.brackets or count.commas > limit.commas:
+            raise RequestError(413, f"outside its texts, the body may have at most {limit.brackets:.0f} opening "
+                                    f"brackets and {limit.commas:.0f} commas, as many as the model takes values")
+    reserve(_BYTES * len(body) + _SEPARATOR * int(count.brackets + count.commas))
     try:
         request = from_json(body, cache_strings="keys")
     except ValueError as error:

@@ -8,15 +8,25 @@ from typing import TypeVar, TypeVarTuple
 import numpy as np
 
 from keras_bert.serving import metrics
-from keras_bert.serving.batcher import Batcher, BatchResult
+from keras_bert.serving.batcher import Batcher, Overloaded, Part
 from keras_bert.serving.logs import Entry, logger
-from keras_bert.serving.saved_model import RowMismatch, SavedModel, check_rows, count_bytes, count_rows
+from keras_bert.serving.memory import RequestMemory
+from keras_bert.serving.served_model import RowMismatch, ServedModel, check_rows, count_bytes, count_rows
 from keras_bert.serving.settings import ModelSettings
-from keras_bert.serving.tensors import STRING, Arrays, Limits, RequestError, read_request, write_response
+from keras_bert.serving.tensors import (
+    STRING,
+    Arrays,
+    Limits,
+    RequestError,
+    needed_separators,
+    read_request,
+    write_response,
+)
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
+_RESPONSE = 6  # bytes of memory for each byte of the outputs: these, their JSON, and its copies
 _SMALL = 10_000  # bytes; converting as much takes less time than starting a thread
 _CONVERTERS = concurrent.futures.ThreadPoolExecutor(2, "converter")
 
@@ -30,43 +40,46 @@ async def in_thread_if_large(size: int, function: Callable[[*Arguments], Result]
 
 
 class LoadedVersion:
-    """A loaded version of the model with this name, with the queue of its requests and the thread that runs their
+    """A loaded version of the model with this name, with the queue of its requests and the threads that run their
     batches. `leases` is the number of requests that use it."""
 
-    def __init__(self, name: str, number: int, saved_model: SavedModel, settings: ModelSettings) -> None:
+    def __init__(self, name: str, number: int, saved_model: ServedModel, settings: ModelSettings) -> None:
         self.number, self.saved_model, self.leases = number, saved_model, 0
-        self.limits = Limits(settings.max_instances, saved_model.max_values, settings.max_body,
-                             4 * settings.max_instances * saved_model.max_values)  # three inputs, and commas in texts
+        self.limits = Limits(
+            settings.max_instances, saved_model.max_values, settings.max_body,
+            needed_separators(saved_model.signatures, settings.max_instances, saved_model.max_values))
         self._name, self._settings = name, settings
-        self._thread = concurrent.futures.ThreadPoolExecutor(1)
-        self._batcher = Batcher(self._run_batch, settings.max_batch_tokens, settings.batch_timeout_ms / 1000,
-                                settings.max_queue)
+        self._threads = concurrent.futures.ThreadPoolExecutor(saved_model.parallel)
+        self._batch_tokens, delay = saved_model.batching(settings)
+        self._batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue, settings.timeout_s,
+                                saved_model.parallel, self._observe)
         self._batching = asyncio.create_task(self._batcher.work())
 
-    async def answer(self, body: bytes, entry: Entry) -> bytes:
+    async def answer(self, body: bytes, entry: Entry, memory: RequestMemory) -> bytes:
         """Answers a predict request, JSON to JSON; see `predict`."""
         signature, inputs, is_rows = await in_thread_if_large(
-            len(body), read_request, body, self.saved_model.signatures, self.limits)
-        outputs, _ = await self.predict(signature, inputs, len(body), entry)
+            len(body), read_request, body, self.saved_model.signatures, self.limits, memory.reserve)
+        outputs, _ = await self.predict(signature, inputs, len(body), entry, memory)
         return await in_thread_if_large(
             count_bytes(outputs), write_response, outputs, entry.instances if is_rows else None)
 
-    async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry) -> tuple[Arrays, int]:
-        """Answers a request of `size` bytes in batches with others. Returns the outputs, and the estimated number of
-        tokens of the inputs. The log entry gets the number of rows and the times. Raises a `RequestError` if a limit is
-        exceeded, or the model rejects the inputs."""
+    async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry,
+                      memory: RequestMemory) -> tuple[Arrays, int]:
+        """Answers a request of `size` bytes in batches with others. Returns the outputs, for which and for whose
+        response it reserves memory, and the estimated number of tokens of the inputs. The log entry gets the number of
+        rows and the times. Raises a `RequestError` if a limit is exceeded, or the model rejects the inputs."""
         entry.instances, entry.queue_ms, entry.compute_ms = count_rows(inputs), 0.0, 0.0
         parts = await in_thread_if_large(size, self._check_and_split, signature, inputs, entry.instances)
         tokens = sum(tokens for _, tokens in parts)
         metrics.TOKENS.labels(self._name).inc(tokens)
         try:
-            return await self._run_parts(signature, parts, entry), tokens
+            return await self._run_parts(signature, parts, entry, memory), tokens
         except RowMismatch:
             self._stop_joining(signature)
-            return await self._run_parts(signature, [(inputs, tokens)], entry), tokens
+            return await self._run_parts(signature, [(inputs, tokens)], entry, memory), tokens
 
     def _check_and_split(self, signature: str, inputs: Arrays, rows: int) -> list[tuple[Arrays, int]]:
-        """Checks the limits of a request; returns it in parts, see `SavedModel.split`."""
+        """Checks the limits of a request; returns it in parts, see `ServedModel.split`."""
         limit: float = self._settings.max_characters
         for name, array in inputs.items():
             if array.dtype == STRING:
@@ -81,21 +94,32 @@ class LoadedVersion:
             raise RequestError(
                 413, f"row {np.argmax(tokens) + 1} has about {longest} tokens; at most {limit} are allowed")
         self._check_output(self.saved_model.count_attention(inputs, longest), rows, rows)
-        return self.saved_model.split(signature, inputs, tokens, self._settings.max_batch_tokens)
+        return self.saved_model.split(signature, inputs, tokens, self._batch_tokens)
 
-    async def _run_parts(self, signature: str, parts: list[tuple[Arrays, int]], entry: Entry) -> Arrays:
-        """Runs the parts of a request one after the other, so that others need not wait for all of them."""
+    async def _run_parts(self, signature: str, parts: list[tuple[Arrays, int]], entry: Entry,
+                         memory: RequestMemory) -> Arrays:
         outputs: list[Arrays] = []
         size, done, rows = 0, 0, sum(count_rows(inputs) for inputs, _ in parts)
-        for inputs, tokens in parts:
-            answer = await self._submit(signature, inputs, tokens)
-            entry.queue_ms = round((entry.queue_ms or 0) + answer.queued * 1000, 2)
-            entry.compute_ms = round((entry.compute_ms or 0) + answer.computed * 1000, 2)
-            if len(parts) > 1:
-                check_rows(answer.result, count_rows(inputs))
-            outputs.append(answer.result)
-            done, size = done + count_rows(inputs), size + count_bytes(answer.result)
-            self._check_output(size, done, rows)
+        queue = self._batcher.queue([Part((signature, inputs), self.saved_model.batch_key(signature, inputs),
+                                          max(1, tokens)) for inputs, tokens in parts])
+        compute_ms = 0.0
+        try:
+            with queue as results:
+                for (inputs, _), result in zip(parts, results):
+                    answer = await result
+                    entry.queue_ms = round(max(0, 1000 * answer.queued - compute_ms), 2)
+                    compute_ms += 1000 * answer.computed
+                    entry.compute_ms = round(compute_ms, 2)
+                    if len(parts) > 1:
+                        check_rows(answer.result, count_rows(inputs))
+                    outputs.append(answer.result)
+                    memory.reserve(_RESPONSE * count_bytes(answer.result))
+                    done, size = done + count_rows(inputs), size + count_bytes(answer.result)
+                    self._check_output(size, done, rows)
+        except Overloaded as error:
+            metrics.REJECTED.labels(self._name).inc()
+            raise RequestError(429, f"{self._name} is busy: {len(self._batcher)} requests with {self._batcher.tokens} "
+                                    "tokens wait", {"Retry-After": str(error.retry_after)}) from None
         return await in_thread_if_large(size, self.saved_model.join, signature, outputs)
 
     def _check_output(self, size: int, done: int, rows: int) -> None:
@@ -105,30 +129,22 @@ class LoadedVersion:
             raise RequestError(413, f"the outputs would have {expected} bytes; at most {limit} are allowed: send at "
                                     f"most {limit * rows // expected} instances")
 
-    async def _submit(self, signature: str, inputs: Arrays, tokens: int) -> BatchResult[Arrays]:
-        metrics.QUEUE.labels(self._name).set(len(self._batcher) + 1)
-        try:
-            return await self._batcher.submit(
-                (signature, inputs), self.saved_model.batch_key(signature, inputs), tokens)
-        except asyncio.QueueFull:
-            raise RequestError(429, f"{self._name} is busy: {len(self._batcher)} requests wait",
-                               {"Retry-After": "1"}) from None
-        finally:
-            metrics.ABANDONED.labels(self._name).set(self._batcher.abandoned)
-
     async def _run_batch(self, requests: list[tuple[str, Arrays]]) -> list[Arrays]:
         signature = requests[0][0]
-        metrics.QUEUE.labels(self._name).set(len(self._batcher))
         metrics.BATCH.labels(self._name).observe(len(requests))
         try:
             with metrics.COMPUTE.labels(self._name).time():
                 return await asyncio.get_running_loop().run_in_executor(
-                    self._thread, self.saved_model.run, signature, [inputs for _, inputs in requests])
+                    self._threads, self.saved_model.run, signature, [inputs for _, inputs in requests])
         except RowMismatch:
             self._stop_joining(signature)
             raise
-        finally:
-            metrics.ABANDONED.labels(self._name).set(0)
+
+    def _observe(self) -> None:
+        """Updates the metrics of the queue."""
+        metrics.QUEUE.labels(self._name).set(len(self._batcher))
+        metrics.QUEUE_TOKENS.labels(self._name).set(self._batcher.tokens)
+        metrics.ABANDONED.labels(self._name).set(self._batcher.abandoned)
 
     def _stop_joining(self, signature: str) -> None:
         """From now on, runs requests of the signature one by one; logs it the first time."""
@@ -140,5 +156,5 @@ class LoadedVersion:
     async def close(self) -> None:
         """Stops the batches and frees the memory."""
         self._batching.cancel()
-        await asyncio.to_thread(self._thread.shutdown)
+        await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self.saved_model.close)

@@ -15,15 +15,11 @@ from keras_bert import startup
 from keras_bert.serving import logs
 
 logs.configure()
-startup.quiet_tensorflow()
-with startup.without_keras():
-    import tensorflow  # noqa: F401  before the modules below, which import it with Keras
 
 import uvicorn
 
 from keras_bert.serving.app import create_app
 from keras_bert.serving.connection import Protocol
-from keras_bert.serving.grpc_api import create_server
 from keras_bert.serving.model import ModelServer
 from keras_bert.serving.settings import Settings, format_address
 
@@ -46,7 +42,10 @@ def main(descriptor: str) -> None:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
     sys.setswitchinterval(SWITCH_S)
+    startup.quiet_tensorflow()
     models = ModelServer(Settings(**json.loads(sys.stdin.readline())))
+    if models.settings.tensorflow:
+        import_tensorflow()
     config = uvicorn.Config(
         create_app(models), http=Protocol, ws="none", lifespan="on", log_config=None, access_log=False,
         server_header=False, timeout_keep_alive=KEEP_ALIVE_S,
@@ -55,18 +54,28 @@ def main(descriptor: str) -> None:
         runner.run(_serve(models, HttpServer(config), socket.socket(fileno=int(descriptor))))
 
 
+def import_tensorflow() -> None:
+    """Imports TensorFlow without Keras, before other modules import it with Keras."""
+    with startup.without_keras():
+        import tensorflow  # noqa: F401
+
+
 async def _serve(models: ModelServer, http: HttpServer, listener: socket.socket) -> None:
     loop, stop, settings = asyncio.get_running_loop(), asyncio.Event(), models.settings
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_reader(0, stop.set)  # standard input has ended
-    rpc = create_server(models)
-    rpc.add_insecure_port(format_address(settings.host, settings.grpc_port))
-    await rpc.start()
+    rpc = None
+    if settings.grpc_port is not None:
+        from keras_bert.serving.grpc_api import create_server  # it imports TensorFlow
+
+        rpc = create_server(models)
+        rpc.add_insecure_port(format_address(settings.host, settings.grpc_port))
+        await rpc.start()
     serving = asyncio.create_task(http.serve([listener]))
     await stop.wait()
     loop.remove_reader(0)
     models.stopping = http.should_exit = True
-    await asyncio.gather(serving, rpc.stop(settings.grace_s))
+    await asyncio.gather(serving, *([rpc.stop(settings.grace_s)] if rpc else []))
     logs.logger.info({"event": "stopped", "worker": os.getpid()})
     os._exit(0)  # gRPC, uvloop and TensorFlow sometimes deadlock when Python shuts down

@@ -80,7 +80,7 @@ class Task:
         fields: those of `options` that `from_examples` takes.
         files: what only this task reads, in words, and the suffixes of such files.
         held_out: what is held out for validation.
-        output: an output of exported models that those of other tasks lack.
+        output: an output of exported SavedModels that those of other tasks lack.
         activation: the function that turns the outputs of a model into probabilities; None if they are not logits of
             classes.
         card: what the model card says about the task.
@@ -138,7 +138,17 @@ class Task:
         raise NotImplementedError
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Any:
-        """Returns the answer in a row of an exported model's outputs, Python values by their names."""
+        """Returns the answer in a row of an exported SavedModel's outputs, Python values by their names."""
+        raise NotImplementedError
+
+    @property
+    def exported_outputs(self) -> dict[str, tuple[type, str]]:
+        """The outputs of exported SavedModels: the dtype of each, and the axes of its shape. B is the batch, L the
+        number of labels, H the hidden size; the texts determine the size of another letter."""
+        raise NotImplementedError
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        """Returns the answers as rows of `exported_outputs`, which `answer_of` reads: a value or an array of each."""
         raise NotImplementedError
 
     def calibrated(self, encoded: Encoded, outputs: Outputs) -> Self:
@@ -237,6 +247,11 @@ class Task:
     def classes(self, example: Any) -> Sequence[str]:
         """Returns the classes that occur in a labelled example; a task without classes returns none."""
         return [self.label(example)] if self.stratified else []
+
+    @property
+    def named_prompts(self) -> Mapping[str, str]:
+        """The texts by name that can be put before the texts of `predict`, see `with_prompt`."""
+        return {}
 
     def with_prompt(self, prompt_name: str) -> Self:
         """Returns the task with this prompt for the texts of `predict`; raises an InputError if it has none."""

@@ -107,6 +107,7 @@ class MultipleChoice(Task):
     """Multiple choice, as in SWAG (Devlin et al., 2018, section 4.4)."""
 
     name, main, inputs, output = "choice", "accuracy", ("prompt", "choices"), "choice"
+    exported_outputs = {"choice": (np.int32, "B"), "probabilities": (np.float32, "BN")}
     card = Card("multiple-choice", "the best of several endings", "Chooses the best of several endings of a text.")
     tuples = (("prompt", "choices", "label"),)
 
@@ -151,6 +152,10 @@ class MultipleChoice(Task):
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Choice:
         return Choice(row["choice"], row["probabilities"])
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        return [{"choice": answer.index, "probabilities": answer.probabilities}
+                for answer in self.answers(encoded, outputs)]
 
     def record(self, example: ChoiceExample, answer: Choice) -> dict[str, Any]:
         return {"prompt": example.prompt, "choices": example.choices, "choice": answer.index,

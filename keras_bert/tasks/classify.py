@@ -216,9 +216,11 @@ class Classify(LabelTask):
         return np.exp(log_softmax(np.reshape(outputs, (-1, len(self.labels))))).astype(np.float32)
 
     def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[Prediction]:
-        return [_prediction(self.ranked(row, top_k),
-                            None if self.threshold is None else bool(row.max() >= self.threshold))
-                for row in self.probabilities(outputs)]
+        return [self._prediction(row, top_k) for row in self.probabilities(outputs)]
+
+    def _prediction(self, probabilities: np.ndarray, top_k: int = 1) -> Prediction:
+        in_scope = None if self.threshold is None else bool(probabilities.max() >= self.threshold)
+        return _prediction(self.ranked(probabilities, top_k), in_scope)
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module, and `out_of_scope`: the scores of
@@ -234,6 +236,16 @@ class Classify(LabelTask):
         if top_k > 1:
             best = sorted(zip(self.labels, row["probabilities"]), key=lambda pair: -pair[1])[:top_k]
         return _prediction(best, row.get("in_scope"))
+
+    @property
+    def exported_outputs(self) -> dict[str, tuple[type, str]]:
+        outputs = {"label": (str, "B"), "score": (np.float32, "B"), "probabilities": (np.float32, "BL")}
+        return outputs if self.threshold is None else outputs | {"in_scope": (bool, "B")}
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        probabilities = self.probabilities(outputs)
+        return [{"label": answer.label, "score": answer.score, "probabilities": row, "in_scope": answer.in_scope}
+                for answer, row in zip(map(self._prediction, probabilities), probabilities)]
 
     def record(self, example: Example, answer: Prediction) -> dict[str, Any]:
         record = {name: getattr(example, name) for name in self.inputs}

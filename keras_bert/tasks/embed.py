@@ -84,6 +84,7 @@ class Embed(Task):
                 "of two texts is their similarity.")
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
     dropout, unused, compares_batch = None, ("pooler",), True
+    exported_outputs = {"embedding": (np.float32, "BH"), "tokens": (np.int32, "B")}
 
     def __post_init__(self) -> None:
         names = list(self.named_prompts)
@@ -225,6 +226,10 @@ class Embed(Task):
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> np.ndarray:
         return np.array(row["embedding"])
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        return [{"embedding": answer, "tokens": len(ids)}
+                for answer, ((ids, _), *_) in zip(self.answers(encoded, outputs), encoded.rows)]
 
     def main_score(self, examples: Sequence[EmbedExample]) -> str:
         if data_kind(examples) != SCORED:

@@ -109,6 +109,7 @@ class MultiLabel(LabelTask):
     name, main, has_threshold, output, activation = "multilabel", "mean_average_precision", True, "holds", "sigmoid"
     options, fields = ("label_columns", "label_delimiter", "pack"), ("label_columns",)
     card = Card("text-classification", "labels of text", "Answers a text with any number of {}labels.")
+    exported_outputs = {"labels": (str, "BL"), "probabilities": (np.float32, "BL"), "holds": (bool, "BL")}
 
     def __post_init__(self) -> None:
         thresholds = [_HALF] * len(self.labels) if self.thresholds is None else self.thresholds
@@ -161,6 +162,11 @@ class MultiLabel(LabelTask):
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> LabelSet:
         return self.label_set(np.array(row["probabilities"]), row["holds"], top_k)
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        return [{"labels": [*answer.labels, *[""] * (len(self.labels) - len(answer.labels))], "probabilities": row,
+                 "holds": [label in answer.labels for label in self.labels]}
+                for answer, row in zip(self.answers(encoded, outputs), self.probabilities(outputs))]
 
     def label_set(self, scores: np.ndarray, holds: Iterable[bool], top_k: int) -> LabelSet:
         """Returns the answer with `top_k` labels as `top`. `scores` and `holds` are [labels]."""

@@ -32,6 +32,7 @@ class Regress(TextTask):
     pairs: bool = False
 
     name, main, options, output = "regress", "pearson", ("pack",), "value"
+    exported_outputs = {"value": (np.float32, "B")}
     card = Card("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number.")
 
     @classmethod
@@ -66,6 +67,9 @@ class Regress(TextTask):
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> float:
         return row["value"]
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        return [{"value": answer} for answer in self.answers(encoded, outputs)]
 
     def record(self, example: Example, answer: float) -> dict[str, Any]:
         return {name: getattr(example, name) for name in self.inputs} | {"value": answer}

@@ -53,6 +53,7 @@ class Rerank(TextTask):
     activation_fn: Activation = "sigmoid"
 
     name, output, pairs = "rerank", "logit", True
+    exported_outputs = {"score": (np.float32, "B"), "logit": (np.float32, "B")}
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
     options, held_out = ("mine_negatives", "pack"), "queries"
     card = Card("text-ranking", "re-ranking", "Answers a query and a document with a score, higher for documents that "
@@ -140,6 +141,10 @@ class Rerank(TextTask):
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> float:
         return row["score"]
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        return [{"score": score, "logit": float(output[0])}
+                for score, output in zip(self.answers(encoded, outputs), outputs)]
 
     def record(self, example: Example, answer: float) -> dict[str, Any]:
         return {name: getattr(example, name) for name in self.inputs} | {"score": answer}

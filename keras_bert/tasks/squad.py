@@ -370,6 +370,8 @@ class Span(Task):
     files, held_out = ("questions as in SQuAD", (".json",)), "contexts"
     card = Card("question-answering", "answers in texts", "Answers a question with a part of a text.")
     tuples = (("question", "context", "answers"),)
+    exported_outputs = {"answer": (str, "B"), "start": (np.int32, "B"), "end": (np.int32, "B"),
+                        "score": (np.float32, "B")}
 
     @classmethod
     def iterate(cls, path: Path | Rows, label_column: str | None = "label", **_: Any) -> Iterator[QuestionExample]:
@@ -457,6 +459,10 @@ class Span(Task):
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Answer:
         return Answer(row["answer"], row["start"], row["end"], row["score"])
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        return [{"answer": answer.text, "start": answer.start, "end": answer.end, "score": answer.score}
+                for answer in self.answers(encoded, outputs)]
 
     def record(self, example: QuestionExample, answer: Answer) -> dict[str, Any]:
         best, *others = ({name: getattr(one, name) for name in ("text", "start", "end", "score")}

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -35,6 +35,15 @@ class Entity:
     score: float
 
 
+class _Words(NamedTuple):
+    """The words of a text, or its tokens: their labels, the probabilities of these, and their ranges of characters."""
+
+    labels: list[str]
+    scores: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
 @dataclasses.dataclass(frozen=True)
 class Tag(Task):
     """Tagging of named entities and slots (Devlin et al., 2018, section 5.3).
@@ -63,6 +72,10 @@ class Tag(Task):
     files = "tagged words", (".conll", ".bio", ".iob")
     card = Card("token-classification", "entities in texts", "Marks the entities in a text.")
     tuples = (("words", "tags"),)
+    exported_outputs = {
+        "word_start": (np.int32, "BW"), "word_end": (np.int32, "BW"), "word_label": (str, "BW"),
+        "word_score": (np.float32, "BW"), "entity_start": (np.int32, "BE"), "entity_end": (np.int32, "BE"),
+        "entity_label": (str, "BE"), "entity_score": (np.float32, "BE"), "entity_text": (str, "BE")}
 
     @classmethod
     def iterate(cls, path: Path | Rows, data_format: str | None = None, label_column: str | None = "label",
@@ -145,25 +158,23 @@ class Tag(Task):
                 aggregation_strategy: AggregationStrategy | None = None) -> list[list[Entity]]:
         """Returns a list of `Entity`s for each text. If `aggregation_strategy` is "none", these are the tokens with
         another label than O."""
-        strategy = aggregation_strategy or ("first" if self.unit == "word" else "simple")
-        return [self._entities(example.text, tokens, np.exp(log_softmax(logits)), strategy) for example, tokens, logits
-                in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs))]
+        strategy = aggregation_strategy or self._strategy
+        return [_entities(text, words, strategy == "none") for text, words in self._words(encoded, outputs, strategy)]
 
-    def _entities(self, text: str, tokens: TokenOffsets, probabilities: np.ndarray, strategy: str) -> list[Entity]:
-        firsts = tokens.firsts if strategy in _OF_WORDS else np.arange(len(tokens.ids))
-        if not len(firsts):
-            return []
-        if strategy in _OF_WORDS:
-            probabilities = np.stack(list(map(_OF_WORDS[strategy], np.split(probabilities, firsts[1:]))))
-        labels, scores = [self.labels[i] for i in probabilities.argmax(axis=1)], probabilities.max(axis=1)
-        lasts = np.append(firsts[1:], len(tokens.ids)) - 1
-        each = [(index, index + 1) for index, label in enumerate(labels) if label != OUTSIDE]
-        found = []
-        for first, end in each if strategy == "none" else spans_of(labels):
-            label = labels[first] if strategy == "none" else type_of(labels[first])
-            start, stop = int(tokens.starts[firsts[first]]), int(tokens.ends[lasts[end - 1]])
-            found.append(Entity(label, text[start:stop], start, stop, float(scores[first:end].mean())))
-        return found
+    @property
+    def _strategy(self) -> str:
+        return "first" if self.unit == "word" else "simple"
+
+    def _words(self, encoded: Encoded, outputs: Outputs, strategy: str) -> Iterator[tuple[str, _Words]]:
+        """Yields each text, and its words or tokens with their most probable labels."""
+        for example, tokens, logits in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs)):
+            firsts, probabilities = np.arange(len(tokens.ids)), np.exp(log_softmax(logits))
+            if strategy in _OF_WORDS and len(tokens.firsts):
+                firsts = tokens.firsts
+                probabilities = np.stack(list(map(_OF_WORDS[strategy], np.split(probabilities, firsts[1:]))))
+            lasts = np.append(firsts, len(tokens.ids))[1:] - 1
+            yield example.text, _Words([self.labels[i] for i in probabilities.argmax(axis=1)],
+                                       probabilities.max(axis=1), tokens.starts[firsts], tokens.ends[lasts])
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns `f1`, `precision` and `recall` of whole entities (seqeval, like conlleval); `entity_macro_f1`, the
@@ -203,6 +214,13 @@ class Tag(Task):
         found = [Entity(*values) for values in zip(*(row[f"entity_{field}"] for field in fields))]
         return [entity for entity in found if entity.start >= 0]  # -1 pads the shorter lists of a batch
 
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        return [{"word_start": words.starts, "word_end": words.ends, "word_label": words.labels,
+                 "word_score": words.scores} | {
+                     f"entity_{field.name}": [getattr(entity, field.name) for entity in _entities(text, words)]
+                     for field in dataclasses.fields(Entity)}
+                for text, words in self._words(encoded, outputs, self._strategy)]
+
     def export_options(self) -> dict[str, Any]:
         return {"max_length": self.max_length, "labels": self.labels, "unit": self.unit}
 
@@ -211,6 +229,18 @@ class Tag(Task):
 
     def cells(self, example: TaggedExample | TaggedText, answer: list[Entity]) -> list[str]:
         return [example.text, *([f"{entity.label}:{entity.text}" for entity in answer] or ["(no entities)"])]
+
+
+def _entities(text: str, words: _Words, each: bool = False) -> list[Entity]:
+    """Returns the entities in the words of a text or, with `each`, its words that are not O, with their labels."""
+    spans = [(index, index + 1) for index, label in enumerate(words.labels) if label != OUTSIDE] if each else (
+        spans_of(words.labels))
+    found = []
+    for first, end in spans:
+        start, stop = int(words.starts[first]), int(words.ends[end - 1])
+        label = words.labels[first] if each else type_of(words.labels[first])
+        found.append(Entity(label, text[start:stop], start, stop, float(words.scores[first:end].mean())))
+    return found
 
 
 def _sources(example: TaggedExample | TaggedText, tokens: TokenOffsets,

@@ -43,7 +43,7 @@ export function explain(model, texts) {
 
 export function hide() {
   seen = {};
-  $("inside").hidden = true;
+  $("inside").hidden = $("no-attention").hidden = true;
   $("inside").ariaBusy = "false";
 }
 

@@ -100,6 +100,7 @@ async function ask() {
   $("answer").replaceChildren(...showAnswer(row, texts, asked));
   const [queue, compute] = timing.match(/[\d.]+/g);
   $("latency").textContent = `${took.toFixed(0)} ms round trip: ${compute} ms in the model, ${queue} ms in its queue`;
+  $("no-attention").hidden = asked.explains;
   if (asked.explains) explain(asked, texts); // not awaited: it takes longer than the answer
 }
 

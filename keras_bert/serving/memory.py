@@ -1,0 +1,73 @@
+"""The memory of the requests that a process answers at the same time."""
+
+import asyncio
+import contextlib
+import ctypes
+import math
+import threading
+from collections.abc import Callable, Iterator
+
+from keras_bert.serving.tensors import RequestError
+
+TRIM_BYTES, TRIM_S = 64 * 2**20, 5  # released bytes after which memory is returned to the system, after so many seconds
+
+
+class MemoryBudget:
+    """A limit for the estimated bytes of all requests together, from their first byte to the last of their response.
+    `observe` is called with the bytes in use when they change.
+
+    When much of it has been released, glibc returns free memory to the system. By itself it returns only what is free
+    at the end of its arena, so that the memory of many large requests would stay.
+    """
+
+    def __init__(self, limit: float = math.inf, observe: Callable[[int], object] = lambda used: None) -> None:
+        self.limit, self.used, self._observe = limit, 0, observe
+        self._peak = 0  # since memory was last returned
+        self._will_trim = False
+        self._lock = threading.Lock()  # large bodies are converted in threads
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator["RequestMemory"]:
+        """Context manager that yields the memory of a request, which is released when the block ends. Needs a running
+        event loop."""
+        memory = RequestMemory(self)
+        try:
+            yield memory
+        finally:
+            self.change(-memory.size)
+            if self._peak - self.used >= TRIM_BYTES and not self._will_trim:
+                self._will_trim = True
+                asyncio.get_running_loop().call_later(TRIM_S, self._trim)
+
+    def _trim(self) -> None:
+        self._peak, self._will_trim = self.used, False
+        asyncio.get_running_loop().run_in_executor(None, trim)
+
+    def change(self, size: int) -> None:
+        with self._lock:
+            if size > 0 and self.used + size > self.limit:
+                raise RequestError(503, "the server has no memory for this request now", {"Retry-After": "1"})
+            self.used += size
+            self._peak = max(self._peak, self.used)
+            self._observe(self.used)
+
+
+class RequestMemory:
+    """The memory that one request has reserved, `size` in bytes."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget, self.size = budget, 0
+
+    def reserve(self, size: int) -> None:
+        """Reserves more bytes. Raises a `RequestError` if the budget has not as many left."""
+        if self.size + size > self._budget.limit:
+            raise RequestError(413, f"the request needs about {self.size + size} bytes of memory; all requests "
+                                    f"together may have {self._budget.limit}")
+        self._budget.change(size)
+        self.size += size
+
+
+def trim() -> None:
+    """Returns free memory to the system, if the C library is glibc."""
+    if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        malloc_trim(0)

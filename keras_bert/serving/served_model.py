@@ -1,0 +1,213 @@
+"""A loaded model as the server calls it, whatever runs it, and how its requests are joined and divided by rows."""
+
+import abc
+import contextlib
+import math
+import re
+from collections.abc import Hashable, Mapping, Set
+from typing import Any
+
+import numpy as np
+
+from keras_bert.serving.settings import ModelSettings
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signatures
+
+PADDING: dict[str, Any] = {"i": -1, "O": b"", "f": 0}  # by the kind of the dtype, see export/text_model.py
+_HANGUL = re.compile("[가-힣]|[\u1100-\u11ff]{2}")
+
+
+class RowMismatch(Exception):
+    """An output of joined requests, or of a part of a request, does not have one row for each row of the inputs."""
+
+
+class ServedModel(abc.ABC):
+    """A loaded model: a `SavedModel` or a `LiteRTModel`.
+
+    Attributes:
+        signatures: the signatures that can be called.
+        signature_defs: all signatures, as TensorFlow Serving writes them in JSON.
+        row_wise: names of the signatures of which each output has one row for each row of the inputs, which does not
+            depend on the others.
+        labels: the names of the classes, in the order of `probabilities`; [] if there are none.
+        has_hangul: True if the vocabulary or a label contains Hangul.
+        max_length: the longest text in tokens: the encoder's positions.
+        max_values: the most values in a row of numbers: the encoder's positions, or infinity if they are unknown.
+        parallel: number of calls that may run at the same time.
+        is_unmarked: True if version 0.1 or 0.2 of this package has exported it, which did not mark `row_wise`.
+    """
+
+    is_unmarked = False
+
+    def __init__(self, signatures: Signatures, signature_defs: dict[str, dict[str, Any]], *, row_wise: Set[str],
+                 padded: Set[str], config: Mapping[str, Any], labels: list[str], vocabulary: str,
+                 timeout_s: float | None, parallel: int = 1) -> None:
+        """`padded` are the signatures whose outputs are padded as those of export/text_model.py; `config` is that of
+        the encoder, empty if it is unknown; `timeout_s` is the maximum duration of a call, None for no limit."""
+        self.signatures, self.signature_defs, self.row_wise = signatures, signature_defs, set(row_wise)
+        self.labels, self.parallel = labels, parallel
+        self.has_hangul = bool(_HANGUL.search(f"{vocabulary}{labels}"))
+        self.max_length: int = config.get("max_position_embeddings", 512)
+        self.max_values: float = config.get("max_position_embeddings", math.inf)
+        self._padded, self._timeout_s = padded, timeout_s
+
+    def batching(self, settings: ModelSettings) -> tuple[int, float]:
+        """Returns the maximum tokens of a call, and the maximum pause after a call of several requests for more of
+        them, in seconds."""
+        return settings.max_batch_tokens, settings.batch_timeout_ms / 1000
+
+    @abc.abstractmethod
+    def _call(self, name: str, inputs: Arrays, timeout_s: float | None = None) -> Arrays:
+        """Returns the outputs of a signature. Raises a `RequestError` if the model rejects the inputs, or the call
+        takes too long."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Frees the memory."""
+
+    def warm_up(self) -> None:
+        """Runs the model once, because the first call is slow."""
+        self._warm_up(DEFAULT)
+
+    def warm_up_explain(self) -> None:
+        """Runs the signature `explain` of export/text_model.py once, if there is one. Its first call takes longer than
+        the first answer, and only the server's page needs it."""
+        self._warm_up("explain")
+
+    def _warm_up(self, name: str) -> None:
+        """Runs a signature with a short text for each input but `layers`; not if its inputs are something else."""
+        if name not in self.signatures:
+            return
+        specs = self.signatures[name].inputs
+        if all(spec.shape and (spec.dtype == STRING or column == "layers") for column, spec in specs.items()):
+            inputs = {column: np.full([size or 1 for size in spec.shape or ()],
+                                      b"warm up" if spec.dtype == STRING else 0, spec.dtype)
+                      for column, spec in specs.items()}
+            with contextlib.suppress(RequestError):  # the strings of this model are not texts
+                self._call(name, inputs)
+
+    def run(self, name: str, requests: list[Arrays]) -> list[Arrays]:
+        """Returns the outputs of requests with the same `batch_key`, each as if its request had been sent alone.
+
+        Raises:
+            RequestError: the model rejects one of the requests, or the call takes too long.
+            RowMismatch: there are several requests, and an output does not have as many rows as they.
+        """
+        if len(requests) == 1:
+            return [self._call(name, requests[0], self._timeout_s)]
+        inputs = {column: np.concatenate([request[column] for request in requests]) for column in requests[0]}
+        outputs = self._call(name, inputs, self._timeout_s)
+        check_rows(outputs, count_rows(inputs))
+        ends = np.cumsum([count_rows(request) for request in requests])
+        parts = [{column: array[start:end] for column, array in outputs.items()}
+                 for start, end in zip([0, *ends], ends)]
+        return [_cut_padding(part) for part in parts] if name in self._padded else parts
+
+    def batch_key(self, name: str, inputs: Arrays) -> Hashable:
+        """Returns the batching key of a request. Requests with equal keys may be joined: they have the same signature
+        and the same sizes apart from the number of rows. A request that must not be joined gets a unique key."""
+        return (name, *(array.shape[1:] for array in inputs.values())) if self._is_divisible(name, inputs) else object()
+
+    def split(self, name: str, inputs: Arrays, tokens: np.ndarray, budget: int) -> list[tuple[Arrays, int]]:
+        """Divides a request into parts of at most `budget` tokens, or of one row; not if it must not be divided.
+        Returns the inputs and the tokens of each. `tokens` has those of each row; `join` joins the outputs."""
+        if tokens.sum() <= budget or not self._is_divisible(name, inputs):
+            return [(inputs, int(tokens.sum()))]
+        parts, start, size = [], 0, 0
+        for row, count in enumerate([*tokens, math.inf]):
+            if row > start and size + count > budget:
+                parts.append(({column: array[start:row] for column, array in inputs.items()}, int(size)))
+                start, size = row, 0
+            size += count
+        return parts
+
+    def join(self, name: str, parts: list[Arrays]) -> Arrays:
+        """Returns the outputs of a request from those of its parts: padded as if it had not been divided. Raises
+        `RowMismatch` if the parts do not fit together."""
+        if len(parts) == 1:
+            return parts[0]
+        try:
+            return {column: np.concatenate(_pad([part[column] for part in parts], self._is_padded(name, column)))
+                    for column in parts[0]}
+        except ValueError:
+            raise RowMismatch from None
+
+    def _is_divisible(self, name: str, inputs: Arrays) -> bool:
+        """Returns True if requests like this one may be joined and divided: the signature is row-wise, and what is
+        known of the shapes of its outputs does not depend on the other rows."""
+        if name not in self.row_wise:
+            return False
+        signature = self.signatures[name]
+        sizes = [array.shape[1:] for array in inputs.values()]
+        has_rows = all(spec.shape and spec.shape[0] is None
+                       for spec in [*signature.inputs.values(), *signature.outputs.values()])
+        return has_rows and len({array.shape[0] for array in inputs.values()}) == 1 and (
+            any(sizes) or all(self._is_padded(name, column) or spec.shape and None not in spec.shape[1:]
+                              for column, spec in signature.outputs.items()))
+
+    def _is_padded(self, name: str, column: str) -> bool:
+        return name in self._padded and _starts(column) in self.signatures[name].outputs
+
+    def count_tokens(self, name: str, inputs: Arrays) -> np.ndarray:
+        """Estimates the number of tokens of each row, int [rows], special tokens included. Counts one token for four
+        bytes, which fits English and Korean (less than two syllables). If the inputs are ids, each id is a token. If a
+        row has several texts of an input, each is paired with the texts of the other inputs."""
+        texts = [array for array in inputs.values() if array.dtype == STRING]
+        if not texts:
+            size = max((array.size for array in inputs.values()), default=0)
+            return np.full(count_rows(inputs), size // max(1, count_rows(inputs)))
+        is_split = any(column == "start" or column.endswith("_start") for column in self.signatures[name].outputs)
+        longest = math.inf if is_split else self.max_length  # a text is truncated, or split into several inputs
+        counts = [np.array([min(len(text) // 4 + 2, longest) for text in array.flat], int).reshape(
+            (array.shape or (1,))[0], math.prod(array.shape[1:])) for array in texts]
+        pairs = max(count.shape[1] for count in counts)
+        tokens = np.zeros(count_rows(inputs), int)
+        for count in counts:
+            tokens[:len(count)] += count.sum(1) * (pairs if count.shape[1] == 1 else 1)
+        return tokens
+
+    def count_attention(self, inputs: Arrays, longest: int) -> int:
+        """Returns the size in bytes of the attention that the signature `explain` of export/text_model.py returns for
+        a request whose longest row has that many tokens; 0 for other signatures."""
+        return 0
+
+
+def count_rows(inputs: Arrays) -> int:
+    """Returns the first dimension of the inputs; 1 if they have none."""
+    return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
+
+
+def count_bytes(outputs: Arrays) -> int:
+    """Returns the size of outputs, with 8 bytes per string besides its own."""
+    return sum(array.nbytes + (sum(map(len, array.flat)) if array.dtype == STRING else 0) for array in outputs.values())
+
+
+def check_rows(outputs: Arrays, rows: int) -> None:
+    """Raises a `RowMismatch` if an output has another number of rows."""
+    if any(array.shape[:1] != (rows,) for array in outputs.values()):
+        raise RowMismatch
+
+
+def _starts(column: str) -> str:
+    """Returns the name of the output that shows where an output is padded along its second axis, if there is one. Uses
+    the names of export/text_model.py: of word_start, word_end, word_label and word_score, word_start is -1 where there
+    is no word."""
+    return f"{column.rpartition('_')[0]}_start"
+
+
+def _cut_padding(outputs: Arrays) -> Arrays:
+    """Returns the outputs without the padding that only other requests needed."""
+    return {column: array[:, :_width(outputs[_starts(column)])] if _starts(column) in outputs and array.ndim == 2
+            else array for column, array in outputs.items()}
+
+
+def _pad(arrays: list[np.ndarray], is_padded: bool) -> list[np.ndarray]:
+    """Returns arrays with padding, so that all have the length of the longest along the second axis."""
+    if not is_padded or arrays[0].ndim != 2:
+        return arrays
+    width = max(array.shape[1] for array in arrays)
+    padding = PADDING[arrays[0].dtype.kind]
+    return [np.pad(array, [(0, 0), (0, width - array.shape[1])], constant_values=padding) for array in arrays]
+
+
+def _width(starts: np.ndarray) -> int:
+    return int(max(np.flatnonzero((starts >= 0).any(axis=0)), default=-1)) + 1
