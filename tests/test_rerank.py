@@ -220,8 +220,11 @@ def test_folders_of_every_version_of_the_library(tmp_path, config, library_confi
     del values["problem_type"]
     (folder / "config.json").write_text(json.dumps(values | config))
     if library_config:
+        library_config |= {"prompts": {"query": "q: "}}
         (folder / "config_sentence_transformers.json").write_text(json.dumps(library_config))
-    found = open_source(folder).settings
+    source = open_source(folder)
+    assert len(source.losses) == bool(library_config)
+    found = source.settings
     assert {name: found.get(name) for name in settings} == settings
 
 

@@ -38,7 +38,7 @@ FILES = {
     "rerank": ("triplets.tsv", "text\ttext_pair\tnegative\nplay music\tsong\tlamp\nlight off\tweather\tflight\n"),
 }
 FLAGS = {"span": ["--max_length=72", "--doc_stride=2", "--epochs=10", "--batch_size=2"], "tag": ["--max_length=5"],
-         "multilabel": ["--epochs=16"], "regress": ["--seed=1", "--epochs=60"]}
+         "multilabel": ["--epochs=16"], "regress": ["--seed=1", "--epochs=60"], "rerank": ["--epochs=14"]}
 # What the model is asked: surrogates of emoji, syllables in one and in several characters, accents, tabs, nothing.
 STRANGE = ["play 😀 music\tnow", "각각 light lamp 각 é", "e\u0301 turn\u3000the light off", "", " \t ",
            "music. light, lamp the the the on off play a i to my"]

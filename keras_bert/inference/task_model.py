@@ -66,9 +66,9 @@ class TaskModel(abc.ABC):
                 the model. If None, the model's default prompt, or none.
 
         Returns:
-            a list of the task's answers: `Prediction`s of a classifier, `LabelSet`s of the task multilabel, floats of a
-            regression, lists of `Entity`s of a tagger, `Answer`s of the task span, `Choice`s of the task choice;
-            or the embeddings of the task embed, float32 [texts, hidden].
+            a list of the task's answers: `Prediction`s of a classifier, `LabelSet`s of the task multilabel, floats of
+            the tasks regress and rerank, lists of `Entity`s of a tagger, `Answer`s of the task span, `Choice`s of the
+            task choice; or the embeddings of the task embed, float32 [texts, hidden].
 
         Raises:
             InputError: an argument is out of range, the texts do not fit the task or have another form, the table lacks

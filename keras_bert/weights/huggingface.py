@@ -99,8 +99,11 @@ def read(path: str, config: str | None = None) -> Source:
         skipped |= dict.fromkeys(("classifier.weight", "classifier.bias"), losses[0])
     options, labels = _head(values, kind, shapes)
     settings, files = _settings(path, values), read_tokenizer_files(path, values)
-    if kind == "regression" and (reranker := _cross_encoder(path, values)):
+    library = read_object(os.path.join(path, "config_sentence_transformers.json"))
+    if kind == "regression" and (reranker := _cross_encoder(path, values, library)):
         settings = reranker | settings
+        if prompts := [name for name, text in (library.get("prompts") or {}).items() if text]:
+            losses.append(f"the prompts {', '.join(prompts)} of a CrossEncoder must be part of the texts here")
     if files:
         settings = {"max_length": files.max_length} | settings
     return Source(path, FORMAT.name, bert_config, kind, TABLE, shapes, get, skipped, options, files, labels, settings,
@@ -187,9 +190,10 @@ def _settings(path: str, values: dict[str, Any]) -> dict[str, Any]:
     return {} if settings.get("task") == "multilabel" else settings
 
 
-def _cross_encoder(path: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings of the task rerank if the files are those of a CrossEncoder; otherwise none."""
-    library, stored = read_object(os.path.join(path, "config_sentence_transformers.json")), values.get(_CROSS_ENCODER)
+def _cross_encoder(path: str, values: dict[str, Any], library: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings of the task rerank if the files are those of a CrossEncoder; otherwise none. `library` is
+    the content of `config_sentence_transformers.json`."""
+    stored = values.get(_CROSS_ENCODER)
     found = (library.get("activation_fn") or isinstance(stored, dict) and stored.get("activation_fn")
              or values.get(_OLD_CROSS_ENCODER))
     if not found or values.get("problem_type") == "regression":
