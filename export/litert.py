@@ -3,7 +3,7 @@ answer texts without TensorFlow. docs/hub_contract.md specifies the inputs and t
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from keras_bert.litert import FILE, INPUTS, OUTPUTS, LiteRunner, import_interpre
 from keras_bert.models.base import BertTask
 from keras_bert.models.task_models import HEADS
 from keras_bert.tasks import Embed, Task, save_settings
+from keras_bert.tasks.embed import prompts_of
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.samples import of_tokens, sample_inputs
 
@@ -105,11 +106,12 @@ def _check_task(model: BertTask, task: Task) -> None:
         writing.check_labels(model, task.labels)
 
 
-def default_task(model: BertTask, tokenizer: BertTokenizer) -> Embed:
-    """Returns the task of a `BertEmbedder`; raises an InputError for another model."""
+def default_task(model: BertTask, tokenizer: BertTokenizer, settings: Mapping[str, Any] | None = None) -> Embed:
+    """Returns the task of a `BertEmbedder`, with the prompts in the settings of its weights; raises an InputError for
+    another model."""
     if not isinstance(model, models.BertEmbedder):
         raise InputError(Option("task"), f" must be given for a {type(model).__name__}")
-    return Embed(model.bert.config.input_length(None, tokenizer.default_length))
+    return Embed(model.bert.config.input_length(None, tokenizer.default_length), **prompts_of(settings or {}))
 
 
 def _answer(model: BertTask, task: Task) -> Callable[..., dict[str, tf.Tensor]]:

@@ -27,6 +27,8 @@ def why_not(task: Task, tokenizer: BertTokenizer) -> str | None:
     """Returns why MediaPipe cannot run a model from strings, or None if it can."""
     if not isinstance(task, Classify | MultiLabel | Embed) or len(task.inputs) > 1:
         return "it answers single texts with classes or embeddings only"
+    if isinstance(task, Embed) and task.default_prompt_name:
+        return f"it does not put the default prompt, {task.default_prompt_name}, before texts"
     if any("\n" in label or "\r" in label or not label for label in getattr(task, "labels", ())):
         return "it reads one label per line, and a label is empty or has a line break"
     if not tokenizer.rules.lower_case:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -10,6 +10,8 @@ import tensorflow as tf
 from keras_bert.arguments import Aggregate, Count, check
 from keras_bert.data.tagged import OUTSIDE, type_of
 from keras_bert.errors import InputError
+from keras_bert.tasks.embed import Embed
+from keras_bert.tasks.rerank import Activation, Rerank
 from keras_bert.tasks.squad import MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH, N_BEST, Span
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import flatten, pack_segments
@@ -83,6 +85,16 @@ class Head:
         """The minimum `max_length`."""
         return 4
 
+    @property
+    def named_prompts(self) -> Mapping[str, str]:
+        """Texts to put before those of further signatures, which have these names."""
+        return {}
+
+    @property
+    def default_prompt(self) -> str:
+        """Text to put before those of `serving_default`."""
+        return ""
+
     def read(self, reader: Reader, *texts: tf.Tensor) -> list[list[tf.RaggedTensor]]:
         """Returns the tokens of each text, before they are truncated to an input: (ids, starts, limits) as returned by
         `GraphTokenizer.tokenize_with_offsets`, but ragged [batch, (tokens)]."""
@@ -149,10 +161,29 @@ class Embedder(_Windows):
     embeddings do (https://www.tensorflow.org/hub/common_saved_model_apis/text).
 
     Args:
+        prompts, default_prompt_name: see `keras_bert.tasks.Embed`.
         doc_stride, aggregate, max_windows: see `_Windows`.
     """
 
+    prompts: dict[str, str] = dataclasses.field(default_factory=dict)
+    default_prompt_name: str | None = None
+
     root = "embedding"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._task()  # checks the prompts
+
+    def _task(self) -> Embed:
+        return Embed(0, prompts=self.prompts, default_prompt_name=self.default_prompt_name)
+
+    @property
+    def named_prompts(self) -> Mapping[str, str]:
+        return self._task().named_prompts
+
+    @property
+    def default_prompt(self) -> str:
+        return self._task().default_prompt
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"embedding": outputs, "tokens": tf.reduce_sum(mask, axis=1)}
@@ -248,6 +279,25 @@ class Regressor(_WholeTexts):
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"value": outputs[:, 0]}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reranker(_Windows):
+    """The head of a `BertRegressor` that says how relevant the second text is to the first.
+
+    Args:
+        activation_fn: sigmoid; or identity, so that the score is the logit itself.
+        doc_stride, aggregate, max_windows: see `_Windows`.
+    """
+
+    activation_fn: Activation
+    aggregate: Aggregate = Rerank.aggregate
+
+    texts = strings("text", "text_pair")
+
+    def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
+        logit = outputs[:, 0]
+        return {"score": tf.sigmoid(logit) if self.activation_fn == "sigmoid" else logit, "logit": logit}
 
 
 class Chooser(Head):

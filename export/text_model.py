@@ -6,6 +6,8 @@ Signatures, each of which returns a dict of dense tensors:
                      BertEmbedder returns the embedding alone
     encode           takes input_word_ids, input_mask, input_type_ids, int32 [batch, seq]
     explain          takes the strings, and layers, int32 [n]: numbers of blocks, counted from 0; empty for all blocks
+    query, document  of a BertEmbedder with prompts: like serving_default, after the prompt for queries or documents has
+                     been put before each text; there is also a signature for each other prompt, named like it
 
 What `serving_default` takes and returns (B batch, W words, E entities, N choices):
 
@@ -21,6 +23,8 @@ What `serving_default` takes and returns (B batch, W words, E entities, N choice
     with thresholds                           order of label_file. labels: string [B, labels], the names of the labels
                                               that hold, the most probable first, padded with ""
     BertRegressor       text, text_pair       value: float32 [B]
+    BertRegressor with  text, text_pair       score, the logit after the activation, and logit: float32 [B]
+    activation_fn
     BertTokenClassifier text                  word_start, word_end: int32 [B, W]; word_label: string [B, W]; word_score,
                                               the probability of the label: float32 [B, W]; the same for entities, as
                                               entity_*: [B, E], with entity_text and the mean score of the words;
@@ -108,10 +112,13 @@ class TextModel(writing.CallablePart):
         def explain(*inputs: tf.Tensor) -> heads.Answers:
             return _explain(head, reader, attend, vocabulary, inputs[:-1], inputs[-1])
 
-        serve = tf.function(answer, input_signature=head.texts, autograph=False)
+        answer_texts = tf.function(answer, input_signature=head.texts, autograph=False)
+        serve = _with_prompt(answer_texts, head.texts, head.default_prompt)
         super().__init__(serve if head.root is None else tf.function(
             lambda *texts: serve(*texts)[head.root], input_signature=head.texts, autograph=False))
         self.serve = serve
+        self.prompted = {name: _with_prompt(answer_texts, head.texts, prompt)
+                         for name, prompt in head.named_prompts.items()}
         self.weights = weights
         shape = [*head.texts[-1].shape, None]  # a row of ids for each text
         ids = [tf.TensorSpec(shape, tf.int32, name) for name in ("input_word_ids", "input_mask", "input_type_ids")]
@@ -119,6 +126,12 @@ class TextModel(writing.CallablePart):
         if head.explains:
             self.explain = tf.function(explain, autograph=False,
                                        input_signature=[*head.texts, tf.TensorSpec([None], tf.int32, "layers")])
+
+
+def _with_prompt(answer: Callable, texts: list[tf.TensorSpec], prompt: str) -> Callable:
+    """Returns a function of texts that puts a prompt before each."""
+    return tf.function(lambda *columns: answer(*(tf.strings.join([prompt, column]) for column in columns)),
+                       input_signature=texts, autograph=False) if prompt else answer
 
 
 def lengths_up_to(max_length: int) -> list[int]:
@@ -159,10 +172,12 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
             compiled separately. If False, padding is skipped, which is faster on CPUs.
         overwrite: If True, replaces an existing `path`.
         options: `labels`, `threshold` and `pairs` for a `BertClassifier`; if a text has any number of labels,
-            `thresholds` instead of `threshold`; `pairs` for a `BertLayer` and a `BertRegressor`; `doc_stride`,
-            `aggregate` and `max_windows` for these heads and a `BertEmbedder`; `labels`, `unit` and `doc_stride` for a
+            `thresholds` instead of `threshold`; `pairs` for a `BertLayer` and a `BertRegressor`, or `activation_fn` for
+            one that re-ranks; `prompts` and `default_prompt_name` for a `BertEmbedder`; `doc_stride`, `aggregate` and
+            `max_windows` for all of these except a `BertLayer`; `labels`, `unit` and `doc_stride` for a
             `BertTokenClassifier`; `doc_stride`, `max_query_length`, `max_answer_length` and `null_threshold` for a
-            `BertSpanLabeler`: see `Classifier`, `MultiLabelClassifier`, `Tagger` and `SpanFinder`.
+            `BertSpanLabeler`: see `Classifier`, `MultiLabelClassifier`, `Reranker`, `Embedder`, `Tagger` and
+            `SpanFinder`.
 
     Raises:
         InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on
@@ -180,10 +195,14 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     signatures = {"serving_default": module.serve, "encode": module.encode}
     if head.explains:
         signatures["explain"] = module.explain
+    if taken := sorted(signatures.keys() & module.prompted.keys()):
+        raise InputError(f"a prompt must have another name than the signature {taken[0]}")
+    signatures |= module.prompted
     assets: writing.Assets = {"bert_config": ("bert_config.json", writing.encoder_of(model).config.to_json)}
     if head.labels is not None:
         assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
-    writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=["serving_default", "encode"])
+    writing.save(module, path, signatures, tokenizer, assets, overwrite,
+                 row_wise=["serving_default", "encode", *module.prompted])
 
 
 def default_length(model: BertLayer | BertTask, tokenizer: BertTokenizer, max_length: int | None) -> int:
@@ -201,6 +220,8 @@ def make_head(model: BertLayer | BertTask, options: dict[str, Any]) -> heads.Hea
         options = {name: value for name, value in options.items() if name != "thresholds"}
     elif make is heads.Classifier:
         make = heads.MultiLabelClassifier
+    if make is heads.Regressor and "activation_fn" in options:
+        make = heads.Reranker
     known = list(inspect.signature(make).parameters)
     for name in sorted(options.keys() - known):
         raise InputError(f"a {type(model).__name__} takes only these options: {', '.join(known) or 'none'}; got {name}")

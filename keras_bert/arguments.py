@@ -73,7 +73,7 @@ class ScoreColumns(LabelColumns, total=False):
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CLASSES = {bool: bool, int: numbers.Integral, float: numbers.Real}
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path",
-          Iterable: "rows", Callable: "a function"}
+          Iterable: "rows", Callable: "a function", dict: "an object"}
 
 
 def check(function: Callable, values: Mapping[str, Any], *rules: Requirement) -> None:

@@ -23,6 +23,7 @@ OUTPUTS = {
     "multilabel": {"probabilities": "BL"},
     "tag": {"probabilities": "BSL"},
     "regress": {"value": "B1"},
+    "rerank": {"logit": "B1"},
     "span": {"start_logits": "BS", "end_logits": "BS"},
     "choice": {"logit": "B"},  # of one choice per row
     "embed": {"embedding": "BH"},

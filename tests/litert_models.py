@@ -33,6 +33,7 @@ CASES = {
                  [("play", "a"), ("stop", "b")]),
     "multilabel": (lambda bert: BertClassifier(bert, 3), TASKS["multilabel"](16, labels=LABELS), [TEXTS],
                    [("play", ["a", "b"]), ("stop", ["c"])]),
+    "rerank": (BertRegressor, TASKS["rerank"](16), [TEXTS, TEXTS[::-1]], [("play", "stop", 1), ("play", "now", 0)]),
     "regress": (BertRegressor, TASKS["regress"](16), [TEXTS], [("play", 0.5), ("stop", 1.5)]),
     "tag": (lambda bert: BertTokenClassifier(bert, 3), TASKS["tag"](16, labels=["O", "B-x", "I-x"]), [TEXTS],
             [(["play", "music"], ["O", "B-x"])]),

@@ -82,6 +82,23 @@ def evaluate(name, model, *data, **options):
     return {key: float(value) for key, value in getattr(evaluation, name)(*data, **options)(model).items()}
 
 
+def rankings():
+    """The scores of rankings, [documents] each, some with equal scores: (nDCG@10, MRR@10)."""
+    from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+
+    evaluator, rng, found = CrossEncoderRerankingEvaluator([]), np.random.default_rng(2), []
+    for count in (2, 5, 11, 30, 30):
+        for decimals in (1, 6):
+            scores, relevant = rng.normal(size=count).round(decimals), rng.random(count) < 0.2
+            relevant[rng.integers(count)] = True
+            if decimals == 1:  # their order of equal scores depends on the sort
+                scores[np.flatnonzero(relevant)] += 0.05
+            mrr, ndcg, _ = evaluator.compute_metrics(relevant.astype(int).tolist(), scores)
+            found.append({"scores": scores.tolist(), "relevant": relevant.tolist(), "ndcg": float(ndcg),
+                          "mrr": float(mrr)})
+    return found
+
+
 def main(minilm, stsb=None):
     import sentence_transformers
 
@@ -98,7 +115,8 @@ def main(minilm, stsb=None):
             "pair_classification": evaluate("BinaryClassificationEvaluator", model, first, second,
                                             [int(score >= 0.6) for score in scores]),
             "retrieval": evaluate("InformationRetrievalEvaluator", model, queries, documents, positives)}
-    FILE.write_text(json.dumps(found | given_vectors(model), indent=1) + "\n", encoding="utf-8")
+    found |= {"rankings": rankings()} | given_vectors(model)
+    FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -142,6 +142,16 @@ def write_answers(folder):
     (folder / "sentences.txt").write_text("".join(f"{text}\n" for text in sentences), encoding="utf-8")
 
 
+def write_rankings(folder):
+    """The questions and sentences of `write_answers`; in the test, the sentences of other questions are negatives."""
+    write_answers(folder)
+    rows = [json.loads(line) for line in (folder / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    sentences = dict.fromkeys(row["text_pair"] for row in rows)
+    write_lines(folder / "test.jsonl", [
+        row | {"negative": [text for text in sentences if text != row["text_pair"]]} for row in rows])
+    write_lines(folder / "pairs.jsonl", [{"text": "When did Tesla die?", "text_pair": text} for text in sentences])
+
+
 def write_choices(folder):
     """CODAH."""
     def read(split):
@@ -173,6 +183,7 @@ OF_PAGES = {
     "docs/tasks/span.md": write_questions,
     "docs/tasks/choice.md": write_choices,
     "docs/tasks/embed.md": write_answers,
+    "docs/tasks/rerank.md": write_rankings,
 }
 
 if __name__ == "__main__":

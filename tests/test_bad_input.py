@@ -313,8 +313,8 @@ def test_messages_for_python_have_no_flags(trained, intents, pretrained):
             (lambda: keras_bert.finetune(*intents, model=pretrained, output=trained),
              f"{trained}: exists already; pass another path or overwrite=True"),
             (lambda: keras_bert.finetune(*intents, model=pretrained, output="x", task="ner"),
-             "task must be one of intent, classify, multilabel, regress, tag, span, choice, embed; got 'ner'; did you "
-             "mean tag?"),
+             "task must be one of intent, classify, multilabel, regress, tag, span, choice, embed, rerank; got 'ner'; "
+             "did you mean tag?"),
             (lambda: keras_bert.finetune([("a", "b"), ("a", "b", "c")], intents[1], model=pretrained, output="x"),
              "train: row 2: must have 2 values as the first row; got ('a', 'b', 'c')"),
             (lambda: keras_bert.finetune({"text": ["a"]}, intents[1], model=pretrained, output="x"),

@@ -194,7 +194,7 @@ def test_formats_of_the_flag_are_those_of_the_table():
     (["--epochs=x"], "--epochs must be a whole number; got 'x'"),
     (["--epoch=1"], "there is no flag --epoch; did you mean --epochs?"),
     (["--task=ner"],
-     "--task must be one of intent, classify, multilabel, regress, tag, span, choice, embed; got 'ner'; "
+     "--task must be one of intent, classify, multilabel, regress, tag, span, choice, embed, rerank; got 'ner'; "
      "did you mean tag?"),
     ([], "missing --train, --model, --output"), (["a.tsv"], "takes only flags, as --name=value")])
 def test_bad_flags_are_named(run, flags, message):

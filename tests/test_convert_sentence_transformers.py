@@ -137,14 +137,6 @@ def test_lower_case_of_the_transformer(tmp_path):
     assert BertTokenizer.from_folder(folder).rules == rules
 
 
-def test_prompts_are_lost(tmp_path):
-    folder = write(tmp_path / "folder")
-    change("config_sentence_transformers.json", prompts={"query": "query: ", "document": ""})(folder)
-    with pytest.raises(InputError, match="the prompts query must be part of the texts here; pass allow_inexact=True"):
-        convert(folder, tmp_path / "out", "keras_bert")
-    assert BertEmbedder.from_pretrained(folder).normalize
-
-
 @pytest.mark.parametrize(("values", "losses"), [
     ({"similarity_fn_name": "cosine", "truncate_dim": None}, ()),
     ({"similarity_fn_name": None}, ()),
@@ -212,7 +204,9 @@ def text(name, content):
     (change("sentence_bert_config.json", transformer_task="fill-mask"), "transformer_task must be feature-extraction"),
     (change("sentence_bert_config.json", max_seq_length="many"), "at least 3; got 'many'"),
     (text("sentence_bert_config.json", "[]"), "sentence_bert_config.json: must hold one JSON object"),
-    (change("config_sentence_transformers.json", default_prompt_name="query"), "default_prompt_name must be None"),
+    (change("config_sentence_transformers.json", prompts={"query": "q: "}, default_prompt_name="passage"),
+     "default_prompt_name must be one of query, document; got 'passage'"),
+    (change("config_sentence_transformers.json", prompts={"query": 7}), "prompts must be texts by name; got"),
     (change("config_sentence_transformers.json", prompts=["query"]), "prompts must be an object; got ['query']"),
     (change("config.json", model_type="mpnet"), "bert, roberta, electra, distilbert; got 'mpnet'"),
     (lambda path: (path / "model.safetensors").unlink(), "must contain model.safetensors"),

@@ -1,5 +1,6 @@
 """The application: its OpenAPI document against a running server, its access rules, and its log; OpenAI's
-interface for embeddings, against what the official client needs; and the clients of examples/clients."""
+interface for embeddings and those for re-ranking, against what the official clients need; and the clients of
+examples/clients."""
 
 import base64
 import contextlib
@@ -22,7 +23,8 @@ import tensorflow as tf
 from serving_server import connections, serving, write_echo
 
 from keras_bert.errors import InputError
-from keras_bert.serving import app, logs, settings, supervisor
+from keras_bert.serving import app, embeddings, logs, settings, supervisor
+from keras_bert.serving.tensors import Separators
 
 MODEL, VERSION = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 EMBEDDINGS, TOKEN = "/v1/embeddings", {"Authorization": "Bearer a secret"}
@@ -50,6 +52,19 @@ class Lengths(tf.Module):
             return {"embedding": vectors}
         return {"embedding": tf.linalg.l2_normalize(vectors, axis=1), "tokens": counts[0]}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def query(self, text):
+        return self(tf.strings.join(["q: ", text]))
+
+
+class Ranker(tf.Module):
+    """Returns the number of bytes of both texts as the logit, with the opposite sign."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name) for name in ("text", "text_pair")])
+    def __call__(self, text, text_pair):
+        logit = -tf.cast(tf.strings.length(text) + tf.strings.length(text_pair), tf.float32)
+        return {"logit": logit, "score": tf.sigmoid(logit)}
+
 
 def vectors_of(texts):
     return np.array([[len(text.encode()), len(text), 2] for text in texts], np.float32)
@@ -65,8 +80,13 @@ def server(tmp_path_factory):
     (folder / "token").write_text("a secret")
     for name, counts in (("words", True), ("plain", False)):
         model = Lengths(counts)
-        tf.saved_model.save(model, str(folder / name), model.__call__.get_concrete_function())
-    models = {"words": folder / "words", "plain": folder / "plain", "echo": write_echo(folder / "echo")}
+        signatures = {"serving_default": model.__call__.get_concrete_function()}
+        if counts:
+            signatures["query"] = model.query.get_concrete_function()
+        tf.saved_model.save(model, str(folder / name), signatures)
+    tf.saved_model.save(ranker := Ranker(), str(folder / "ranker"), ranker.__call__.get_concrete_function())
+    models = {"words": folder / "words", "plain": folder / "plain", "ranker": folder / "ranker",
+              "echo": write_echo(folder / "echo")}
     with serving(models, "--max_body_mb=0.1", "--max_instances=5", "--max_characters=50",
                  f"--token_file={folder}/token") as server:
         yield server
@@ -122,7 +142,7 @@ def test_what_the_schema_forbids_is_rejected(server, document, body):
 def test_the_document_declares_paths_parameters_and_errors(document):
     assert document["paths"].keys() == {
         *(path + end for path in (MODEL, VERSION) for end in ("", ":predict", ":classify", ":regress", "/metadata")),
-        "/v1/models", "/v1/embeddings", "/healthz", "/readyz", "/metrics"}
+        "/v1/models", "/v1/embeddings", "/rerank", "/v1/rerank", "/v2/rerank", "/healthz", "/readyz", "/metrics"}
     answered = {path.replace(":int", ""): method for path, (method, _) in (app.PROTECTED | app.PUBLIC).items()}
     assert {path: method.upper() for path, operations in document["paths"].items() for method in operations} | {
         "/openapi.json": "GET"} == answered
@@ -288,7 +308,8 @@ def test_what_the_python_client_sends_and_reads(server):
 def test_numbers_are_the_default_and_one_text_is_a_list_of_one(server):
     for more in ({}, {"encoding_format": "float"}, {"encoding_format": None, "user": "somebody"}):
         status, answer, _ = embed(server, {"model": "plain", "input": "four"} | more)
-        assert status == 200 and [row["embedding"] for row in answer["data"]] == [[4.0, 4.0, 2.0]]
+        assert status == 200 and len(answer["data"]) == 1
+        np.testing.assert_allclose(answer["data"][0]["embedding"], unit(vectors_of(["four"]))[0], rtol=1e-6)
 
 
 def test_tokens_that_a_model_does_not_count_are_estimated_and_it_says_so(server):
@@ -296,13 +317,25 @@ def test_tokens_that_a_model_does_not_count_are_estimated_and_it_says_so(server)
         "prompt_tokens": 15, "total_tokens": 15, "estimated": True}
 
 
-def test_fewer_dimensions_keep_the_length_of_1(server):
-    for model, whole, wanted in (("plain", vectors_of(TEXTS), lambda vectors: vectors),
-                                 ("words", unit(vectors_of(TEXTS)), unit)):
-        for count in (1, 2, 3):
-            _, answer, _ = embed(server, {"model": model, "input": TEXTS, "dimensions": count})
-            np.testing.assert_allclose(
-                [row["embedding"] for row in answer["data"]], wanted(whole[:, :count]), rtol=1e-6)
+@pytest.mark.parametrize("model", ["plain", "words"])
+@pytest.mark.parametrize("count", [1, 2, 3, None])
+def test_vectors_of_any_number_of_dimensions_have_the_length_1(server, model, count):
+    _, answer, _ = embed(server, {"model": model, "input": TEXTS, "dimensions": count})
+    np.testing.assert_allclose([row["embedding"] for row in answer["data"]], unit(vectors_of(TEXTS)[:, :count]),
+                               rtol=1e-6)
+
+
+def test_vectors_of_the_model_itself():
+    request = embeddings.Request(json.dumps({"model": "plain", "input": TEXTS, "dimensions": 2}).encode(),
+                                 Separators(np.inf, np.inf), lambda size: None)
+    answer = json.loads(request.response({"embedding": vectors_of(TEXTS)}, 1, no_normalize=True))
+    assert [row["embedding"] for row in answer["data"]] == vectors_of(TEXTS)[:, :2].tolist()
+
+
+def test_a_prompt_is_a_signature(server):
+    _, answer, _ = embed(server, {"model": "words", "input": TEXTS, "prompt_name": "query"})
+    np.testing.assert_allclose([row["embedding"] for row in answer["data"]],
+                               unit(vectors_of([f"q: {text}" for text in TEXTS])), rtol=1e-6)
 
 
 def test_values_that_are_not_finite_are_null(server):
@@ -328,12 +361,15 @@ def test_embeddings_are_as_the_openapi_document_says(server, document):
     ({"model": "words", "input": ["a"] * 6}, 413, None, None, "a request may have at most 5 instances; got 6"),
     ({"model": "words", "input": ["a", "a" * 51]}, 413, None, None, "row 2: a text may have at most 50 characters"),
     ({"input": "a"}, 400, "model", None, "model: must be the name of a model; got null"),
-    ({"model": "no", "input": "a"}, 404, None, "model_not_found", "no model of this name; there are words, plain, ec"),
+    ({"model": "no", "input": "a"}, 404, None, "model_not_found", "no model of this name; there are words, plain, ra"),
     ({"model": "echo", "input": "a"}, 400, "model", None, "model: echo computes no embeddings: its serving_def"),
     ({"model": "words", "input": "a", "encoding_format": "hex"}, 400, "encoding_format", None, "float or base64; got"),
     ({"model": "words", "input": "a", "dimensions": 0}, 400, "dimensions", None, "a whole number, at least 1; got 0"),
     ({"model": "words", "input": "a", "dimensions": True}, 400, "dimensions", None, "a whole number, at least 1; got "),
     ({"model": "words", "input": "a", "dimensions": 4}, 400, "dimensions", None, "must be at most 3, those of the mod"),
+    ({"model": "words", "input": "a", "prompt_name": "no"}, 400, "prompt_name", None, "must be one of query; got \"no"),
+    ({"model": "plain", "input": "a", "prompt_name": "query"}, 400, "prompt_name", None, "left out: plain has no prom"),
+    ({"model": "words", "input": "a", "prompt_name": 1}, 400, "prompt_name", None, "must be a string; got 1"),
     (b"{", 400, None, None, "the body must be JSON in UTF-8"),
 ])
 def test_errors_have_openais_form_and_one_line(server, body, status, param, code, message):
@@ -374,13 +410,80 @@ def test_the_official_client(server):
         short = client.embeddings.create(model="words", input="four", dimensions=2, encoding_format="float")
         np.testing.assert_allclose(short.data[0].embedding, [0.5**0.5] * 2, rtol=1e-6)
         assert {(model.id, model.object) for model in client.models.list()} == {
-            ("words", "model"), ("plain", "model"), ("echo", "model")}
+            ("words", "model"), ("plain", "model"), ("ranker", "model"), ("echo", "model")}
         with pytest.raises(openai.NotFoundError) as info:
             client.embeddings.create(model="no", input="a")
         assert (info.value.code, info.value.type) == ("model_not_found", "invalid_request_error")
     with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="wrong", max_retries=0) as client:
         with pytest.raises(openai.AuthenticationError, match="the token in the header Authorization is wrong"):
             client.embeddings.create(model="words", input="a")
+
+
+DOCUMENTS = ["three", "a", "각"]  # 5, 1 and 3 bytes
+SCORES = (1 / (1 + np.exp([2.0, 4.0, 6.0]))).tolist()  # of the query "?", the best document first
+
+
+def test_text_embeddings_inferences_form(server):
+    query = {"query": "?", "texts": DOCUMENTS}
+    for more, scores in (({}, SCORES), ({"raw_scores": False, "truncate": True}, SCORES),
+                         ({"raw_scores": True}, [-2, -4, -6])):
+        status, answer, headers = server.ask("/rerank", query | more, headers=TOKEN)
+        assert status == 200 and [row["index"] for row in answer] == [1, 2, 0] and "compute" in headers["server-timing"]
+        assert [row["score"] for row in answer] == pytest.approx(scores) and "text" not in answer[0]
+    _, answer, _ = server.ask("/rerank", query | {"return_text": True}, headers=TOKEN)
+    assert [row["text"] for row in answer] == ["a", "각", "three"]
+
+
+@pytest.mark.parametrize("path,documents,texts", [
+    ("/v1/rerank", DOCUMENTS, ["a", "각"]), ("/v1/rerank", [{"text": text} for text in DOCUMENTS], ["a", "각"]),
+    ("/v2/rerank", DOCUMENTS, [None, None])])
+def test_jinas_and_coheres_form(server, path, documents, texts):
+    body = {"model": "ranker", "query": "?", "documents": documents, "top_n": 2}
+    status, answer, _ = server.ask(path, body, headers=TOKEN)
+    assert status == 200 and answer["model"] == "ranker" and answer["usage"]["total_tokens"] > 0
+    assert [row["index"] for row in answer["results"]] == [1, 2]
+    assert [row["relevance_score"] for row in answer["results"]] == pytest.approx(SCORES[:2])
+    assert [row.get("document", {}).get("text") for row in answer["results"]] == texts
+    _, answer, _ = server.ask(path, body | {"return_documents": False, "top_n": None}, headers=TOKEN)
+    assert len(answer["results"]) == 3 and all("document" not in row for row in answer["results"])
+
+
+def test_rankings_are_as_the_openapi_document_says(server, document):
+    for path, key in (("/rerank", "texts"), ("/v1/rerank", "documents"), ("/v2/rerank", "documents")):
+        operation = document["paths"][path]["post"]
+        for body, wanted in (({"query": "?", key: DOCUMENTS}, 200), ({"query": "?"}, 400)):
+            status, answer, _ = server.ask(path, body, headers=TOKEN)
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            assert status == wanted and jsonschema.Draft202012Validator(schema).is_valid(body) == (wanted == 200)
+            validate(document, operation["responses"][str(status)]["content"]["application/json"]["schema"], answer)
+
+
+@pytest.mark.parametrize("path,change,status,message", [
+    ("/rerank", {"query": None}, 400, "query: must be a string; got null"),
+    ("/rerank", {"texts": []}, 400, "texts: must be a list of at least one string; got []"),
+    ("/rerank", {"texts": ["a", 1]}, 400, "texts: row 2: must be a string of valid Unicode"),
+    ("/rerank", {"raw_scores": 1}, 400, "raw_scores: must be true or false; got 1"),
+    ("/rerank", {"model": "words"}, 400, "model: words does not re-rank: its serving_default must take text and tex"),
+    ("/rerank", {"model": "no"}, 404, "there is no model of this name; there are words, plain, ranker, echo"),
+    ("/rerank", {"texts": ["a"] * 6}, 413, "a request may have at most 5 instances; got 6"),
+    ("/v1/rerank", {"documents": "a"}, 400, "documents: must be a list of at least one string; got \"a\""),
+    ("/v2/rerank", {"documents": [{"text": "a"}]}, 400, "documents: row 1: must be a string of valid Unicode"),
+    ("/v2/rerank", {"top_n": 0}, 400, "top_n: must be a whole number, at least 1; got 0"),
+])
+def test_wrong_requests_for_rankings(server, path, change, status, message):
+    body = {"query": "?", "texts": DOCUMENTS, "documents": DOCUMENTS} | change
+    got, answer, _ = server.ask(path, body, headers=TOKEN)
+    assert got == status and message in answer["error"] and "\n" not in answer["error"]
+
+
+@pytest.mark.slow
+def test_coheres_client(server):
+    cohere = pytest.importorskip("cohere", reason="needs cohere: pip install cohere")
+    for client in (cohere.Client, cohere.ClientV2):
+        asked = client(api_key="a secret", base_url=f"http://127.0.0.1:{server.port}")
+        found = asked.rerank(model="ranker", query="?", documents=DOCUMENTS, top_n=2)
+        assert [row.index for row in found.results] == [1, 2]
+        assert [row.relevance_score for row in found.results] == pytest.approx(SCORES[:2])
 
 
 def run_client(*command, token="a secret", **options):

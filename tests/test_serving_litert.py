@@ -25,10 +25,11 @@ from keras_bert.serving.litert_model import LiteRTModel
 from keras_bert.serving.loading import load_model
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING, RequestError
+from keras_bert.tasks.embedding_scores import unit_vectors
 
 from conftest import TINY_VOCABULARY
 
-TASKS = ["intent", "pairs", "multilabel", "regress", "tag", "span", "choice", "mean"]
+TASKS = ["intent", "pairs", "multilabel", "regress", "tag", "span", "choice", "mean", "rerank"]
 WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
 # Run by each Python process that has its folder in PYTHONPATH.
 WITHOUT_TENSORFLOW = """
@@ -182,7 +183,15 @@ def test_embeddings(server, folders):
     status, answer, _ = server.ask("/v1/embeddings", {"model": "mean", "input": texts})
     assert status == 200 and answer["usage"] == {"prompt_tokens": 5 + 3, "total_tokens": 5 + 3}
     np.testing.assert_allclose([row["embedding"] for row in answer["data"]],
-                               LiteModel.load(folders["mean"]).predict(texts), atol=1e-6)
+                               unit_vectors(LiteModel.load(folders["mean"]).predict(texts)), atol=1e-6)
+
+
+def test_rerank(server, folders):
+    documents = ["a song", "stop", "the lamp"]
+    status, answer, _ = server.ask("/rerank", {"query": "play", "texts": documents, "return_text": True})
+    scores = LiteModel.load(folders["rerank"]).predict(["play"] * 3, documents)
+    assert status == 200 and [row["text"] for row in answer] == [documents[i] for i in np.argsort(scores)[::-1]]
+    np.testing.assert_allclose([row["score"] for row in answer], sorted(scores, reverse=True), rtol=1e-5)
 
 
 @pytest.mark.parametrize("case,request_,status,message", [

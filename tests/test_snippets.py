@@ -162,18 +162,26 @@ def prepare(folder, page, encoders):
 
 
 def write_encoders(folder, minilm):
-    """Writes tiny encoders in Hugging Face's format under the names of presets; `minilm` if it is not the real one."""
-    from keras_bert import BertConfig, BertPretrainer
+    """Writes tiny encoders in Hugging Face's format under the names of presets; `minilm`, if it is not the real one, in
+    that of sentence-transformers, as the real one."""
+    from keras_bert import BertConfig, BertEmbedder, BertPretrainer, BertTokenizer
     from keras_bert.layers import BertLayer
     from keras_bert.text.vocabulary import load_vocabulary
+    from keras_bert.weights import sentence_transformers
+    from keras_bert.weights.source import Weights
 
     vocabulary = load_vocabulary(REAL / "vocab/bert-base-uncased/vocab.txt")
     config = BertConfig(vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
                         intermediate_size=32)
     model = BertPretrainer(BertLayer(config))
     for name in PRESETS:
-        if minilm or name != "minilm":
+        if name != "minilm":
             write_huggingface(folder / name, model, vocabulary)
+    if minilm:
+        (folder / "minilm").mkdir()
+        weights = Weights.of(BertEmbedder(model.bert, "mean", normalize=True), BertTokenizer(vocabulary),
+                             settings={"task": "embed", "max_length": 256})
+        sentence_transformers.write(weights, folder / "minilm")
 
 
 @contextlib.contextmanager

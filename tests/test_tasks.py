@@ -35,9 +35,10 @@ FILES = {
     "span": ("squad.json", json.dumps(SQUAD)),
     "choice": ("swag.csv", "prompt,choice0,choice1,choice2,label\nplay some,music,table,weather,0\n"
                            "turn the light,song,off,flight,1\nbook a,weather,lamp,flight,2\n"),
+    "rerank": ("triplets.tsv", "text\ttext_pair\tnegative\nplay music\tsong\tlamp\nlight off\tweather\tflight\n"),
 }
 FLAGS = {"span": ["--max_length=72", "--doc_stride=2", "--epochs=10", "--batch_size=2"], "tag": ["--max_length=5"],
-         "multilabel": ["--epochs=16"], "regress": ["--seed=1", "--epochs=60"]}
+         "multilabel": ["--epochs=16"], "regress": ["--seed=1", "--epochs=60"], "rerank": ["--epochs=14"]}
 # What the model is asked: surrogates of emoji, syllables in one and in several characters, accents, tabs, nothing.
 STRANGE = ["play 😀 music\tnow", "각각 light lamp 각 é", "e\u0301 turn\u3000the light off", "", " \t ",
            "music. light, lamp the the the on off play a i to my"]
@@ -48,6 +49,7 @@ QUESTIONS = {
     "tag": [STRANGE],
     "span": [["play what", "what is on", "", "각?", "what", "book what"], STRANGE],
     "choice": [STRANGE, [["music", "각 e\u0301", text] for text in STRANGE]],
+    "rerank": [STRANGE, STRANGE[::-1]],
 }
 # Loads SavedModels with TensorFlow alone, in another process.
 ASK = """
@@ -196,6 +198,7 @@ def test_exported_models_answer_as_predict_does(model, exported):
     np.testing.assert_allclose([max(row) for row in told["multilabel"]["probabilities"]],
                                [answer.top[0][1] for answer in ours["multilabel"]], atol=1e-6)
     np.testing.assert_allclose(told["regress"]["value"], ours["regress"], atol=1e-5)
+    np.testing.assert_allclose(told["rerank"]["score"], ours["rerank"], atol=1e-6)
     assert told["choice"]["choice"] == [answer.index for answer in ours["choice"]]
     np.testing.assert_allclose(told["choice"]["probabilities"], [answer.probabilities for answer in ours["choice"]],
                                atol=1e-6)

@@ -40,21 +40,13 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
     else:
         check_readable(data)
     check_free(output, overwrite, (model,))
-    from keras_bert.export.litert import check_litert_export, default_task, write_litert
+    from keras_bert.export.litert import check_litert_export, write_litert
     from keras_bert.export.litert_metadata import why_not
     from keras_bert.inference.comparison import compare
-    from keras_bert.inference.fine_tuned import FineTuned, load_tuned_or_weights
+    from keras_bert.inference.fine_tuned import load_tuned
     from keras_bert.inference.lite_model import LiteModel
-    from keras_bert.models import BertEmbedder
-    from keras_bert.weights import load_pretrained
 
-    embedding = given(pooling=pooling, normalize=normalize)
-    found = load_tuned_or_weights(model, embedding)
-    if isinstance(found, FineTuned):
-        tuned = found
-    else:
-        embedder, tokenizer = load_pretrained(found, BertEmbedder, **embedding), found.needed_tokenizer()
-        tuned = FineTuned(embedder, tokenizer, default_task(embedder, tokenizer))
+    tuned = load_tuned(model, given(pooling=pooling, normalize=normalize))
     check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
     encoded = None if data is None else tuned.encode(data, **columns)
     with atomic_folder(output, overwrite) as folder:

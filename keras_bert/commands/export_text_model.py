@@ -1,9 +1,10 @@
 """`keras-bert export text-model`."""
 
+import warnings
 from typing import Literal
 
 from keras_bert.arguments import Count, Pooling, given
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.atomic import check_free
 
 EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
@@ -38,6 +39,7 @@ def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool
     from keras_bert.export import export_text_model, export_version
     from keras_bert.inference.fine_tuned import FineTuned, load_tuned_or_weights
     from keras_bert.models import BertEmbedder
+    from keras_bert.tasks.embed import prompts_of
     from keras_bert.weights import load_pretrained
 
     if not versioned:
@@ -49,6 +51,11 @@ def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool
     else:
         loaded = load_pretrained(found, BertEmbedder, **embedding) if embedding else load_pretrained(found)
         tokenizer, options = found.needed_tokenizer(), {}
+        if isinstance(loaded, BertEmbedder):
+            options = prompts_of(found.settings)
+        elif prompts_of(found.settings):
+            warnings.warn(InputWarning(f"{model}: its prompts are not put before the texts of an encoder; --pooling "
+                                       "and --normalize export an embedder, which does that"), stacklevel=1)
     options |= {"dtype": dtype, "jit_compile": jit_compile} | given(max_length=max_length)
     if versioned:
         print(export_version(loaded, tokenizer, output, name, **options))

@@ -27,9 +27,9 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 def run(*texts: str, model: str, input: list[str] | None = None,
         output_format: Literal["text", "jsonl", "glue"] | None = None, top_k: Count = 1,
-        aggregation_strategy: AggregationStrategy | None = None, output: str | None = None,
-        max_characters: Count | None = None, processes: Count | None = None, beam: bool = False,
-        beam_args: list[str] | None = None, **text_columns: Unpack[TextColumns]) -> None:
+        aggregation_strategy: AggregationStrategy | None = None, prompt_name: str | None = None,
+        output: str | None = None, max_characters: Count | None = None, processes: Count | None = None,
+        beam: bool = False, beam_args: list[str] | None = None, **text_columns: Unpack[TextColumns]) -> None:
     r"""Answer texts with a fine-tuned model.
 
     Args:
@@ -49,6 +49,8 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         aggregation_strategy: For taggers: label each word by its first token, by the average of its tokens, or by the
             token with the highest probability; label each token (simple); or print the tokens that are not O (none).
             Default: first if the tags of the training file are those of words, simple if those of characters.
+        prompt_name: For embeddings: the prompt to put before each text, query or document for example. Default: the
+            model's default prompt, or none.
         output: Folder to write, with a .jsonl file of answers for each file of --input, and the folder invalid for the
             rows that cannot be answered. The same command continues after it was stopped.
         max_characters: With --output: maximum length of a text, in characters; rows with a longer one are invalid.
@@ -80,18 +82,18 @@ def run(*texts: str, model: str, input: list[str] | None = None,
             except ImportError:
                 raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
             predict_beam.answer_in_pipeline(
-                model, input or [], output, columns, options, max_characters, beam_args or [])
+                model, input or [], output, columns, options, max_characters, beam_args or [], prompt_name)
         else:
             from keras_bert.inference.files import answer_files
 
-            answer_files(model, input or [], output, columns, options, max_characters, processes)
+            answer_files(model, input or [], output, columns, options, max_characters, processes, prompt_name)
         return
     if input is not None and len(input) != 1:
         raise InputError(f"--input must be one file without --output; got {len(input)}")
     path = input[0] if input else None
     if path not in (None, "-"):
         check_readable(path)
-    loaded = load_answering_model(model)
+    loaded = load_answering_model(model).with_prompt(prompt_name)
     task = loaded.task
     options = task.answer_options(top_k, aggregation_strategy)
     if output_format == "glue":

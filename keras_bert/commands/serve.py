@@ -26,7 +26,7 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         max_instances: Count = ModelSettings.max_instances, max_characters: Count = ModelSettings.max_characters,
         body_timeout_s: Positive = 20.0, timeout_s: Positive = ModelSettings.timeout_s, grace_s: PositiveOrZero = 20.0,
         drain_s: PositiveOrZero = 0.0, token_file: str | None = None, allowed_host: Repeated | None = None,
-        row_wise: Repeated | None = None) -> None:
+        row_wise: Repeated | None = None, no_normalize: bool = False) -> None:
     """Serve exported models over HTTP and gRPC.
 
     Args:
@@ -58,6 +58,7 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         row_wise: NAME:SIGNATURE of a model that another exporter, or version 0.1 or 0.2, has written, if each output of
             the signature has one row for each row of the inputs, which does not depend on the other rows. Requests to
             it run in batches, all others one by one. Repeat the flag for several signatures.
+        no_normalize: Answer /v1/embeddings with the vectors of the model, not divided by their length.
     """
     given = dict(locals())
     check_rules(("grpc_port", grpc_port, "another port than --port", grpc_port != port or not port),

@@ -3,16 +3,17 @@
 import dataclasses
 from typing import Any
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, given
 from keras_bert.errors import InputError
 from keras_bert.files.failures import naming_damage
 from keras_bert.tasks import TASKS, restored
+from keras_bert.tasks.embed import prompts_of
 from keras_bert.weights import open_weights
 from keras_bert.weights.source import Source, Weights
 
 # The tasks that each kind of model answers; a model without settings gets the first one.
 _TASKS = {
-    "classification": ("classify", "intent", "multilabel"), "regression": ("regress",),
+    "classification": ("classify", "intent", "multilabel"), "regression": ("regress", "rerank"),
     "token_classification": ("tag",), "span": ("span",), "multiple_choice": ("choice",), "embedding": ("embed",),
 }
 
@@ -57,7 +58,7 @@ def with_task(source: Source) -> Source:
     elif length > positions:
         notes += (f"max_length {length} exceeds the encoder's positions: {positions}",)
     settings = {"task": tasks[0]} | given | {"max_length": min(length, positions)}
-    if source.kind in ("classification", "regression") and "pairs" not in settings:
+    if source.kind in ("classification", "regression") and settings["task"] != "rerank" and "pairs" not in settings:
         settings["pairs"] = False
         notes += ("the source does not say if its inputs are single texts or pairs: single texts; --pairs for pairs",)
     labels, thresholds = source.labels, settings.get("thresholds")
@@ -75,6 +76,16 @@ def with_pairs(weights: Weights, pairs: bool) -> Weights:
     if "pairs" not in weights.settings:
         raise InputError(f"pairs is for models for classification or regression; this one is for {weights.kind}")
     return dataclasses.replace(weights, settings=weights.settings | {"pairs": pairs})
+
+
+def with_prompts(weights: Weights, query_prompt: str | None, document_prompt: str | None) -> Weights:
+    """Returns the weights with other prompts for queries and documents; raises an InputError if they are not those of
+    a model for embeddings."""
+    if weights.kind != "embedding":
+        raise InputError(f"prompts are for models for embeddings; this one is for {weights.kind}")
+    prompts = weights.settings.get("prompts", {}) | given(query=query_prompt, document=document_prompt)
+    settings = {name: value for name, value in weights.settings.items() if name != "prompts"}
+    return dataclasses.replace(weights, settings=settings | prompts_of(weights.settings | {"prompts": prompts}))
 
 
 def describe(settings: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -19,6 +19,9 @@ class AnsweringModel(Protocol):
 
     @property
     def task(self) -> Task: ...
+
+    def with_prompt(self, prompt_name: str | None) -> Self:
+        """Returns a copy that puts this prompt before the texts to embed, or itself if it is None."""
 
     def iterate(self, path: Path | Rows, **columns: Any) -> Iterator:
         """Yields the examples of the task's `iterate`."""

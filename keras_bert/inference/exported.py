@@ -1,10 +1,11 @@
 """`Exported`, a raw-text SavedModel with the interface of `FineTuned`."""
 
+import copy
 import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Exported:
     """
 
     def __init__(self, path: str, threads: int = 0) -> None:
-        self._path = path
+        self._path, self._signature = path, DEFAULT
         self._saved_model = SavedModel(path, threads)
         signature = self._saved_model.signatures.get(DEFAULT)
         task = next((task for output, task in _TASKS.items() if signature and output in signature.outputs), None)
@@ -43,6 +44,19 @@ class Exported:
         if "pairs" in fields:
             settings["pairs"] = "text_pair" in signature.inputs
         self.task = task(max_length=self._saved_model.max_length, **settings)
+
+    def with_prompt(self, prompt_name: str | None) -> Self:
+        """Returns a copy that runs the signature of a prompt, or itself if `prompt_name` is None."""
+        if prompt_name is None:
+            return self
+        prompts = [name for name, signature in sorted(self._saved_model.signatures.items())
+                   if name not in (DEFAULT, "encode") and "embedding" in signature.outputs]
+        if prompt_name not in prompts:
+            raise InputError(Option("prompt_name"), " must be ", f"one of {', '.join(prompts)}" if prompts else
+                             f"left out for {self._path}, which has no prompts", f"; got {prompt_name!r}")
+        prompted = copy.copy(self)
+        prompted._signature = prompt_name
+        return prompted
 
     def iterate(self, path: Path | Rows, **columns: Any) -> Iterator:
         return self.task.iterate(path, **columns)
@@ -61,7 +75,7 @@ class Exported:
         for _, examples_alike in itertools.groupby(examples, lambda example: len(getattr(example, "choices", ()))):
             group = list(examples_alike)
             for begin in range(0, len(group), _BATCH):
-                outputs, = self._saved_model.run(DEFAULT, [self._inputs(group[begin:begin + _BATCH])])
+                outputs, = self._saved_model.run(self._signature, [self._inputs(group[begin:begin + _BATCH])])
                 rows = zip(*(_to_lists(array) for array in outputs.values()))
                 answers += [self.task.answer_of(dict(zip(outputs, row)), top_k) for row in rows]
         return answers, Counter()

@@ -19,6 +19,7 @@ from keras_bert.files.failures import reading, writing
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.litert import is_litert
 from keras_bert.tasks import Embed, run_model
+from keras_bert.tasks.embed import prompts_of
 from keras_bert.tasks.embedding_scores import unit_vectors
 from keras_bert.text import BertTokenizer
 
@@ -40,7 +41,7 @@ _TOKENS = 2**14  # number of tokens whose vectors are in memory at once: 200 MB 
 def write_features(model: Path, input: Path, output: Path, features: str | None = None,
                    pooling: Literal["none", "cls", "mean", "max"] = "none", normalize: bool = False,
                    text_column: str = "text", text_pair_column: str | None = None, max_length: Length | None = None,
-                   batch_size: Count = 32, overwrite: bool = False,
+                   prompt_name: str | None = None, batch_size: Count = 32, overwrite: bool = False,
                    progress: Callable[[int, int], None] | None = None) -> tuple[int, int]:
     """Writes the vectors of texts, in their order.
 
@@ -63,6 +64,8 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
         text_pair_column: Column of the second text. Default: text_pair, if there is such a column.
         max_length: Longest input in tokens; longer texts are cut. Default: as the files of the model say
             (max_seq_length of sentence-transformers, model_max_length), or all positions.
+        prompt_name: Name of the model's prompt to put before each text, query or document for example. Default: the
+            model's default prompt, or none. Pairs of texts have none.
         batch_size: Texts per batch.
         overwrite: Replace the output.
         progress: called with the number of texts done and the number of all texts.
@@ -83,14 +86,19 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     )
     check_free(output, overwrite)
     texts, text_pairs = _read(input, text_column, text_pair_column)
+    check_rules(("prompt_name", prompt_name, "left out for pairs of texts", None in (prompt_name, text_pairs)))
     if is_litert(model):
         check_rules(("features", features, "left out for a LiteRT folder", features is None),
                     ("pooling", pooling, "left out for a LiteRT folder, which has its own", pooling == "none"))
-        compute, tokenizer, config, length = _lite_vectors(model)
+        compute, tokenizer, config, task = _lite_vectors(model)
         pooling = "cls"  # of the one vector of a text
     else:
-        compute, tokenizer, config, length = _keras_vectors(model, features)
-    packed = tokenizer.pack(texts, text_pairs, config.input_length(max_length, length))
+        compute, tokenizer, config, task = _keras_vectors(model, features)
+    if prompt_name is not None:
+        task = task.with_prompt(prompt_name)
+    prompt = task.default_prompt if text_pairs is None else ""
+    packed = tokenizer.pack([prompt + text for text in texts], text_pairs,
+                            config.input_length(max_length, task.max_length))
     pool = POOLING[pooling] if not normalize else lambda vectors: unit_vectors(POOLING[pooling](vectors))
     chunks = _chunks(compute, tokenizer, texts, packed, pool, batch_size, progress or (lambda *_: None))
     with writing(output):
@@ -100,8 +108,9 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     return len(texts), sum(len(ids) for ids, _ in packed)
 
 
-def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertTokenizer, BertConfig, int]:
-    """Returns the function of an encoder's token vectors, its tokenizer and config, and the default `max_length`."""
+def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertTokenizer, BertConfig, Embed]:
+    """Returns the function of an encoder's token vectors, its tokenizer and config, and a task with its prompts and the
+    default `max_length`."""
     from keras_bert.models.feature_tagger import BertFeatures
     from keras_bert.weights import load_pretrained, open_weights
 
@@ -113,17 +122,18 @@ def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertToke
         if blocks < 4:
             warnings.warn(InputWarning(f"features={features}, because the encoder has {blocks} blocks"), stacklevel=3)
     extractor = BertFeatures(bert, features)
-    return lambda batches, size: run_model(extractor, batches, size), tokenizer, bert.config, tokenizer.default_length
+    task = Embed(tokenizer.default_length, **prompts_of(source.settings))
+    return lambda batches, size: run_model(extractor, batches, size), tokenizer, bert.config, task
 
 
-def _lite_vectors(model: str) -> tuple[_Compute, BertTokenizer, BertConfig, int]:
+def _lite_vectors(model: str) -> tuple[_Compute, BertTokenizer, BertConfig, Embed]:
     """Returns what `_keras_vectors` does, of a LiteRT folder: the one vector of each text."""
     lite = LiteModel.load(model)
     if not isinstance(lite.task, Embed):
         raise InputError(f"{model}: must return embeddings, as an encoder exported with --pooling does; this LiteRT "
                          f"folder is for the task {lite.task.name}")
     return (lambda batches, size: [vector[None] for vector in lite.outputs_of_rows(batches.packed, size)],
-            lite.tokenizer, lite.runner.config, lite.task.max_length)
+            lite.tokenizer, lite.runner.config, lite.task)
 
 
 def _read(path: str, text_column: str, text_pair_column: str | None) -> tuple[list[str], list[str] | None]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from keras_bert import __version__, startup
+from keras_bert.arguments import given
 from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.data.rows import byte_lines
 from keras_bert.data.tables import Row, Rows
@@ -34,7 +35,7 @@ _Answers = tuple[bytes, bytes, Counter, InputError | None]
 
 
 def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
-                 max_characters: int, processes: int | None = None) -> None:
+                 max_characters: int, processes: int | None = None, prompt_name: str | None = None) -> None:
     """Writes a file of answers, JSON Lines, for each input file, and the invalid rows to the folder `invalid`.
 
     Each file is written atomically. A file of answers that exists is finished: it is not written again.
@@ -46,6 +47,7 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
         options: arguments of `Task.answer_options`.
         max_characters: maximum length of a text; rows with a longer one are invalid.
         processes: number of processes, each with one thread. If None, one per core. The files do not depend on it.
+        prompt_name: see `AnsweringModel.with_prompt`.
 
     Prints the numbers of answers and of cut and split texts and, on standard error, what is wrong with each file that
     was left out.
@@ -55,14 +57,14 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
     """
     shards = _name_shards(find_texts(patterns), output)
     settings = {"keras_bert": __version__, "model": folder_digest(model), "max_characters": max_characters, **columns,
-                **options}
+                **options, **given(prompt_name=prompt_name)}
     with only_writer(output):
         written = _check_settings(output, settings, shards)
         for folder in (output, os.path.join(output, INVALID)):
             remove_workspaces(folder)
         todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
         settings |= {"files": written | {shard: _identify(path) for shard, path in todo.items()}}
-        answerer = Answerer(model, columns, options, max_characters)
+        answerer = Answerer(model, columns, options, max_characters, prompt_name)
         counts, unread = _answer(answerer, todo, output, settings, processes) if todo else (Counter(), [])
         done = len(shards) - len(todo)
         long = f", texts cut at max_length: {counts['cut']}" * bool(counts["cut"])
@@ -101,8 +103,10 @@ class Answerer:
     """Answers chunks of rows in a process that has one core. Loads the model when it is first called. The arguments are
     those of `answer_files`."""
 
-    def __init__(self, model: str, columns: dict[str, Any], options: dict[str, Any], max_characters: int) -> None:
-        self._path, self._columns, self._options, self._max_characters = model, columns, options, max_characters
+    def __init__(self, model: str, columns: dict[str, Any], options: dict[str, Any], max_characters: int,
+                 prompt_name: str | None = None) -> None:
+        self._path, self._columns, self._options = model, columns, options
+        self._max_characters, self._prompt_name = max_characters, prompt_name
 
     def __call__(self, item: tuple[str, Chunk]) -> _Answers:
         shard, chunk = item
@@ -122,7 +126,7 @@ class Answerer:
     def _loaded(self) -> tuple[AnsweringModel, dict[str, Any]]:
         startup.quiet_tensorflow()
         os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = "1"
-        loaded = load_answering_model(self._path, threads=1)
+        loaded = load_answering_model(self._path, threads=1).with_prompt(self._prompt_name)
         options = loaded.task.answer_options(**self._options)
         # Keras traces a model for the first shape of its inputs, then for all others, and the traces round differently.
         # The first shapes are the same in each process, whichever rows it gets.

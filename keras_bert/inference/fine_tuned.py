@@ -8,14 +8,15 @@ from typing import Any, Self
 from keras_bert import kernels
 from keras_bert.arguments import Path
 from keras_bert.export import export_litert, export_text_model
+from keras_bert.export.litert import default_task
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.layers.base import check_not_quantized
-from keras_bert.models import load_model
+from keras_bert.models import BertEmbedder, load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Encoded, Task, read_settings, run_model
 from keras_bert.text import BertTokenizer
-from keras_bert.weights import native, open_weights
+from keras_bert.weights import load_pretrained, native, open_weights
 from keras_bert.weights.source import Source
 
 
@@ -104,6 +105,17 @@ class FineTuned(TaskModel):
 
     def with_task(self, task: Task) -> Self:
         return dataclasses.replace(self, task=task)
+
+
+def load_tuned(model: str, embedding: Mapping[str, Any]) -> FineTuned:
+    """Returns the model of a folder that finetune wrote. Of anything else, or for arguments of a `BertEmbedder`, which
+    replaces the head, returns an embedder with the weights and their prompts."""
+    found = load_tuned_or_weights(model, embedding)
+    if isinstance(found, FineTuned):
+        return found
+    layout = "padded" if kernels.prefers_few_shapes() else "unpadded"
+    embedder, tokenizer = load_pretrained(found, BertEmbedder, layout=layout, **embedding), found.needed_tokenizer()
+    return FineTuned(embedder, tokenizer, default_task(embedder, tokenizer, found.settings))
 
 
 def load_tuned_or_weights(model: str, embedding: Mapping[str, Any]) -> FineTuned | Source:

@@ -43,7 +43,8 @@ class TaskModel(abc.ABC):
         save_settings(self.task, self.columns, folder)
 
     def predict(self, *texts: Iterable, batch_size: Count | None = None, top_k: Count = 1,
-                aggregation_strategy: AggregationStrategy | None = None) -> list | np.ndarray:
+                aggregation_strategy: AggregationStrategy | None = None,
+                prompt_name: str | None = None) -> list | np.ndarray:
         """Returns the answers to inputs, in the order of the inputs. An InputWarning says how many of them were cut at
         the model's `max_length`; a tagger, the task span and a model with a `doc_stride` split long texts instead.
 
@@ -62,11 +63,13 @@ class TaskModel(abc.ABC):
                 token, by the mean of its tokens' probabilities, or by the token with the highest probability; "simple"
                 labels each token; "none" returns each token that is not O, with its BIO label. If None, "first" if the
                 tags of the training file are those of words, "simple" if they are those of characters.
+            prompt_name: for the task embed, the prompt to put before each text: `query`, `document`, or another one of
+                the model. If None, the model's default prompt, or none.
 
         Returns:
-            a list of the task's answers: `Prediction`s of a classifier, `LabelSet`s of the task multilabel, floats of a
-            regression, lists of `Entity`s of a tagger, `Answer`s of the task span, `Choice`s of the task choice;
-            or the embeddings of the task embed, float32 [texts, hidden].
+            a list of the task's answers: `Prediction`s of a classifier, `LabelSet`s of the task multilabel, floats of
+            the tasks regress and rerank, lists of `Entity`s of a tagger, `Answer`s of the task span, `Choice`s of the
+            task choice; or the embeddings of the task embed, float32 [texts, hidden].
 
         Raises:
             InputError: an argument is out of range, the texts do not fit the task or have another form, the table lacks
@@ -74,10 +77,15 @@ class TaskModel(abc.ABC):
         """
         check(TaskModel.predict, locals())
         options = self.task.answer_options(top_k, aggregation_strategy)
-        answers, counts = self.answer_with_cuts(self.task.arguments(*self._lists(texts)), batch_size, **options)
+        model = self.with_prompt(prompt_name)
+        answers, counts = model.answer_with_cuts(self.task.arguments(*self._lists(texts)), batch_size, **options)
         for line in self.task.describe_long({"cut": counts["cut"]}, len(answers)):
             warnings.warn(InputWarning(line), stacklevel=2)
         return answers
+
+    def with_prompt(self, prompt_name: str | None) -> Self:
+        """Returns a copy that puts this prompt before the texts to embed, or itself if it is None."""
+        return self if prompt_name is None else self.with_task(self.task.with_prompt(prompt_name))
 
     def _lists(self, texts: tuple) -> Sequence:
         """Returns the arguments of `predict`; instead of a single table, its columns."""

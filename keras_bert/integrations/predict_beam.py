@@ -21,7 +21,7 @@ from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 
 
 def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
-                       max_characters: int, arguments: list[str]) -> None:
+                       max_characters: int, arguments: list[str], prompt_name: str | None = None) -> None:
     """Writes the answers of a SavedModel to all rows, JSON Lines with `file` and `row`, in any order, and the invalid
     rows: `answers-….jsonl` and `invalid-….jsonl`. All workers need access to the paths.
 
@@ -30,6 +30,7 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
         options: arguments of `Task.answer_options`.
         max_characters: maximum length of a text; rows with a longer one are invalid.
         arguments: the pipeline's flags, e.g. `--runner=FlinkRunner`.
+        prompt_name: see `AnsweringModel.with_prompt`.
 
     Raises:
         InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
@@ -41,8 +42,8 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
         raise InputError(f"{output}: exists already; pass another ", Option("output=…"))
     if not os.path.isfile(os.path.join(model, "saved_model.pb")):
         raise InputError(f"{model}: must be a SavedModel with ", Option("beam=True"), ": keras-bert export text-model")
-    task = Exported(model).task
-    handler = _Answers(os.path.abspath(model), task.answer_options(**options))
+    task = Exported(model).with_prompt(prompt_name).task
+    handler = _Answers(os.path.abspath(model), task.answer_options(**options), prompt_name)
     pipeline = new_pipeline(arguments)
     with atomic_folder(output) as folder:
         rows = (pipeline
@@ -77,12 +78,12 @@ class _Rows(beam.DoFn):
 class _Answers(SavedModelHandler):
     """A handler whose elements are (path, row, example), and whose results are lines of JSON."""
 
-    def __init__(self, path: str, options: dict[str, Any]) -> None:
+    def __init__(self, path: str, options: dict[str, Any], prompt_name: str | None) -> None:
         super().__init__(path)
-        self._options = options
+        self._options, self._prompt_name = options, prompt_name
 
     def load_model(self) -> Any:
-        return Exported(self._path, threads=1)
+        return Exported(self._path, threads=1).with_prompt(self._prompt_name)
 
     def run_inference(self, batch: Sequence[Any], model: Any, inference_args: dict | None = None) -> Iterator[str]:
         answers, _ = model.answer_with_cuts([example for _, _, example in batch], **self._options)

@@ -9,7 +9,7 @@ from keras_bert import models
 from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
 from keras_bert.models.embedding_losses import LOSSES
-from keras_bert.tasks import Classify, Embed, MultiLabel, MultipleChoice, Regress, Span, Tag, Task
+from keras_bert.tasks import Classify, Embed, MultiLabel, MultipleChoice, Regress, Rerank, Span, Tag, Task
 from keras_bert.types import Tensor
 
 # The models that a task can have.
@@ -17,6 +17,7 @@ HEADS: dict[type[Task], tuple[type[BertTask], ...]] = {
     Classify: (models.BertClassifier, models.BertEmbeddingClassifier),
     MultiLabel: (models.BertClassifier,),
     Regress: (models.BertRegressor,),
+    Rerank: (models.BertRegressor,),
     MultipleChoice: (models.BertMultipleChoice,),
     Tag: (models.BertTokenClassifier, models.BertFeatureTagger),
     Span: (models.BertSpanLabeler,),
@@ -29,7 +30,7 @@ def new_head(task: Task, bert: BertLayer, dropout: float) -> BertTask:
     match task:
         case Classify() | MultiLabel():
             return models.BertClassifier(bert, len(task.labels), dropout)
-        case Regress():
+        case Regress() | Rerank():
             return models.BertRegressor(bert, dropout)
         case MultipleChoice():
             return models.BertMultipleChoice(bert, dropout)
@@ -49,7 +50,7 @@ def loss_arguments(task: Task) -> dict[str, Any]:
     match task:
         case Classify():
             return {"loss": _of_classes(), "metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
-        case MultiLabel():
+        case MultiLabel() | Rerank():
             return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
         case Regress():
             return {"loss": keras.losses.MeanSquaredError()}

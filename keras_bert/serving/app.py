@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from keras_bert.serving import body as request_body
-from keras_bert.serving import embeddings, logs, metrics
+from keras_bert.serving import embeddings, logs, metrics, rerank
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.middleware import RequestMiddleware, answering, respond_error, respond_request_error
 from keras_bert.serving.model import Model, ModelServer
@@ -128,15 +128,36 @@ async def models(request: Request) -> Response:
 
 async def embed(request: Request) -> Response:
     body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
-    separators = max((model.current.limits.separators for model in server.models.values() if model.current),
-                     default=Separators(math.inf, math.inf))
     async with answering(request, server.settings.timeout_s):
-        asked = await in_thread_if_large(len(body), embeddings.Request, body, separators, memory.reserve)
+        asked = await in_thread_if_large(
+            len(body), embeddings.Request, body, _most_separators(server), memory.reserve)
         with server.find(asked.model, entry).lease(None, entry) as version:
             inputs = await in_thread_if_large(len(body), asked.inputs, version.saved_model.signatures, version.limits)
-            outputs, estimated_tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory)
-        content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens)
+            outputs, estimated_tokens = await version.predict(asked.signature, inputs, len(body), entry, memory)
+        content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens,
+                                           server.settings.no_normalize)
         return respond_json(content, entry)
+
+
+async def rerank_documents(request: Request) -> Response:
+    body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
+    async with answering(request, server.settings.timeout_s):
+        asked = await in_thread_if_large(len(body), rerank.Request, body, _most_separators(server), memory.reserve,
+                                         rerank.PATHS[request.scope["path"]])
+        name = asked.choose(name for name, model in server.models.items()
+                            if model.current and rerank.can_rerank(model.current.saved_model.signatures))
+        with server.find(name, entry).lease(None, entry) as version:
+            inputs = await in_thread_if_large(len(body), asked.inputs, name, version.saved_model.signatures,
+                                              version.limits)
+            outputs, tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory)
+        content = await in_thread_if_large(count_bytes(outputs), asked.response, name, outputs, tokens)
+        return respond_json(content, entry)
+
+
+def _most_separators(server: ModelServer) -> Separators:
+    """Returns the limit of a request that names its model in its body."""
+    return max((model.current.limits.separators for model in server.models.values() if model.current),
+               default=Separators(math.inf, math.inf))
 
 
 async def prometheus(_: Request) -> Response:
@@ -221,7 +242,8 @@ OF_MODEL: dict[str, tuple[str, Endpoint]] = {
 PROTECTED: dict[str, tuple[str, Endpoint]] = {
     f"{start}{end}": operation for start in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}")
     for end, operation in OF_MODEL.items()} | {
-    "/v1/models": ("GET", models), embeddings.PATH: ("POST", embed), "/metrics": ("GET", prometheus),
+    "/v1/models": ("GET", models), embeddings.PATH: ("POST", embed),
+    **dict.fromkeys(rerank.PATHS, ("POST", rerank_documents)), "/metrics": ("GET", prometheus),
     "/openapi.json": ("GET", openapi)}
 PUBLIC: dict[str, tuple[str, Endpoint]] = {"/healthz": ("GET", healthz), "/readyz": ("GET", readyz)}
 

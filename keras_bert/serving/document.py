@@ -56,6 +56,17 @@ def models() -> None: ...
 def embed() -> None: ...
 
 
+@protected.post("/rerank", summary="Re-rank texts, as text-embeddings-inference does.", responses=schema.ERRORS,
+                openapi_extra=schema.rerank_request("texts", "raw_scores", "return_text"),
+                response_model=list[schema.Ranked])
+@protected.post("/v1/rerank", summary="Re-rank documents, as Jina's and Cohere's interfaces do.",
+                responses=schema.ERRORS, response_model=schema.Reranked,
+                openapi_extra=schema.rerank_request("documents", "top_n", "return_documents"))
+@protected.post("/v2/rerank", summary="Re-rank documents, as Cohere's interface does.", responses=schema.ERRORS,
+                openapi_extra=schema.rerank_request("documents", "top_n"), response_model=schema.Reranked)
+def rerank_documents() -> None: ...
+
+
 @protected.get("/metrics", summary="For Prometheus.", response_class=PlainTextResponse)
 def prometheus() -> None: ...
 

@@ -11,25 +11,28 @@ from keras_bert.serving import tensors
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, parse, show
 
 PATH = "/v1/embeddings"
-KEYS = ("model", "input", "encoding_format", "dimensions")
+KEYS = ("model", "input", "encoding_format", "dimensions", "prompt_name")  # the last one: text-embeddings-inference
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
-_UNIT = 5e-3  # the length of a normalized vector differs at most this much from 1, if it is a bfloat16
 
 
 class Request:
     """A request, JSON: the name of the `model`; the `texts`, not checked; whether the client wants base64 of float32
-    values instead of numbers; and the number of `dimensions` to keep, None for all. Keys that are not in `KEYS` are
-    ignored, for example `user`. The message of a `RequestError` begins with the key whose value is wrong."""
+    values instead of numbers; the number of `dimensions` to keep, None for all; and the `signature` that puts the
+    prompt before texts. Keys that are not in `KEYS` are ignored, for example `user`. The message of a `RequestError`
+    begins with the key whose value is wrong."""
 
     def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve) -> None:
         values: list[Any] = [*map(parse(body, separators, reserve).get, KEYS)]
-        self.model, texts, encoding, self.dimensions = values
+        self.model, texts, encoding, self.dimensions, prompt_name = values
         if not isinstance(self.model, str):
             raise RequestError(400, f"model: must be the name of a model; got {show(self.model)}")
         if encoding not in (None, "float", "base64"):
             raise RequestError(400, f"encoding_format: must be float or base64; got {show(encoding)}")
         if self.dimensions is not None and (type(self.dimensions) is not int or self.dimensions < 1):
             raise RequestError(400, f"dimensions: must be a whole number, at least 1; got {show(self.dimensions)}")
+        if not isinstance(prompt_name, str | None):
+            raise RequestError(400, f"prompt_name: must be a string; got {show(prompt_name)}")
+        self.signature = prompt_name or DEFAULT
         self.texts, self.is_base64 = [texts] if isinstance(texts, str) else texts, encoding == "base64"
         if not isinstance(self.texts, list) or not self.texts:
             raise RequestError(400, f"input: must be a string or a list of at least one string; got {show(texts)}")
@@ -40,24 +43,27 @@ class Request:
     def inputs(self, signatures: tensors.Signatures, limits: tensors.Limits) -> Arrays:
         """Returns the texts as the only input of a model. Raises a `RequestError` if the model computes no embeddings,
         or a text is wrong."""
-        signature = signatures.get(DEFAULT, tensors.Signature({}, {}))
-        embedding, columns = signature.outputs.get("embedding"), list(signature.inputs.items())
-        if not (embedding and embedding.dtype.kind == "f" and len(columns) == 1 and
-                columns[0][1].dtype == STRING and columns[0][1].fits((1,))):
+        embedders = [name for name, signature in sorted(signatures.items()) if _embeds(signature)]
+        if DEFAULT not in embedders:
             raise RequestError(400, f"model: {self.model} computes no embeddings: its {DEFAULT} must take one string "
                                     "[batch] and return embedding, as after export text-model --pooling=mean")
-        (name, spec), = columns
+        if self.signature not in embedders:
+            prompts = [name for name in embedders if name != DEFAULT]
+            rule = f"one of {', '.join(prompts)}" if prompts else f"left out: {self.model} has no prompts"
+            raise RequestError(400, f"prompt_name: must be {rule}; got {show(self.signature)}")
+        (name, spec), = signatures[self.signature].inputs.items()
         return {name: tensors.to_array(self.texts, spec, "input", limits)}
 
-    def response(self, outputs: Arrays, estimated_tokens: int) -> bytes:
+    def response(self, outputs: Arrays, estimated_tokens: int, no_normalize: bool) -> bytes:
         """Returns the body of the response, JSON, from `embedding`, float [texts, dim], and perhaps `tokens`, int
-        [texts]; without these, it has the estimate for all texts and says so. Raises a `RequestError` if there is not
+        [texts]; without these, it has the estimate for all texts and says so. Vectors have the length 1 unless
+        `no_normalize`. Raises a `RequestError` if there is not
         one embedding for each text, or they have fewer dimensions than requested."""
         vectors, tokens = np.asarray(outputs["embedding"], np.float32), outputs.get("tokens")
         if vectors.ndim != 2 or len(vectors) != len(self.texts):
             raise RequestError(400, f"model: {self.model} must return one vector for each text; got the shape "
                                     f"{list(vectors.shape)}")
-        vectors = _shortened(vectors, self.dimensions)
+        vectors = _shortened(vectors, self.dimensions, no_normalize)
         rows = ([base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors] if self.is_base64 else
                 [orjson.Fragment(tensors.dump(row)) for row in tensors.to_json_values("embedding", vectors)])
         count, note = estimated_tokens, {"estimated": True}
@@ -69,15 +75,21 @@ class Request:
             "data": [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]})
 
 
-def _shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
-    """Returns the first dimensions of vectors, scaled to length 1 if that is the length of the whole vectors."""
-    if dimensions is None or dimensions == vectors.shape[1]:
-        return vectors
-    if dimensions > vectors.shape[1]:
+def _embeds(signature: tensors.Signature) -> bool:
+    """Returns True if a signature takes one string [batch] and returns embeddings."""
+    embedding, columns = signature.outputs.get("embedding"), list(signature.inputs.values())
+    return bool(embedding and embedding.dtype.kind == "f" and len(columns) == 1 and columns[0].dtype == STRING
+                and columns[0].fits((1,)))
+
+
+def _shortened(vectors: np.ndarray, dimensions: int | None, no_normalize: bool) -> np.ndarray:
+    """Returns the first dimensions of vectors, divided by their length unless `no_normalize`."""
+    if dimensions is not None and dimensions > vectors.shape[1]:
         raise RequestError(400, f"dimensions: must be at most {vectors.shape[1]}, those of the model; got {dimensions}")
-    is_normalized = np.abs(np.linalg.norm(vectors, axis=1, keepdims=True) - 1) < _UNIT
     vectors = vectors[:, :dimensions]
-    return np.where(is_normalized, vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), vectors)
+    if no_normalize:
+        return vectors
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def error(status: int, message: str) -> dict[str, str | None]:

@@ -20,9 +20,10 @@ _TYPES = {"O": "DT_STRING", "f": "DT_FLOAT", "i": "DT_INT32", "b": "DT_BOOL"}  #
 
 
 class LiteRTModel(ServedModel):
-    """A folder of `export litert`. Its only signature is `serving_default`, with the inputs and the outputs that the
-    SavedModel of the same model has. A call computes its texts one after the other, each at its own length, by an
-    interpreter that nothing else uses meanwhile: no text is padded, and none changes the outputs of another.
+    """A folder of `export litert`. Its signatures are `serving_default` and those of its prompts, with the inputs and
+    the outputs that the SavedModel of the same model has. A call computes its texts one after the other, each at its
+    own length, by an interpreter that nothing else uses meanwhile: no text is padded, and none changes the outputs of
+    another.
 
     Args:
         threads: number of cores to use: as many calls may run at the same time.
@@ -37,8 +38,10 @@ class LiteRTModel(ServedModel):
         self._model = LiteModel.load(path, threads, one_core_per_call=True)
         task, config = self._model.task, self._model.runner.config
         signature = _signature(task, config.hidden_size)
+        self._tasks = {DEFAULT: task} | {name: task.with_prompt(name) for name in task.named_prompts}
         super().__init__(
-            {DEFAULT: signature}, {DEFAULT: _signature_def(signature)}, row_wise={DEFAULT}, padded={DEFAULT},
+            dict.fromkeys(self._tasks, signature), dict.fromkeys(self._tasks, _signature_def(signature)),
+            row_wise=set(self._tasks), padded=set(self._tasks),
             config={"max_position_embeddings": config.max_position_embeddings}, labels=getattr(task, "labels", []),
             vocabulary="\n".join(self._model.tokenizer.vocabulary), timeout_s=timeout_s, parallel=threads)
         if warm_up:
@@ -57,7 +60,7 @@ class LiteRTModel(ServedModel):
         return min(settings.max_batch_tokens, _CALL_TOKENS), 0.0
 
     def _call(self, name: str, inputs: Arrays, timeout_s: float | None = None) -> Arrays:
-        task, specs = self._model.task, self.signatures[name].outputs
+        task, specs = self._tasks[name], self.signatures[name].outputs
         if len({len(array) for array in inputs.values()}) > 1:
             raise RequestError(
                 400, f"the model refuses the inputs: {' and '.join(task.inputs)} must have the same batch size")

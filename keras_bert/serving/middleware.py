@@ -9,11 +9,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from keras_bert.serving import embeddings, logs
+from keras_bert.serving import embeddings, logs, rerank
 from keras_bert.serving.memory import MemoryBudget
 from keras_bert.serving.settings import Settings, host_name
 from keras_bert.serving.tensors import RequestError
 
+_CALLS = {embeddings.PATH: "embeddings"} | dict.fromkeys(rerank.PATHS, "rerank")  # `method` in metrics
 MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
 _PIECE = 2**16  # bytes of a response that are sent at a time
 
@@ -91,7 +92,7 @@ class RequestMiddleware:
             return message
 
         call = path.rpartition(":")[2] if path.endswith((":predict", ":classify", ":regress")) else (
-            "embeddings" if path == embeddings.PATH else method)
+            _CALLS.get(path) or method)
         with logs.log_request(call, method, path, (scope["client"] or [""])[0]) as entry, \
                 self._memory.request() as memory:
             scope = {**scope, "method": "GET" if method == "HEAD" else method}

@@ -104,6 +104,34 @@ class Embeddings(BaseModel):
     usage: Usage
 
 
+class Ranked(BaseModel):
+    """A text, the most relevant one first; `score` is from 0 to 1, or with `raw_scores`, the logit."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+class Document(BaseModel):
+    text: str
+
+
+class Result(BaseModel):
+    """A document, the most relevant one first; `relevance_score` is from 0 to 1."""
+
+    index: int
+    relevance_score: float
+    document: Document | None = None
+
+
+class Reranked(BaseModel):
+    id: str
+    model: str
+    results: list[Result]
+    usage: Usage
+    meta: dict[str, Any]
+
+
 class OpenAIErrorBody(BaseModel):
     message: str
     type: Literal["invalid_request_error", "server_error"]
@@ -136,7 +164,28 @@ EMBEDDINGS_REQUEST = {"requestBody": {"required": True, "content": {"application
         "input": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]},
         "encoding_format": {"enum": ["float", "base64", None], "default": "float"},
         "dimensions": {"type": ["integer", "null"], "minimum": 1, "description":
-                       "Keeps the first dimensions, for models that were trained for it."}}}}}}}
+                       "Keeps the first dimensions, for models that were trained for it."},
+        "prompt_name": {"type": ["string", "null"], "description":
+                        "The prompt of the model to put before each text, query or document for example."}}}}}}}
+_RERANK_PROPERTIES: dict[str, dict[str, Any]] = {
+    "model": {"type": ["string", "null"], "description": "The name of a model; needed if several re-rank."},
+    "query": {"type": "string"},
+    "texts": {"type": "array", "minItems": 1, "items": {"type": "string"}},
+    "documents": {"type": "array", "minItems": 1, "items": {"anyOf": [
+        {"type": "string"}, {"type": "object", "properties": {"text": {"type": "string"}}}]}},
+    "top_n": {"type": ["integer", "null"], "minimum": 1, "description": "Number of results; all by default."},
+    "raw_scores": {"type": "boolean", "default": False, "description": "Logits instead of their sigmoid."},
+    "return_text": {"type": "boolean", "default": False},
+    "return_documents": {"type": "boolean", "default": True}}
+
+
+def rerank_request(documents: str, *options: str) -> dict[str, Any]:
+    """Returns the description of a request for re-ranking; `documents` is the key of the documents."""
+    properties = {name: _RERANK_PROPERTIES[name] for name in ("model", "query", documents, *options)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": {
+        "type": "object", "required": ["query", documents], "properties": properties}}}}}
+
+
 _ERRORS: dict[int | str, str] = {
     400: "The request is wrong; the message names the key and the row.", 401: "The bearer token is wrong.",
     404: "There is no such model or version.", 408: "The body came too slowly.",

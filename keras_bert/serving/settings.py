@@ -45,6 +45,7 @@ class Settings(ModelSettings):
     drain_s: float
     allowed_host: Sequence[str] = ()
     token: str = ""  # the bearer token; "" for none
+    no_normalize: bool = False
     threads: int = 1  # that compute, per worker
     tensorflow: bool = True  # if False, no SavedModel can be loaded
 

@@ -14,10 +14,11 @@ from keras_bert.tasks.classify import Classify, Intent, Prediction
 from keras_bert.tasks.embed import Embed, EmbedExample
 from keras_bert.tasks.multilabel import LabelSet, MultiLabel
 from keras_bert.tasks.regress import Regress
+from keras_bert.tasks.rerank import Rerank
 from keras_bert.tasks.squad import Answer, Span
 from keras_bert.tasks.tag import Entity, Tag
 
-_ALL: tuple[type[Task], ...] = (Intent, Classify, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed)
+_ALL: tuple[type[Task], ...] = (Intent, Classify, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed, Rerank)
 TASKS = {task.name: task for task in _ALL}
 run = run_model  # its name in version 0.2
 
@@ -83,5 +84,5 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
 
 
 __all__ = ["TASKS", "Answer", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity", "Intent", "LabelSet",
-           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Span", "Tag", "Task", "read_examples",
+           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Rerank", "Span", "Tag", "Task", "read_examples",
            "read_settings", "restored", "run_model", "save_settings", "tasks_with"]

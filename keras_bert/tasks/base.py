@@ -275,6 +275,16 @@ class Task:
         """Returns the classes that occur in a labelled example; a task without classes returns none."""
         return [self.label(example)] if self.stratified else []
 
+    @property
+    def named_prompts(self) -> Mapping[str, str]:
+        """The texts by name that can be put before the texts of `predict`, see `with_prompt`."""
+        return {}
+
+    def with_prompt(self, prompt_name: str) -> Self:
+        """Returns the task with this prompt for the texts of `predict`; raises an InputError if it has none."""
+        raise InputError(Option("prompt_name"), f" must be left out for the task {self.name}; it is for embed; "
+                         f"got {prompt_name!r}")
+
     def export_options(self) -> dict[str, Any]:
         """Returns the arguments with which `export_text_model` gives the same answers as the task."""
         return dataclasses.asdict(self)

@@ -2,12 +2,12 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.arguments import Path, Pooling, check_rules
+from keras_bert.arguments import Path, Pooling, check_rules, given
 from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches
 from keras_bert.data.examples import iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, read_table, text_of
@@ -23,7 +23,7 @@ LOSSES_OF = {PAIRS: ("multiple_negatives_ranking",), TRIPLETS: ("multiple_negati
              SCORED: ("cosent", "cosine_similarity"),
              LABELLED: ("cosent", "cosine_similarity", "multiple_negatives_ranking")}
 # The highest scores of published data sets; the lowest are 0.
-_HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
+HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +49,19 @@ def data_kind(examples: Sequence[EmbedExample]) -> str:
     return SCORED if len(first.texts) == 2 else LABELLED
 
 
+# The names of the prompts that queries and documents get, in order of precedence, as in sentence-transformers.
+QUERY, DOCUMENT = "query", "document"
+_CANDIDATES = {QUERY: (QUERY,), DOCUMENT: (DOCUMENT, "passage", "corpus")}
+
+
+def prompts_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of `Embed` with prompts that the settings of a task have; none if all prompts are empty."""
+    prompts = settings.get("prompts")
+    if isinstance(prompts, dict) and not any(prompts.values()):
+        return {}
+    return {name: settings[name] for name in ("prompts", "default_prompt_name") if settings.get(name) is not None}
+
+
 @dataclasses.dataclass(frozen=True)
 class Embed(WindowTask):
     """Sentence embeddings (Sentence-BERT: Reimers and Gurevych, 2019, https://arxiv.org/abs/1908.10084).
@@ -56,20 +69,33 @@ class Embed(WindowTask):
     Args:
         loss_name: a name in `LOSSES_OF`, for training.
         pooling, normalize: see `BertEmbedder`, for training; a model has its own.
+        prompts: texts by name that are put before the texts to embed, such as `{"query": "query: "}`, as in
+            sentence-transformers.
+        default_prompt_name: name of the prompt of texts that are neither queries nor documents; None for no prompt.
     """
 
     loss_name: str | None = None
     pooling: Pooling = "mean"
-    normalize: bool = False
+    normalize: bool = True
+    prompts: dict[str, str] = dataclasses.field(default_factory=dict)
+    default_prompt_name: str | None = None
 
     name, output = "embed", "embedding"
-    options = *WindowTask.options, "loss", "pooling", "normalize"
+    options = *WindowTask.options, "loss", "pooling", "normalize", "query_prompt", "document_prompt"
     fields = options
     card = Card("sentence-similarity", "sentence embeddings", "Computes a vector of a text. The cosine of the vectors "
                 "of two texts is their similarity.")
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
     dropout, unused, compares_batch = None, ("pooler",), True
     exported_outputs = {"embedding": (np.float32, "BH"), "tokens": (np.int32, "B")}
+
+    def __post_init__(self) -> None:
+        names = list(self.named_prompts)
+        check_rules(("prompts", self.prompts, "texts by name",
+                     all(isinstance(text, str) for text in (*names, *self.prompts.values()))),
+                    ("default_prompt_name", self.default_prompt_name,
+                     f"one of {', '.join(names)}" if names else "left out without prompts",
+                     self.default_prompt_name in (None, *names)))
 
     @classmethod
     def iterate(cls, path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
@@ -81,7 +107,7 @@ class Embed(WindowTask):
             for example in iterate_examples(path, label_column=label_column, data_format=data_format):
                 texts: tuple[Any, ...] = (example.text,) if None in (label_column, example.text_pair) else (
                     example.text, example.text_pair)
-                yield _example(path, texts, example, _HIGHEST.get(data_format, 1.0))
+                yield _example(path, texts, example, HIGHEST.get(data_format, 1.0))
             return
         names, rows = read_table(path)
         columns, label = [text_column], None
@@ -95,7 +121,7 @@ class Embed(WindowTask):
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[EmbedExample], loss: str | None = None,
-                      **settings: Any) -> Self:
+                      query_prompt: str | None = None, document_prompt: str | None = None, **settings: Any) -> Self:
         kind = data_kind(examples)
         check_rules(("loss", loss, f"{' or '.join(LOSSES_OF[kind])} for {kind}, as {path} has",
                      (loss or LOSSES_OF[kind][0]) in LOSSES_OF[kind]))
@@ -112,6 +138,7 @@ class Embed(WindowTask):
         if kind == LABELLED and len({example.label for example in examples}) == 1:
             raise InputError(f"{path}: labelled texts must have at least two labels; every text has the label "
                              f"{examples[0].label!r}")
+        settings["prompts"] = settings.get("prompts", {}) | given(query=query_prompt, document=document_prompt)
         return cls(loss_name=loss or LOSSES_OF[kind][0], **settings)
 
     def check(self, path: Path | Rows, examples: Sequence[EmbedExample], out_of_scope: str | None = None) -> None:
@@ -131,6 +158,31 @@ class Embed(WindowTask):
     def describe_input(self) -> str:
         return "single texts"
 
+    @property
+    def named_prompts(self) -> dict[str, str]:
+        """The prompt of each name that can be asked for: if there are prompts, those, `query` and `document`."""
+        found = {name: next((self.prompts[one] for one in names if one in self.prompts), "")
+                 for name, names in _CANDIDATES.items()}
+        return found | self.prompts if self.prompts else {}
+
+    @property
+    def default_prompt(self) -> str:
+        return self.named_prompts.get(self.default_prompt_name or "", "")
+
+    def with_prompt(self, prompt_name: str) -> Self:
+        prompts = self.named_prompts
+        check_rules(("prompt_name", prompt_name, f"one of {', '.join(prompts)}" if prompts else
+                     "left out for this model, which has no prompts", prompt_name in prompts))
+        return dataclasses.replace(self, prompts=prompts, default_prompt_name=prompt_name)
+
+    def _prompted(self, examples: Sequence[EmbedExample]) -> list[tuple[str, ...]]:
+        """Returns the texts of each example after their prompts: those of queries and documents for a text with
+        positives and negatives, otherwise the default one."""
+        first = others = self.default_prompt
+        if examples and examples[0].label is None and len(examples[0].texts) > 1:
+            first, others = (self.named_prompts.get(name, "") for name in (QUERY, DOCUMENT))
+        return [(first + example.text, *(others + text for text in example.texts[1:])) for example in examples]
+
     def texts(self, example: EmbedExample) -> tuple:
         return (list(example.texts),)
 
@@ -146,10 +198,11 @@ class Embed(WindowTask):
         return [example.label] if isinstance(example.label, str) else []
 
     def encode(self, examples: Sequence[EmbedExample], tokenizer: BertTokenizer) -> Encoded:
-        texts = list(dict.fromkeys(text for example in examples for text in example.texts))
+        prompted = self._prompted(examples)
+        texts = list(dict.fromkeys(text for group in prompted for text in group))
         packed, cut = self.split_texts(tokenizer, texts)
         of_text, longer = dict(zip(texts, packed)), {texts[index] for index in cut}
-        windows = [[of_text[text] for text in example.texts] for example in examples]
+        windows = [[of_text[text] for text in group] for group in prompted]
         rows, firsts = [[of_one[0] for of_one in of_texts] for of_texts in windows], None
         if self.windows:  # each window is a row
             each = [of_one for of_texts in windows for of_one in of_texts]
@@ -157,7 +210,7 @@ class Embed(WindowTask):
             rows, firsts = [[row] for of_one in each for row in of_one], np.cumsum(counts) - counts
         encoded = Encoded(
             examples, rows, None, ChoiceBatches, firsts=firsts,
-            cut=sum(not longer.isdisjoint(example.texts) for example in examples),
+            cut=sum(not longer.isdisjoint(group) for group in prompted),
             split=sum(any(len(of_one) > 1 for of_one in of_texts) for of_texts in windows))
         if not examples or examples[0].label is None and len(examples[0].texts) == 1:
             return encoded
@@ -172,7 +225,9 @@ class Embed(WindowTask):
                 raise InputError("the loss multiple_negatives_ranking needs a label with at least two texts for "
                                  "training; every label has one")
         else:
-            numbers = {text: number for number, text in enumerate(texts)}
+            numbers: dict[str, int] = {}
+            for text in (text for example in examples for text in example.texts):
+                numbers.setdefault(text, len(numbers))
             targets = np.array([[numbers[text] for text in example.texts] for example in examples])
         return dataclasses.replace(encoded, targets=targets, batches=batches)
 
@@ -241,11 +296,13 @@ class Embed(WindowTask):
         return [" ".join(f"{value:.6g}" for value in answer), example.text]
 
     def export_options(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("max_length", *WindowTask.fields)}
+        options = {name: getattr(self, name) for name in ("max_length", *WindowTask.fields)}
+        return options | prompts_of(vars(self))
 
     def settings(self) -> dict[str, Any]:
-        of_training = "loss_name", "pooling", "normalize"
-        return {name: value for name, value in super().settings().items() if name not in of_training}
+        left_out = "loss_name", "pooling", "normalize", "prompts", "default_prompt_name"  # those of the training, empty
+        settings = {name: value for name, value in super().settings().items() if name not in left_out}
+        return settings | prompts_of(vars(self))
 
 
 def _columns(path: Path | Rows, names: Sequence[str], text_column: str, text_pair_column: str | None,
@@ -286,8 +343,8 @@ def _retrieval_of_labels(vectors: np.ndarray, targets: np.ndarray) -> dict[str, 
 def _retrieval_of_positives(vectors: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Returns the scores of finding the positives of each anchor among all different positives and negatives, from the
     vectors of the texts, float [examples, texts, hidden], and their numbers, int [examples, texts]."""
-    of_text = np.zeros((targets.max() + 1, vectors.shape[2]), np.float32)
-    of_text[targets] = vectors
+    of_query, of_document = np.zeros((2, targets.max() + 1, vectors.shape[2]), np.float32)
+    of_query[targets[:, 0]], of_document[targets[:, 1:]] = vectors[:, 0], vectors[:, 1:]  # which prompts make different
     queries, query = np.unique(targets[:, 0], return_inverse=True)
     documents = np.unique(targets[:, 1:])
     positive = np.searchsorted(documents, targets[:, 1])
@@ -298,5 +355,5 @@ def _retrieval_of_positives(vectors: np.ndarray, targets: np.ndarray) -> dict[st
         found[query[is_some] - some[0], positive[is_some]] = True
         return found
 
-    return embedding_scores.retrieval(of_text[queries], of_text[documents], relevant,
+    return embedding_scores.retrieval(of_query[queries], of_document[documents], relevant,
                                       lambda some: (queries[some, None] == documents) & ~relevant(some))

@@ -30,7 +30,8 @@ from keras_bert.training.run import Output, enable_determinism
 
 
 def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Path,
-             task: Literal["intent", "classify", "multilabel", "regress", "tag", "span", "choice", "embed"] = "intent",
+             task: Literal["intent", "classify", "multilabel", "regress", "tag", "span", "choice", "embed",
+                           "rerank"] = "intent",
              valid_share: Share | None = None, data_format: str | None = None, text_column: str = "text",
              text_pair_column: str | None = None, label_column: str = "label",
              label_columns: list[str] | None = None, label_delimiter: Delimiter | None = None,
@@ -40,7 +41,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              aggregate: Aggregate | None = None, max_windows: Count | None = None, features: str | None = None,
              few_shot: bool = False,
              loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
-             pooling: Pooling | None = None, normalize: bool | None = None,
+             pooling: Pooling | None = None, normalize: bool | None = None, query_prompt: str | None = None,
+             document_prompt: str | None = None, mine_negatives: Path | None = None,
              early_stopping_patience: Count | None = None, class_weights: Literal["balanced"] | None = None,
              freeze_blocks: Count | None = None, lora_rank: Count | None = None,
              dtype: Literal["float32", "mixed_bfloat16"] = "float32", pack: bool = False,
@@ -78,7 +80,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         task: classify: a label for each text or pair of texts; intent: the same, and with an out_of_scope_label, a
             threshold below which a text is out of scope; multilabel: any number of labels, with a threshold for each,
             chosen on the validation file; regress: a number; tag: entities; span: answers in a context;
-            choice: the best of several endings; embed: a vector, similar for similar texts.
+            choice: the best of several endings; embed: a vector, similar for similar texts; rerank: how relevant a
+            document is to a query.
         valid_share: Without valid: share of the different texts of the training file to hold out for validation, with
             all labels in proportion; for span, of the contexts with their questions. Default: 0.1.
         data_format: Format of a published data set: cola, sst2, mrpc, klue-nli, conll, swag and so on. Default: by the
@@ -117,7 +120,13 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             cosent.
         pooling: For embed: the vector of a text is the mean or the maximum of its tokens' vectors, or that of [CLS].
             Default: as the pretrained model says, otherwise mean.
-        normalize: For embed: divide vectors by their length. Default: as the pretrained model says, otherwise not.
+        normalize: For embed: divide vectors by their length. Default: as the pretrained model says if it is one for
+            embeddings, otherwise yes.
+        query_prompt: For embed: text to put before each text that has a text_pair without a label, "query: " for
+            example. The model keeps it as its prompt query. Default: as the pretrained model says, otherwise none.
+        document_prompt: The same for each text_pair and negative, and for the model's prompt document.
+        mine_negatives: For rerank: a model for embeddings, a folder or a name; queries without a negative get those
+            documents of the file as negatives that are nearest to them, and are not relevant.
         early_stopping_patience: Stop after this many epochs without a better score.
         class_weights: balanced weights each class by the inverse of its frequency; with few_shot, in the logistic
             regression.
@@ -125,8 +134,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         lora_rank: Train low-rank additions of this rank (LoRA) instead of the encoder; the model written is a plain
             one.
         dtype: mixed_bfloat16 computes in bfloat16.
-        pack: For intent, classify, multilabel and regress: put several texts into each row of max_length tokens, so
-            that all batches have one shape, which XLA compiles once.
+        pack: For intent, classify, multilabel, regress and rerank: put several texts into each row of max_length
+            tokens, so that all batches have one shape, which XLA compiles once.
         devices: TensorFlow devices to split each batch across: GPU:0,GPU:1. The last batch is skipped if it is not
             full.
         seed: Seed of the head's weights, the order of the texts, the dropout, and the choice of held-out texts.

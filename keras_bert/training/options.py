@@ -50,6 +50,9 @@ class Options(RunOptions):
     loss: str | None
     pooling: str | None
     normalize: bool | None
+    query_prompt: str | None
+    document_prompt: str | None
+    mine_negatives: Path | None
     early_stopping_patience: int | None
     class_weights: str | None
     freeze_blocks: int | None

@@ -20,12 +20,14 @@ from keras_bert.models.base import BertTask
 from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples
+from keras_bert.tasks.embed import prompts_of
 from keras_bert.text import BertTokenizer
 from keras_bert.training.checkpoints import weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
 from keras_bert.training.devices import strategy_scope
 from keras_bert.training.few_shot import FewShot
 from keras_bert.training.held_out import hold_out
+from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.options import Options
 from keras_bert.training.way import Way
@@ -54,6 +56,11 @@ def prepare(options: Options) -> Prepared:
     task_class, columns = TASKS[options.task], options.columns()
     examples = read_examples(task_class, options.train, **columns)
     given_valid = None if options.valid is None else read_examples(task_class, options.valid, **columns)
+    mined = None
+    if options.mine_negatives is not None:
+        miner = NegativeMiner(options.mine_negatives)
+        examples, given_valid = miner.add(examples), given_valid and miner.add(given_valid)
+        mined = Rows("negatives", [vars(example) for example in (*examples, *(given_valid or ()))])
     source, base_model = open_source(options.model), origin(options.model)
     task = _task_of(options, source, examples)
     warn_of_white_space(options.train, {label for example in examples for label in task.classes(example)})
@@ -80,7 +87,7 @@ def prepare(options: Options) -> Prepared:
              for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))]
     if options.learning_rate is None:
         lines.append(f"learning rate: {learning_rate:g}, by default")
-    return Prepared(options, task, tokenizer, valid, way, model, _run(options, learning_rate, tokenizer, model),
+    return Prepared(options, task, tokenizer, valid, way, model, _run(options, mined, learning_rate, tokenizer, model),
                     base_model, report, lines)
 
 
@@ -95,7 +102,7 @@ def _task_of(options: Options, source: Source, examples: list) -> Task:
     fields: dict[str, Any] = {}
     length = task_class.length
     if issubclass(task_class, Embed) and source.kind == "embedding" and source.settings:
-        fields, length = source.options, source.settings["max_length"]
+        fields, length = source.options | prompts_of(source.settings), source.settings["max_length"]
     fields = fields | options.fields_of(task_class)
     return task_class.from_examples(options.train, examples,
                                     max_length=source.config.input_length(options.max_length, length), **fields)
@@ -128,11 +135,12 @@ def _check_fit(source: Source, tokenizer: BertTokenizer, options: Options) -> No
                              f"got {value}")
 
 
-def _run(options: Options, learning_rate: float, tokenizer: BertTokenizer, model: BertTask) -> dict[str, dict]:
+def _run(options: Options, mined: Rows | None, learning_rate: float, tokenizer: BertTokenizer,
+         model: BertTask) -> dict[str, dict]:
     """Returns what decides the result, see `Checkpoints`."""
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
-    files = {name: _digest(data) for name, data in (("train", options.train), ("valid", options.valid))
-             if data is not None}
+    files = {name: _digest(data) for name, data in (("train", options.train), ("valid", options.valid),
+                                                    ("negatives", mined)) if data is not None}
     return {"arguments": options.of_run() | {"learning_rate": learning_rate},
             "sha256": {**files, "model": weights_digest(tokenizer, pretrained)}}
 

@@ -128,6 +128,7 @@ class Format:
             reasons.append(f"it stores {', '.join(self.kinds)}, not {weights.kind}")
             if weights.kind == "embedding":
                 reasons[-1] += ": the encoder is written, without its pooling and max_length"
+                reasons[-1] += " and without its prompts" * ("prompts" in weights.settings)
         reasons += _differences("", vars(config), fixed)
         if weights.tokenizer is not None:
             reasons += self.rules(weights.tokenizer)

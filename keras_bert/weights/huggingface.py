@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from keras_bert.config import BertConfig, as_bert
 from keras_bert.errors import InputError, Option
-from keras_bert.files.json_files import read_json, write_json
+from keras_bert.files.json_files import read_json, read_object, write_json
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.format import Format
 from keras_bert.weights.huggingface_models import TYPES, ModelType
@@ -25,6 +25,10 @@ _ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}  # names that are others there
 # `problem_type` of a model for sequence classification, and what is None there.
 _PROBLEMS = {"multi_label_classification": "multilabel", "regression": "regress",
              "single_label_classification": None, None: None}
+# The activation of a CrossEncoder of sentence-transformers: the classes of torch, and the keys of config.json, the
+# second one up to version 3. Version 6 also writes config_sentence_transformers.json.
+_ACTIVATION_FNS = {"sigmoid": "torch.nn.modules.activation.Sigmoid", "identity": "torch.nn.modules.linear.Identity"}
+_CROSS_ENCODER, _OLD_CROSS_ENCODER = "sentence_transformers", "sbert_ce_default_activation_function"
 _SETTINGS = "keras_bert"  # the dict in config.json with what transformers has no field for; it keeps this dict
 _POSITIONS, _SEGMENTS = "embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight"
 
@@ -60,6 +64,11 @@ def read(path: str, config: str | None = None) -> Source:
                                  "the head of the pretraining, which tells replaced tokens from others")
     options, labels = _head(model, values, kind, shapes)
     settings, files = _settings(path, values), read_tokenizer_files(path, values)
+    library = read_object(os.path.join(path, "config_sentence_transformers.json"))
+    if kind == "regression" and (reranker := _cross_encoder(path, values, library)):
+        settings = reranker | settings
+        if prompts := [name for name, text in (library.get("prompts") or {}).items() if text]:
+            losses.append(f"the prompts {', '.join(prompts)} of a CrossEncoder must be part of the texts here")
     if files:
         settings = {"max_length": files.max_length} | settings
     return Source(path, FORMAT.name, bert_config, kind, model.table(kind), shapes, get, skipped, options, files, labels,
@@ -102,7 +111,11 @@ def write(weights: Weights, folder: str, max_length: int | None = None) -> None:
         values[model.dropout_field(weights.kind)] = weights.options["dropout"]
     labels = weights.labels or [f"LABEL_{i}" for i in range(weights.options.get("num_classes", 0))]
     if weights.kind == "regression":
-        labels, values["problem_type"] = ["LABEL_0"], "regression"
+        labels = ["LABEL_0"]
+        if settings.get("task") == "rerank":
+            values[_CROSS_ENCODER] = {"activation_fn": _ACTIVATION_FNS[settings.get("activation_fn", "sigmoid")]}
+        else:
+            values["problem_type"] = "regression"
     if weights.kind == "classification":
         is_multilabel = settings.get("task") == "multilabel"
         values["problem_type"] = f"{'multi' if is_multilabel else 'single'}_label_classification"
@@ -211,6 +224,21 @@ def _settings(path: str, values: dict[str, Any]) -> dict[str, Any]:
     if task:
         return settings if settings.get("task") == task else {"task": task}
     return {} if settings.get("task") == "multilabel" else settings
+
+
+def _cross_encoder(path: str, values: dict[str, Any], library: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings of the task rerank if the files are those of a CrossEncoder; otherwise none. `library` is
+    the content of `config_sentence_transformers.json`."""
+    stored = values.get(_CROSS_ENCODER)
+    found = (library.get("activation_fn") or isinstance(stored, dict) and stored.get("activation_fn")
+             or values.get(_OLD_CROSS_ENCODER))
+    if not found or values.get("problem_type") == "regression":
+        return {}
+    names = {class_name.rpartition(".")[2]: name for name, class_name in _ACTIVATION_FNS.items()}
+    if (class_name := str(found).rpartition(".")[2]) not in names:
+        raise InputError(f"{path}: activation_fn must be one of {', '.join(_ACTIVATION_FNS.values())}; "
+                         f"got {found!r:.100}")
+    return {"task": "rerank", "activation_fn": names[class_name]}
 
 
 def _head(model: ModelType, values: dict[str, Any], kind: str, shapes: dict[str, tuple[int, ...]],

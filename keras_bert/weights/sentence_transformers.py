@@ -1,5 +1,6 @@
 """sentence-transformers folders (https://sbert.net): a Hugging Face folder with `modules.json`, which lists the modules
-Transformer, Pooling and Normalize, `sentence_bert_config.json` and `1_Pooling/config.json`."""
+Transformer, Pooling and Normalize, `sentence_bert_config.json`, `1_Pooling/config.json` and, for prompts,
+`config_sentence_transformers.json`."""
 
 import dataclasses
 import os
@@ -18,8 +19,9 @@ from keras_bert.weights.kinds import ENCODER
 from keras_bert.weights.source import Source, Weights
 
 _LIBRARY = "config_sentence_transformers.json"
+_PROMPTS = ("prompts", "default_prompt_name")  # the fields of that file, and of the settings
 _CLASSES = ("Transformer", "Pooling", "Normalize")  # the modules that can be read, in order
-_APPLIED = "task", "max_length"  # settings for which the library has files of its own
+_APPLIED = "task", "max_length", *_PROMPTS  # settings for which the library has files of its own
 # The fields of Pooling up to version 5, which later versions read too; version 6 writes `pooling_mode`.
 _FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max",
           "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
@@ -40,15 +42,17 @@ def read(path: str, config: str | None = None) -> Source:
                          "the folder")
     folder = os.path.join(path, modules["Transformer"])
     source = huggingface.read(folder, config)
-    pooling = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
+    pooling, pools_prompt = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
     file = os.path.join(folder, TRANSFORMER)
     _check_value(file, read_object(file), "transformer_task", "feature-extraction")
-    losses = source.losses + _losses(os.path.join(path, _LIBRARY))
+    library = read_object(os.path.join(path, _LIBRARY))
+    losses = source.losses + _losses(library, pools_prompt)
     if "Normalize" in modules:
         normalize = os.path.join(path, modules["Normalize"], "config.json")
         _check_value(normalize, read_object(normalize), "module_input_name", "sentence_embedding")
     length = {"max_length": source.files.max_length} if source.files else {}
-    settings = {"task": "embed"} | length | read_settings(path)  # config.json may have another task's
+    # config.json may have the settings of another task.
+    settings = {"task": "embed"} | length | _prompts(library) | read_settings(path)
     options = {"pooling": pooling, "normalize": "Normalize" in modules}
     return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options,
                                labels=None, settings=settings, losses=losses)
@@ -59,23 +63,28 @@ def _check_value(file: str, values: dict[str, Any], name: str, expected: Any) ->
         raise InputError(f"{file}: {name} must be {expected}; got {values[name]!r:.100}")
 
 
-def _losses(file: str) -> tuple[str, ...]:
-    """Returns what is lost: the texts that the library puts before others by name, and how it uses embeddings."""
-    values = read_object(file)
-    _check_value(file, values, "default_prompt_name", None)
-    prompts = values.get("prompts") or {}
-    if not isinstance(prompts, dict):
-        raise InputError(f"{file}: prompts must be an object; got {prompts!r:.100}")
-    names = [name for name, text in prompts.items() if text]
-    losses = [f"the prompts {', '.join(names)} must be part of the texts here"] if names else []
-    if values.get("truncate_dim") is not None:
-        losses.append(f"embeddings have all dimensions here, not truncate_dim {values['truncate_dim']}")
-    if values.get("similarity_fn_name") not in (None, "cosine"):
-        losses.append(f"similarity_fn_name must be cosine, not {values['similarity_fn_name']}")
+def _prompts(library: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings of the prompts, unless all of them are empty."""
+    prompts = library.get("prompts") or {}
+    if isinstance(prompts, dict) and not any(prompts.values()):
+        return {}
+    return {name: library[name] for name in _PROMPTS if library.get(name) is not None}
+
+
+def _losses(library: dict[str, Any], pools_prompt: bool) -> tuple[str, ...]:
+    """Returns what is lost of how the library uses embeddings."""
+    losses = []
+    if _prompts(library) and not pools_prompt:
+        losses.append("the tokens of a prompt are pooled here, too, despite include_prompt false")
+    if library.get("truncate_dim") is not None:
+        losses.append(f"embeddings have all dimensions here, not truncate_dim {library['truncate_dim']}")
+    if library.get("similarity_fn_name") not in (None, "cosine"):
+        losses.append(f"similarity_fn_name must be cosine, not {library['similarity_fn_name']}")
     return tuple(losses)
 
 
-def _read_pooling(file: str, config: BertConfig) -> str:
+def _read_pooling(file: str, config: BertConfig) -> tuple[str, bool]:
+    """Returns the pooling, and True if it includes the tokens of a prompt."""
     with reading(file):
         os.stat(file)
     values = read_object(file)
@@ -85,7 +94,7 @@ def _read_pooling(file: str, config: BertConfig) -> str:
         raise InputError(f"{file}: the pooling mode must be one of {', '.join(POOLING)}; got {modes!r:.100}")
     for name in ("embedding_dimension", "word_embedding_dimension"):
         _check_value(file, values, name, config.hidden_size)
-    return modes[0]
+    return modes[0], values.get("include_prompt", True)
 
 
 def write(weights: Weights, folder: str) -> None:
@@ -99,6 +108,8 @@ def write(weights: Weights, folder: str) -> None:
         for index, (name, path) in enumerate(zip(classes, paths))])
     write_json(os.path.join(folder, TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
     write_settings({name: value for name, value in weights.settings.items() if name not in _APPLIED}, folder)
+    if prompts := {name: weights.settings[name] for name in _PROMPTS if name in weights.settings}:
+        write_json(os.path.join(folder, _LIBRARY), dict.fromkeys(_PROMPTS) | prompts)
     pooling = {flag: mode == weights.options["pooling"] for flag, mode in _FLAGS.items()}
     for path, values in zip(paths[1:], ({"word_embedding_dimension": weights.config.hidden_size} | pooling, {})):
         os.mkdir(os.path.join(folder, path))

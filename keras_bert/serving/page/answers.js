@@ -4,7 +4,7 @@ import {make, percent, slice} from "./elements.js";
 
 // Kinds of models, told apart by the name of an output.
 const VIEWS = {choice: showChoice, entity_start: showTags, answer: showSpan, label: showLabel, holds: showLabels,
-               value: showValue};
+               value: showValue, logit: showRelevance};
 
 /** Elements for the answer to texts, a dict of outputs. */
 export function showAnswer(row, texts, model) {
@@ -41,6 +41,10 @@ function showLabels({labels: held, probabilities, holds}, texts, {labels}) {
 
 function showValue({value}) {
   return [make("p", {className: "headline number"}, value.toLocaleString("en", {maximumSignificantDigits: 5}))];
+}
+
+function showRelevance({score}) {
+  return showValue({value: score});
 }
 
 function showTags(row, {text}) {

@@ -1,0 +1,99 @@
+"""Re-ranking: requests and responses of text-embeddings-inference (`/rerank`), of Jina and Cohere's version 1
+(`/v1/rerank`), and of Cohere's version 2 (`/v2/rerank`).
+
+https://huggingface.github.io/text-embeddings-inference, https://api.jina.ai/redoc, https://docs.cohere.com/reference/rerank
+"""
+
+import uuid
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+
+from keras_bert.serving import tensors
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, Signatures, parse, show
+
+Form = Literal["tei", "v1", "v2"]
+PATHS: dict[str, Form] = {"/rerank": "tei", "/v1/rerank": "v1", "/v2/rerank": "v2"}
+_INPUTS = {"text", "text_pair"}
+
+
+def can_rerank(signatures: Signatures) -> bool:
+    """Returns True for a model that takes two strings and returns a logit, as exports of the task rerank do."""
+    signature = signatures.get(DEFAULT)
+    return bool(signature and signature.inputs.keys() == _INPUTS and "logit" in signature.outputs
+                and all(spec.dtype == STRING for spec in signature.inputs.values()))
+
+
+class Request:
+    """A request, JSON: the name of the `model`, None for the only one that re-ranks; the query; and the documents, not
+    checked. The message of a `RequestError` begins with the key whose value is wrong."""
+
+    def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve, form: Form) -> None:
+        self._form, values = form, parse(body, separators, reserve)
+        self._key = "texts" if form == "tei" else "documents"
+        self.model, self._query = values.get("model"), values.get("query")
+        if not isinstance(self.model, str | None):
+            raise RequestError(400, f"model: must be the name of a model; got {show(self.model)}")
+        if not isinstance(self._query, str):
+            raise RequestError(400, f"query: must be a string; got {show(self._query)}")
+        documents = values.get(self._key)
+        if not isinstance(documents, list) or not documents:
+            raise RequestError(400, f"{self._key}: must be a list of at least one string; got {show(documents)}")
+        # Jina and Cohere's version 1 also take objects.
+        self._documents = [document.get("text") if isinstance(document, dict) and form == "v1" else document
+                           for document in documents]
+        top_n = values.get("top_n")
+        if top_n is not None and (type(top_n) is not int or top_n < 1):
+            raise RequestError(400, f"top_n: must be a whole number, at least 1; got {show(top_n)}")
+        self._top_n = len(documents) if top_n is None or form == "tei" else top_n
+        self._raw_scores = form == "tei" and _read_bool(values, "raw_scores", False)
+        self._returns_texts = {
+            "tei": lambda: _read_bool(values, "return_text", False),
+            "v1": lambda: _read_bool(values, "return_documents", True), "v2": lambda: False}[form]()
+
+    def choose(self, names: Iterable[str]) -> str:
+        """Returns the name of the model. `names` are those of the models that re-rank."""
+        if self.model is not None:
+            return self.model
+        found = list(names)
+        if len(found) != 1:
+            raise RequestError(400, "model: must be the name of a model; several re-rank: " + ", ".join(found) if found
+                               else "model: no model re-ranks, as after finetune --task=rerank and export text-model")
+        return found[0]
+
+    def inputs(self, name: str, signatures: Signatures, limits: tensors.Limits) -> Arrays:
+        """Returns the query and the documents as the inputs of a model. Raises a `RequestError` if the model does not
+        re-rank, or a document is wrong."""
+        if not can_rerank(signatures):
+            raise RequestError(400, f"model: {name} does not re-rank: its {DEFAULT} must take text and text_pair and "
+                                    "return logit, as after finetune --task=rerank and export text-model")
+        specs = signatures[DEFAULT].inputs
+        documents = tensors.to_array(self._documents, specs["text_pair"], self._key, limits)
+        query = tensors.to_array([self._query], specs["text"], "query", limits)
+        return {"text": np.repeat(query, len(documents)), "text_pair": documents}
+
+    def response(self, name: str, outputs: Arrays, tokens: int) -> bytes:
+        """Returns the body of the response, JSON: the documents, the most relevant first. A score is the sigmoid of the
+        logit, or if the request asks for raw scores, the logit."""
+        logits = np.asarray(outputs["logit"], np.float64)
+        scores = logits if self._raw_scores else np.exp(-np.logaddexp(0, -logits))
+        order = np.argsort(-logits, kind="stable")[:self._top_n].tolist()
+        if self._form == "tei":
+            return orjson.dumps([{"index": i, "score": float(scores[i])} | (
+                {"text": self._documents[i]} if self._returns_texts else {}) for i in order])
+        results = [{"index": i, "relevance_score": float(scores[i])} | (
+            {"document": {"text": self._documents[i]}} if self._returns_texts else {}) for i in order]
+        return orjson.dumps({
+            "id": str(uuid.uuid4()), "model": name, "results": results,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "estimated": True},
+            "meta": {"api_version": {"version": "1" if self._form == "v1" else "2"},
+                     "billed_units": {"search_units": 1}}})
+
+
+def _read_bool(values: dict[str, Any], key: str, default: bool) -> bool:
+    value = values.get(key)
+    if not isinstance(value, bool | None):
+        raise RequestError(400, f"{key}: must be true or false; got {show(value)}")
+    return default if value is None else value

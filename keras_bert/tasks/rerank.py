@@ -1,0 +1,181 @@
+"""Re-ranking: how relevant a document is to a query, from both texts together (a cross-encoder)."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from keras_bert.arguments import Aggregate, Path
+from keras_bert.data.examples import Example, iterate_examples, label_of, number
+from keras_bert.data.tables import Rows, check_columns, read_table, text_of, texts_of
+from keras_bert.errors import InputError, MissingColumn, Option
+from keras_bert.tasks.base import Card, Encoded, Outputs, require
+from keras_bert.tasks.classify import TextTask
+from keras_bert.tasks.embed import HIGHEST
+from keras_bert.tasks.regress import correlations
+from keras_bert.tasks.windows import aggregated
+
+Activation = Literal["sigmoid", "identity"]  # of the logit, for the score
+_RANKS = 10
+
+
+def ranking(scores: np.ndarray, relevant: np.ndarray) -> tuple[float, float]:
+    """Computes the scores of ranking the documents of one query (CrossEncoderRerankingEvaluator of
+    sentence-transformers).
+
+    Args:
+        scores: float [documents].
+        relevant: bool [documents].
+
+    Returns:
+        (nDCG@10, MRR@10), both 0 if no document is relevant. The gain of documents with equal scores is their mean, as
+        in scikit-learn, and the first relevant document ranks after the others with its score.
+    """
+    if not relevant.any():
+        return 0.0, 0.0
+    ranks = np.arange(len(scores))
+    discounts = np.where(ranks < _RANKS, 1 / np.log2(ranks + 2), 0.0)
+    _, group, size = np.unique(-scores, return_inverse=True, return_counts=True)  # of equal scores
+    gain = np.bincount(group, relevant) / size @ np.add.reduceat(discounts, np.cumsum(size) - size)
+    rank = 1 + np.sum((scores >= scores[relevant].max()) & ~relevant)
+    return float(gain / discounts[:relevant.sum()].sum()), float(1 / rank if rank <= _RANKS else 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rerank(TextTask):
+    """Re-ranking of the documents that a search has found, by a cross-encoder (Nogueira and Cho, 2019,
+    https://arxiv.org/abs/1901.04085). A document that is split into windows has by default the logit of the best one
+    (MaxP: Dai and Callan, 2019, https://arxiv.org/abs/1905.09217).
+
+    Args:
+        activation_fn: what turns the logit into the score: the sigmoid, or nothing.
+    """
+
+    activation_fn: Activation = "sigmoid"
+    aggregate: Aggregate = dataclasses.field(default="max", kw_only=True)
+
+    name, output, pairs = "rerank", "logit", True
+    exported_outputs = {"score": (np.float32, "B"), "logit": (np.float32, "B")}
+    tuples = ("text", "text_pair"), ("text", "text_pair", "label")
+    options, held_out = (*TextTask.options, "mine_negatives", "pack"), "queries"
+    card = Card("text-ranking", "re-ranking", "Answers a query and a document with a score, higher for documents that "
+                "are more relevant.")
+
+    @classmethod
+    def iterate(cls, path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
+                label_column: str | None = "label", data_format: str | None = None, **_: Any) -> Iterator[Example]:
+        """Reads a table, see `iterate_examples`. With a column of labels, each row is a pair with a score from 0 to 1.
+        Without, `text_pair` is a relevant document, and `negative`, if there is such a column, one that is not; both
+        may be lists. Each document is an `Example`, with the label 1.0 or 0.0."""
+        if data_format or label_column is None:
+            for example in iterate_examples(path, text_column, text_pair_column, label_column, data_format):
+                if example.label is not None:
+                    label = number(path, example) / HIGHEST.get(data_format or "", 1.0)
+                    example = dataclasses.replace(example, label=label)
+                yield example
+            return
+        names, rows = read_table(path)
+        pair, has_label = text_pair_column or "text_pair", label_column != "label" or "label" in names
+        if has_label and "negative" in names:
+            raise MissingColumn(f"{path}: the columns must be text, text_pair and perhaps negative; or text, text_pair "
+                                f"and label; they are {', '.join(names)}")
+        check_columns(path, names, (text_column, pair, label_column if has_label else None))
+        for row, values in rows:
+            query = text_of(path, row, values, text_column)
+            if has_label:
+                example = Example(query, text_of(path, row, values, pair), label_of(path, row, values, label_column),
+                                  row)
+                yield dataclasses.replace(example, label=number(path, example))
+                continue
+            for column, label in ((pair, 1.0), ("negative", 0.0)):
+                for document in _texts(path, row, values, column):
+                    yield Example(query, document, label, row)
+
+    @classmethod
+    def from_examples(cls, path: Path | Rows, examples: Sequence[Example], **settings: Any) -> Self:
+        for example in examples:
+            if not 0 <= example.label <= 1:
+                raise InputError(f"{path}: row {example.row}: 'label' must be from 0 to 1; got {example.label:g}; "
+                                 "divide the labels by the highest one")
+        if len({example.label for example in examples}) == 1:
+            raise InputError(f"{path}: re-ranking needs documents that are not relevant: a column negative, or labels, "
+                             "or ", Option("mine_negatives=…"), f"; every label is {examples[0].label:g}")
+        return cls(**settings)
+
+    def check(self, path: Path | Rows, examples: Sequence[Example], out_of_scope: str | None = None) -> None:
+        super().check(path, examples)
+        labels = {example.label for example in examples}
+        if not _is_binary(examples):
+            require("scipy.stats")  # fails here, before any work is done
+        elif not any(len({examples[i].label for i in some}) > 1 for some in _by_query(examples)):
+            raise InputError(f"{path}: scores need a query with a relevant document and one that is not: a column "
+                             "negative, or labels")
+        if len(labels) == 1:
+            raise InputError(f"{path}: scores need pairs with different labels; every label is {labels.pop():g}")
+
+    def group(self, example: Example) -> tuple:
+        """Returns the query. A document may be on both sides: a search knows its documents, and not the queries."""
+        return (example.text,)
+
+    def targets(self, examples: Sequence[Example]) -> np.ndarray:
+        """Returns the label of each example: float32 [examples]."""
+        return np.array([example.label for example in examples], np.float32)
+
+    def _logits(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
+        """Returns the logit of each pair: float64 [pairs]."""
+        logits = np.reshape(np.array(outputs, np.float64), (-1, 1))
+        return aggregated(logits, encoded.firsts, self.aggregate)[:, 0]
+
+    def answers(self, encoded: Encoded, outputs: Outputs) -> list[float]:
+        logits = self._logits(encoded, outputs)
+        return (np.exp(-np.logaddexp(0, -logits)) if self.activation_fn == "sigmoid" else logits).tolist()
+
+    def main_score(self, examples: Sequence[Example]) -> str:
+        return "ndcg_at_10" if _is_binary(examples) else "spearman"
+
+    def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
+        """Returns `loss`, the mean binary cross-entropy, and the scores of `ranking` as means over the queries,
+        `ndcg_at_10` and `mrr_at_10`; or, if a label is neither 0 nor 1, `spearman` and `pearson`, the correlations of
+        logits and labels."""
+        logits, targets = self._logits(encoded, outputs), encoded.text_targets
+        loss = float(np.mean(np.logaddexp(0, logits) - targets * logits))
+        if not _is_binary(encoded.examples):
+            pearson, spearman = correlations(logits, targets)
+            return {"spearman": spearman, "pearson": pearson, "loss": loss}
+        scores = [ranking(logits[some], targets[some] == 1) for some in _by_query(encoded.examples)]
+        ndcg, mrr = np.mean(scores, axis=0)
+        return {"ndcg_at_10": float(ndcg), "mrr_at_10": float(mrr), "loss": loss}
+
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> float:
+        return row["score"]
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        return [{"score": score, "logit": logit}
+                for score, logit in zip(self.answers(encoded, outputs), self._logits(encoded, outputs))]
+
+    def record(self, example: Example, answer: float) -> dict[str, Any]:
+        return {name: getattr(example, name) for name in self.inputs} | {"score": answer}
+
+    def cells(self, example: Example, answer: float) -> list[str]:
+        return [f"{answer:.4f}", *self.texts(example)]
+
+
+def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> list[str]:
+    """Returns the text in a column of a row, or the texts of a list; none if there is no such value."""
+    value = values.get(column)
+    if value is None and column == "negative":
+        return []
+    return texts_of(path, row, values, column) if isinstance(value, list) else [text_of(path, row, values, column)]
+
+
+def _by_query(examples: Sequence[Example]) -> list[list[int]]:
+    """Returns the indices of the examples of each query."""
+    found: dict[str, list[int]] = {}
+    for index, example in enumerate(examples):
+        found.setdefault(example.text, []).append(index)
+    return list(found.values())
+
+
+def _is_binary(examples: Sequence[Example]) -> bool:
+    return all(example.label in (0.0, 1.0) for example in examples)

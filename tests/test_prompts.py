@@ -1,0 +1,255 @@
+"""Prompts of embedders: in the files of sentence-transformers, in training, and in every form of a model."""
+
+import contextlib
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert.convert import convert, open_source
+from keras_bert.errors import InputError, InputWarning
+from keras_bert.inference.features import write_features
+from keras_bert.inference.lite_model import LiteModel
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertClassifier, BertEmbedder
+from keras_bert.serving.litert_model import LiteRTModel
+from keras_bert.tasks import Classify, Embed
+from keras_bert.text import BertTokenizer
+from keras_bert.training import FineTuned, finetune
+from keras_bert.weights import sentence_transformers
+from keras_bert.weights.source import Weights
+
+from conftest import TINY, TINY_VOCABULARY, Peer, randomize
+
+library = Peer("sentence_transformers")
+PROMPTS = {"query": "play some: ", "passage": "the light, ", "other": "stop "}
+DOCUMENT = PROMPTS["passage"]
+TEXTS = ["turn off the lamp", "", "the music please " * 20]
+# The prompt of each name; None for the default one.
+OF_NAME = {None: "stop ", "query": PROMPTS["query"], "document": DOCUMENT, "passage": DOCUMENT, "other": "stop "}
+
+
+def write(folder, prompts=PROMPTS, **settings):
+    """Writes a folder of sentence-transformers; returns its path."""
+    folder.mkdir()
+    settings = {"task": "embed", "max_length": 20, "prompts": prompts, **settings}
+    model = BertEmbedder(randomize(BertLayer(TINY)), "mean", normalize=True)
+    sentence_transformers.write(Weights.of(model, BertTokenizer(TINY_VOCABULARY), settings=settings), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("prompts") / "folder", default_prompt_name="other")
+
+
+@pytest.fixture(scope="module")
+def model(folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("prompts") / "model"
+    convert(folder, path, "keras_bert")
+    return FineTuned.load(path)
+
+
+@pytest.fixture(scope="module")
+def exported(folder, tmp_path_factory):
+    """The SavedModel of the folder of sentence-transformers."""
+    from keras_bert import cli
+
+    path = tmp_path_factory.mktemp("prompts") / "exported"
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert cli.run(["export", "text-model", f"--model={folder}", f"--output={path}", "--pooling=mean"]) == 0
+    return path
+
+
+def embed(model, texts):
+    """The vectors of texts without prompts."""
+    plain = FineTuned(model.model, model.tokenizer, Embed(model.task.max_length))
+    return plain.predict(texts)
+
+
+@pytest.mark.parametrize("prompts,wanted", [
+    ({}, {}),
+    ({"query": "a"}, {"query": "a", "document": ""}),
+    ({"passage": "a", "corpus": "b"}, {"query": "", "document": "a", "passage": "a", "corpus": "b"}),
+    ({"document": "", "passage": "a"}, {"query": "", "document": "", "passage": "a"}),
+])
+def test_names_that_can_be_asked_for(prompts, wanted):
+    assert Embed(16, prompts=prompts).named_prompts == wanted
+
+
+@pytest.mark.parametrize("settings,message", [
+    ({"prompts": {"query": None}}, "prompts must be texts by name; got {'query': None}"),
+    ({"default_prompt_name": "query"}, "default_prompt_name must be left out without prompts; got 'query'"),
+    ({"prompts": {"a": "b"}, "default_prompt_name": "b"}, "default_prompt_name must be one of query, document, a; got"),
+])
+def test_settings_that_are_wrong(settings, message):
+    with pytest.raises(InputError, match=message):
+        Embed(16, **settings)
+
+
+def test_what_cannot_apply_a_prompt_says_so(model, exported, bert):
+    with pytest.raises(InputError, match="prompt_name must be one of query, document, passage, other; got 'none'"):
+        model.predict(TEXTS, prompt_name="none")
+    plain = FineTuned(model.model, model.tokenizer, Embed(16))
+    with pytest.raises(InputError, match="prompt_name must be left out for this model, which has no prompts; got"):
+        plain.predict(TEXTS, prompt_name="query")
+    classifier = FineTuned(BertClassifier(bert, 2), model.tokenizer, Classify(16, labels=["a", "b"]))
+    with pytest.raises(InputError, match="prompt_name must be left out for the task classify; it is for embed"):
+        classifier.predict(TEXTS, prompt_name="query")
+
+
+# Forms of a model
+
+@pytest.mark.filterwarnings("ignore:texts cut")
+def test_every_form_of_a_model_puts_the_prompt_before_texts(model, exported, tmp_path):
+    model.export_litert(tmp_path / "lite")
+    lite, saved = LiteModel.load(tmp_path / "lite"), tf.saved_model.load(str(exported))
+    served = LiteRTModel(str(tmp_path / "lite"), threads=1)
+    assert served.signatures.keys() == served.row_wise == {*filter(None, OF_NAME), "serving_default"}
+    strings = {"text": np.array([text.encode() for text in TEXTS], object)}
+    for name, prompt in OF_NAME.items():
+        wanted = embed(model, [prompt + text for text in TEXTS])
+        np.testing.assert_array_equal(model.predict(TEXTS, prompt_name=name), wanted)
+        np.testing.assert_allclose(lite.predict(TEXTS, prompt_name=name), wanted, rtol=0, atol=1e-5)
+        outputs = saved.signatures[name or "serving_default"](text=tf.constant(TEXTS))
+        np.testing.assert_allclose(outputs["embedding"], wanted, rtol=0, atol=1e-6)
+        found, = served.run(name or "serving_default", [strings])
+        np.testing.assert_allclose(found["embedding"], wanted, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(found["tokens"], outputs["tokens"])
+        assert outputs["tokens"].numpy().tolist() == [
+            len(ids) for ids, _ in model.tokenizer.pack([prompt + text for text in TEXTS], None, 20)]
+    np.testing.assert_allclose(saved(tf.constant(TEXTS)), embed(model, [f"stop {text}" for text in TEXTS]), atol=1e-6)
+    assert model.task.export_options() == {"max_length": 20, "prompts": PROMPTS, "default_prompt_name": "other"}
+
+
+@pytest.mark.parametrize("name", [None, "document"])
+def test_features(model, folder, tmp_path, name):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    write_features(folder, tmp_path / "texts.txt", tmp_path / "vectors.npz", "last", "mean", True, prompt_name=name)
+    wanted = model.with_prompt(name).answer(model.task.arguments(TEXTS))
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npz")["vectors"], wanted, rtol=0, atol=1e-6)
+
+
+def test_features_of_pairs_have_no_prompt(folder, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("text\ttext_pair\na\tb\n")
+    with pytest.raises(InputError, match="prompt_name must be left out for pairs of texts; got 'query'"):
+        write_features(folder, tmp_path / "pairs.tsv", tmp_path / "vectors.npz", prompt_name="query")
+
+
+def test_commands(model, folder, exported, run, tmp_path):
+    wanted = model.predict(["a lamp"], prompt_name="query")[0]
+    (tmp_path / "texts.jsonl").write_text('{"text": "a lamp"}\n')
+    line, = run("predict", f"--model={exported}", "--output_format=jsonl", "--prompt_name=query", "a lamp")[1]
+    assert run("predict", f"--model={exported}", f"--input={tmp_path / 'texts.jsonl'}", "--processes=1",
+               f"--output={tmp_path / 'answers'}", "--prompt_name=query")[0] == 0
+    for text in (line, (tmp_path / "answers/texts.jsonl").read_text()):
+        np.testing.assert_allclose(json.loads(text)["embedding"], wanted, rtol=0, atol=1e-6)
+    status, _, messages = run("predict", f"--model={exported}", "--prompt_name=explain", "a lamp")
+    assert status == 1 and "--prompt_name must be one of document, other, passage, query; got 'explain'" in messages[0]
+    assert run("export", "litert", f"--model={folder}", f"--output={tmp_path / 'lite'}")[1][1] == (
+        "without metadata for MediaPipe: it does not put the default prompt, other, before texts")
+    assert LiteModel.load(tmp_path / "lite").task.prompts == PROMPTS
+
+
+def test_an_encoder_is_exported_without_its_prompts(folder, run, tmp_path):
+    with pytest.warns(InputWarning, match="its prompts are not put before the texts of an encoder; --pooling"):
+        assert run("export", "text-model", f"--model={folder}", f"--output={tmp_path / 'encoder'}",
+                   "--max_length=3")[0] == 1  # too short: nothing is exported
+
+
+# Files
+
+def test_prompts_are_kept_by_convert(folder, model, tmp_path):
+    assert (model.task.prompts, model.task.default_prompt_name) == (PROMPTS, "other")
+    model.save(tmp_path / "saved")
+    convert(tmp_path / "saved", tmp_path / "back", "sentence_transformers")
+    name = "config_sentence_transformers.json"
+    assert (tmp_path / "back" / name).read_bytes() == (folder / name).read_bytes()
+    with pytest.raises(InputError, match="not embedding: the encoder is written, without .* and without its prompts"):
+        convert(folder, tmp_path / "tf1", "tf1")
+
+
+def test_prompts_that_no_file_says(tmp_path, pretrained):
+    folder = write(tmp_path / "folder", prompts={"query": "", "document": ""})
+    assert "prompts" not in open_source(folder).settings
+    convert(folder, tmp_path / "out", "sentence_transformers", query_prompt="query: ", document_prompt="passage: ")
+    assert open_source(tmp_path / "out").settings["prompts"] == {"query": "query: ", "document": "passage: "}
+    with pytest.raises(InputError, match="prompts are for models for embeddings; this one is for encoder"):
+        convert(pretrained, tmp_path / "encoder", "tf1", query_prompt="a")
+
+
+def test_a_pooling_without_the_prompt_is_a_loss(tmp_path):
+    folder = write(tmp_path / "folder")
+    path = folder / "1_Pooling/config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"include_prompt": False}))
+    with pytest.raises(InputError, match="the tokens of a prompt are pooled here, too, despite include_prompt false"):
+        convert(folder, tmp_path / "out", "keras_bert")
+
+
+# Training
+
+def test_each_column_gets_its_prompt():
+    tokenizer = BertTokenizer(TINY_VOCABULARY)
+    task = Embed(20, prompts=PROMPTS, default_prompt_name="other")
+
+    def packed(rows):
+        encoded = task.encode(Embed.read(Embed.open(rows, "rows")), tokenizer)
+        return encoded.rows[0]
+
+    def wanted(*texts):
+        return tokenizer.pack(texts, None, 20)
+
+    query, document, other = PROMPTS["query"], DOCUMENT, PROMPTS["other"]
+    assert packed([{"text": "a", "text_pair": "i"}]) == wanted(f"{query}a", f"{document}i")
+    assert packed([{"text": "a", "text_pair": "i", "negative": "to"}]) == wanted(
+        f"{query}a", f"{document}i", f"{document}to")
+    assert packed([{"text": "a", "text_pair": "i", "label": 1}]) == wanted(f"{other}a", f"{other}i")
+    assert packed([{"text": "a", "label": "x"}]) == wanted(f"{other}a")
+
+
+def test_a_text_that_is_query_and_document_has_two_vectors():
+    rows = [("play", "stop"), ("stop", "play")]
+    encoded = Embed(20, prompts=PROMPTS).encode(Embed.read(Embed.open(rows, "rows")), BertTokenizer(TINY_VOCABULARY))
+    vectors = np.float32([[[1, 0], [1, 0]], [[0, 1], [0, 1]]])  # of queries, and of their positives
+    assert encoded.targets.tolist() == [[0, 1], [1, 0]]
+    assert Embed(20).score(encoded, vectors)["mrr_at_10"] == 1
+
+
+@pytest.mark.usefixtures("eager")
+def test_finetune_keeps_prompts_and_normalizes(folder, tmp_path):
+    rows = [("play music", "some song"), ("turn the light off", "the lamp"), ("book a flight", "two")] * 2
+    options = {"task": "embed", "epochs": 1, "batch_size": 3, "learning_rate": 0.01}
+    tuned = finetune(rows, rows, model=folder, output=tmp_path / "more", query_prompt="what ", **options)
+    assert tuned.task.prompts == PROMPTS | {"query": "what "} and tuned.task.default_prompt_name == "other"
+    assert FineTuned.load(tmp_path / "more").task == Embed(20, prompts=tuned.task.prompts, default_prompt_name="other")
+    convert(folder, tmp_path / "encoder", "tf1", allow_inexact=True)
+    new = finetune(rows, rows, model=tmp_path / "encoder", output=tmp_path / "new", document_prompt="it ", **options)
+    assert new.model.normalize and new.task.prompts == {"document": "it "}
+    np.testing.assert_allclose(np.linalg.norm(new.predict(["a lamp"]), axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(new.predict(["a lamp"], prompt_name="document"), embed(new, ["it a lamp"]))
+
+
+# The library itself
+
+@pytest.mark.peers
+@pytest.mark.slow
+@pytest.mark.parametrize("prompts,default", [
+    ({"query": "Represent this sentence for searching relevant passages: "}, None),
+    ({"query": "query: ", "document": "passage: "}, "query"),
+    ({"query": "query: ", "passage": "passage: ", "document": ""}, None),
+])
+def test_vectors_are_those_of_sentence_transformers(minilm, tmp_path, prompts, default):
+    pytest.importorskip("sentence_transformers", reason="pip install sentence-transformers")
+    shutil.copytree(minilm, tmp_path / "prompts")
+    path = tmp_path / "prompts/config_sentence_transformers.json"
+    path.write_text(json.dumps({"prompts": prompts, "default_prompt_name": default}))
+    texts = ["How do I reset my password?", "ok", "a long text " * 200, "오늘 서울 날씨가 어때요?"]
+    theirs = library.SentenceTransformer(str(tmp_path / "prompts"), device="cpu")
+    convert(tmp_path / "prompts", tmp_path / "ours", "keras_bert")
+    ours = FineTuned.load(tmp_path / "ours")
+    for name, encode in ((None, theirs.encode), ("query", theirs.encode_query), ("document", theirs.encode_document)):
+        found = ours.with_prompt(name).answer(ours.task.arguments(texts))
+        np.testing.assert_allclose(found, encode(texts), rtol=0, atol=1e-6)

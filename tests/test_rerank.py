@@ -1,0 +1,289 @@
+"""The task rerank: data, scores and losses beside sentence-transformers', mined negatives, and CrossEncoder folders."""
+
+import json
+
+import numpy as np
+import pytest
+import record_sentence_transformers
+import tensorflow as tf
+from keras import ops
+
+from keras_bert.convert import convert, open_source
+from keras_bert.errors import InputError
+from keras_bert.export.text_heads import Reranker
+from keras_bert.layers import BertLayer
+from keras_bert.models import BertEmbedder, BertRegressor
+from keras_bert.models.task_models import loss_arguments
+from keras_bert.tasks import Embed, Rerank
+from keras_bert.tasks.rerank import ranking
+from keras_bert.text import BertTokenizer
+from keras_bert.training import FineTuned, finetune
+from keras_bert.training.negatives import NegativeMiner
+from keras_bert.weights import huggingface
+from keras_bert.weights.kinds import variable
+from keras_bert.weights.source import Weights
+
+from conftest import TINY, TINY_VOCABULARY, Peer, randomize, write_huggingface
+
+library = Peer("sentence_transformers")
+torch = Peer("torch")
+ROWS = [{"text": "play music", "text_pair": ["a song", "some music"], "negative": ["the lamp", "stop"]},
+        {"text": "turn the light off", "text_pair": "the lamp", "negative": "a song"},
+        {"text": "book a flight", "text_pair": "a flight for two", "negative": ["two", "now", "the lamp"]}]
+PAIRS = [("play music", "some song", 1), ("play music", "a lamp", 0), ("turn off", "the light", 1),
+         ("turn off", "two", 0)]
+TEXTS, DOCUMENTS = ["play music", "", "a lamp " * 20], ["a song", "the light off", "now"]
+
+
+def read(rows):
+    return Rerank.read(Rerank.open(rows, "rows"))
+
+
+def triples(examples):
+    return [(example.text, example.text_pair, example.label) for example in examples]
+
+
+def reranker(activation_fn="sigmoid"):
+    model = randomize(BertRegressor(BertLayer(TINY)))
+    return FineTuned(model, BertTokenizer(TINY_VOCABULARY), Rerank(20, activation_fn))
+
+
+# Data
+
+def test_lists_of_positives_and_negatives_are_pairs():
+    examples = read(ROWS)
+    assert triples(examples)[:4] == [("play music", "a song", 1), ("play music", "some music", 1),
+                                     ("play music", "the lamp", 0), ("play music", "stop", 0)]
+    assert [example.row for example in examples] == [1] * 4 + [2] * 2 + [3] * 4
+    assert triples(read(PAIRS)) == PAIRS
+    assert triples(read([{"text": "a", "text_pair": "b", "negative": None}])) == [("a", "b", 1)]
+
+
+def test_scores_of_published_files_are_divided():
+    labels = [example.label for example in Rerank.read(record_sentence_transformers.KORSTS, data_format="korsts")]
+    assert labels == record_sentence_transformers.sts(record_sentence_transformers.KORSTS)[2]
+
+
+@pytest.mark.parametrize("rows,message", [
+    ([{"text": "a"}], "rows: there is no column 'text_pair'; the columns are text"),
+    ([{"text": "a", "text_pair": "b", "negative": "c", "label": 1}], "rows: the columns must be text, text_pair and"),
+    ([{"text": "a", "text_pair": [1]}], "rows: row 1: 'text_pair' must be a list of texts; got"),
+    ([("a", "b", "yes")], "rows: row 1: 'label' must be a number; got 'yes'"),
+    ([("a", "b", 0), ("a", "c", 5)], "rows: row 2: 'label' must be from 0 to 1; got 5; divide the labels by the"),
+    ([("a", "b"), ("a", "c")], "rows: re-ranking needs documents that are not relevant: a column negative, or labels, "
+                               "or mine_negatives=…; every label is 1"),
+])
+def test_data_that_cannot_be_trained_on_is_named(rows, message):
+    with pytest.raises(InputError) as error:
+        Rerank.from_examples("rows", read(rows), max_length=16)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize("rows,message", [
+    ([("a", "b", 1), ("c", "d", 0)], "scores need a query with a relevant document and one that is not: a column nega"),
+    ([("a", "b", 0.5), ("c", "d", 0.5)], "scores need pairs with different labels; every label is 0.5"),
+])
+def test_data_that_cannot_be_scored_is_named(rows, message):
+    with pytest.raises(InputError, match=message):
+        Rerank(16).check("rows", read(rows))
+
+
+# Scores
+
+@pytest.mark.parametrize("case", json.loads(record_sentence_transformers.FILE.read_text())["rankings"])
+def test_rankings_are_scored_as_in_sentence_transformers(case):
+    found = ranking(np.array(case["scores"]), np.array(case["relevant"]))
+    assert found == pytest.approx((case["ndcg"], case["mrr"]), abs=1e-12)
+
+
+def test_equal_scores_are_no_ranking():
+    relevant = np.array([True, False, False])
+    assert ranking(np.ones(3), relevant) == (pytest.approx(np.mean(1 / np.log2([2, 3, 4]))), 1 / 3)
+    assert ranking(np.arange(3), relevant & False) == (0, 0)
+
+
+def test_scores_are_means_over_the_queries():
+    task = Rerank(20)
+    encoded = task.encode(read(ROWS), BertTokenizer(TINY_VOCABULARY))
+    logits = np.array([3, 1, 2, 0, -1, 1, 2, 1, 0, 0])
+    scores = task.score(encoded, logits[:, None])
+    assert scores["mrr_at_10"] == pytest.approx((1 + 1 / 2 + 1) / 3)
+    first, ideal = (1 + 1 / np.log2(4)), 1 + 1 / np.log2(3)
+    assert scores["ndcg_at_10"] == pytest.approx((first / ideal + 1 / np.log2(3) + 1) / 3)
+    probabilities = 1 / (1 + np.exp(-logits))
+    right = np.where(encoded.targets == 1, probabilities, 1 - probabilities)
+    assert scores["loss"] == pytest.approx(-np.log(right).mean())
+    assert task.main_score(encoded.examples) == "ndcg_at_10"
+    graded = task.encode(read([("a", "b", 0.1), ("a", "i", 0.9), ("b", "a", 0.4)]), BertTokenizer(TINY_VOCABULARY))
+    scores = task.score(graded, np.array([[-1], [5], [0]]))
+    assert scores["spearman"] == 1 and task.main_score(graded.examples) == "spearman" and scores["pearson"] < 1
+
+
+# Training
+
+def embedder(folder):
+    task = Embed(20, prompts={"query": "what ", "document": "it "})
+    model = FineTuned(randomize(BertEmbedder(BertLayer(TINY), "mean")), BertTokenizer(TINY_VOCABULARY), task)
+    model.save(folder)
+    return model
+
+
+def test_mined_negatives_are_the_nearest_documents(tmp_path):
+    model = embedder(tmp_path / "embedder")
+    words = [word for word in TINY_VOCABULARY if word.isalpha()]
+    rows = [(f"{words[i]} {words[i + 1]}", f"{words[-i - 1]} {words[i]}") for i in range(8)] + [
+        ("play music", "now"), ("play music", "stop")]
+    mined = NegativeMiner(tmp_path / "embedder").add(read(rows))
+    assert triples(mined[:10]) == [(*row, 1) for row in rows]
+    documents = [document for _, document in rows]
+    found = {}
+    for example in mined[10:]:
+        found.setdefault(example.text, []).append(example.text_pair)
+        assert example.label == 0
+    vectors = model.predict(documents, prompt_name="document")
+    for query in dict.fromkeys(query for query, _ in rows):
+        question, = model.predict([query], prompt_name="query")
+        cosines = vectors @ question / np.linalg.norm(vectors, axis=1)
+        nearest = [documents[i] for i in np.argsort(-cosines, kind="stable") if (query, documents[i]) not in rows]
+        assert found[query] == nearest[:5]
+    assert NegativeMiner(tmp_path / "embedder").add(read(PAIRS)) == read(PAIRS)  # they have negatives
+    reranker().save(tmp_path / "reranker")
+    with pytest.raises(InputError, match="mine_negatives must be a model for embeddings; .* for the task rerank"):
+        NegativeMiner(tmp_path / "reranker")
+
+
+@pytest.mark.usefixtures("eager")
+def test_finetune_with_mined_negatives(tmp_path):
+    embedder(tmp_path / "embedder")
+    rows = [example[:2] for example in triples(read(ROWS)) if example[2]]
+    encoder = write_huggingface(tmp_path / "encoder", randomize(BertLayer(TINY)))
+    tuned = finetune(rows * 2, rows, model=encoder, output=tmp_path / "out", task="rerank", epochs=1, batch_size=8,
+                     mine_negatives=tmp_path / "embedder")
+    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+    assert metrics["main"] == "ndcg_at_10" and metrics["train_examples"] == 16
+    assert metrics["valid_examples"] == 4 + 2 + 3 + 3  # two negatives for a query with two of the four documents
+    again = FineTuned.load(tmp_path / "out")
+    assert again.task == Rerank(TINY.max_position_embeddings) == tuned.task
+    questions = [["play music", "play music"], ["a song", "the lamp"]]
+    assert again.predict(*questions) == tuned.predict(*questions)
+    assert "\n- rerank\n" in (tmp_path / "out/README.md").read_text()
+
+
+# Forms of a model
+
+@pytest.mark.filterwarnings("ignore:texts cut")
+def test_saved_model(tmp_path):
+    model = reranker()
+    model.export(tmp_path / "export")
+    found = tf.saved_model.load(str(tmp_path / "export"))(tf.constant(TEXTS), tf.constant(DOCUMENTS))
+    logits = ops.convert_to_numpy(model.model(model.tokenizer(TEXTS, DOCUMENTS, 20)))[:, 0]
+    np.testing.assert_allclose(found["logit"], logits, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found["score"], 1 / (1 + np.exp(-logits)), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model.predict(TEXTS, DOCUMENTS), found["score"], rtol=0, atol=1e-6)
+
+
+def test_the_score_may_be_the_logit():
+    logits = np.float32([[3.0], [-7.0]])
+    head = Reranker(activation_fn="identity")
+    assert {name: values.numpy().tolist() for name, values in head.encode(tf.constant(logits), None).items()} == {
+        "logit": [3, -7], "score": [3, -7]}
+    assert Rerank(16, "identity").answers(None, list(logits)) == [3, -7]
+
+
+# CrossEncoder folders
+
+@pytest.mark.parametrize("activation_fn", ["sigmoid", "identity"])
+def test_convert_keeps_the_task(tmp_path, activation_fn):
+    reranker(activation_fn).save(tmp_path / "model")
+    found = convert(tmp_path / "model", tmp_path / "hf", "huggingface")
+    assert max(found.values()) == 0
+    config = json.loads((tmp_path / "hf/config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"] and config["id2label"] == {"0": "LABEL_0"}
+    assert config["sentence_transformers"]["activation_fn"].lower().endswith(activation_fn)
+    convert(tmp_path / "hf", tmp_path / "back", "keras_bert")
+    assert FineTuned.load(tmp_path / "back").task == Rerank(20, activation_fn)
+
+
+@pytest.mark.parametrize("config,library_config,settings", [
+    ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, None,
+     {"task": "rerank", "activation_fn": "identity"}),
+    ({"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0.0"}}, None,
+     {"task": "rerank", "activation_fn": "sigmoid"}),
+    ({}, {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity"},
+     {"task": "rerank", "activation_fn": "identity"}),
+    ({}, None, {"task": "regress", "pairs": False}),
+])
+def test_folders_of_every_version_of_the_library(tmp_path, config, library_config, settings):
+    (folder := tmp_path / "folder").mkdir()
+    huggingface.write(Weights.of(reranker().model, BertTokenizer(TINY_VOCABULARY)), folder)
+    values = json.loads((folder / "config.json").read_text())
+    del values["problem_type"]
+    (folder / "config.json").write_text(json.dumps(values | config))
+    if library_config:
+        library_config |= {"prompts": {"query": "q: "}}
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(library_config))
+    source = open_source(folder)
+    assert len(source.losses) == bool(library_config)
+    found = source.settings
+    assert {name: found.get(name) for name in settings} == settings
+
+
+def test_another_activation_is_refused(tmp_path):
+    (folder := tmp_path / "folder").mkdir()
+    settings = {"task": "rerank", "max_length": 20}
+    huggingface.write(Weights.of(reranker().model, BertTokenizer(TINY_VOCABULARY), settings=settings), folder)
+    values = json.loads((folder / "config.json").read_text())
+    values["sentence_transformers"]["activation_fn"] = "torch.nn.modules.activation.Tanh"
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match="activation_fn must be one of torch.nn.modules.activation.Sigmoid, torch"):
+        open_source(folder)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("activation_fn", ["sigmoid", "identity"])
+def test_sentence_transformers_reads_what_is_written_and_the_other_way(tmp_path, activation_fn):
+    pytest.importorskip("sentence_transformers", reason="pip install sentence-transformers")
+    model = reranker(activation_fn)
+    model.save(tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "hf", "huggingface")
+    theirs = library.CrossEncoder(str(tmp_path / "hf"), device="cpu")
+    pairs = list(zip(TEXTS, DOCUMENTS))
+    wanted = model.answer(model.task.arguments(TEXTS, DOCUMENTS))
+    np.testing.assert_allclose(theirs.predict(pairs), wanted, rtol=0, atol=1e-5)
+    theirs.save(str(tmp_path / "saved"))
+    convert(tmp_path / "saved", tmp_path / "back", "keras_bert")
+    again = FineTuned.load(tmp_path / "back")
+    assert again.task == Rerank(20, activation_fn)
+    np.testing.assert_allclose(again.answer(again.task.arguments(TEXTS, DOCUMENTS)), wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.peers
+def test_loss_and_gradients_are_those_of_a_cross_encoder(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="pip install sentence-transformers")
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+
+    model = reranker()
+    model.save(tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "hf", "huggingface")
+    theirs = library.CrossEncoder(str(tmp_path / "hf"), device="cpu").eval()  # without dropout
+    texts, documents, labels = zip(*PAIRS)
+    loss = BinaryCrossEntropyLoss(theirs)([texts, documents], torch.tensor(labels))
+    loss.backward()
+    wanted = {name.removeprefix("0.model."): parameter.grad.numpy() for name, parameter in theirs.named_parameters()
+              if parameter.grad is not None}
+    inputs = model.tokenizer(texts, documents, 20)
+    with tf.GradientTape() as tape:
+        value = loss_arguments(model.task)["loss"](np.float32(labels), model.model(inputs))
+    np.testing.assert_allclose(value, loss.item(), rtol=0, atol=1e-6)
+    gradients = tape.gradient(value, [trained.value for trained in model.model.trainable_variables])
+    ours = {trained.path: tf.convert_to_tensor(gradient).numpy()
+            for trained, gradient in zip(model.model.trainable_variables, gradients)}
+    entries = {f"{'bert.' * name.startswith('bert.')}{entry.stored_name}": (entry, name)
+               for name in Weights.of(model.model).read for entry in [huggingface.TABLE[name]]}
+    compared = 0
+    for stored_name, gradient in wanted.items():
+        entry, name = entries[stored_name]
+        np.testing.assert_allclose(entry.to_stored(ours[variable(model.model, name).path], TINY), gradient, rtol=0,
+                                   atol=1e-5)
+        compared += 1
+    assert compared == len(ours)
