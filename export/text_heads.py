@@ -95,6 +95,12 @@ class Head:
         """Text to put before those of `serving_default`."""
         return ""
 
+    @property
+    def inputs(self) -> list[tf.TensorSpec]:
+        """The arguments of `answer`: the texts and, if there are prompts, the number of tokens of the one that is
+        before the texts."""
+        return [*self.texts, *[tf.TensorSpec([], tf.int64, "prompt_length")] * bool(self.named_prompts)]
+
     def read(self, reader: Reader, *texts: tf.Tensor) -> list[list[tf.RaggedTensor]]:
         """Returns the tokens of each text, before they are truncated to an input: (ids, starts, limits) as returned by
         `GraphTokenizer.tokenize_with_offsets`, but ragged [batch, (tokens)]."""
@@ -105,17 +111,17 @@ class Head:
         real tokens."""
         return outputs
 
-    def answer(self, reader: Reader, *texts: tf.Tensor) -> Answers:
-        """Returns the answers to texts, string tensors: dense tensors."""
+    def answer(self, reader: Reader, *inputs: tf.Tensor) -> Answers:
+        """Returns the answers to texts: dense tensors."""
         raise NotImplementedError
 
 
 class _OneInput(Head):
     """Base class of the heads that read the texts of a row as one input, truncated to `max_length`."""
 
-    def answer(self, reader: Reader, *texts: tf.Tensor) -> Answers:
-        inputs = reader.pack(*map(reader.tokens, texts))
-        return self.encode(reader.run(*inputs), inputs[1])
+    def answer(self, reader: Reader, *inputs: tf.Tensor) -> Answers:
+        packed = reader.pack(*map(reader.tokens, inputs[:len(self.texts)]))
+        return self.encode(reader.run(*packed), packed[1])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,20 +141,25 @@ class _Windows(_OneInput):
     def __post_init__(self) -> None:
         check(_Windows, vars(self))
 
-    def answer(self, reader: Reader, *texts: tf.Tensor) -> Answers:
+    def answer(self, reader: Reader, *inputs: tf.Tensor) -> Answers:
         if self.doc_stride is None:
-            return super().answer(reader, *texts)
-        *first, text = map(reader.tokens, texts)
-        size = tf.fill([text.nrows()], tf.constant(reader.max_length - len(texts) - 1, tf.int64))
+            return super().answer(reader, *inputs)
+        *first, text = map(reader.tokens, inputs[:len(self.texts)])
+        size = tf.fill([text.nrows()], tf.constant(reader.max_length - len(self.texts) - 1, tf.int64))
+        heads = []  # what each window begins with
         if first:
             # As `truncate_pair` in keras_bert/text/packing.py does; what is left of the second text is a window.
             kept = tf.minimum(first[0].row_lengths(), tf.maximum(size - text.row_lengths(), (size + 1) // 2))
-            starts = first[0].row_starts()
-            first = [tf.gather(first[0].values, tf.ragged.range(starts, starts + kept))]
-            size = tf.maximum(size - kept, 1)
+            heads = [windows.divide(first[0], kept)[0]]
+        elif self.named_prompts:
+            head, text = windows.divide(text, tf.minimum(inputs[-1], size // 2))
+            heads = [head]
+        for head in heads:
+            size = tf.maximum(size - head.row_lengths(), 1)
         parts = windows.split(text, size, self.doc_stride, self.max_windows)
-        inputs = reader.pack(*(tf.gather(segment, parts.row) for segment in first), parts.of(text))
-        return self.combine(reader.run_windows(reader.run, inputs, text), inputs[1], parts)
+        segments = [*(tf.gather(head, parts.row) for head in heads), parts.of(text)]
+        packed = reader.pack(*[tf.concat(segments, axis=1)] if self.named_prompts else segments)
+        return self.combine(reader.run_windows(reader.run, packed, text), packed[1], parts)
 
     def combine(self, outputs: tf.Tensor, mask: tf.Tensor, parts: windows.Windows) -> Answers:
         """Returns the answers to texts from the outputs of their windows, float32 [windows, width]."""

@@ -101,9 +101,9 @@ class TextModel(writing.CallablePart):
         vocabulary = tf.constant(tokenizer.vocabulary)
         reader = heads.Reader(run, tokenizer, max_length, lengths_up_to(max_length) if jit_compile else None)
 
-        def answer(*texts: tf.Tensor) -> heads.Answers:
-            heads.check_same_batch(head.texts, texts)
-            return head.answer(reader, *texts)
+        def answer(*inputs: tf.Tensor) -> heads.Answers:
+            heads.check_same_batch(head.texts, inputs[:len(head.texts)])
+            return head.answer(reader, *inputs)
 
         def encode(*inputs: tf.Tensor) -> heads.Answers:
             checked = writing.checked(inputs, encoder.config) if jit_compile else inputs
@@ -112,13 +112,20 @@ class TextModel(writing.CallablePart):
         def explain(*inputs: tf.Tensor) -> heads.Answers:
             return _explain(head, reader, attend, vocabulary, inputs[:-1], inputs[-1])
 
-        answer_texts = tf.function(answer, input_signature=head.texts, autograph=False)
-        serve = _with_prompt(answer_texts, head.texts, head.default_prompt)
+        answer_texts = tf.function(answer, input_signature=head.inputs, autograph=False)
+
+        def with_prompt(prompt: str) -> Callable:
+            """Returns a function of texts that puts a prompt before each."""
+            length = tf.constant(len(tokenizer.ids([prompt])[0]), tf.int64)
+            return tf.function(
+                lambda *texts: answer_texts(*(tf.strings.join([prompt, text]) for text in texts), length),
+                input_signature=head.texts, autograph=False)
+
+        serve = with_prompt(head.default_prompt) if head.named_prompts else answer_texts
         super().__init__(serve if head.root is None else tf.function(
             lambda *texts: serve(*texts)[head.root], input_signature=head.texts, autograph=False))
         self.serve = serve
-        self.prompted = {name: _with_prompt(answer_texts, head.texts, prompt)
-                         for name, prompt in head.named_prompts.items()}
+        self.prompted = {name: with_prompt(prompt) for name, prompt in head.named_prompts.items()}
         self.weights = weights
         shape = [*head.texts[-1].shape, None]  # a row of ids for each text
         ids = [tf.TensorSpec(shape, tf.int32, name) for name in ("input_word_ids", "input_mask", "input_type_ids")]
@@ -126,12 +133,6 @@ class TextModel(writing.CallablePart):
         if head.explains:
             self.explain = tf.function(explain, autograph=False,
                                        input_signature=[*head.texts, tf.TensorSpec([None], tf.int32, "layers")])
-
-
-def _with_prompt(answer: Callable, texts: list[tf.TensorSpec], prompt: str) -> Callable:
-    """Returns a function of texts that puts a prompt before each."""
-    return tf.function(lambda *columns: answer(*(tf.strings.join([prompt, column]) for column in columns)),
-                       input_signature=texts, autograph=False) if prompt else answer
 
 
 def lengths_up_to(max_length: int) -> list[int]:

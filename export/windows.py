@@ -26,6 +26,14 @@ class Windows(NamedTuple):
         return tf.ragged.range(self.begin, self.end)
 
 
+def divide(tokens: tf.RaggedTensor, kept: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Divides texts, [batch, (tokens)], after their first `kept` tokens, int64 [batch]."""
+    begin, end = tokens.row_starts(), tokens.row_limits()
+    border = tf.minimum(begin + kept, end)
+    return (tf.gather(tokens.values, tf.ragged.range(begin, border)),
+            tf.gather(tokens.values, tf.ragged.range(border, end)))
+
+
 def split(tokens: tf.RaggedTensor, size: tf.Tensor, stride: int | None, most: int | None = None) -> Windows:
     """Splits texts, [batch, (tokens)], into windows of at most `size` tokens, int64 [batch]. For `stride` and `most`
     see `windows` in keras_bert/tasks/windows.py; a stride of None is that of consecutive windows."""

@@ -19,6 +19,7 @@ from keras_bert.export.text_heads import (
     MultiLabelClassifier,
     Reader,
     Regressor,
+    Reranker,
     SpanFinder,
     Tagger,
 )
@@ -31,6 +32,7 @@ from keras_bert.tasks import (
     MultiLabel,
     MultipleChoice,
     Regress,
+    Rerank,
     Span,
     Tag,
     run_model,
@@ -197,9 +199,9 @@ def test_answers_from_windows(pairs, options, monkeypatch):
     cases = [(Classifier(labels=labels, pairs=pairs, **options), Classify(LENGTH, labels, pairs, **options), 3),
              (MultiLabelClassifier(labels=labels, thresholds=[0.5, 0.6, 0.4], pairs=pairs, **options),
               MultiLabel(LENGTH, labels, pairs, [0.5, 0.6, 0.4], **options), 3),
-             (Regressor(pairs=pairs, **options), Regress(LENGTH, pairs, **options), 1)]
-    if not pairs:
-        cases.append((Embedder(**options), Embed(LENGTH, **options), HIDDEN))
+             (Regressor(pairs=pairs, **options), Regress(LENGTH, pairs, **options), 1),
+             (Reranker(activation_fn="sigmoid", **options), Rerank(LENGTH, **options), 1) if pairs else
+             (Embedder(**options), Embed(LENGTH, **options), HIDDEN)]
     texts = [["play", LONG, "", LONG[::-1], "turn off the light"], [LONG, LONG[:60], "music", "", "now"]][:1 + pairs]
     for head, task, width in cases:
         _, python = decoders(head, task, vectors(width))

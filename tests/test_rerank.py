@@ -14,7 +14,7 @@ from keras_bert.export.text_heads import Reranker
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder, BertRegressor
 from keras_bert.models.task_models import loss_arguments
-from keras_bert.tasks import Embed, Rerank
+from keras_bert.tasks import Embed, Encoded, Rerank
 from keras_bert.tasks.rerank import ranking
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
@@ -187,7 +187,7 @@ def test_the_score_may_be_the_logit():
     head = Reranker(activation_fn="identity")
     assert {name: values.numpy().tolist() for name, values in head.encode(tf.constant(logits), None).items()} == {
         "logit": [3, -7], "score": [3, -7]}
-    assert Rerank(16, "identity").answers(None, list(logits)) == [3, -7]
+    assert Rerank(16, "identity").answers(Encoded([], []), list(logits)) == [3, -7]
 
 
 # CrossEncoder folders

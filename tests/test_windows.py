@@ -14,8 +14,8 @@ from keras_bert.data.batches import UNLABELLED
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier, BertEmbedder
-from keras_bert.tasks import Classify, Embed, EmbedExample, Regress, Tag
+from keras_bert.models import BertClassifier, BertEmbedder, BertRegressor
+from keras_bert.tasks import Classify, Embed, EmbedExample, Regress, Rerank, Tag
 from keras_bert.tasks.windows import aggregated, own_tokens, windows
 from keras_bert.text import BertTokenizer, pad
 from keras_bert.training import FineTuned, finetune
@@ -145,6 +145,47 @@ def test_vectors_of_long_texts_keep_their_length(tmp_path):
     np.testing.assert_allclose(vectors[3], mean / np.linalg.norm(mean), atol=1e-5)
     model.export_litert(tmp_path / "lite")
     np.testing.assert_allclose(LiteModel.load(tmp_path / "lite").predict([*SHORT, LONG]), vectors, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:texts cut")
+def test_each_window_begins_with_the_prompt(tmp_path):
+    long, short = "the song " * 12, "play some: "
+    task = Embed(16, doc_stride=4, max_windows=3, prompts={"query": short, "long": long})
+    model = model_of(task, lambda bert: BertEmbedder(bert, "mean", normalize=True))
+    model.export(tmp_path / "saved")
+    model.export_litert(tmp_path / "lite")
+    exported, lite = Exported(str(tmp_path / "saved")), LiteModel.load(tmp_path / "lite")
+    texts = [LONG, *SHORT]
+    text, = TOKENIZER.ids([LONG])
+    for name, kept in (("query", TOKENIZER.ids([short])[0]), ("long", TOKENIZER.ids([long])[0][:7])):
+        prompted = task.with_prompt(name)
+        encoded = prompted.encode(task.arguments(texts), TOKENIZER)
+        first, *others = [ids[1:-1] for (ids, _), in encoded.rows[:encoded.firsts[1]]]
+        assert first == TOKENIZER.ids([task.prompts[name] + LONG])[0][:14] and len(others) == 2
+        assert all(window[:len(kept)] == kept and len(window) == 14 for window in others)
+        if name == "query":
+            assert [window[len(kept):] for window in others] == [text[begin:begin + 14 - len(kept)] for begin in (4, 8)]
+        vectors = model.predict(texts, prompt_name=name)
+        for other in (exported.with_prompt(name).answer_with_cuts(task.arguments(texts))[0],
+                      lite.predict(texts, prompt_name=name)):
+            np.testing.assert_allclose(other, vectors, atol=1e-5)
+
+
+def test_a_document_is_as_relevant_as_its_best_window(tmp_path):
+    task, tokenizer = Rerank(16, doc_stride=4), BertTokenizer(TINY_VOCABULARY, has_segments=False)
+    bert = randomize(BertLayer(dataclasses.replace(TINY, type_vocab_size=1)))
+    model = FineTuned(randomize(BertRegressor(bert)), tokenizer, task)
+    rows, = task.split_texts(tokenizer, ["play music"], [LONG])[0]
+    assert len(rows) > 2 and all(first == len(ids) for ids, first in rows)
+    logits = np.array(model.model(pad(rows, tokenizer.pad_id)), np.float64)
+    questions = [["play music", "lamp"], [LONG, ""]]
+    answers = model.predict(*questions)
+    assert answers[0] == pytest.approx(1 / (1 + np.exp(-logits.max())), abs=1e-6)
+    model.export(tmp_path / "saved")
+    model.export_litert(tmp_path / "lite")
+    for other in (Exported(str(tmp_path / "saved")).answer_with_cuts(task.arguments(*questions))[0],
+                  LiteModel.load(tmp_path / "lite").predict(*questions)):
+        assert other == pytest.approx(answers, abs=1e-6)
 
 
 def test_training_on_windows(tmp_path, eager):

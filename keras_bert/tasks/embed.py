@@ -175,13 +175,13 @@ class Embed(WindowTask):
                      "left out for this model, which has no prompts", prompt_name in prompts))
         return dataclasses.replace(self, prompts=prompts, default_prompt_name=prompt_name)
 
-    def _prompted(self, examples: Sequence[EmbedExample]) -> list[tuple[str, ...]]:
-        """Returns the texts of each example after their prompts: those of queries and documents for a text with
-        positives and negatives, otherwise the default one."""
+    def _with_prompts(self, examples: Sequence[EmbedExample]) -> list[list[tuple[str, str]]]:
+        """Returns the texts of each example with their prompts, (prompt, text): those of queries and documents for a
+        text with positives and negatives, otherwise the default one."""
         first = others = self.default_prompt
         if examples and examples[0].label is None and len(examples[0].texts) > 1:
             first, others = (self.named_prompts.get(name, "") for name in (QUERY, DOCUMENT))
-        return [(first + example.text, *(others + text for text in example.texts[1:])) for example in examples]
+        return [[(first, example.text), *((others, text) for text in example.texts[1:])] for example in examples]
 
     def texts(self, example: EmbedExample) -> tuple:
         return (list(example.texts),)
@@ -198,11 +198,12 @@ class Embed(WindowTask):
         return [example.label] if isinstance(example.label, str) else []
 
     def encode(self, examples: Sequence[EmbedExample], tokenizer: BertTokenizer) -> Encoded:
-        prompted = self._prompted(examples)
-        texts = list(dict.fromkeys(text for group in prompted for text in group))
-        packed, cut = self.split_texts(tokenizer, texts)
+        groups = self._with_prompts(examples)
+        texts = list(dict.fromkeys(itertools.chain.from_iterable(groups)))
+        packed, cut = self.split_texts(
+            tokenizer, [text for _, text in texts], prompts=[prompt for prompt, _ in texts])
         of_text, longer = dict(zip(texts, packed)), {texts[index] for index in cut}
-        windows = [[of_text[text] for text in group] for group in prompted]
+        windows = [[of_text[text] for text in group] for group in groups]
         rows, firsts = [[of_one[0] for of_one in of_texts] for of_texts in windows], None
         if self.windows:  # each window is a row
             each = [of_one for of_texts in windows for of_one in of_texts]
@@ -210,7 +211,7 @@ class Embed(WindowTask):
             rows, firsts = [[row] for of_one in each for row in of_one], np.cumsum(counts) - counts
         encoded = Encoded(
             examples, rows, None, ChoiceBatches, firsts=firsts,
-            cut=sum(not longer.isdisjoint(group) for group in prompted),
+            cut=sum(not longer.isdisjoint(group) for group in groups),
             split=sum(any(len(of_one) > 1 for of_one in of_texts) for of_texts in windows))
         if not examples or examples[0].label is None and len(examples[0].texts) == 1:
             return encoded

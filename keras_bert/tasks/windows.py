@@ -69,9 +69,10 @@ def aggregated(values: np.ndarray, firsts: np.ndarray | None, aggregate: Aggrega
 class WindowTask(Task):
     """A task with one answer for a text of any length.
 
-    A text longer than `max_length` is cut, or if there is a `doc_stride`, split into windows; of a pair, the second
-    text is split, and the first one cut to half of the input if that is necessary. In training, each window is an
-    example with the target of its text. The answer is made from the aggregated outputs of the windows.
+    A text longer than `max_length` is cut, or if there is a `doc_stride`, split into windows. Of a pair, the second
+    text is split, and each window has the first one; each window of a text with a prompt begins with the prompt. Both
+    get at most half of the input if the text is split. In training, each window is an example with the target of its
+    text. The answer is made from the aggregated outputs of the windows.
 
     Args:
         doc_stride: number of tokens from the start of one window to the start of the next. If None, texts are cut.
@@ -98,20 +99,29 @@ class WindowTask(Task):
         left_out = () if self.windows else WindowTask.fields
         return {name: value for name, value in super().settings().items() if name not in left_out}
 
-    def split_texts(self, tokenizer: BertTokenizer, texts: list[str],
-                    text_pairs: list[str] | None = None) -> tuple[list[list[Row]], list[int]]:
+    def split_texts(self, tokenizer: BertTokenizer, texts: list[str], text_pairs: list[str] | None = None,
+                    prompts: list[str] | None = None) -> tuple[list[list[Row]], list[int]]:
         """Returns the inputs of each text or pair of texts, one for each of its windows, and the indices of the texts
-        of which a part is left out."""
+        of which a part is left out. `prompts` are put before single texts; each window begins with its text's."""
+        if prompts is not None:
+            texts = [prompt + text for prompt, text in zip(prompts, texts)]
         if self.doc_stride is None:
             packed, cut = tokenizer.pack_with_cuts(texts, text_pairs, self.max_length)
             return [[row] for row in packed], cut
         pairs = [None] * len(texts) if text_pairs is None else tokenizer.ids(text_pairs)
+        prompt_lengths = [0] * len(texts) if prompts is None else map(len, tokenizer.ids(prompts))
         rows, cut = [], []
-        for index, (first, second) in enumerate(zip(tokenizer.ids(texts), pairs)):
-            room = self.max_length - (2 if second is None else 3)
-            head, text = ([], first) if second is None else (truncate_pair(first, second, room)[0], second)
+        for index, (first, second, prompt_length) in enumerate(zip(tokenizer.ids(texts), pairs, prompt_lengths)):
+            if second is None:
+                room = self.max_length - 2
+                kept = min(prompt_length, room // 2)
+                head, text = first[:kept], first[kept:]
+            else:
+                room = self.max_length - 3
+                head, text = truncate_pair(first, second, room)[0], second
             parts = windows(len(text), max(room - len(head), 1), self.doc_stride, self.max_windows)
-            inputs = [(text[begin:end], None) if second is None else (head, text[begin:end]) for begin, end in parts]
+            inputs = [(head + text[begin:end], None) if second is None else (head, text[begin:end])
+                      for begin, end in parts]
             rows.append([tokenizer.with_segments(*pack(a, b, tokenizer.cls_id, tokenizer.sep_id, self.max_length))
                          for a, b in inputs])
             if parts[-1][1] < len(text) or second is not None and len(head) < len(first):
