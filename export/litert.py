@@ -19,7 +19,7 @@ from keras_bert.litert import FILE, INPUTS, OUTPUTS, LiteRunner, import_interpre
 from keras_bert.models.base import BertTask
 from keras_bert.models.task_models import HEADS
 from keras_bert.tasks import Embed, Task, save_settings
-from keras_bert.tasks.embed import prompts_of
+from keras_bert.tasks.embed import fields_of
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.samples import of_tokens, sample_inputs
 
@@ -107,11 +107,11 @@ def _check_task(model: BertTask, task: Task) -> None:
 
 
 def default_task(model: BertTask, tokenizer: BertTokenizer, settings: Mapping[str, Any] | None = None) -> Embed:
-    """Returns the task of a `BertEmbedder`, with the prompts in the settings of its weights; raises an InputError for
-    another model."""
+    """Returns the task of a `BertEmbedder`, with the prompts and the windows in the settings of its weights; raises an
+    InputError for another model."""
     if not isinstance(model, models.BertEmbedder):
         raise InputError(Option("task"), f" must be given for a {type(model).__name__}")
-    return Embed(model.bert.config.input_length(None, tokenizer.default_length), **prompts_of(settings or {}))
+    return Embed(model.bert.config.input_length(None, tokenizer.default_length), **fields_of(settings or {}))
 
 
 def _answer(model: BertTask, task: Task) -> Callable[..., dict[str, tf.Tensor]]:

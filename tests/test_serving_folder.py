@@ -105,7 +105,7 @@ def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     saved_model._call = lambda name, inputs: called.append((name, inputs["text"].shape))
     saved_model.warm_up()
     assert called == [("serving_default", (rows,)) for rows in (1, 1, 16, 16)]
-    saved_model.warm_up_explain()
+    saved_model.warm_up_others()
     saved_model.close()
     assert called[4:] == [("explain", (1,))]
 

@@ -234,9 +234,9 @@ def test_a_tagger_on_features_is_exported_too(data, encoder, run, tmp_path):
 
 @pytest.mark.parametrize("task,flags,message", [
     ("choice", ["--doc_stride=9"], "doc_stride must be left out unless --task is intent or classify or multilabel or "
-     "regress or tag or span or embed; got 9"),
+     "regress or tag or span or embed or rerank; got 9"),
     ("tag", ["--aggregate=max"], "aggregate must be left out unless --task is intent or classify or multilabel or "
-     "regress or embed; got 'max'"),
+     "regress or embed or rerank; got 'max'"),
     ("classify", ["--max_windows=2"], "max_windows must be left out without --doc_stride, which splits texts"),
     ("span", ["--features=last"], "features must be left out unless --task is tag; got 'last'"),
     ("regress", ["--class_weights=balanced"],

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from keras_bert.data.batches import UNLABELLED
+from keras_bert.export.litert import default_task
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
@@ -155,6 +156,7 @@ def test_each_window_begins_with_the_prompt(tmp_path):
     model.export(tmp_path / "saved")
     model.export_litert(tmp_path / "lite")
     exported, lite = Exported(str(tmp_path / "saved")), LiteModel.load(tmp_path / "lite")
+    assert dataclasses.replace(default_task(model.model, TOKENIZER, task.settings()), max_length=16) == task
     texts = [LONG, *SHORT]
     text, = TOKENIZER.ids([LONG])
     for name, kept in (("query", TOKENIZER.ids([short])[0]), ("long", TOKENIZER.ids([long])[0][:7])):

@@ -39,7 +39,7 @@ def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool
     from keras_bert.export import export_text_model, export_version
     from keras_bert.inference.fine_tuned import FineTuned, load_tuned_or_weights
     from keras_bert.models import BertEmbedder
-    from keras_bert.tasks.embed import prompts_of
+    from keras_bert.tasks.embed import fields_of, prompts_of
     from keras_bert.weights import load_pretrained
 
     if not versioned:
@@ -52,7 +52,7 @@ def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool
         loaded = load_pretrained(found, BertEmbedder, **embedding) if embedding else load_pretrained(found)
         tokenizer, options = found.needed_tokenizer(), {}
         if isinstance(loaded, BertEmbedder):
-            options = prompts_of(found.settings)
+            options = fields_of(found.settings)
         elif prompts_of(found.settings):
             warnings.warn(InputWarning(f"{model}: its prompts are not put before the texts of an encoder; --pooling "
                                        "and --normalize export an embedder, which does that"), stacklevel=1)

@@ -2,6 +2,7 @@
 `/`."""
 
 import asyncio
+import functools
 import importlib.resources
 import math
 import os
@@ -139,18 +140,23 @@ async def embed(request: Request) -> Response:
         return respond_json(content, entry)
 
 
-async def rerank_documents(request: Request) -> Response:
+async def rerank_documents(request: Request, form: rerank.Form) -> Response:
     body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
     async with answering(request, server.settings.timeout_s):
-        asked = await in_thread_if_large(len(body), rerank.Request, body, _most_separators(server), memory.reserve,
-                                         rerank.PATHS[request.scope["path"]])
-        name = asked.choose(name for name, model in server.models.items()
-                            if model.current and rerank.can_rerank(model.current.saved_model.signatures))
+        asked = await in_thread_if_large(
+            len(body), rerank.Request, body, _most_separators(server), memory.reserve, form)
+        name = asked.choose([name for name, model in server.models.items()
+                             if model.current and rerank.can_rerank(model.current.saved_model.signatures)]
+                            or [name for name, model in server.models.items() if not model.current][:1])  # is loading
         with server.find(name, entry).lease(None, entry) as version:
             inputs = await in_thread_if_large(len(body), asked.inputs, name, version.saved_model.signatures,
                                               version.limits)
             outputs, tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory)
-        content = await in_thread_if_large(count_bytes(outputs), asked.response, name, outputs, tokens)
+        size = count_bytes(outputs)
+        if asked.returns_texts:
+            memory.reserve(2 * len(body))  # the response, and the part of it that is written
+            size += len(body)
+        content = await in_thread_if_large(size, asked.response, name, outputs, tokens)
         return respond_json(content, entry)
 
 
@@ -243,7 +249,8 @@ PROTECTED: dict[str, tuple[str, Endpoint]] = {
     f"{start}{end}": operation for start in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}")
     for end, operation in OF_MODEL.items()} | {
     "/v1/models": ("GET", models), embeddings.PATH: ("POST", embed),
-    **dict.fromkeys(rerank.PATHS, ("POST", rerank_documents)), "/metrics": ("GET", prometheus),
+    **{path: ("POST", functools.partial(rerank_documents, form=form)) for path, form in rerank.PATHS.items()},
+    "/metrics": ("GET", prometheus),
     "/openapi.json": ("GET", openapi)}
 PUBLIC: dict[str, tuple[str, Endpoint]] = {"/healthz": ("GET", healthz), "/readyz": ("GET", readyz)}
 

@@ -169,7 +169,7 @@ class Model:
             return False
         gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.6 s
         version = LoadedVersion(self.name, number, saved_model, self._settings)
-        warming_up = self._start(self._warm_up_explain(version))
+        warming_up = self._start(self._warm_up_others(version))
         if self.current or not self._accepts_at_once:
             await warming_up
         self._serve(version)
@@ -204,14 +204,14 @@ class Model:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _warm_up_explain(self, version: LoadedVersion) -> None:
-        """Warms up what only the page asks for."""
+    async def _warm_up_others(self, version: LoadedVersion) -> None:
+        """Warms up what few ask for."""
         version.leases += 1
         try:
-            await asyncio.to_thread(version.saved_model.warm_up_explain)
+            await asyncio.to_thread(version.saved_model.warm_up_others)
         except Exception as error:  # the version answers nevertheless
             logger.warning({"event": "warning", "model": self.name, "version": version.number,
-                            "message": f"explain: {_describe(error)}"})
+                            "message": f"warm-up: {_describe(error)}"})
         finally:
             version.leases -= 1
 

@@ -5,7 +5,7 @@ https://huggingface.github.io/text-embeddings-inference, https://api.jina.ai/red
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -27,8 +27,9 @@ def can_rerank(signatures: Signatures) -> bool:
 
 
 class Request:
-    """A request, JSON: the name of the `model`, None for the only one that re-ranks; the query; and the documents, not
-    checked. The message of a `RequestError` begins with the key whose value is wrong."""
+    """A request, JSON: the name of the `model`, None for the only one that re-ranks; the query; the documents, not
+    checked; and whether the response `returns_texts`. The message of a `RequestError` begins with the key whose value
+    is wrong."""
 
     def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve, form: Form) -> None:
         self._form, values = form, parse(body, separators, reserve)
@@ -49,19 +50,18 @@ class Request:
             raise RequestError(400, f"top_n: must be a whole number, at least 1; got {show(top_n)}")
         self._top_n = len(documents) if top_n is None or form == "tei" else top_n
         self._raw_scores = form == "tei" and _read_bool(values, "raw_scores", False)
-        self._returns_texts = {
+        self.returns_texts = {
             "tei": lambda: _read_bool(values, "return_text", False),
             "v1": lambda: _read_bool(values, "return_documents", True), "v2": lambda: False}[form]()
 
-    def choose(self, names: Iterable[str]) -> str:
+    def choose(self, names: Sequence[str]) -> str:
         """Returns the name of the model. `names` are those of the models that re-rank."""
         if self.model is not None:
             return self.model
-        found = list(names)
-        if len(found) != 1:
-            raise RequestError(400, "model: must be the name of a model; several re-rank: " + ", ".join(found) if found
+        if len(names) != 1:
+            raise RequestError(400, "model: must be the name of a model; several re-rank: " + ", ".join(names) if names
                                else "model: no model re-ranks, as after finetune --task=rerank and export text-model")
-        return found[0]
+        return names[0]
 
     def inputs(self, name: str, signatures: Signatures, limits: tensors.Limits) -> Arrays:
         """Returns the query and the documents as the inputs of a model. Raises a `RequestError` if the model does not
@@ -82,9 +82,9 @@ class Request:
         order = np.argsort(-logits, kind="stable")[:self._top_n].tolist()
         if self._form == "tei":
             return orjson.dumps([{"index": i, "score": float(scores[i])} | (
-                {"text": self._documents[i]} if self._returns_texts else {}) for i in order])
+                {"text": self._documents[i]} if self.returns_texts else {}) for i in order])
         results = [{"index": i, "relevance_score": float(scores[i])} | (
-            {"document": {"text": self._documents[i]}} if self._returns_texts else {}) for i in order]
+            {"document": {"text": self._documents[i]}} if self.returns_texts else {}) for i in order]
         return orjson.dumps({
             "id": str(uuid.uuid4()), "model": name, "results": results,
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens, "estimated": True},

@@ -68,10 +68,11 @@ class ServedModel(abc.ABC):
         """Runs the model once, because the first call is slow."""
         self._warm_up(DEFAULT)
 
-    def warm_up_explain(self) -> None:
-        """Runs the signature `explain` of export/text_model.py once, if there is one. Its first call takes longer than
-        the first answer, and only the server's page needs it."""
-        self._warm_up("explain")
+    def warm_up_others(self) -> None:
+        """Runs the other signatures of texts once: in export/text_model.py `explain`, whose first call takes longer
+        than the first answer, and those of prompts."""
+        for name in sorted(self.signatures.keys() - {DEFAULT}):
+            self._warm_up(name)
 
     def _warm_up(self, name: str) -> None:
         """Runs a signature with a short text for each input but `layers`; not if its inputs are something else."""

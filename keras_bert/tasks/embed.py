@@ -62,6 +62,13 @@ def prompts_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings[name] for name in ("prompts", "default_prompt_name") if settings.get(name) is not None}
 
 
+def fields_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of `Embed` without `max_length` that the settings of a model have, and that decide how it
+    embeds texts: its prompts, and if its task is embed, its windows."""
+    names = WindowTask.fields if settings.get("task") == Embed.name else ()
+    return prompts_of(settings) | {name: settings[name] for name in names if name in settings}
+
+
 @dataclasses.dataclass(frozen=True)
 class Embed(WindowTask):
     """Sentence embeddings (Sentence-BERT: Reimers and Gurevych, 2019, https://arxiv.org/abs/1908.10084).

@@ -109,7 +109,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             start of the next; of a pair, the second text is split. Default: 128 for span, half of a window for tag, no
             windows for other tasks.
         aggregate: With doc_stride: the answer is made from the mean or the maximum of the outputs of a text's windows.
-            Default: mean.
+            Default: max for rerank, mean for other tasks.
         max_windows: With doc_stride: maximum number of windows of a text, which is cut after them. Default: no limit.
         features: For tag: train a BiLSTM on the features of the frozen encoder, concat-last-4 for example, see
             keras-bert features.
