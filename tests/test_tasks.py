@@ -230,10 +230,10 @@ def test_a_tagger_on_features_is_exported_too(data, encoder, run, tmp_path):
 
 
 @pytest.mark.parametrize("task,flags,message", [
-    ("tag", ["--doc_stride=9"], "doc_stride must be left out unless task is span; got 9"),
-    ("span", ["--features=last"], "features must be left out unless task is tag; got 'last'"),
+    ("tag", ["--doc_stride=9"], "doc_stride must be left out unless --task is span; got 9"),
+    ("span", ["--features=last"], "features must be left out unless --task is tag; got 'last'"),
     ("regress", ["--class_weights=balanced"],
-     "class_weights must be left out unless task is intent or classify; got 'balanced'"),
+     "class_weights must be left out unless --task is intent or classify; got 'balanced'"),
     ("span", ["--max_length=67"], "max_length must be at least 68, for a question and one token of the context; got"),
     ("span", ["--doc_stride=0"], "doc_stride must be at least 1; got 0"),
     ("classify", ["--data_format=swag"], "swag"),
