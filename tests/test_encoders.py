@@ -383,7 +383,15 @@ def test_embedding_size_in_the_layer(tmp_path):
 
 
 def test_configs(tmp_path):
-    """BERT's configs are written as before, and a width of its own is one that differs."""
+    """BERT's configs are written as before, and a width of its own is one that differs. Version 0.2 would compute tanh:
+    it reads only the type `bert`."""
+    for activation, model_type in (("tanh", "bert"), ("relu", "keras_bert"), ("gelu", "keras_bert")):
+        own = BertConfig(pooler_activation=activation)
+        assert own.to_dict()["model_type"] == model_type
+        own.to_json(tmp_path / "config.json")
+        assert BertConfig.from_json(tmp_path / "config.json") == own
+    with pytest.raises(InputError, match="config.json: model_type must be .*; got 'keras_bert', which is for"):
+        open_source(tmp_path)
     assert {"embedding_size", "pooler_activation"}.isdisjoint(BertConfig(embedding_size=768).to_dict())
     assert BertConfig(embedding_size=768) == BertConfig()
     klue = {"model_type": "roberta", "vocab_size": 32000, "hidden_size": 768, "num_hidden_layers": 6,

@@ -40,7 +40,10 @@ def read(path: str, config: str | None = None) -> Source:
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
                          "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
     values, bert_config = read_json(file), BertConfig.from_json(file)
-    model = TYPES[values.get("model_type", "bert")]
+    if (name := values.get("model_type", "bert")) not in TYPES:
+        raise InputError(f"{file}: model_type must be one of {', '.join(TYPES)}; got {name!r}, which is for this "
+                         "package's formats; pass the config.json of the model")
+    model = TYPES[name]
     shapes, get = _open(path, model, bert_config)
     skipped = {"embeddings.position_ids": "buffer"}
     tied = {f"{model.tied}.weight": "embeddings.word_embeddings.weight",
