@@ -45,6 +45,8 @@ def _check_not_occupied(path: Path, overwrite: bool) -> None:
     occupied = os.listdir(path) if os.path.isdir(path) else os.path.exists(path)
     if occupied and not overwrite:
         raise InputError(f"{os.fspath(path)}: exists already; pass another path or ", Option("overwrite=True"))
+    if os.path.isdir(path) and not os.access(path, os.W_OK):
+        raise InputError(f"{os.fspath(path)}: must be a writable folder, to be replaced; pass another path")
     if os.path.ismount(os.path.realpath(path)):
         raise InputError(f"{os.fspath(path)}: is a mount point, which cannot be replaced; pass a path in it")
     if _contains(path, os.curdir):
@@ -67,11 +69,11 @@ def atomic_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
             _sync_tree(new)
             with locked(os.path.dirname(target)):
                 _check_not_occupied(path, overwrite)  # another process may have written it in the meantime
-                _copy_permissions(target, new)
                 try:
                     if os.path.lexists(target):
-                        os.rename(target, os.path.join(workspace, OLD))
+                        os.rename(target, old := os.path.join(workspace, OLD))
                         sync_folder(workspace)
+                        _copy_permissions(old, new)
                     os.rename(new, target)
                     sync_folder(os.path.dirname(target))
                 finally:
@@ -86,23 +88,30 @@ def atomic_file(path: Path) -> Iterator[str]:
     with writing(path), workspace_of(target) as workspace:
         new = os.path.join(workspace, NEW)
         yield new
-        _copy_permissions(target, new)
         sync_file(new)
+        _copy_permissions(target, new)  # perhaps without that to read
         os.replace(new, target)
         sync_folder(os.path.dirname(target))
 
 
 def _copy_permissions(old: str, new: str) -> None:
-    """Gives `new` the owner, if this process may, and the permissions of `old`, if that exists and is of its kind. The
-    workspace, which nobody else can enter, contains `new` until then."""
+    """Gives `new` the owner, the group and the permissions of `old`, if that exists and is of its kind, as far as this
+    process may and the file system has them. The workspace, which nobody else can enter, contains `new` until then."""
     try:
         before, after = os.lstat(old), os.lstat(new)
     except FileNotFoundError:
         return
-    if stat.S_IFMT(before.st_mode) == stat.S_IFMT(after.st_mode):
-        with contextlib.suppress(PermissionError):
-            os.chown(new, before.st_uid, before.st_gid)
-        os.chmod(new, stat.S_IMODE(before.st_mode))
+    if stat.S_IFMT(before.st_mode) != stat.S_IFMT(after.st_mode):
+        return
+    mode = stat.S_IMODE(before.st_mode)
+    for user in (before.st_uid, -1):  # who may not give files away may still give them to one of their groups
+        try:
+            os.chown(new, user, before.st_gid)
+            break
+        except OSError:
+            mode &= ~stat.S_ISUID if user != -1 else ~stat.S_ISGID
+    with contextlib.suppress(OSError):
+        os.chmod(new, mode)
 
 
 def _sync_tree(folder: str) -> None:
