@@ -455,8 +455,6 @@ def json_bpe(folder):
 
 
 @pytest.mark.parametrize("write_files,words", [
-    (bpe, "merges.txt: the vocabulary must be one of WordPiece; this is one of byte-level BPE; use a model with"),
-    (sentence_piece, "sentencepiece.bpe.model: the vocabulary must be one of WordPiece; this is one of SentencePiece"),
     (unigram, "tokenizer.json: must be a WordPiece tokenizer .*; got 'Unigram', which is that of SentencePiece"),
     (json_bpe, "tokenizer.json: must be a WordPiece tokenizer .*; got 'BPE', which is that of byte-level BPE"),
 ])
@@ -468,3 +466,22 @@ def test_other_vocabularies_are_refused(tmp_path, write_files, words):
     with pytest.raises(InputError, match=words) as error:
         load_pretrained(folder)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("write_files,words", [
+    (bpe, "merges.txt: the vocabulary must be one of WordPiece; this is one of byte-level BPE; use a model with"),
+    (sentence_piece, "sentencepiece.bpe.model: the vocabulary must be one of WordPiece; this is one of SentencePiece"),
+])
+def test_weights_with_another_vocabulary_are_read_for_ids(tmp_path, write_files, words):
+    """Only what takes texts refuses them, and says why."""
+    source = tmp_path / "model"
+    convert(write_one_segment(source), tmp_path / "tf1", format="tf1")
+    for folder in (source, tmp_path / "tf1"):
+        for name in ("vocab.txt", "tokenizer_config.json"):
+            (folder / name).unlink()
+        write_files(folder)
+        load_pretrained(folder, frozen=["pooler"])
+        with pytest.raises(InputError, match=words):
+            open_source(folder).needed_tokenizer()
+    with pytest.raises(InputError, match=words):
+        BertTokenizer.from_folder(folder)
