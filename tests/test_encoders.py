@@ -4,6 +4,7 @@ back again."""
 import dataclasses
 import functools
 import json
+import warnings
 
 import keras
 import numpy as np
@@ -24,7 +25,7 @@ from keras_bert.tasks import Classify, Span, run_model
 from keras_bert.tasks.squad import QuestionExample
 from keras_bert.text import BertTokenizer, load_vocabulary
 from keras_bert.weights import huggingface, native
-from keras_bert.weights.kinds import shapes, variable
+from keras_bert.weights.kinds import POOLER, initial, shapes, variable
 from keras_bert.weights.source import Weights
 
 from conftest import REAL, TINY_VOCABULARY, Peer, random_inputs, randomize
@@ -435,6 +436,28 @@ def test_pairs_have_one_segment(tmp_path, eager):
     got = TextModel(model, head, tokenizer, 24, "float32").serve(*map(tf.constant, zip(*rows)))
     assert [answer.text for answer in answers] == [text.decode() for text in got["answer"].numpy()]
     np.testing.assert_allclose(got["score"], [answer.score for answer in answers], rtol=0, atol=1e-6)
+
+
+def test_a_new_pooler_is_new_until_it_is_trained(tmp_path):
+    """Not only before it is saved for the first time."""
+    config = CONFIGS["roberta"]
+    bert = randomize(BertLayer(config))
+    for name in POOLER:
+        variable(bert, name).assign(initial(name, shapes(config)[name], config))
+    (tmp_path / "model").mkdir()
+    huggingface.write(Weights.of(models.BertSpanLabeler(bert), tokenizer_of(config)), str(tmp_path / "model"))
+    convert(tmp_path / "model", tmp_path / "saved", "keras_bert")
+    with pytest.warns(InputWarning, match="no pooler in these weights; it is randomly initialised"):
+        load_pretrained(tmp_path / "model")
+    with pytest.warns(InputWarning, match="no trained pooler in these weights; it is randomly initialised"):
+        bert = load_pretrained(tmp_path / "saved")
+    with pytest.warns(InputWarning, match="no trained pooler and no BertClassifier head in these weights"):
+        load_pretrained(tmp_path / "saved", models.BertClassifier, num_classes=2)
+    bert.pooler.bias.assign(bert.pooler.bias + 1)
+    (tmp_path / "trained").mkdir()
+    native.write(Weights.of(bert, tokenizer_of(bert.config)), str(tmp_path / "trained"))
+    with warnings.catch_warnings(action="error", category=InputWarning):
+        load_pretrained(tmp_path / "trained")
 
 
 def bpe(folder):

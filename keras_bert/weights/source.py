@@ -56,6 +56,10 @@ class Weights:
             if name in table:
                 yield table[name], np.ascontiguousarray(table[name].to_stored(read(), self.config))
 
+    def has_initial_pooler(self) -> bool:
+        """Returns True if the pooler has the values that it gets where a source lacks it: it is not trained."""
+        return all(np.array_equal(self.read[name](), initial(name, self.shapes[name], self.config)) for name in POOLER)
+
     def with_config(self, **changes: Any) -> Self:
         return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
 
