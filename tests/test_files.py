@@ -1,5 +1,6 @@
 """Files and folders are written whole or not at all, whatever happens meanwhile."""
 
+import contextlib
 import errno
 import functools
 import os
@@ -342,6 +343,24 @@ def test_permissions_that_cannot_be_copied_keep_the_result(tmp_path, monkeypatch
         monkeypatch.setattr(os, name, lambda *_: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
     replace(target, old)
     assert read(target) == old and os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make links of other users")
+@pytest.mark.parametrize("mode, owner, is_refused", [
+    (0o1777, 12345, True), (0o1777, 0, False), (0o0777, 12345, False), (0o1755, 12345, False)])
+def test_links_of_others_in_shared_folders_are_not_followed(tmp_path, mode, owner, is_refused):
+    shared, link = tmp_path / "shared", tmp_path / "shared/out"
+    write(tmp_path / "file", "old")
+    shared.mkdir()
+    shared.chmod(mode)
+    link.symlink_to(tmp_path / "file")
+    os.chown(link, owner, owner, follow_symlinks=False)
+    for act in (lambda: check_free(link, overwrite=True), lambda: replace(link, "new")):
+        with pytest.raises(InputError, match="out: is a symbolic link of another user in a shared folder; pass another "
+                           ) if is_refused else contextlib.nullcontext():
+            act()
+    assert read(tmp_path / "file") == ("old" if is_refused else "new") and link.is_symlink()
+    assert os.listdir(shared) == ["out"]
 
 
 def test_a_missing_folder_stays_missing(tmp_path):

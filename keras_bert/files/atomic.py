@@ -19,7 +19,7 @@ def check_free(path: Path, overwrite: bool = False, inputs: Iterable[Path | None
         overwrite: If True, `path` may exist. An empty folder may always exist.
         inputs: what will be read. It must not be `path` or inside it, because the contents of `path` will be removed.
     """
-    target = os.path.realpath(path)
+    target = _target(path)
     folder = parent = os.path.dirname(target)
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
@@ -33,6 +33,20 @@ def check_free(path: Path, overwrite: bool = False, inputs: Iterable[Path | None
         if given and _contains(path, given):
             raise InputError(f"{os.fspath(path)}: must not be or contain {given}, which ", Option("overwrite=True"),
                              " would remove")
+
+
+def _target(path: Path) -> str:
+    """Returns the path that `path` names, which may be a link. Raises an InputError for a link that another user has
+    made in a folder where everybody may: as Linux does if `fs.protected_symlinks` is set."""
+    parent, name = os.path.split(os.fspath(path).rstrip(os.sep))
+    link = os.path.join(parent, name)
+    if os.path.islink(link):
+        folder = os.stat(parent or os.curdir)
+        is_shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+        if is_shared and os.lstat(link).st_uid not in (os.geteuid(), folder.st_uid):
+            raise InputError(f"{os.fspath(path)}: is a symbolic link of another user in a shared folder; pass another "
+                             "path")
+    return os.path.realpath(path)
 
 
 def _contains(path: Path, other: Path) -> bool:
@@ -59,7 +73,7 @@ def atomic_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
     """Yields a new folder, which is moved to `path` when the block ends. If the block fails, it is removed and `path`
     is unchanged. Raises an InputError if `path` exists, without `overwrite`, or cannot be written."""
     check_free(path, overwrite)
-    target = os.path.realpath(path)
+    target = _target(path)
     with writing(path):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with workspace_of(target) as workspace:
@@ -84,7 +98,7 @@ def atomic_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
 def atomic_file(path: Path) -> Iterator[str]:
     """Yields the path of a new file to write, which replaces `path` when the block ends. If the block fails, the file
     is removed and `path` is unchanged. Raises an InputError if the file cannot be written."""
-    target = os.path.realpath(path)
+    target = _target(path)
     with writing(path), workspace_of(target) as workspace:
         new = os.path.join(workspace, NEW)
         yield new
