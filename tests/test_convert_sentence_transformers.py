@@ -90,6 +90,12 @@ def test_an_encoder_has_no_pooling(tmp_path, pretrained, allow_inexact):
         convert(pretrained, tmp_path / "out", "sentence_transformers", allow_inexact=allow_inexact)
 
 
+def test_the_pooling_of_an_encoder_must_be_given(pretrained):
+    with pytest.raises(InputError, match="do not say how to pool .*; pass pooling=…, mean, cls or max"):
+        BertEmbedder.from_pretrained(pretrained)
+    assert BertEmbedder.from_pretrained(pretrained, pooling="cls").pooling == "cls"
+
+
 def test_an_encoder_is_loaded_from_a_folder_with_modules(tmp_path):
     folder = write(tmp_path / "folder")
     inputs = random_inputs(2, 9)
