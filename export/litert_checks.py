@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.files.digests import DIGESTS, changed_files
+from keras_bert.files.digests import DIGESTS, added_files, changed_files
 from keras_bert.litert import FILE, INPUTS, OUTPUTS, Arrays
 from keras_bert.text import pad
 
@@ -102,7 +102,10 @@ def _digests(_: Loaded, path: Path) -> str:
     """the files are those that were exported, apart from settings.json"""
     if not os.path.exists(os.path.join(path, DIGESTS)):
         raise NotApplicable(f"there is no {DIGESTS}")
-    expect(not (changed := changed_files(path)), f"changed: {', '.join(changed)}")
+    added = [name for name in added_files(path) if name != "settings.json"]
+    problems = [f"{kind}: {', '.join(names)}" for kind, names in (("changed", changed_files(path)), ("added", added))
+                if names]
+    expect(not problems, "; ".join(problems))
     return DIGESTS
 
 

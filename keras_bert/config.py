@@ -55,6 +55,10 @@ _DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_atten
                "intermediate_size": "hidden_dim", "hidden_act": "activation", "hidden_dropout_prob": "dropout",
                "attention_probs_dropout_prob": "attention_dropout"}
 
+# The `model_type` of this package's own configs whose pooler is not BERT's: version 0.2, which ignores
+# `pooler_activation`, refuses it.
+_OWN = "keras_bert"
+
 # What the configs of encoders of BERT's shape do not say, because it is part of their type.
 _IMPLIED: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -187,7 +191,7 @@ class BertConfig:
             InputError: a required key is missing, or values contradict one another or BERT's architecture.
         """
         model_type = values.get("model_type", "bert")
-        if model_type not in list(_IMPLIED):
+        if model_type not in [*_IMPLIED, _OWN]:
             reason = _OTHERS.get(str(model_type), "it is another architecture")
             raise InputError(f"model_type must be one of {', '.join(_IMPLIED)}; got {model_type!r}: {reason}; use "
                              "transformers or KerasHub for it, or one of the encoders that `keras-bert presets` lists, "
@@ -220,10 +224,12 @@ class BertConfig:
         except InputError as error:
             raise InputError(f"{os.fspath(path)}: {error}") from None
 
-    def to_dict(self, model_type: str = "bert") -> dict[str, Any]:
+    def to_dict(self, model_type: str | None = None) -> dict[str, Any]:
         """Returns the field names and values, as Google and Hugging Face write them, `model_type` included. Those that
-        BERT's configs lack are left out if they have BERT's values. `model_type` may also be `electra` or
-        `distilbert`."""
+        BERT's configs lack are left out if they have BERT's values. `model_type` may be `bert`, `electra` or
+        `distilbert`; if it is None, it is `bert`, or `keras_bert`, which only this package reads, if the pooler's
+        activation is not BERT's."""
+        model_type = model_type or ("bert" if self.pooler_activation == "tanh" else _OWN)
         names = _DISTILBERT if model_type == "distilbert" else {}
         values = {names.get(name, name): value for name, value in dataclasses.asdict(self).items()}
         if model_type == "electra":
@@ -233,7 +239,8 @@ class BertConfig:
             name: value for name, value in values.items() if name not in absent or value != absent[name]}
 
     def to_json(self, path: Path) -> None:
-        """Writes the file that `from_json`, Google's BERT and Hugging Face transformers read."""
+        """Writes the file that `from_json` reads, and if the pooler's activation is BERT's, Google's BERT and Hugging
+        Face transformers."""
         write_json(path, self.to_dict())
 
 

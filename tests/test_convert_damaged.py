@@ -352,6 +352,7 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", text("config.json", "[" * 100_000), "config.json: not a JSON file"),
     ("huggingface", text("config.json", '{"vocab_size": ' + "9" * 5_000 + "}"), "config.json: not a JSON file"),
     ("huggingface", config(num_hidden_layers=10**9), "1000000000 blocks must have more than 39 weights"),
+    ("huggingface", config(embedding_size=8), "embedding_size must be hidden_size (16), as these hugg"),
     ("huggingface", config(model_type="deberta"), "model_type must be one of bert, roberta"),
     ("huggingface", config(position_embedding_type="relative_key"), "position_embedding_type must be absolute"),
     ("huggingface", config(hidden_act="mish"), "hidden_act must be one of"),

@@ -84,10 +84,13 @@ def test_other_formats_cannot_store_the_pooling(tmp_path):
     assert open_source(tmp_path / "tf1").kind == "encoder"
 
 
-def test_an_encoder_has_no_pooling(tmp_path, pretrained):
-    with pytest.raises(InputError, match="sentence_transformers cannot store these weights exactly: it stores "
-                                         "embedding, not encoder"):
-        convert(pretrained, tmp_path / "out", "sentence_transformers")
+@pytest.mark.parametrize("allow_inexact", [False, True])
+def test_an_encoder_has_no_pooling(tmp_path, pretrained, allow_inexact):
+    with pytest.raises(InputError, match="stores embedders, .* not models of the kind encoder; convert to huggingface"):
+        convert(pretrained, tmp_path / "out", "sentence_transformers", allow_inexact=allow_inexact)
+
+
+def test_the_pooling_of_an_encoder_must_be_given(pretrained):
     with pytest.raises(InputError, match="do not say how to pool .*; pass pooling=…, mean, cls or max"):
         BertEmbedder.from_pretrained(pretrained)
     assert BertEmbedder.from_pretrained(pretrained, pooling="cls").pooling == "cls"

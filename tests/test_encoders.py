@@ -4,6 +4,7 @@ back again."""
 import dataclasses
 import functools
 import json
+import warnings
 
 import keras
 import numpy as np
@@ -24,7 +25,7 @@ from keras_bert.tasks import Classify, Span, run_model
 from keras_bert.tasks.squad import QuestionExample
 from keras_bert.text import BertTokenizer, load_vocabulary
 from keras_bert.weights import huggingface, native
-from keras_bert.weights.kinds import shapes, variable
+from keras_bert.weights.kinds import POOLER, initial, shapes, variable
 from keras_bert.weights.source import Weights
 
 from conftest import REAL, TINY_VOCABULARY, Peer, random_inputs, randomize
@@ -383,7 +384,15 @@ def test_embedding_size_in_the_layer(tmp_path):
 
 
 def test_configs(tmp_path):
-    """BERT's configs are written as before, and a width of its own is one that differs."""
+    """BERT's configs are written as before, and a width of its own is one that differs. Version 0.2 would compute tanh:
+    it reads only the type `bert`."""
+    for activation, model_type in (("tanh", "bert"), ("relu", "keras_bert"), ("gelu", "keras_bert")):
+        own = BertConfig(pooler_activation=activation)
+        assert own.to_dict()["model_type"] == model_type
+        own.to_json(tmp_path / "config.json")
+        assert BertConfig.from_json(tmp_path / "config.json") == own
+    with pytest.raises(InputError, match="config.json: model_type must be .*; got 'keras_bert', which is for"):
+        open_source(tmp_path)
     assert {"embedding_size", "pooler_activation"}.isdisjoint(BertConfig(embedding_size=768).to_dict())
     assert BertConfig(embedding_size=768) == BertConfig()
     klue = {"model_type": "roberta", "vocab_size": 32000, "hidden_size": 768, "num_hidden_layers": 6,
@@ -429,6 +438,28 @@ def test_pairs_have_one_segment(tmp_path, eager):
     np.testing.assert_allclose(got["score"], [answer.score for answer in answers], rtol=0, atol=1e-6)
 
 
+def test_a_new_pooler_is_new_until_it_is_trained(tmp_path):
+    """Not only before it is saved for the first time."""
+    config = CONFIGS["roberta"]
+    bert = randomize(BertLayer(config))
+    for name in POOLER:
+        variable(bert, name).assign(initial(name, shapes(config)[name], config))
+    (tmp_path / "model").mkdir()
+    huggingface.write(Weights.of(models.BertSpanLabeler(bert), tokenizer_of(config)), str(tmp_path / "model"))
+    convert(tmp_path / "model", tmp_path / "saved", "keras_bert")
+    with pytest.warns(InputWarning, match="no pooler in these weights; it is randomly initialised"):
+        load_pretrained(tmp_path / "model")
+    with pytest.warns(InputWarning, match="no trained pooler in these weights; it is randomly initialised"):
+        bert = load_pretrained(tmp_path / "saved")
+    with pytest.warns(InputWarning, match="no trained pooler and no BertClassifier head in these weights"):
+        load_pretrained(tmp_path / "saved", models.BertClassifier, num_classes=2)
+    bert.pooler.bias.assign(bert.pooler.bias + 1)
+    (tmp_path / "trained").mkdir()
+    native.write(Weights.of(bert, tokenizer_of(bert.config)), str(tmp_path / "trained"))
+    with warnings.catch_warnings(action="error", category=InputWarning):
+        load_pretrained(tmp_path / "trained")
+
+
 def bpe(folder):
     (folder / "merges.txt").write_text("#version: 0.2\n")
 
@@ -447,8 +478,6 @@ def json_bpe(folder):
 
 
 @pytest.mark.parametrize("write_files,words", [
-    (bpe, "merges.txt: the vocabulary must be one of WordPiece; this is one of byte-level BPE; use a model with"),
-    (sentence_piece, "sentencepiece.bpe.model: the vocabulary must be one of WordPiece; this is one of SentencePiece"),
     (unigram, "tokenizer.json: must be a WordPiece tokenizer .*; got 'Unigram', which is that of SentencePiece"),
     (json_bpe, "tokenizer.json: must be a WordPiece tokenizer .*; got 'BPE', which is that of byte-level BPE"),
 ])
@@ -460,3 +489,22 @@ def test_other_vocabularies_are_refused(tmp_path, write_files, words):
     with pytest.raises(InputError, match=words) as error:
         load_pretrained(folder)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("write_files,words", [
+    (bpe, "merges.txt: the vocabulary must be one of WordPiece; this is one of byte-level BPE; use a model with"),
+    (sentence_piece, "sentencepiece.bpe.model: the vocabulary must be one of WordPiece; this is one of SentencePiece"),
+])
+def test_weights_with_another_vocabulary_are_read_for_ids(tmp_path, write_files, words):
+    """Only what takes texts refuses them, and says why."""
+    source = tmp_path / "model"
+    convert(write_one_segment(source), tmp_path / "tf1", format="tf1")
+    for folder in (source, tmp_path / "tf1"):
+        for name in ("vocab.txt", "tokenizer_config.json"):
+            (folder / name).unlink()
+        write_files(folder)
+        load_pretrained(folder, frozen=["pooler"])
+        with pytest.raises(InputError, match=words):
+            open_source(folder).needed_tokenizer()
+    with pytest.raises(InputError, match=words):
+        BertTokenizer.from_folder(folder)

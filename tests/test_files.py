@@ -1,13 +1,16 @@
 """Files and folders are written whole or not at all, whatever happens meanwhile."""
 
+import contextlib
 import errno
 import functools
 import os
 import pathlib
 import shutil
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -151,7 +154,7 @@ def kill_at_each_step(folder, name, late):
         kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])
         moved_back += old is not None and read(path) is None
         check_whole(path, old, new)
-    assert kills >= 8 and moved_back == {"folder": 3}.get(name, 0), (kills, moved_back)
+    assert kills >= 8 and moved_back == {"folder": 5}.get(name, 0), (kills, moved_back)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
@@ -285,6 +288,79 @@ def test_what_replaces_keeps_permissions_and_links(tmp_path, old, new, mode):
     assert link.is_symlink() and read(target) == new and after.st_ino != before.st_ino
     assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
     assert sorted(os.listdir(tmp_path)) == ["elsewhere", "link"] and os.listdir(tmp_path / "elsewhere") == ["out"]
+
+
+@pytest.fixture
+def home():
+    """A folder of a user who is not root, as whom the test runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        if os.geteuid() > 0:
+            yield pathlib.Path(folder)
+            return
+        os.chown(folder, 12345, 12345)
+        os.setresuid(12345, 12345, 0)
+        try:
+            yield pathlib.Path(folder)
+        finally:
+            os.setresuid(0, 0, 0)
+
+
+def test_what_cannot_be_read_or_written_is_replaced_or_refused(home):
+    """A file without any permission is replaced, and keeps having none; a folder that may not be changed stays."""
+    file, folder = home / "file", home / "folder"
+    write(file, "old")
+    write(folder, OLD)
+    file.chmod(0)
+    folder.chmod(0o555)
+    replace(file, "new")
+    assert stat.S_IMODE(file.stat().st_mode) == 0
+    file.chmod(0o600)
+    with pytest.raises(InputError, match="folder: must be a writable folder, to be replaced"):
+        check_free(folder, overwrite=True)
+    assert read(file) == "new" and read(folder) == OLD and sorted(os.listdir(home)) == ["file", "folder"]
+    folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("old, new, mode", [(OLD, NEW, 0o2750), ("old", "new", 0o4640)], ids=["folder", "file"])
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EPERM])
+def test_permissions_that_cannot_be_copied_keep_the_result(tmp_path, monkeypatch, number, old, new, mode):
+    """In a namespace without the owner; for a user who may give files to a group; on a file system without modes."""
+    target, chown, groups = tmp_path / "out", os.chown, []
+
+    def only_group(path, user, group):
+        if user != -1:
+            raise OSError(number, os.strerror(number))
+        chown(path, user, group)
+        groups.append(group)
+
+    replace(target, old)
+    target.chmod(mode)
+    monkeypatch.setattr(os, "chown", only_group)
+    replace(target, new)
+    assert read(target) == new and groups == [target.stat().st_gid]
+    assert stat.S_IMODE(target.stat().st_mode) == mode & ~stat.S_ISUID
+    for name in ("chown", "chmod"):
+        monkeypatch.setattr(os, name, lambda *_: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
+    replace(target, old)
+    assert read(target) == old and os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make links of other users")
+@pytest.mark.parametrize("mode, owner, is_refused", [
+    (0o1777, 12345, True), (0o1777, 0, False), (0o0777, 12345, False), (0o1755, 12345, False)])
+def test_links_of_others_in_shared_folders_are_not_followed(tmp_path, mode, owner, is_refused):
+    shared, link = tmp_path / "shared", tmp_path / "shared/out"
+    write(tmp_path / "file", "old")
+    shared.mkdir()
+    shared.chmod(mode)
+    link.symlink_to(tmp_path / "file")
+    os.chown(link, owner, owner, follow_symlinks=False)
+    for act in (lambda: check_free(link, overwrite=True), lambda: replace(link, "new")):
+        with pytest.raises(InputError, match="out: is a symbolic link of another user in a shared folder; pass another "
+                           ) if is_refused else contextlib.nullcontext():
+            act()
+    assert read(tmp_path / "file") == ("old" if is_refused else "new") and link.is_symlink()
+    assert os.listdir(shared) == ["out"]
 
 
 def test_a_missing_folder_stays_missing(tmp_path):

@@ -177,6 +177,9 @@ def test_no_rows(intents_folder, shape):
      "vocab.txt must have at most vocab_size (60) tokens; got 61"),
     (lambda folder: (folder / "vocab.txt").unlink(), "must be a folder with a WordPiece vocabulary"),
     (lambda folder: reverse(folder / "labels.json"), "labels.json must be as it was exported"),
+    (lambda folder: change(folder / "tokenizer_config.json", do_lower_case=False),
+     "tokenizer_config.json must be as it was exported: it decides the answers"),
+    (lambda folder: change(folder / "bert_config.json", pad_token_id=1), "bert_config.json must be as it was exported"),
     (lambda folder: shorten(folder / "model.tflite", 0.5), "model.tflite: cannot be read: The model is not a valid"),
     (lambda folder: (folder / "model.tflite").write_bytes(b""), "model.tflite: cannot be read: "),
     (lambda folder: (folder / "bert_config.json").write_text("[]"), "bert_config.json: a config file must hold one")])
@@ -186,6 +189,10 @@ def test_a_damaged_folder(intents_folder, damage, message, tmp_path, run):
     damage(folder)
     status, _, messages = run("predict", f"--model={folder}", "a text")
     assert status == 1 and len(messages) == 1 and message in messages[0]
+
+
+def change(path, **values):
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def reverse(path):
@@ -200,8 +207,11 @@ def test_verify_notices_a_changed_bit(intents_folder, tmp_path):
     place = content.index(randomize(CASES["intent"][0](randomize(BertLayer(TINY)))).get_weights()[0].tobytes())
     content[place] ^= 1
     (folder / "model.tflite").write_bytes(content)
-    results = verify_litert(LiteModel.load(folder), folder)
-    assert [result.seen for result in results if result.status == FAILED] == ["changed: model.tflite"]
+    lite = LiteModel.load(folder)
+    (folder / "more.txt").touch()
+    (folder / "tokenizer_config.json").unlink()
+    failed = [result.seen for result in verify_litert(lite, folder) if result.status == FAILED]
+    assert failed == ["changed: model.tflite, tokenizer_config.json; added: more.txt"]
 
 
 def test_a_folder_without_digests(intents_folder, tmp_path):

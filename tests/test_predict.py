@@ -67,6 +67,13 @@ def test_invalid_bytes_of_arguments_become_one_character_each(run, trained):
     assert status == 0 and [json.loads(line)["text"] for line in lines] == ["\ufffdplay\ufffd\ufffd music"]
 
 
+def test_lines_are_read_in_chunks_of_limited_size():
+    stream = io.BytesIO(b"a\n" * 1500 + (b"b" * 300_000 + b"\n") * 5 + b"c")
+    chunks = list(predict._line_chunks(stream, "a.txt", TASKS["classify"](16, ["x", "y"])))
+    assert [len(chunk) for chunk in chunks] == [1024, 1500 - 1024 + 4, 2]
+    assert "".join(example.text[0] for chunk in chunks for example in chunk) == "a" * 1500 + "b" * 5 + "c"
+
+
 @pytest.mark.parametrize("name, content", [
     ("a.tsv", "text\n" + "a\n" * 5000 + "b\tc\n"), ("a.jsonl", '{"text": "a"}\n' * 5000 + '{"text": 1}\n')])
 def test_a_file_is_read_in_chunks(tmp_path, name, content):

@@ -72,6 +72,26 @@ def test_rows_of_csv_are_those_of_a_spreadsheet(tmp_path):
     assert [(example.text, example.row) for example in examples] == [("a\nb", 2), ("c\n\nd", 4)]
 
 
+def test_the_limit_of_cells_is_not_one_of_the_process(tmp_path):
+    """Of a cell longer than the default of the module `csv`."""
+    limit, text = csv.field_size_limit(), "a" * 200_000
+    path = write(tmp_path / "a.csv", f"text,label\n{text},x\nb,y\n")
+    rows = iterate_examples(path)
+    assert next(rows).text == text and csv.field_size_limit() == limit
+    assert [example.text for example in rows] == ["b"] and csv.field_size_limit() == limit < len(text)
+
+
+def test_blank_lines_take_no_memory(tmp_path):
+    path = write(tmp_path / "a.tsv", "text\n" + "\n" * 50_000 + "a\n" + "\n" * 50_000)
+    rows = iterate_examples(path, label_column=None)
+    tracemalloc.start()
+    try:
+        assert collections.deque(rows, maxlen=1) == collections.deque([Example("a", None, None, 50_002)])
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl", ".parquet"])
 def test_tables_are_streams(tmp_path, suffix):
     path, rows = tmp_path / f"a{suffix}", [{"text": f"{i:0100}", "label": "x"} for i in range(20_000)]

@@ -17,7 +17,7 @@ from conftest import TINY_VOCABULARY
 LENGTH, PREDICTIONS, COUNTS = 12, 3, (7, 1, 15)
 COUNT = sum(COUNTS)
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
-SKIPPED = "; pass skip_corrupt to skip what cannot be read"
+SKIPPED = "; pass skip_corrupt=True to skip what cannot be read"
 
 
 def features_of(count, first=0):

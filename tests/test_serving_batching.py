@@ -219,7 +219,7 @@ def test_what_cannot_be_answered_in_time_is_rejected_at_once_and_the_rest_answer
                 except TimeoutError:  # it counts as one that ran in vain
                     pass
                 except Overloaded as error:
-                    rejected.append(now() - start)
+                    rejected.append((start, now() - start))
                     waits.append(error.retry_after)
                     await asyncio.sleep(error.retry_after)
 
@@ -243,8 +243,27 @@ def test_what_cannot_be_answered_in_time_is_rejected_at_once_and_the_rest_answer
     batches = [bool(batch[0]) for batch in numbers(run)]
     assert sum(batches) >= 0.95 * (seconds / 0.01 - batches.count(False))  # it has been idle for 5% of the time at most
     assert 16 * len(answered) >= 0.95 * sum(batches)  # nearly all that ran was answered in time
-    assert max(rejected) == 0 and len(rejected) > len(answered) and set(waits) <= {1, 2}
+    assert not any(waited for start, waited in rejected if start > timeout_s)  # since then, the throughput is known
+    assert len(rejected) > len(answered) and set(waits) <= {1, 2}
     assert slowest <= 0.03  # the running batch, one of a large request, and its own
+
+
+@pytest.mark.parametrize("budget", [1, 128, 2048])
+@pytest.mark.parametrize("seconds_before", [0, 12])
+def test_light_load_does_not_lower_the_estimate(budget, seconds_before):
+    """Batches that could have been larger say little about the throughput, and the first guess must not reject."""
+    async def run(batch):
+        await asyncio.sleep(0.01 + 0.001 * len(batch))
+        return batch
+
+    async def scenario():
+        async with working(run, budget, limit=512, timeout_s=30) as batcher:
+            while now() < seconds_before:
+                await ask(batcher, 0, tokens=20)
+                await asyncio.sleep(0.01)
+            await asyncio.gather(*(ask(batcher, number, tokens=20) for number in range(400)))
+
+    play(scenario())
 
 
 def test_a_request_that_alone_takes_too_long_is_tried_if_nothing_waits():

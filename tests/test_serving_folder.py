@@ -206,7 +206,7 @@ def test_a_broken_version_stops_no_other_and_is_logged_once(tmp_path, caplog, mo
     (folder / "5").symlink_to("5")
     (folder / "6").mkdir()
     (folder / "6/saved_model.pb").write_bytes(b"broken")
-    assert find_first_version(folder) == 6
+    assert find_first_version(folder) == (6, str(folder / "6"))
     asyncio.run(main())
     warnings = [record.msg["message"] for record in caplog.records if record.msg["event"] == "warning"]
     assert warnings == [f"{folder}: cannot be read: No such file or directory"]

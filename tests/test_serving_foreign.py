@@ -17,6 +17,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertMultipleChoice, BertTokenClassifier
 from keras_bert.serving.grpc_api import _predict
 from keras_bert.serving.logs import Entry
+from keras_bert.serving.memory import MemoryBudget
 from keras_bert.serving.model import Model
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.settings import Settings
@@ -238,9 +239,10 @@ def test_the_outputs_of_a_request_are_limited_before_they_are_computed(exported)
     async def predict(signature, **inputs):
         version, entry = LoadedVersion("m", 1, model, settings), Entry("", "", "")
         try:
-            return (await version.predict(signature, inputs, 0, entry))[0]
+            with MemoryBudget().request() as memory:
+                return (await version.predict(signature, inputs, 0, entry, memory))[0]
         finally:
-            await asyncio.to_thread(version._thread.shutdown)
+            await asyncio.to_thread(version._threads.shutdown)
 
     texts = np.array([b"play some music"] * 200, object)
     assert len(asyncio.run(predict("serving_default", text=texts[:10]))["score"]) == 10
@@ -248,13 +250,15 @@ def test_the_outputs_of_a_request_are_limited_before_they_are_computed(exported)
     model.run = lambda *arguments: calls.append(arguments) or run(*arguments)
     with pytest.raises(RequestError, match=r"at most 1000 are allowed: send at most (\d+) instances") as error:
         asyncio.run(predict("serving_default", text=texts))
-    assert error.value.status == 413 and len(calls) == 1
+    # Its first part says how large all will be; the next one may have begun.
+    assert error.value.status == 413 and len(calls) <= 2
+    calls.clear()
     with pytest.raises(RequestError, match="at most 1000 are allowed"):
         asyncio.run(predict("explain", text=texts, layers=np.int32([])))
     with pytest.raises(RequestError, match="row 1 has about .* tokens"):
         ids = {name: np.zeros((2, 4000), np.int32) for name in model.signatures["encode"].inputs}
         asyncio.run(predict("encode", **ids))
-    assert len(calls) == 1
+    assert not calls
 
 
 @pytest.mark.slow
@@ -297,12 +301,13 @@ def test_compact_strings_neither_stop_the_event_loop_nor_grow_beyond_the_limit(t
     async def ask(text):
         request = predict_pb2.PredictRequest(inputs={"choices": tf.make_tensor_proto([[text]])})
         request.inputs["choices"].tensor_shape.dim[1].size = 2_000_000
-        answer = asyncio.create_task(_predict(model, request, request.ByteSize(), Entry("", "", "")))
         worst = 0
-        while not answer.done():
-            start = time.monotonic()
-            await asyncio.sleep(0.005)
-            worst = max(worst, time.monotonic() - start)
+        with MemoryBudget().request() as memory:
+            answer = asyncio.create_task(_predict(model, request, request.ByteSize(), Entry("", "", ""), memory))
+            while not answer.done():
+                start = time.monotonic()
+                await asyncio.sleep(0.005)
+                worst = max(worst, time.monotonic() - start)
         return predict_pb2.PredictResponse.FromString(answer.result()).outputs["sizes"].int_val, worst
 
     async def main():
@@ -311,6 +316,6 @@ def test_compact_strings_neither_stop_the_event_loop_nor_grow_beyond_the_limit(t
         assert list(sizes) == [2_000_000] and worst < 0.7
         with pytest.raises(RequestError, match="choices: may have at most 16777216 bytes; got 200000000"):
             await ask("x" * 100)
-        await asyncio.to_thread(model.current._thread.shutdown)
+        await asyncio.to_thread(model.current._threads.shutdown)
 
     asyncio.run(main())

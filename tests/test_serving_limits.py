@@ -1,5 +1,6 @@
 """What `keras-bert serve` refuses, and how it says so."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import gzip
@@ -17,6 +18,7 @@ import tensorflow as tf
 from serving_server import connections, serving, write_echo
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+from keras_bert.serving.memory import MemoryBudget
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.tensors import RequestError
 
@@ -288,6 +290,19 @@ def test_head_is_get_without_the_body(server, token, path):
     assert path == "/metrics" or head_headers["content-length"] == headers["content-length"]
 
 
+def test_what_a_thread_reserves_for_a_request_that_has_ended_is_refused():
+    """A client that goes while its body is converted: nobody would give the memory back."""
+    async def scenario():
+        budget = MemoryBudget(100)
+        with budget.request() as memory:
+            memory.reserve(60)
+        with pytest.raises(RequestError):
+            memory.reserve(10)
+        return budget.used
+
+    assert asyncio.run(scenario()) == 0
+
+
 def test_requests_together_have_a_limit_of_memory(server, token):
     """Bodies that are being received, decompressed or answered."""
     begun = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(5)]
@@ -401,11 +416,14 @@ def test_idle_connections_take_nothing_from_others_and_are_closed(server, token)
     for connection in idle:
         connection.connect()
         connection.sock.sendall(b"POST / HT")  # headers that never end
+    assert server.ask("/healthz", connection=(blank := connections(server, 1)[0]))[0] == 200
+    blank.sock.sendall(b"\r\n")  # begins no request, but ends uvicorn's wait for one
     start = time.monotonic()
     assert server.ask(PREDICT, {"instances": ["a"]}, headers=token)[0] == 200 and time.monotonic() - start < 1
     idle[-1].sock.settimeout(15)
-    assert idle[-1].sock.recv(1) == b"" and time.monotonic() - start < 14
-    for connection in idle:
+    blank.sock.settimeout(15)
+    assert idle[-1].sock.recv(1) == blank.sock.recv(1) == b"" and time.monotonic() - start < 14
+    for connection in (*idle, blank):
         connection.close()
 
 

@@ -166,7 +166,7 @@ def test_no_answer_is_another_requests(server, folders):
 
 def test_nothing_needs_tensorflow(server):
     assert server.grpc_port is None
-    assert "keras-bert: gRPC is off, because all models are LiteRT folders: its messages would need TensorFlow\n" in (
+    assert "keras-bert: gRPC is off: its messages need TensorFlow, which LiteRT folders do not\n" in (
         server.lines)
     assert server.ask("/readyz")[0] == server.ask("/openapi.json")[0] == server.ask("/")[0] == 200
     assert server.ask("/v1/models")[1]["models"] == [*TASKS, "versions"]

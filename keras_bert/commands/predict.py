@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
+_CHUNK_SIZE = 2**20  # bytes; a line that exceeds it is the last one of its chunk
 _MAX_CHARACTERS = 100_000  # the default of `keras-bert serve`
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -156,12 +157,20 @@ def _is_data(path: str) -> bool:
 
 
 def _line_chunks(stream: BinaryIO, name: str, task: "Task") -> Iterator[list]:
-    """Yields the examples of a stream: one at a time from a terminal, otherwise `_CHUNK` at a time."""
-    size = 1 if stream.isatty() else _CHUNK
-    lines = read_lines(stream, f"{name}: line")
-    while chunk := list(itertools.islice(lines, size)):
-        yield [_example(task, decode(line, place, number == 1).rstrip("\r\n"), place)
-               for number, _, line in chunk for place in [f"{name}: line {number}"]]
+    """Yields the examples of a stream: one at a time from a terminal, otherwise `_CHUNK` at a time, or those with
+    `_CHUNK_SIZE`."""
+    most = 1 if stream.isatty() else _CHUNK
+    examples: list = []
+    size = 0
+    for number, length, line in read_lines(stream, f"{name}: line"):
+        place = f"{name}: line {number}"
+        examples.append(_example(task, decode(line, place, number == 1).rstrip("\r\n"), place))
+        size += length
+        if len(examples) == most or size >= _CHUNK_SIZE:
+            yield examples
+            examples, size = [], 0
+    if examples:
+        yield examples
 
 
 def _example(task: "Task", text: str, place: str) -> Any:

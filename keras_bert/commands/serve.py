@@ -22,7 +22,7 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         batch_timeout_ms: PositiveOrZero = ModelSettings.batch_timeout_ms, max_queue: Count = ModelSettings.max_queue,
         max_body_mb: Positive = ModelSettings.max_body / 2**20,
         max_output_mb: Positive = ModelSettings.max_output / 2**20,
-        max_inflight_mb: Positive = ModelSettings.max_inflight / 2**20,
+        max_inflight_mb: Positive | None = None,
         max_instances: Count = ModelSettings.max_instances, max_characters: Count = ModelSettings.max_characters,
         body_timeout_s: Positive = 20.0, timeout_s: Positive = ModelSettings.timeout_s, grace_s: PositiveOrZero = 20.0,
         drain_s: PositiveOrZero = 0.0, token_file: str | None = None, allowed_host: Repeated | None = None,
@@ -44,7 +44,8 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         max_output_mb: Maximum size of the outputs of a request, in megabytes. As JSON, numbers take about three times
             as much.
         max_inflight_mb: Maximum memory of the requests that a worker receives, reads and answers at the same time, in
-            megabytes, as estimated from their sizes. JSON and its objects take several times the size of a body.
+            megabytes, as estimated from their sizes. JSON and its objects take several times the size of a body. If
+            None, 512, or more if one request of --max_body_mb with outputs of --max_output_mb needs more.
         max_instances: Maximum number of rows per request.
         max_characters: Maximum length of a text, in characters.
         body_timeout_s: Timeout for receiving the request body, in seconds.
@@ -74,7 +75,7 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
     given |= {
         "models": models, "row_wise": _signatures(row_wise or [], models), "host": host.strip("[]"),
         "max_body": int(max_body_mb * 2**20), "max_output": int(max_output_mb * 2**20),
-        "max_inflight": int(max_inflight_mb * 2**20),
+        "max_inflight": max_inflight_mb and int(max_inflight_mb * 2**20),
         "allowed_host": allowed_host or [], "token": _read_token(token_file) if token_file else ""}
     supervise(Settings(**{name: given[name] for name in Settings.__dataclass_fields__ if name in given}))
 

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
@@ -19,9 +20,7 @@ from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
 from keras_bert.files.utf8 import MAX_LINE, LongLine, decode, read_lines
 
-# In characters. The default rejects texts longer than 131,072; without a limit, a quote that is never closed would read
-# the rest of the file.
-csv.field_size_limit(MAX_LINE)
+_CELL_LIMIT = threading.Lock()  # held by the thread that has changed the limit of the module `csv`
 NO_QUOTING = "a .tsv file has no quoting: write it with quoting=csv.QUOTE_NONE, or write a .csv file"
 
 # (number of the line or record, from 1, the header included; fraction of the file read so far; what `parse` takes)
@@ -175,12 +174,15 @@ def _is_blank(row: UnparsedRow) -> bool:
 
 
 def _without_blank_end(rows: Iterator[UnparsedRow]) -> Iterator[UnparsedRow]:
-    waiting = []
+    blank = 0  # the number of blank lines since the last other one
     for row in rows:
-        waiting.append(row)
-        if not _is_blank(row):
-            yield from waiting
-            waiting = []
+        number, share, _ = row
+        if _is_blank(row):
+            blank += 1
+            continue
+        yield from ((earlier, share, b"\n") for earlier in range(number - blank, number))
+        yield row
+        blank = 0
 
 
 def _parse_tsv(path: Path, number: int, line: bytes | LongLine, columns: Sequence[str] | None) -> dict[str, str]:
@@ -206,16 +208,29 @@ def _open_csv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iter
         reader = csv.reader(map(decoded, byte_lines(path, "line")), strict=True)
         for row in itertools.count(1):
             try:
-                if values := next(reader):
+                if values := _next_row(reader):
                     yield row, share, values
             except StopIteration:
                 return
-            except LongLine as error:
-                yield row, share, error
             except csv.Error as error:
-                yield row, share, InputError(f"{path}: line {number}: {_csv_rule(str(error))}")
+                problem = InputError(f"{path}: line {number}: {_csv_rule(str(error))}")
+                if "field limit" in str(error):  # as after a long line, the next row cannot be found
+                    raise problem from None
+                yield row, share, problem
 
     return _with_header(rows(), header, lambda row, values: _csv_cells(path, row, values))
+
+
+def _next_row(reader: Iterator[list[str]]) -> list[str]:
+    """Returns the next row of a `csv.reader`. A cell may have `MAX_LINE` characters: the default rejects texts longer
+    than 131,072; without a limit, a quote that is never closed would read the rest of the file. The limit is one of
+    the whole process, whose other code gets its own back."""
+    with _CELL_LIMIT:
+        limit = csv.field_size_limit(MAX_LINE)
+        try:
+            return next(reader)
+        finally:
+            csv.field_size_limit(limit)
 
 
 def _csv_rule(problem: str) -> str:

@@ -36,8 +36,13 @@ def write_digests(folder: Path, names: Iterable[str]) -> None:
 
 
 def changed_files(folder: Path, names: Collection[str] | None = None) -> list[str]:
-    """Returns which files of a folder differ from the digests that `write_digests` wrote, all of them or of `names`;
-    none if there are no digests."""
+    """Returns which files of a folder are missing or differ from the digests that `write_digests` wrote, all of them or
+    of `names`; none if there are no digests."""
     digests = read_object(os.path.join(folder, DIGESTS))
-    return [name for name, digest in digests.items()
-            if name in (names or digests) and file_digest(os.path.join(folder, name)) != digest]
+    return [name for name, digest in digests.items() if name in (names or digests) and not (
+        os.path.exists(path := os.path.join(folder, name)) and file_digest(path) == digest)]
+
+
+def added_files(folder: Path) -> list[str]:
+    """Returns the files of a folder without a digest, apart from that of the digests."""
+    return sorted({*os.listdir(folder)} - read_object(os.path.join(folder, DIGESTS)).keys() - {DIGESTS})

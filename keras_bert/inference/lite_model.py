@@ -79,9 +79,9 @@ class LiteModel(TaskModel):
         if len(self.tokenizer.vocabulary) > size:
             raise InputError(f"{os.fspath(folder)}: vocab.txt must have at most vocab_size ({size}) tokens; "
                              f"got {len(self.tokenizer.vocabulary)}; export the model again")
-        for name in changed_files(folder, ("labels.json", "vocab.txt")):
-            raise InputError(f"{os.fspath(folder)}: {name} must be as it was exported: its order decides the answers; "
-                             f"copy the folder again, or remove {DIGESTS} if the change is right")
+        for name in changed_files(folder, ("labels.json", "vocab.txt", "tokenizer_config.json", "bert_config.json")):
+            raise InputError(f"{os.fspath(folder)}: {name} must be as it was exported: it decides the answers; copy "
+                             f"the folder again, or remove {DIGESTS} if the change is right")
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         return group_outputs(encoded, self.outputs_of_rows(rows_of(encoded), batch_size or _BATCH))

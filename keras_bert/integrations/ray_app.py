@@ -37,7 +37,7 @@ class Replica:
         number, folder = find_first_version(path)
         saved_model = load_model(folder, threads=1, timeout_s=settings.timeout_s)
         self._version = LoadedVersion(name, number, saved_model, settings)
-        self._timeout_s, self._memory = settings.timeout_s, MemoryBudget(settings.max_inflight)
+        self._timeout_s, self._memory = settings.timeout_s, MemoryBudget(settings.memory)
 
     async def predict(self, body: bytes, number: int | None) -> bytes | RequestError:
         """Answers a request, JSON to JSON. A `RequestError` is returned, not raised, because Ray wraps exceptions."""

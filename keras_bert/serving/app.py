@@ -171,9 +171,12 @@ async def prometheus(_: Request) -> Response:
 
 
 async def openapi(request: Request) -> Response:
-    from keras_bert.serving import document  # FastAPI, whose import takes as long as that of the rest of the server
+    def describe() -> dict[str, Any]:
+        from keras_bert.serving import document  # FastAPI, whose import takes as long as that of the rest of the server
 
-    return JSONResponse(document.openapi(bool(server_of(request).settings.token)))
+        return document.openapi(bool(server_of(request).settings.token))
+
+    return JSONResponse(await asyncio.to_thread(describe))
 
 
 async def healthz(_: Request) -> Response:

@@ -13,8 +13,8 @@ Work = TypeVar("Work")
 Result = TypeVar("Result")
 
 _DECAY_S = 10  # seconds in which the weight of a measured throughput falls to 1/e
-_PRIOR = 10  # batches per second before the first measurement: many, so that a guess does not reject requests
-_PRIOR_S = 0.1  # seconds that this guess counts as
+_PRIOR = 20_000  # tokens per second before the first measurement: many, so that a guess does not reject requests
+_PRIOR_S = 0.01  # seconds that this guess counts as
 _SHARE = 0.8  # of the timeout that the work in the queue may take; the rest is for errors of the estimate
 
 
@@ -66,12 +66,13 @@ class _Request(Generic[Work, Result]):
 
 class _Lane(Generic[Work, Result]):
     """A queue of requests, in the order of arrival, and its throughput: tokens that ran, by the seconds in which the
-    lane had work, also while another lane ran."""
+    lane had work, also while another lane ran. A batch after which nothing waited could have been larger: what it says
+    of the throughput counts only if it is faster than before."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self) -> None:
         self.requests: list[_Request[Work, Result]] = []
         self.waiting = self.running = 0  # tokens
-        self._tokens, self._seconds, self._measured_at = float(budget * _PRIOR * _PRIOR_S), _PRIOR_S, 0.0
+        self._tokens, self._seconds, self._measured_at = _PRIOR * _PRIOR_S, _PRIOR_S, 0.0
 
     def add(self, parts: Sequence[Part[Work]], tokens: int) -> _Request[Work, Result]:
         if not self.waiting + self.running:
@@ -105,11 +106,12 @@ class _Lane(Generic[Work, Result]):
         """Returns the seconds that so many tokens take."""
         return tokens * self._seconds / self._tokens
 
-    def measure(self, tokens: int) -> None:
-        """Adds tokens that have run since the last call, or none."""
+    def measure(self, tokens: int, is_full: bool) -> None:
+        """Adds tokens that have run since the last call, or none. `is_full` says whether others waited when they
+        began."""
         now = perf_counter()
-        if self.waiting + self.running:
-            seconds = now - self._measured_at
+        seconds = now - self._measured_at
+        if self.waiting + self.running and (is_full or tokens * self._seconds > seconds * self._tokens):
             weight = math.exp(-seconds / _DECAY_S)
             self._tokens, self._seconds = weight * self._tokens + tokens, weight * self._seconds + seconds
         self._measured_at = now
@@ -148,7 +150,7 @@ class Batcher(Generic[Work, Result]):
                  timeout_s: float = math.inf, parallel: int = 1, observe: Callable[[], None] = lambda: None) -> None:
         self._run, self._budget, self._delay, self._limit = run, budget, delay, limit
         self._timeout_s, self._parallel, self._observe = timeout_s, parallel, observe
-        self._small, self._large = _Lane[Work, Result](budget), _Lane[Work, Result](budget)
+        self._small, self._large = _Lane[Work, Result](), _Lane[Work, Result]()
         self._turns = [self._small, self._large]  # the lane whose turn is next, then the other
         self._running: set[_Waiting[Work, Result]] = set()
         self._arrived, self._last_end, self._last_size = asyncio.Event(), 0.0, 0
@@ -205,12 +207,13 @@ class Batcher(Generic[Work, Result]):
             await self._wait()
             if batch := self._next_batch():
                 self._running.update(batch)
+                full = [lane for lane in self._turns if lane.waiting]
                 self._observe()
                 await self._run_batch(batch)
                 self._running.difference_update(batch)
                 self._observe()
                 for lane in self._turns:
-                    lane.measure(sum(waiting.part.tokens for waiting in batch if waiting.lane is lane))
+                    lane.measure(sum(waiting.part.tokens for waiting in batch if waiting.lane is lane), lane in full)
                 self._last_end, self._last_size = perf_counter(), len(batch)
 
     async def _wait(self) -> None:

@@ -89,6 +89,10 @@ class Protocol(HttpToolsProtocol):
         if self._header_bytes > MAX_HEADERS and not self.transport.is_closing():
             self._problem = _TOO_LARGE
             self.send_400_response("")
+        # uvicorn no longer waits for the next request, but line ends before it do not begin one.
+        is_idle = self.cycle is not None and self.cycle.response_complete and not self._lingering.is_receiving
+        if is_idle and self._timer.cancelled() and not self.timeout_keep_alive_task and not self.transport.is_closing():
+            self._start_timer()
 
     # The parser calls these. `_header_bytes` is the size of what has come since the last call of the others than
     # `on_message_begin`: headers, or trailers or extensions of chunks.

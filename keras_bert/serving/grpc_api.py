@@ -3,8 +3,8 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import grpc
 import numpy as np
@@ -12,7 +12,6 @@ import tensorflow as tf
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_api
 from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2, predict_pb2
 
@@ -32,7 +31,8 @@ _MAX_RANK = 254  # TensorFlow's
 _MEMORY = 4  # bytes of memory for each byte of a message: it, its fields, and their arrays
 _MAX_MESSAGE = 400  # characters of an error; in a header, each takes up to 12 bytes, of 8 KiB that clients accept
 _DTYPES = {number: name.removeprefix("DT_").lower() for name, number in types_pb2.DataType.items()}
-_STATUS = health_pb2.HealthCheckResponse.ServingStatus
+_STATUS = health_pb2.HealthCheckResponse
+_WATCH_S = 0.2  # seconds after which a change of the health is told
 
 # gRPC's defaults are made for clients that are trusted: connections have no limit of time, and the server closes those
 # of clients that send a ping more often than every five minutes.
@@ -47,9 +47,8 @@ _CONNECTIONS = {
 }
 
 
-async def start_server(models: ModelServer, address: str) -> Callable[[float], Coroutine]:
-    """Serves at an address; returns a function that stops the server, and lets calls run for so many seconds. Methods
-    without a handler are UNIMPLEMENTED."""
+async def start_server(models: ModelServer, address: str) -> grpc.aio.Server:
+    """Returns a server that answers at an address. Methods without a handler are UNIMPLEMENTED."""
     settings = models.settings
     services: dict[str, dict[str, tuple]] = {
         "PredictionService": {"Predict": (predict_pb2.PredictRequest, _predict),
@@ -66,26 +65,38 @@ async def start_server(models: ModelServer, address: str) -> Callable[[float], C
             name: grpc.stream_unary_rpc_method_handler(_make_handler(models, name, request, method))
             for name, (request, method) in methods.items()})
         for service, methods in services.items()])
-    health = health_api.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    health_pb2_grpc.add_HealthServicer_to_server(_Health(models), server)
     server.add_insecure_port(address)
     await server.start()
-    reporting = asyncio.create_task(_report_health(models, health))
-
-    async def stop(grace_s: float) -> None:
-        reporting.cancel()
-        await server.stop(grace_s)
-
-    return stop
+    return server
 
 
-async def _report_health(models: ModelServer, health: health_api.HealthServicer) -> NoReturn:
-    """Keeps the status of each model up to date, and that of the server, whose name is ""."""
-    while True:
-        answers = {name: model.current is not None and not models.draining for name, model in models.models.items()}
-        for name, is_serving in {**answers, "": models.is_ready()}.items():
-            await health.set(name, _STATUS.SERVING if is_serving else _STATUS.NOT_SERVING)
-        await asyncio.sleep(0.2)
+class _Health(health_pb2_grpc.HealthServicer):
+    """`grpc.health.v1.Health`: the status of each model, and that of the server, whose name is "". Not that of
+    grpcio-health-checking: one client that reads nothing would stop its changes for all."""
+
+    def __init__(self, models: ModelServer) -> None:
+        self._models = models
+
+    def _status(self, name: str) -> int:
+        if name and name not in self._models.models:
+            return _STATUS.SERVICE_UNKNOWN
+        is_serving = (self._models.models[name].current is not None and not self._models.draining if name
+                      else self._models.is_ready())
+        return _STATUS.SERVING if is_serving else _STATUS.NOT_SERVING
+
+    async def Check(self, request: Any, context: grpc.aio.ServicerContext) -> Any:  # type: ignore[override]
+        if (status := self._status(request.service)) == _STATUS.SERVICE_UNKNOWN:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "there is no model of this name")
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def Watch(self, request: Any, context: grpc.aio.ServicerContext) -> None:  # type: ignore[override]
+        last = None
+        while True:
+            if (status := self._status(request.service)) != last:
+                await context.write(health_pb2.HealthCheckResponse(status=status))
+                last = status
+            await asyncio.sleep(_WATCH_S)
 
 
 def _make_handler(models: ModelServer, name: str, request_type: Any,
@@ -145,10 +156,11 @@ async def _predict(model: Model, request: Any, size: int, entry: logs.Entry, mem
         specs = find_signature(version.saved_model.signatures, signature).inputs
         if specs.keys() != request.inputs.keys():
             raise RequestError(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
-        size = max(size, 8 * sum(math.prod(dim.size for dim in tensor.tensor_shape.dim[:_MAX_RANK])
-                                 for tensor in request.inputs.values()))  # a few bytes can claim any shape
-        inputs = await in_thread_if_large(size, _to_arrays, request.inputs, specs, version.limits)
-        outputs, _ = await version.predict(signature, inputs, size, entry, memory)
+        claimed = max(size, 8 * sum(math.prod(dim.size for dim in tensor.tensor_shape.dim[:_MAX_RANK])
+                                    for tensor in request.inputs.values()))  # a few bytes can claim any shape
+        inputs = await in_thread_if_large(
+            claimed, _to_arrays, request.inputs, specs, version.limits, memory, _MEMORY * size)
+        outputs, _ = await version.predict(signature, inputs, claimed, entry, memory)
     if unknown := set(request.output_filter) - outputs.keys():
         raise RequestError(400, f"output_filter: must be of {', '.join(outputs)}; got {', '.join(sorted(unknown))}")
     outputs = {name: outputs[name] for name in request.output_filter or outputs}
@@ -187,8 +199,12 @@ def _spec(model: Model, version: LoadedVersion, signature: str) -> model_pb2.Mod
     return model_pb2.ModelSpec(name=model.name, version={"value": version.number}, signature_name=signature)
 
 
-def _to_arrays(tensors: Mapping[str, Any], specs: Mapping[str, Spec], limits: Limits) -> Arrays:
-    return {name: _to_array(name, tensors[name], spec, limits) for name, spec in specs.items()}
+def _to_arrays(tensors: Mapping[str, Any], specs: Mapping[str, Spec], limits: Limits, memory: RequestMemory,
+               reserved: int) -> Arrays:
+    """Converts tensors to arrays, and reserves memory for them, less the bytes that are already reserved."""
+    arrays = {name: _to_array(name, tensors[name], spec, limits) for name, spec in specs.items()}
+    memory.reserve(max(0, count_bytes(arrays) - reserved))
+    return arrays
 
 
 def _to_array(name: str, tensor: Any, spec: Spec, limits: Limits) -> np.ndarray:

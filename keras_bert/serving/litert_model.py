@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_bert.inference.lite_model import LiteModel, group_outputs, rows_of
+from keras_bert.serving.memory import trim
 from keras_bert.serving.served_model import PADDING, ServedModel
 from keras_bert.serving.settings import ModelSettings
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signature, Spec
@@ -49,6 +50,7 @@ class LiteRTModel(ServedModel):
 
     def close(self) -> None:
         del self._model
+        trim()
 
     def warm_up(self) -> None:
         """Runs all interpreters once: the first call of each packs the weights, which takes so long that the calls, at

@@ -34,7 +34,7 @@ class MemoryBudget:
         try:
             yield memory
         finally:
-            self.change(-memory.size)
+            self._release(memory)
             if self._peak - self.used >= TRIM_BYTES and not self._will_trim:
                 self._will_trim = True
                 asyncio.get_running_loop().call_later(TRIM_S, self._trim)
@@ -43,28 +43,38 @@ class MemoryBudget:
         self._peak, self._will_trim = self.used, False
         asyncio.get_running_loop().run_in_executor(None, trim)
 
-    def change(self, size: int) -> None:
+    def reserve(self, size: int, memory: "RequestMemory") -> None:
+        """Reserves more bytes for a request. Raises a `RequestError` if there are not as many left, or the request has
+        ended: a thread may still convert what nobody waits for."""
         with self._lock:
-            if size > 0 and self.used + size > self.limit:
+            if memory.has_ended:
+                raise RequestError(503, "the request has ended")
+            if self.used + size > self.limit:
                 raise RequestError(503, "the server has no memory for this request now", {"Retry-After": "1"})
+            memory.size += size
             self.used += size
             self._peak = max(self._peak, self.used)
             self._observe(self.used)
 
+    def _release(self, memory: "RequestMemory") -> None:
+        with self._lock:
+            memory.has_ended = True
+            self.used -= memory.size
+            self._observe(self.used)
+
 
 class RequestMemory:
-    """The memory that one request has reserved, `size` in bytes."""
+    """The memory that one request has reserved, `size` in bytes, until it has ended."""
 
     def __init__(self, budget: MemoryBudget) -> None:
-        self._budget, self.size = budget, 0
+        self._budget, self.size, self.has_ended = budget, 0, False
 
     def reserve(self, size: int) -> None:
         """Reserves more bytes. Raises a `RequestError` if the budget has not as many left."""
         if self.size + size > self._budget.limit:
             raise RequestError(413, f"the request needs about {self.size + size} bytes of memory; all requests "
                                     f"together may have {self._budget.limit}")
-        self._budget.change(size)
-        self.size += size
+        self._budget.reserve(size, self)
 
 
 def trim() -> None:

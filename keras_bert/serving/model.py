@@ -34,7 +34,7 @@ class ModelServer:
 
     def __init__(self, settings: Settings, accepts_at_once: bool) -> None:
         self.settings, self.draining, self.stopping = settings, False, False
-        self.memory = MemoryBudget(settings.max_inflight, metrics.INFLIGHT.set)
+        self.memory = MemoryBudget(settings.memory, metrics.INFLIGHT.set)
         self.models = {name: Model(name, path, settings, accepts_at_once) for name, path in settings.models.items()}
 
     async def load(self) -> None:

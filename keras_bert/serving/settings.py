@@ -24,10 +24,17 @@ class ModelSettings:
     max_queue: int = 512
     max_body: int = 16 * 2**20
     max_output: int = 32 * 2**20
-    max_inflight: int = 512 * 2**20
+    max_inflight: int | None = None
     max_instances: int = 1024
     max_characters: int = 100_000
     timeout_s: float = 30.0
+
+    @property
+    def memory(self) -> int:
+        """The bytes that all requests together may have: `max_inflight` or, if it is None, what one request of the
+        largest size needs, and at least 512 MiB. A body takes up to seven times its size (received, decompressed,
+        parsed), and outputs six times theirs."""
+        return self.max_inflight or max(512 * 2**20, 7 * self.max_body + 6 * self.max_output)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -262,7 +262,7 @@ def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None]) -
         lines.append(f"{name} is {path}, version {version[0]}" if version else
                      f"warning: {name} is {path}, which has no version yet")
     if not settings.tensorflow:
-        lines.append("gRPC is off, because all models are LiteRT folders: its messages would need TensorFlow")
+        lines.append("gRPC is off: its messages need TensorFlow, which LiteRT folders do not")
     elif settings.grpc_port is None:
         lines.append("warning: gRPC is off: to turn it on, pip install grpcio grpcio-health-checking "
                      "tensorflow-serving-api")

@@ -78,11 +78,11 @@ async def _serve(models: ModelServer, http: HttpServer, listener: socket.socket,
     loop.add_signal_handler(signal.SIGTERM, drain.set)
     loop.add_signal_handler(signal.SIGINT, stop_at_once)
     loop.add_reader(0, stop_at_once)  # standard input has ended
-    stop_grpc = None
+    rpc = None
     if settings.grpc_port is not None:
         from keras_bert.serving.grpc_api import start_server  # it imports TensorFlow
 
-        stop_grpc = await start_server(models, format_address(settings.host, settings.grpc_port))
+        rpc = await start_server(models, format_address(settings.host, settings.grpc_port))
     serving = asyncio.create_task(http.serve([listener]))
     loading.add_done_callback(lambda _: os.write(0, b"\n"))
     await drain.wait()
@@ -90,6 +90,6 @@ async def _serve(models: ModelServer, http: HttpServer, listener: socket.socket,
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), settings.drain_s)
     models.stopping = http.should_exit = True
-    await asyncio.gather(serving, *([stop_grpc(settings.grace_s)] if stop_grpc else []))
+    await asyncio.gather(serving, *([rpc.stop(settings.grace_s)] if rpc else []))
     logs.logger.info({"event": "stopped", "worker": os.getpid()})
     os._exit(0)  # gRPC, uvloop and TensorFlow sometimes deadlock when Python shuts down

@@ -15,7 +15,7 @@ from keras_bert.files.failures import naming_damage
 from keras_bert.files.json_files import write_json
 from keras_bert.text import packing
 from keras_bert.text.rules import Rules
-from keras_bert.text.tokenizer_files import CONFIG, TokenizerFiles, read_tokenizer_files
+from keras_bert.text.tokenizer_files import CONFIG, TokenizerFiles, other_vocabulary, read_tokenizer_files
 from keras_bert.text.vocabulary import has_capitals, holds_hangul_syllables, load_vocabulary
 
 # A longer word becomes [UNK], as in google-research/bert `tokenization.py`.
@@ -80,6 +80,8 @@ class BertTokenizer:
         """
         files = read_tokenizer_files(folder)
         if files is None:
+            if reason := other_vocabulary(folder):
+                raise InputError(reason)
             found = "it has neither" if os.path.isdir(folder) else "there is no such folder"
             raise InputError(f"{os.fspath(folder)}: must be a folder with a WordPiece vocabulary, vocab.txt or "
                              f"tokenizer.json; {found}")

@@ -80,18 +80,33 @@ def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerF
             `bert_config.json` in the folder.
 
     Returns:
-        `TokenizerFiles`, or None if the folder has no vocabulary.
+        `TokenizerFiles`, or None if the folder has no vocabulary, or only one of another kind, see `other_vocabulary`.
 
     Raises:
-        InputError: the tokenizer has other rules than BERT's, its vocabulary is not one of WordPiece, or a file is
-            invalid.
+        InputError: the tokenizer has other rules than BERT's, the vocabulary in `vocab.txt` or `tokenizer.json` is not
+            one of WordPiece, or a file is invalid.
     """
     folder = os.fspath(folder)
     with naming_damage(folder):
-        if os.path.exists(os.path.join(folder, MODULES)):
-            folder = os.path.join(folder, read_modules(folder).get("Transformer", ""))
+        folder = _transformer_folder(folder)
         stored = read_object(os.path.join(folder, TOKENIZER))
         return _read_keras_hub(folder, stored) if "class_name" in stored else _read(folder, stored, config)
+
+
+def other_vocabulary(folder: Path) -> str | None:
+    """Returns why the vocabulary of a folder without WordPiece's files cannot be used, or None if there is none."""
+    folder = _transformer_folder(os.fspath(folder))
+    for file, kind in _OTHER_FILES.items():
+        if os.path.exists(path := os.path.join(folder, file)):
+            return f"{path}: the vocabulary must be one of WordPiece; this is one of {kind}; {INSTEAD}"
+    return None
+
+
+def _transformer_folder(folder: str) -> str:
+    """Returns the folder with the tokenizer, which is another one in some folders of sentence-transformers."""
+    if not os.path.exists(os.path.join(folder, MODULES)):
+        return folder
+    return os.path.join(folder, read_modules(folder).get("Transformer", ""))
 
 
 def read_modules(folder: Path) -> dict[str, str]:
@@ -114,9 +129,6 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     settings, transformer, listed, special = (read_object(os.path.join(folder, name)) for name in (
         CONFIG, TRANSFORMER, "added_tokens.json", "special_tokens_map.json"))
     if not stored and not os.path.exists(os.path.join(folder, "vocab.txt")):
-        for file, kind in _OTHER_FILES.items():
-            if os.path.exists(path := os.path.join(folder, file)):
-                raise InputError(f"{path}: the vocabulary must be one of WordPiece; this is one of {kind}; {INSTEAD}")
         return None
     if config is None:
         config = read_object(os.path.join(folder, "config.json")) or read_object(

@@ -17,7 +17,7 @@ from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.format import Format
 from keras_bert.weights.huggingface_models import TYPES, ModelType
 from keras_bert.weights.huggingface_tokenizer import write_tokenizer
-from keras_bert.weights.kinds import ENCODER, KINDS, POOLER, initial
+from keras_bert.weights.kinds import ENCODER, KINDS, POOLER
 from keras_bert.weights.source import Source, Weights, detect
 from keras_bert.weights.tensor_files import NAMES, open_tensors
 
@@ -44,7 +44,10 @@ def read(path: str, config: str | None = None) -> Source:
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
                          "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
     values, bert_config = read_json(file), BertConfig.from_json(file)
-    model = TYPES[values.get("model_type", "bert")]
+    if (name := values.get("model_type", "bert")) not in TYPES:
+        raise InputError(f"{file}: model_type must be one of {', '.join(TYPES)}; got {name!r}, which is for this "
+                         "package's formats; pass the config.json of the model")
+    model = TYPES[name]
     shapes, get = _open(path, model, bert_config)
     skipped = {"embeddings.position_ids": "buffer"}
     tied = {f"{model.tied}.weight": "embeddings.word_embeddings.weight",
@@ -136,9 +139,10 @@ def write(weights: Weights, folder: str, max_length: int | None = None) -> None:
 
 def _tensors(weights: Weights, model: ModelType) -> dict[str, np.ndarray]:
     """Returns the weights by their names in transformers. Without token types, the row of the only one is part of each
-    position's."""
+    position's. A pooler that the model does not have in transformers is left out if it is not trained."""
+    left_out = POOLER if not model.writes_pooler(weights.kind) and weights.has_initial_pooler() else {}
     tensors = {entry.name: (entry.stored_name, array) for entry, array in weights.arrays(model.table(weights.kind))
-               if not _is_untrained_pooler(entry.name, weights, model)}
+               if entry.name not in left_out}
     if not model.has_segments:
         _, row = tensors.pop("bert.embeddings.segment_embeddings.embeddings")
         name, positions = tensors[key := "bert.embeddings.position_embeddings.embeddings"]
@@ -150,14 +154,6 @@ def _tensors(weights: Weights, model: ModelType) -> dict[str, np.ndarray]:
 
 def _is_of_encoder(name: str, model: ModelType) -> bool:
     return name.startswith("bert.") and (name not in POOLER or model.has_pooler)
-
-
-def _is_untrained_pooler(name: str, weights: Weights, model: ModelType) -> bool:
-    """Returns True for a weight of a pooler that the model does not have in transformers, if it still has its initial
-    value."""
-    if name not in POOLER or model.writes_pooler(weights.kind):
-        return False
-    return np.array_equal(weights.read[name](), initial(name, weights.shapes[name], weights.config))
 
 
 def _type_of(weights: Weights) -> ModelType:

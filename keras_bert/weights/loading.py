@@ -15,7 +15,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.presets import find_pretrained
 from keras_bert.weights import garden, huggingface, kerashub, native, sentence_transformers, tf1, tfhub
 from keras_bert.weights.kinds import ENCODER, KINDS
-from keras_bert.weights.source import Source
+from keras_bert.weights.source import Source, Weights
 
 # In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json
 # or weights of its names.
@@ -74,7 +74,7 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
     source = name if isinstance(name, Source) else open_weights(name, config)
     if model is BertLayer:
         weights, _, missing = source.load(ENCODER)
-        _warn_of(["pooler"] if missing and "pooler" not in kwargs.get("frozen", ()) else [], source)
+        _warn_of([] if "pooler" in kwargs.get("frozen", ()) else _new_pooler(weights, missing), source)
         return weights.build(**kwargs)
     encoder = {name: kwargs.pop(name) for name in _ENCODER_ARGUMENTS if name in kwargs}
     kind = source.kind if KINDS[source.kind].model is model else ENCODER
@@ -91,15 +91,21 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
     head = weights.build(model, kwargs, **encoder)
     read = [name for name in weights.read if not name.startswith("bert.")]
     is_pooled = any(kind.is_pooled for kind in KINDS.values() if kind.model is model)
-    new = ["pooler"] if missing and is_pooled and getattr(head, "next_sentence", True) is not None else []
+    uses_pooler = is_pooled and getattr(head, "next_sentence", True) is not None
+    new = _new_pooler(weights, missing) if uses_pooler else []
     if len(read) < len(head.weights) - len(head.bert.weights):
         new.append(f"{model.__name__} head")
     _warn_of(new, source)
     return head
 
 
+def _new_pooler(weights: Weights, missing: list[str]) -> list[str]:
+    """Returns the name of the pooler for `_warn_of`, if it is missing, or was when the weights were first read."""
+    return ["pooler"] if missing else ["trained pooler"] * weights.has_initial_pooler()
+
+
 def _warn_of(new: list[str], source: Source) -> None:
-    """Warns of parts of a model that the weights lack."""
+    """Warns of parts of a model that the weights lack, or have as they were initialised."""
     if new:
         warnings.warn(f"{source.path}: no {' and no '.join(new)} in these weights; "
                       f"{'they are' if new[1:] else 'it is'} randomly initialised", InputWarning, stacklevel=3)

@@ -117,7 +117,11 @@ def write(weights: Weights, folder: str) -> None:
 
 
 def variant(weights: Weights) -> Format:
-    """Returns the format with the restrictions of the type that stores the encoder."""
+    """Returns the format with the restrictions of the type that stores the encoder; raises an InputError for a model
+    that has no pooling of tokens."""
+    if weights.kind not in FORMAT.kinds:
+        raise InputError(f"{FORMAT.name} stores embedders, as finetune with task=embed writes, not models of the kind "
+                         f"{weights.kind}; convert to {huggingface.FORMAT.name}")
     return dataclasses.replace(FORMAT, fixed=huggingface.variant(weights.as_kind(ENCODER)).fixed)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import fnmatch
 import functools
+import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from keras_bert.files.failures import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized, zero_weights
 from keras_bert.text import BertTokenizer
-from keras_bert.text.tokenizer_files import TokenizerFiles
+from keras_bert.text.tokenizer_files import TokenizerFiles, other_vocabulary
 from keras_bert.weights.format import Entry, Table
 from keras_bert.weights.kinds import ENCODER, KINDS, POOLER, initial, model_kind, shapes, variable
 
@@ -54,6 +55,10 @@ class Weights:
         for name, read in self.read.items():
             if name in table:
                 yield table[name], np.ascontiguousarray(table[name].to_stored(read(), self.config))
+
+    def has_initial_pooler(self) -> bool:
+        """Returns True if the pooler has the values that it gets where a source lacks it: it is not trained."""
+        return all(np.array_equal(self.read[name](), initial(name, self.shapes[name], self.config)) for name in POOLER)
 
     def with_config(self, **changes: Any) -> Self:
         return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
@@ -103,7 +108,7 @@ class Source:
     get: Callable[[str], np.ndarray]  # returns an array from the format's name for it
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)  # why names are skipped that are not weights
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    files: TokenizerFiles | None = None  # None if there is no vocabulary next to the weights
+    files: TokenizerFiles | None = None  # None if no vocabulary of WordPiece is next to the weights
     labels: list[str] | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # `open_source` completes them
     notes: tuple[str, ...] = ()  # the rules by which something ambiguous was read, for the report of `convert`
@@ -112,7 +117,7 @@ class Source:
 
     @functools.cached_property
     def tokenizer(self) -> BertTokenizer | None:
-        """The tokenizer, or None if there is no vocabulary next to the weights."""
+        """The tokenizer, or None if no vocabulary of WordPiece is next to the weights."""
         return None if self.files is None else BertTokenizer.from_files(self.files)
 
     def check_masked_lm(self, user: str) -> None:
@@ -125,8 +130,9 @@ class Source:
     def needed_tokenizer(self) -> BertTokenizer:
         """Returns the tokenizer, with a warning of what about it was guessed; an InputError says that it is missing."""
         if self.files is None or self.tokenizer is None:
-            raise InputError(f"{self.path}: vocab.txt or tokenizer.json is missing next to the weights; copy the "
-                             "model's there")
+            folder = self.path if os.path.isdir(self.path) else os.path.dirname(self.path)
+            raise InputError(other_vocabulary(folder) or f"{self.path}: vocab.txt or tokenizer.json is missing next to "
+                             "the weights; copy the model's there")
         self.files.warn(self.path)
         return self.tokenizer
 
@@ -154,6 +160,10 @@ class Source:
         read: dict[str, Callable[[], np.ndarray]] = {}
         missing, problems = [], []
         for name, shape in wanted.items():
+            if name not in self.table:  # only the projection of embeddings is not in each of them
+                raise InputError(f"{self.path}: embedding_size must be hidden_size ({self.config.hidden_size}), as "
+                                 f"these {self.format} weights have no projection of embeddings; got "
+                                 f"{self.config.embedding_size}")
             entry = self.table[name]
             stored_name, expected = entry.stored_name, entry.stored_shape(shape, self.config)
             read[name] = functools.partial(self._read, entry, shape)
