@@ -76,6 +76,11 @@ class Head:
     root: str | None = None  # the output that the root object returns, as a tensor; if None, it returns all outputs
 
     @property
+    def splits_texts(self) -> bool:
+        """True if a long text is split into several inputs instead of truncated."""
+        return False
+
+    @property
     def texts(self) -> list[tf.TensorSpec]:
         """The arguments of `answer`."""
         return strings("text")
@@ -140,6 +145,10 @@ class _Windows(_OneInput):
 
     def __post_init__(self) -> None:
         check(_Windows, vars(self))
+
+    @property
+    def splits_texts(self) -> bool:
+        return self.doc_stride is not None
 
     def answer(self, reader: Reader, *inputs: tf.Tensor) -> Answers:
         if self.doc_stride is None:

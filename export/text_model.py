@@ -202,8 +202,9 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     assets: writing.Assets = {"bert_config": ("bert_config.json", writing.encoder_of(model).config.to_json)}
     if head.labels is not None:
         assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
-    writing.save(module, path, signatures, tokenizer, assets, overwrite,
-                 row_wise=["serving_default", "encode", *module.prompted])
+    of_texts = ["serving_default", *module.prompted]
+    writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=["encode", *of_texts],
+                 split_texts=of_texts if head.splits_texts else ())
 
 
 def default_length(model: BertLayer | BertTask, tokenizer: BertTokenizer, max_length: int | None) -> int:

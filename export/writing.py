@@ -90,11 +90,12 @@ def encoder_of(model: BertLayer | BertTask) -> BertLayer:
 
 
 def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokenizer: BertTokenizer,
-         assets: Assets, overwrite: bool,
-         row_wise: Iterable[str] = ("serving_default",)) -> None:
+         assets: Assets, overwrite: bool, row_wise: Iterable[str] = ("serving_default",),
+         split_texts: Iterable[str] = ()) -> None:
     """Writes a SavedModel atomically. Adds the attributes `vocab_file` (an asset), `do_lower_case` (a non-trainable
     variable) and those named in `assets` to its root. `row_wise` are the signatures whose outputs have one row for each
-    row of the inputs, which does not depend on the others: a server may join and split their requests."""
+    row of the inputs, which does not depend on the others: a server may join and split their requests. `split_texts`
+    are those that read a long text as several inputs instead of truncating it: a server counts all of its tokens."""
     module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
     vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
     with tempfile.TemporaryDirectory() as sources, atomic_folder(path, overwrite) as folder:
@@ -103,13 +104,13 @@ def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokeniz
             setattr(module, attribute, tf.saved_model.Asset(os.path.join(sources, name)))
         with saving():
             tf.saved_model.save(module, folder, signatures)
-        _mark_row_wise(folder, row_wise)
+        _mark_row_wise(folder, row_wise, split_texts)
 
 
-def _mark_row_wise(folder: str, names: Iterable[str]) -> None:
-    """Writes the names of the row-wise signatures to `assets.extra`, which TensorFlow ignores, with the digest of the
+def _mark_row_wise(folder: str, names: Iterable[str], split_texts: Iterable[str] = ()) -> None:
+    """Writes the names of signatures, see `save`, to `assets.extra`, which TensorFlow ignores, with the digest of the
     graph that they belong to: in the folder of another graph, the file has no effect."""
     digest = file_digest(os.path.join(folder, "saved_model.pb"))
     os.makedirs(os.path.join(folder, "assets.extra"))
     write_json(os.path.join(folder, "assets.extra", "keras_bert_row_wise.json"),
-               {"saved_model_sha256": digest, "signatures": sorted(names)})
+               {"saved_model_sha256": digest, "signatures": sorted(names), "split_texts": sorted(split_texts)})

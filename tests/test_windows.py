@@ -16,6 +16,7 @@ from keras_bert.inference.exported import Exported
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertRegressor
+from keras_bert.serving.litert_model import LiteRTModel
 from keras_bert.tasks import Classify, Embed, EmbedExample, Regress, Rerank, Tag
 from keras_bert.tasks.windows import aggregated, own_tokens, windows
 from keras_bert.text import BertTokenizer, pad
@@ -156,6 +157,8 @@ def test_each_window_begins_with_the_prompt(tmp_path):
     model.export(tmp_path / "saved")
     model.export_litert(tmp_path / "lite")
     exported, lite = Exported(str(tmp_path / "saved")), LiteModel.load(tmp_path / "lite")
+    for served in (exported._saved_model, LiteRTModel(str(tmp_path / "lite"), 1)):
+        assert served.count_tokens("query", {"text": np.array([4000 * b"a"], object)}) == [1002]
     assert dataclasses.replace(default_task(model.model, TOKENIZER, task.settings()), max_length=16) == task
     texts = [LONG, *SHORT]
     text, = TOKENIZER.ids([LONG])

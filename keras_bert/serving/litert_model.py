@@ -29,7 +29,7 @@ class LiteRTModel(ServedModel):
     Args:
         threads: number of cores to use: as many calls may run at the same time.
         timeout_s: maximum duration of a call; None for no limit. LiteRT finishes the input that it computes at that
-            time; a long text of a tagger and a long context are several inputs.
+            time; a text that is split into windows is several inputs.
 
     Raises:
         InputError: it cannot be loaded.
@@ -42,7 +42,7 @@ class LiteRTModel(ServedModel):
         self._tasks = {DEFAULT: task} | {name: task.with_prompt(name) for name in task.named_prompts}
         super().__init__(
             dict.fromkeys(self._tasks, signature), dict.fromkeys(self._tasks, _signature_def(signature)),
-            row_wise=set(self._tasks), padded=set(self._tasks),
+            row_wise=set(self._tasks), padded=set(self._tasks), split_texts=set(self._tasks) if task.windows else set(),
             config={"max_position_embeddings": config.max_position_embeddings}, labels=getattr(task, "labels", []),
             vocabulary="\n".join(self._model.tokenizer.vocabulary), timeout_s=timeout_s, parallel=threads)
         if warm_up:

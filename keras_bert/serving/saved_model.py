@@ -51,12 +51,14 @@ class SavedModel(ServedModel):
             # Only signatures of dense tensors can be called.
             signatures = {name: Signature(_specs(signature.inputs), _specs(signature.outputs))
                           for name, signature in infos.items() if _is_dense(signature)}
-            marked = _marked(path)
+            mark = _read_mark(path)
+            marked = set(mark["signatures"])
             self._config = _asset(path, "bert_config.json", {})
             tokens = _asset(path, "vocab.txt", "", read=lambda file: file.read())
             super().__init__(
                 signatures, {name: _to_json(signature) for name, signature in infos.items()},
-                row_wise=signatures.keys() & {*marked, *row_wise}, padded=marked, config=self._config,
+                row_wise=signatures.keys() & {*marked, *row_wise}, padded=marked,
+                split_texts=set(mark.get("split_texts", ())), config=self._config,
                 labels=_asset(path, "labels.json", []), vocabulary=tokens, timeout_s=timeout_s)
             self.is_unmarked = bool(self._config and tokens and not marked)
             if warm_up:
@@ -121,13 +123,12 @@ def _to_json(message: Any) -> dict[str, Any]:
     return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
-def _marked(path: str) -> set[str]:
-    """Returns the signatures that export/writing.py has marked as row-wise, if the file is for this graph."""
+def _read_mark(path: str) -> dict[str, Any]:
+    """Returns what export/writing.py has written of the signatures, if the file is for this graph: those that are
+    row-wise, as `signatures`, and those that split texts, as `split_texts`."""
     mark = _asset(path, "keras_bert_row_wise.json", None, folder="assets.extra")
-    if mark is None:
-        return set()
-    is_same = file_digest(os.path.join(path, "saved_model.pb")) == mark["saved_model_sha256"]
-    return set(mark["signatures"]) if is_same else set()
+    is_same = mark and file_digest(os.path.join(path, "saved_model.pb")) == mark["saved_model_sha256"]
+    return mark if is_same else {"signatures": []}
 
 
 def _is_dense(signature: Any) -> bool:
