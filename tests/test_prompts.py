@@ -122,6 +122,10 @@ def test_every_form_of_a_model_puts_the_prompt_before_texts(model, exported, tmp
         assert outputs["tokens"].numpy().tolist() == [
             len(ids) for ids, _ in model.tokenizer.pack([prompt + text for text in TEXTS], None, 20)]
     np.testing.assert_allclose(saved(tf.constant(TEXTS)), embed(model, [f"stop {text}" for text in TEXTS]), atol=1e-6)
+    called = []
+    served._call = lambda name, inputs: called.append(name)
+    served.warm_up_others()
+    assert called == sorted(filter(None, OF_NAME))
     assert model.task.export_options() == {
         "max_length": 20, "prompts": PROMPTS, "default_prompt_name": "other", "doc_stride": None, "aggregate": "mean",
         "max_windows": None}
