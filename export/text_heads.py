@@ -82,7 +82,7 @@ class Head:
 
     @property
     def texts(self) -> list[tf.TensorSpec]:
-        """The arguments of `answer`."""
+        """The texts of a row, as the arguments of a signature."""
         return strings("text")
 
     @property
