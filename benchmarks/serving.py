@@ -17,8 +17,9 @@ load: throughput and latency, with and without batching. Each request sends one 
 (Debian: apt-get install wrk). Takes half a minute for each of the eight rows of the table.
 
 kinds: the same for folders of `export litert` and SavedModels, with the seconds from the start of the server until it
-answers, and the resident memory of all its processes afterwards. `share` is the rate relative to that of the same
-interpreters in one process, with as many threads as cores and the token ids ready (`in_process_per_second`).
+answers, and the resident memory of all its processes afterwards. `share` is the rate of requests, divided by the rate
+of the same interpreters in one process, with as many threads as cores and the token ids ready
+(`in_process_per_second`).
 
 mixed: small, large, invalid and broken requests at once. The labels and probabilities of texts that are sent alone,
 before the test, are those that each request must get. Of 1,000 requests, 700 have one to five texts; 50 have 20 to 100;

@@ -55,8 +55,10 @@ def test_transformers_reads_our_file(tmp_path):
     config = BertConfig.from_size("mini", hidden_act="relu", hidden_dropout_prob=0.3)
     config.to_json(tmp_path / "config.json")
     peer = transformers.BertConfig.from_pretrained(tmp_path)
+    written = config.to_dict()  # it lacks what BERT's configs lack
     for field in dataclasses.fields(config):
-        assert getattr(peer, field.name) == getattr(config, field.name), field.name
+        if field.name in written:
+            assert getattr(peer, field.name) == getattr(config, field.name), field.name
 
 
 @pytest.mark.peers

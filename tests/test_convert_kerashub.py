@@ -247,7 +247,7 @@ def test_refuses_what_kerashub_has_no_place_for(tmp_path):
     ("model.weights.h5", (KEY, 16), f"{KEY} has shape (16,), but the config gives (4, 4)"),
     ("config.json", {"class_name": "RobertaBackbone"}, "must be BertBackbone; got 'RobertaBackbone'"),
     ("config.json", {"config": None}, "config.json: must be a KerasHub object"),
-    ("config.json", {"config": {"vocabulary_size": 6}}, "config.json: a BERT config must have the keys"),
+    ("config.json", {"config": {"vocabulary_size": 6}}, "config.json: a config of type bert must have the keys"),
     ("task.json", {"class_name": "BertTextEmbedder"}, "task.json: class_name must be BertMaskedLM or BertTextClass"),
     ("task.json", {"config": {"activation": "softmax"}}, "task.json: activation must be linear"),
 ])

@@ -40,7 +40,7 @@ def test_equals_tensorflow(tmp_path):
     refused = {
         "--model_parallel=3": "model_parallel must divide the number of devices (4); got 3",
         "--batch_size=18":
-            "batch_size must be multiples of gradient_accumulation_steps (2) times the number of devices that share "
+            "batch_size must be multiples of --gradient_accumulation_steps (2) times the number of devices that share "
             "it (2); got [18]"}
     commands = [command, *([*command, "--overwrite", flag] for flag in refused)]
     ended = subprocess.run([sys.executable, "-c", COMMANDS, json.dumps(commands)], capture_output=True, text=True,

@@ -51,8 +51,8 @@ def server(folder, records):
 
 
 def assert_same(arrays, wanted):
-    """Floats within rounding, the rest exactly. Another processor, as that of the records, adds float32 numbers in
-    another order: that changes a few of the last bits, here 6e-7 of a logit of 3.3."""
+    """Floats within rounding, the rest exactly. The records are from another processor, which added float32 numbers in
+    another order. This changes a few of the last bits, here 6e-7 of a logit of 3.3."""
     assert arrays.keys() == wanted.keys()
     for name, want in wanted.items():
         got, want = np.asarray(arrays[name]), np.asarray(want)

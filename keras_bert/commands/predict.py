@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
-_CHUNK_SIZE = 2**20  # bytes; a line that exceeds it is the last one of its chunk
-_MAX_CHARACTERS = 100_000  # the default of `keras-bert serve`
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
@@ -76,7 +74,9 @@ def run(*texts: str, model: str, input: list[str] | None = None,
     if output is not None:
         _check_for_files(texts, columns.get("data_format"), output_format)
         options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
-        max_characters = max_characters or _MAX_CHARACTERS
+        from keras_bert.serving.settings import ModelSettings
+
+        max_characters = max_characters or ModelSettings.max_characters
         if beam:
             try:
                 from keras_bert.integrations import predict_beam
@@ -157,8 +157,10 @@ def _is_data(path: str) -> bool:
 
 
 def _line_chunks(stream: BinaryIO, name: str, task: "Task") -> Iterator[list]:
-    """Yields the examples of a stream: one at a time from a terminal, otherwise `_CHUNK` at a time, or those with
-    `_CHUNK_SIZE`."""
+    """Yields the examples of a stream: one at a time from a terminal, otherwise `_CHUNK` at a time, or fewer
+    if their lines have `CHUNK_SIZE` bytes."""
+    from keras_bert.data.chunks import CHUNK_SIZE
+
     most = 1 if stream.isatty() else _CHUNK
     examples: list = []
     size = 0
@@ -166,7 +168,7 @@ def _line_chunks(stream: BinaryIO, name: str, task: "Task") -> Iterator[list]:
         place = f"{name}: line {number}"
         examples.append(_example(task, decode(line, place, number == 1).rstrip("\r\n"), place))
         size += length
-        if len(examples) == most or size >= _CHUNK_SIZE:
+        if len(examples) == most or size >= CHUNK_SIZE:
             yield examples
             examples, size = [], 0
     if examples:

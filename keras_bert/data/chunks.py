@@ -8,7 +8,7 @@ from keras_bert.data.rows import ROW_FORMATS, ROW_SUFFIXES, suffix_of
 from keras_bert.data.tables import check_columns
 from keras_bert.errors import InputError
 
-_ROWS, _SIZE = 1024, 2**20  # of a chunk: the number of its rows, and of their bytes or characters, at most
+_ROWS, CHUNK_SIZE = 1024, 2**20  # of a chunk: the number of its rows, and of their bytes or characters, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ def read_chunks(path: str) -> Iterator[Chunk]:
         for number, share, row in read:
             rows.append((number, row))
             size += _size(row)
-            if len(rows) == _ROWS or size >= _SIZE:
+            if len(rows) == _ROWS or size >= CHUNK_SIZE:
                 yield Chunk(path, columns, rows, share)
                 rows, size = [], 0
         yield Chunk(path, columns, rows, 1.0)

@@ -44,5 +44,5 @@ def changed_files(folder: Path, names: Collection[str] | None = None) -> list[st
 
 
 def added_files(folder: Path) -> list[str]:
-    """Returns the files of a folder without a digest, apart from that of the digests."""
+    """Returns the files of a folder that have no digest, without the file of the digests itself."""
     return sorted({*os.listdir(folder)} - read_object(os.path.join(folder, DIGESTS)).keys() - {DIGESTS})

@@ -14,7 +14,7 @@ from keras_bert.data.batches import ChoiceBatches
 from keras_bert.errors import InputError
 from keras_bert.files.digests import DIGESTS, changed_files
 from keras_bert.inference.task_model import TaskModel
-from keras_bert.litert import FILE, INPUTS, Arrays, LiteRunner
+from keras_bert.litert import FILE, Arrays, LiteRunner
 from keras_bert.tasks import Encoded, Task, read_settings
 from keras_bert.text import BertTokenizer, pad
 
@@ -108,10 +108,7 @@ class LiteModel(TaskModel):
 
     def output_of_row(self, row: tuple[list[int], int]) -> Any:
         """Returns the output of the Keras model for a row, computed alone."""
-        ids, first_segment = row
-        inputs = np.zeros([len(INPUTS), 1, len(ids)], np.int32)
-        inputs[0], inputs[1], inputs[2, :, first_segment:] = ids, 1, 1
-        output, = self._logits(self.runner(dict(zip(INPUTS, inputs))))
+        output, = self._logits(self.runner(self._inputs([row], [0])))
         return output
 
     def _inputs(self, rows: Sequence[tuple[list[int], int]], indices: Sequence[int]) -> Arrays:

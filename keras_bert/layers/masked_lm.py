@@ -40,8 +40,11 @@ class MaskedLMHead(ConfiguredLayer):
         self.dense = self.make_dense("dense", self.config.embedding_width)
         self.norm = self.make_norm("norm")
         self.bias = self.add_weight(name="bias", shape=(self.config.vocab_size,), initializer="zeros", autocast=False)
-        self.norm.build((None, None, self.config.embedding_width))
         self.build()
+
+    def build(self, *_: Any) -> None:
+        self.norm.build((None, None, self.config.embedding_width))
+        super().build()
 
     def call(self, x: Tensor, embeddings: Tensor) -> Tensor:
         x = self.norm(self.activate(self.dense(x)))

@@ -172,7 +172,7 @@ async def prometheus(_: Request) -> Response:
 
 async def openapi(request: Request) -> Response:
     def describe() -> dict[str, Any]:
-        from keras_bert.serving import document  # FastAPI, whose import takes as long as that of the rest of the server
+        from keras_bert.serving import document  # it imports FastAPI, for as long as the rest of the server
 
         return document.openapi(bool(server_of(request).settings.token))
 

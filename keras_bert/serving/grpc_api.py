@@ -72,8 +72,8 @@ async def start_server(models: ModelServer, address: str) -> grpc.aio.Server:
 
 
 class _Health(health_pb2_grpc.HealthServicer):
-    """`grpc.health.v1.Health`: the status of each model, and that of the server, whose name is "". Not that of
-    grpcio-health-checking: one client that reads nothing would stop its changes for all."""
+    """`grpc.health.v1.Health`: the status of each model and, under the name "", of the server. grpcio-health-checking
+    has a servicer, too, but one client that reads nothing would stop its changes for all others."""
 
     def __init__(self, models: ModelServer) -> None:
         self._models = models
@@ -92,7 +92,7 @@ class _Health(health_pb2_grpc.HealthServicer):
 
     async def Watch(self, request: Any, context: grpc.aio.ServicerContext) -> None:  # type: ignore[override]
         last = None
-        while True:
+        while not self._models.stopping:  # otherwise, each watcher would delay the end by `grace_s`
             if (status := self._status(request.service)) != last:
                 await context.write(health_pb2.HealthCheckResponse(status=status))
                 last = status

@@ -23,7 +23,7 @@ _TYPES = {"O": "DT_STRING", "f": "DT_FLOAT", "i": "DT_INT32", "b": "DT_BOOL"}  #
 class LiteRTModel(ServedModel):
     """A folder of `export litert`. Its signatures are `serving_default` and those of its prompts, with the inputs and
     the outputs that the SavedModel of the same model has. A call computes its texts one after the other, each at its
-    own length, by an interpreter that nothing else uses meanwhile: no text is padded, and none changes the outputs of
+    own length, by an interpreter that nothing else uses meanwhile. No text is padded, or changes the outputs of
     another.
 
     Args:

@@ -157,7 +157,7 @@ def _is_of_encoder(name: str, model: ModelType) -> bool:
 
 
 def _type_of(weights: Weights) -> ModelType:
-    """Returns the type that stores the weights: BERT if it computes the same outputs, otherwise the one that does."""
+    """Returns the type that stores the weights: BERT where it computes the same outputs, otherwise another."""
     config = weights.config
     is_tanh = config.pooler_activation == "tanh" or not KINDS[weights.kind].is_pooled
     if config.embedding_size is None and is_tanh:

@@ -49,8 +49,8 @@ class ModelType:
     skipped_head: str = ""  # a head that has no counterpart here
     has_segments: bool = True
     begins_after_padding: bool = False  # if the first position is the one after the number of the padding's id
-    tied: str = ""  # the output layer of the masked LM head; its kernel is that of the word embeddings
-    mlm_activation: str | None = None  # of the masked LM head, if it is not that of the encoder
+    tied: str = ""  # the output layer of the masked LM head; its kernel is the table of word embeddings
+    mlm_activation: str | None = None  # of the masked LM head, if it differs from the encoder's
     dropout: Names = dataclasses.field(default_factory=dict)  # the config's field of a kind's head
     summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # the config's fields of a head for choices
     fixed: Allowed = dataclasses.field(default_factory=dict)  # as in `Format`
