@@ -45,6 +45,8 @@ Pooling = Literal["mean", "cls", "max"]  # how the vectors of tokens become one
 Aggregate = Literal["mean", "max"]  # how the outputs of the windows of a text become one
 Path = str | os.PathLike
 Data = str | os.PathLike | Iterable  # a file; or rows in memory, see `keras_bert.data.tables.Rows`
+# Weights of classes: a name, or weights by label, as a dict or as the path of a JSON object.
+Weights = str | os.PathLike | dict
 Repeated = Annotated[list[str], "one value each time the flag is given, instead of several between commas"]
 
 
@@ -73,7 +75,7 @@ class ScoreColumns(LabelColumns, total=False):
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CLASSES = {bool: bool, int: numbers.Integral, float: numbers.Real}
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path",
-          Iterable: "rows", Callable: "a function", dict: "an object"}
+          Iterable: "rows", Sequence: "a list", Callable: "a function", dict: "an object"}
 
 
 def check(function: Callable, values: Mapping[str, Any], *rules: Requirement) -> None:
@@ -134,7 +136,7 @@ def did_you_mean(value: object, choices: Iterable[str]) -> str:
 def changed(function: Callable, values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values that are not the defaults of a function's arguments, in the order of the arguments."""
     return {name: values[name] for name, parameter in inspect.signature(function).parameters.items()
-            if values[name] != parameter.default}
+            if name in values and values[name] != parameter.default}
 
 
 def given(**values: Any) -> dict[str, Any]:

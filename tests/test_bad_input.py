@@ -32,7 +32,6 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
     (["export", "--model=/nowhere", "--output=/tmp/never"], 1, ["/nowhere"]),
     (["evaluate", "--model=x"], 2, ["--data"]),
     (["evaluate", "--model=/nowhere", "--data=y.tsv"], 1, ["/nowhere", "there is no such folder"]),
-    (["finetune", "--class_weights=heavy"], 2, ["--class_weights", "heavy", "balanced"]),
     (["export", "--model=x", "--output=y", "--dtype=int8"], 2, ["--dtype", "int8"]),
     # The names of other libraries and of older versions.
     (["fintune"], 2, ["did you mean finetune?"]),

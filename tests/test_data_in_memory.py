@@ -50,6 +50,26 @@ def test_every_form_reads_as_a_file_does(task, tmp_path):
     assert len(wanted) == len(rows(table))
 
 
+@pytest.mark.peers
+def test_a_dataset_of_hugging_face_reads_as_its_names_do():
+    datasets = pytest.importorskip("datasets")
+    label = datasets.ClassLabel(names=["off", "on"])
+    data = datasets.Dataset.from_dict(
+        {"text": ["light on", "light off"], "label": [1, 0]},
+        features=datasets.Features(text=datasets.Value("string"), label=label))
+    assert read("intent", data, {}) == read("intent", [("light on", "on"), ("light off", "off")], {})
+    tags = datasets.Dataset.from_dict(
+        {"words": [["in", "Seoul"]], "tags": [[0, 1]]},
+        features=datasets.Features(words=datasets.List(datasets.Value("string")),
+                                   tags=datasets.List(datasets.ClassLabel(names=["O", "B-LOC"]))))
+    assert read("tag", tags, {}) == read("tag", [(["in", "Seoul"], ["O", "B-LOC"])], {})
+    choices = datasets.Dataset.from_dict(
+        {"prompt": ["he"], "choices": [["sits", "runs"]], "label": [1]},
+        features=datasets.Features(prompt=datasets.Value("string"), choices=datasets.List(datasets.Value("string")),
+                                   label=datasets.ClassLabel(names=["0", "1"])))
+    assert read("choice", choices, {}) == read("choice", [("he", ["sits", "runs"], 1)], {})
+
+
 @pytest.mark.usefixtures("eager")
 def test_finetune_learns_the_same_from_memory_as_from_a_file(tmp_path, pretrained, intents):
     train, valid = (pandas.read_csv(path, sep="\t") for path in intents)

@@ -64,6 +64,101 @@ def test_lora_begins_as_the_encoder(bert):
     assert len(bert.trainable_variables) == 2 * 2 * TINY.num_hidden_layers
 
 
+@pytest.mark.usefixtures("eager")
+def test_class_weights_are_balanced_or_those_of_a_dict_or_a_file(tmp_path, pretrained):
+    rows = [("play music", "common")] * 3 + [("light on", "rare"), ("stop it", "other")]
+    counts = {"common": 3, "rare": 1, "other": 1}
+    balanced = {label: len(rows) / (len(counts) * count) for label, count in counts.items()}
+    (tmp_path / "weights.json").write_text(json.dumps(balanced))
+    for few, few_rows in ((False, rows), (True, rows * 2)):
+        models = [finetune(few_rows, rows, model=pretrained, output=tmp_path / f"{number}{few}", epochs=1, batch_size=2,
+                           few_shot=few, class_weights=weights)
+                  for number, weights in enumerate(("balanced", balanced, tmp_path / "weights.json", {"rare": 1}))]
+        wanted, *same, unweighted = (model.model.get_weights() for model in models)
+        for weights in same:
+            for got, weight in zip(weights, wanted, strict=True):
+                np.testing.assert_allclose(got, weight, atol=1e-6)
+        assert any((got != weight).any() for got, weight in zip(unweighted, wanted))
+
+
+@pytest.mark.parametrize("weights, message", [
+    ("heavy", "class_weights must be balanced, or a .json file of weights by label; got 'heavy'"),
+    ({"Music": 1}, "class_weights must have labels of the training file; got 'Music'; did you mean music?"),
+    ({"music": -1}, "class_weights['music'] must be at least 0; got -1"),
+    ({"music": 0}, "class_weights must be positive for at least two labels; got {'music': 0}"),
+    (3, "class_weights must be a string or a path or an object; got 3"),
+])
+def test_wrong_class_weights_are_named(weights, message, intents, pretrained, tmp_path):
+    with pytest.raises(InputError) as error:
+        finetune(*intents, model=pretrained, output=tmp_path / "out", class_weights=weights)
+    assert str(error.value) == message
+
+
+class Observer(keras.callbacks.Callback):
+    """Records its calls; ends the process's work after `steps` steps, as a kill would."""
+
+    def __init__(self, steps=None):
+        super().__init__()
+        self.seen, self.steps = [], steps
+
+    def on_train_begin(self, logs=None):
+        self.seen.append("begin")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.seen.append(("epoch", epoch))
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.seen.append(("before", batch))
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(("after", batch))
+        if self.steps is not None and sum(step[0] == "after" for step in self.seen) > self.steps:
+            raise KeyboardInterrupt
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen.append(("scores", epoch, logs))
+
+    def on_train_end(self, logs=None):
+        self.seen.append("end")
+
+
+@pytest.mark.usefixtures("eager")
+def test_callbacks_see_the_run_and_what_remains_of_it(tmp_path, pretrained, intents):
+    def run(name, *callbacks):
+        return finetune(*intents, model=pretrained, output=tmp_path / name, epochs=2, batch_size=1, save_steps=1,
+                        callbacks=callbacks)
+
+    steps = len(intents[0].read_text().splitlines()) - 1
+    wanted, whole = run("whole"), Observer()
+    seen = run("whole_again", whole)
+    history = json.loads((tmp_path / "whole/metrics.json").read_text())["history"]
+    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= history.keys()
+    assert whole.seen == ["begin", *(call for epoch in range(2) for call in [
+        ("epoch", epoch), *((when, step) for step in range(steps) for when in ("before", "after")),
+        ("scores", epoch, {name: values[epoch] for name, values in history.items()})]), "end"]
+    killed, resumed = Observer(steps + 1), Observer()
+    with pytest.raises(KeyboardInterrupt):
+        run("killed", killed)
+    resumed_model = run("killed", resumed)
+    assert resumed.seen == ["begin", ("epoch", 1), *whole.seen[whole.seen.index(("epoch", 1)) + 3:]]
+    for model in (seen, resumed_model):
+        for got, weight in zip(model.model.get_weights(), wanted.model.get_weights(), strict=True):
+            np.testing.assert_array_equal(got, weight)
+
+
+def test_callbacks_that_change_the_training_are_refused(tmp_path, pretrained, intents):
+    stops = keras.callbacks.LambdaCallback()
+    stops.on_train_batch_end = lambda batch, logs: setattr(stops.model, "stop_training", True)
+    for callback, message in (
+            (keras.callbacks.EarlyStopping(), "must be observers; pass instead early_stopping_patience; got ["),
+            (keras.callbacks.ReduceLROnPlateau(), "must be observers; pass instead learning_rate and warmup_ratio; got"),
+            (print, "must be Keras callbacks; got <built-in function print>"),
+            (stops, "must not stop the training; pass early_stopping_patience=…")):
+        with pytest.raises(InputError) as error:
+            finetune(*intents, model=pretrained, output=tmp_path / "out", callbacks=[callback])
+        assert str(error.value).startswith(f"callbacks {message}")
+
+
 @pytest.mark.slow
 def test_class_weights_help_the_rare_class(tmp_path, pretrained):
     """One text with both labels: its scores tend to the shares of the classes in the loss."""

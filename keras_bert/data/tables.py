@@ -43,7 +43,8 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = ()) -> st
     """Returns a data set as readers accept it: the path of a file, or `Rows`.
 
     Args:
-        data: a path; a DataFrame; or an iterable of dicts from column names to values, or of tuples.
+        data: a path; a DataFrame; or an iterable of dicts from column names to values, or of tuples. Of a `Dataset` of
+            Hugging Face, numbers of classes become their names, and -1, which marks a missing label, None.
         name: what error messages call rows in memory.
         tuples: the column names of a tuple of values, for each allowed length.
 
@@ -59,6 +60,8 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = ()) -> st
     if is_table(table):
         check_columns(name, list(map(str, table.columns)), required=())
         table = table.to_dict("records") if hasattr(table, "iloc") else table.to_dicts()  # pandas; Polars
+    classes = {column: names for column, feature in dict(getattr(data, "features", None) or {}).items()
+               if (names := _class_names(feature))}
     rows, columns, first = [], {len(names): names for names in tuples}, None
     for row, values in enumerate(table, 1):
         if isinstance(values, list | tuple) and len(values) in columns:
@@ -69,10 +72,25 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = ()) -> st
         if not isinstance(values, dict):
             forms = " or ".join(["a dict", *(f"({', '.join(names)})" for names in tuples)])
             raise InputError(f"{name}: row {row}: must be {forms}; got {values!r:.40}")
-        rows.append({str(column): _native(value) for column, value in values.items()})
+        rows.append({str(column): _named(_native(value), classes.get(column)) for column, value in values.items()})
     if not rows:
         raise InputError(f"{name}: holds no rows")
     return Rows(name, rows)
+
+
+def _class_names(feature: Any) -> list[str]:
+    """Returns the names of a `ClassLabel` of Hugging Face's datasets, or of a list of them; empty for other features,
+    and for names that are the numbers themselves."""
+    names = getattr(getattr(feature, "feature", feature), "names", None) or []
+    return [] if names == [str(number) for number in range(len(names))] else names
+
+
+def _named(value: Any, names: list[str] | None) -> Any:
+    if names is None:
+        return value
+    if isinstance(value, list):
+        return [_named(part, names) for part in value]
+    return names[value] if isinstance(value, int) and value >= 0 else None
 
 
 def _native(value: Any) -> Any:

@@ -25,7 +25,7 @@ from keras_bert.tasks.base import require
 from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.options import Options
-from keras_bert.training.way import Way
+from keras_bert.training.way import Way, weights_of_classes
 from keras_bert.weights.source import Source
 
 # Of the regression: the inverse of the weight decay, more than scikit-learn's 1, with which the probabilities of many
@@ -44,6 +44,7 @@ class FewShot(Way):
         super().__init__(options, source, tokenizer,
                          Embed(task.max_length, "multiple_negatives_ranking", pooling, normalize=True),
                          dataclasses.replace(_one_text_each(train), batches=SameLabelBatches), _one_text_each(valid))
+        self._class_weight = weights_of_classes(options, task, train.targets)
 
     @staticmethod
     def check(path: str, examples: Sequence[Example]) -> None:
@@ -87,7 +88,7 @@ class FewShot(Way):
 
     def _regression(self, embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Fits a logistic regression; returns its kernel [hidden, classes] and its bias [classes]."""
-        fitted = _linear_model().LogisticRegression(C=_C, max_iter=_STEPS, class_weight=self._class_weights).fit(
+        fitted = _linear_model().LogisticRegression(C=_C, max_iter=_STEPS, class_weight=self._class_weight).fit(
             embeddings, self._targets)
         kernel, bias = fitted.coef_.T, fitted.intercept_
         if kernel.shape[1] == 1:  # of two classes, the logit of the first one is 0

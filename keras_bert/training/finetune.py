@@ -2,8 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
+
+import keras
 
 from keras_bert.arguments import (
     Aggregate,
@@ -17,6 +19,7 @@ from keras_bert.arguments import (
     PositiveOrZero,
     Seed,
     Share,
+    Weights,
     changed,
 )
 from keras_bert.files.atomic import atomic_folder
@@ -43,11 +46,12 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
              pooling: Pooling | None = None, normalize: bool | None = None, query_prompt: str | None = None,
              document_prompt: str | None = None, mine_negatives: Path | None = None,
-             early_stopping_patience: Count | None = None, class_weights: Literal["balanced"] | None = None,
+             early_stopping_patience: Count | None = None, class_weights: Weights | None = None,
              freeze_blocks: Count | None = None, lora_rank: Count | None = None,
              dtype: Literal["float32", "mixed_bfloat16"] = "float32", pack: bool = False,
              devices: list[str] | None = None, seed: Seed = 0, save_steps: Count = 500, log_dir: Path | None = None,
-             deterministic: bool = False, overwrite: bool = False) -> FineTuned:
+             callbacks: Sequence[keras.callbacks.Callback] | None = None, deterministic: bool = False,
+             overwrite: bool = False) -> FineTuned:
     """Fine-tunes a pretrained encoder for a task and writes the model to a folder (Devlin et al., 2018, section 4 and
     appendix A.3).
 
@@ -128,8 +132,9 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         mine_negatives: For rerank: a model for embeddings, a folder or a name; queries without a negative get those
             documents of the file as negatives that are nearest to them, and are not relevant.
         early_stopping_patience: Stop after this many epochs without a better score.
-        class_weights: balanced weights each class by the inverse of its frequency; with few_shot, in the logistic
-            regression.
+        class_weights: For intent and classify: balanced weights each class by the inverse of its frequency. Or the
+            weights themselves, from labels to numbers: a dict, or a .json file with an object; other labels have the
+            weight 1. With few_shot, the weights are those of the logistic regression.
         freeze_blocks: Freeze the embeddings and this many encoder blocks.
         lora_rank: Train low-rank additions of this rank (LoRA) instead of the encoder; the model written is a plain
             one.
@@ -141,6 +146,10 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         seed: Seed of the head's weights, the order of the texts, the dropout, and the choice of held-out texts.
         save_steps: Steps between two checkpoints; there is also one after each epoch.
         log_dir: Folder for TensorBoard logs.
+        callbacks: Keras callbacks that observe the run, for Weights & Biases or MLflow for example. They get the hooks
+            of training, not those of test and predict; in a resumed run, those of the steps that remain. on_epoch_end
+            gets the validation scores as val_loss and so on. A callback must not change the training: see
+            early_stopping_patience, learning_rate and warmup_ratio.
         deterministic: Make training reproducible on a GPU too, slower and without XLA; on a CPU it always is. This
             calls enable_determinism, which holds for the rest of the process.
         overwrite: Replace output, and the checkpoints of another run.
@@ -183,7 +192,7 @@ def _fit(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
         prepared.model, way.train_batches, validate, prepared.task.main_score(prepared.valid.examples),
         checkpoints, epochs=options.epochs, batch_size=options.batch_size, seed=options.seed,
         save_steps=options.save_steps, patience=options.early_stopping_patience, log_dir=options.log_dir,
-        class_weight=way.class_weight())
+        class_weight=way.class_weight(), callbacks=options.callbacks or ())
 
 
 def _write(prepared: Prepared, progress: Progress, given: dict[str, Any], started: float) -> FineTuned:

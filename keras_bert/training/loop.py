@@ -1,7 +1,7 @@
 """The loop of fine-tuning, which logs, saves and resumes from the last checkpoint."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -19,8 +19,8 @@ from keras_bert.training.run import enable_determinism as enable_determinism  # 
 @naming_full_memory("try a smaller ", Option("batch_size=…"), " or ", Option("max_length=…"))
 def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Callable[[Any], None]], dict[str, Any]],
           main: str, checkpoints: Checkpoints, *, epochs: int, batch_size: int, seed: int, save_steps: int,
-          class_weight: dict[int, float] | None = None, patience: int | None = None, log_dir: Path | None = None
-          ) -> Progress:
+          class_weight: dict[int, float] | None = None, patience: int | None = None, log_dir: Path | None = None,
+          callbacks: Sequence[keras.callbacks.Callback] = ()) -> Progress:
     """Trains a compiled model from its last checkpoint to the end, then restores the weights of its best epoch. The
     order of the texts and the dropout depend only on `seed` and the step. There is also a checkpoint after each epoch.
 
@@ -32,31 +32,44 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
             with the lowest loss is best.
         class_weight: weights of the losses of the classes.
         patience: number of epochs without a better score after which training stops; None to train all epochs.
+        callbacks: observers, see `finetune`.
 
     Raises:
-        InputError: the loss or an output is not finite, or a checkpoint cannot be written.
+        InputError: the loss or an output is not finite, a checkpoint cannot be written, or a callback stops the
+            training.
         Stopped: a signal was received; everything is saved.
     """
     model.evaluate(train_batches.validation_dataset(batch_size).take(1), verbose=0)  # creates the metrics' variables
     steps = train_batches.steps(batch_size)
     run = Run(model, checkpoints, steps * epochs, save_steps)
     progress = run.progress
+    done, sums = 0, list[float]()  # of the epoch in which a resumed run begins: its steps, and the sums of its metrics
     log, started = TrainingLog(steps * epochs, "examples", log_dir), time.monotonic()
+    # Not of `fit`, which is called once for each epoch.
+    observers = keras.callbacks.CallbackList(list(callbacks), model=model, epochs=epochs, steps=steps, verbose=0)
 
     def show(scores: dict[str, float], stays: bool = False) -> None:
-        done = progress.step - progress.epoch * steps
-        bar = "=" * round(20 * done / steps)
+        step = progress.step - progress.epoch * steps
+        bar = "=" * round(20 * step / steps)
         scores = {"loss": scores["loss"]} | scores  # the total loss before its parts
-        log.show(progress.step, f"epoch {progress.epoch + 1}/{epochs} [{bar:20}] {done}/{steps}", scores, stays)
+        log.show(progress.step, f"epoch {progress.epoch + 1}/{epochs} [{bar:20}] {step}/{steps}", scores, stays)
 
-    def restore_sums(epoch: int, logs: dict[str, float]) -> None:
+    def check_goes_on() -> None:
+        if model.stop_training:
+            raise InputError(Option("callbacks"), " must not stop the training; pass ",
+                             Option("early_stopping_patience=…"))
+
+    def begin_epoch(epoch: int, logs: dict[str, float]) -> None:
         for variable, value in zip(model.metrics_variables, sums):
             variable.assign(value)
+        observers.on_epoch_begin(epoch)
 
     def after_step(batch: int, logs: dict[str, float]) -> None:
         progress.step += 1
         run.check_loss(logs["loss"])
         log.count(1, time.monotonic() - started - log.seconds, batch_size)
+        observers.on_train_batch_end(done + batch, logs)
+        check_goes_on()
         show(logs)
         if progress.step % 10 == 0:
             log.write(progress.step, "train", logs)
@@ -67,14 +80,17 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
             raise InputError(f"the model's outputs must be finite; after step {progress.step} one is not; ", *ADVICE)
         run.checkpoint(stop=run.signals)
 
-    callback = keras.callbacks.LambdaCallback(on_epoch_begin=restore_sums, on_train_batch_end=after_step,
-                                              on_epoch_end=lambda epoch, logs: show(logs, stays=True))
+    callback = keras.callbacks.LambdaCallback(
+        on_epoch_begin=begin_epoch, on_train_batch_end=after_step,
+        on_train_batch_begin=lambda batch, logs: observers.on_train_batch_begin(done + batch, logs),
+        on_epoch_end=lambda epoch, logs: show(logs, stays=True))
+    observers.on_train_begin()
     with recorded_signals(run.signals):
         while progress.epoch < epochs and progress.epoch - progress.best_epoch < (patience or epochs):
             epoch, done = progress.epoch, progress.step - progress.epoch * steps
             if done < steps:
                 # `fit` resets the metrics' sums; after that, a resumed epoch gets its sums back.
-                sums = [float(variable) for variable in model.metrics_variables] if done else ()
+                sums = [float(variable) for variable in model.metrics_variables] if done else []
                 model.fit(train_batches.training_dataset(batch_size, seed, epoch, done), initial_epoch=epoch,
                           epochs=epoch + 1, class_weight=class_weight, callbacks=[callback], shuffle=False, verbose=0)
             if len(progress.history.get("loss", [])) == epoch:  # else the checkpoint had these scores
@@ -84,10 +100,13 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
             log.show(progress.step, f"epoch {epoch + 1}/{epochs} validation", valid, stays=True)
             log.write(progress.step, "validation", valid)
             progress.add({f"val_{name}": value for name, value in valid.items()})
+            observers.on_epoch_end(epoch, {name: values[-1] for name, values in progress.history.items()})
+            check_goes_on()
             ranks = list(zip(progress.history[f"val_{main}"], np.negative(progress.history["val_loss"])))
             if ranks.index(max(ranks)) == epoch:
                 progress.best_epoch = progress.epoch
                 checkpoints.save_best(model, progress)
             run.checkpoint(stop=run.signals, now=True)
     checkpoints.restore_best(model)
+    observers.on_train_end({name: values[-1] for name, values in progress.history.items()})
     return progress

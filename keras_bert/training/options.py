@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
+import keras
+
 from keras_bert import kernels
 from keras_bert.arguments import LabelColumns, Path, Requirement, given
 from keras_bert.data.tables import Rows
@@ -12,6 +14,18 @@ from keras_bert.tasks import TASKS, Task, tasks_with
 from keras_bert.training.run import RunOptions
 
 IN_MEMORY = "rows in memory"  # in place of the path of a file
+BALANCED = "balanced"  # class weights, which no file has
+_RESUMES = ["nothing: finetune resumes, and keeps the best epoch, by itself"]
+_RATE: list[str] = [Option("learning_rate"), " and ", Option("warmup_ratio")]
+# Keras callbacks that change the training, and what to pass instead.
+_NO_OBSERVERS: dict[type[keras.callbacks.Callback], list[str]] = {
+    keras.callbacks.BackupAndRestore: _RESUMES,
+    keras.callbacks.EarlyStopping: [Option("early_stopping_patience")],
+    keras.callbacks.LearningRateScheduler: _RATE,
+    keras.callbacks.ModelCheckpoint: _RESUMES,
+    keras.callbacks.ReduceLROnPlateau: _RATE,
+    keras.callbacks.SwapEMAWeights: ["nothing: finetune averages no weights"],
+}
 # Arguments that the model's folder stores, see `TaskModel.columns`.
 REMEMBERED = tuple(LabelColumns.__annotations__)
 
@@ -54,7 +68,7 @@ class Options(RunOptions):
     document_prompt: str | None
     mine_negatives: Path | None
     early_stopping_patience: int | None
-    class_weights: str | None
+    class_weights: str | dict[str, float] | None
     freeze_blocks: int | None
     lora_rank: int | None
     dtype: str
@@ -63,6 +77,7 @@ class Options(RunOptions):
     seed: int
     save_steps: int
     log_dir: Path | None
+    callbacks: list[keras.callbacks.Callback] | None
     deterministic: bool
     overwrite: bool
 
@@ -82,6 +97,11 @@ class Options(RunOptions):
         of_some_tasks = dict.fromkeys(name for task in TASKS.values() for name in task.options)
         with_dropout = " and ".join(name for name, task in TASKS.items() if task.dropout is None)
         return [
+            *(("callbacks", callback, "Keras callbacks", isinstance(callback, keras.callbacks.Callback))
+              for callback in self.callbacks or ()),
+            *(("callbacks", [type(callback).__name__], ["observers; pass instead ", *instead], False)
+              for callback in self.callbacks or () for kind, instead in _NO_OBSERVERS.items()
+              if isinstance(callback, kind)),
             ("lora_rank", self.lora_rank, ["left out with ", Option("freeze_blocks")],
              not (self.lora_rank and self.freeze_blocks)),
             ("lora_rank", self.lora_rank, ["left out with ", Option("features"), ", whose encoder is frozen"],
@@ -121,8 +141,13 @@ class Options(RunOptions):
         return given(**{name: getattr(self, name) for name in task.fields})
 
     def files(self) -> list[str]:
-        return [data for data in (self.train, self.valid) if isinstance(data, str)]
+        return [data for data in (self.train, self.valid, self.weights_file) if isinstance(data, str)]
+
+    @property
+    def weights_file(self) -> str | None:
+        return self.class_weights if self.class_weights != BALANCED and isinstance(self.class_weights, str) else None
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the arguments as JSON holds them, `IN_MEMORY` for data without a file."""
-        return {name: IN_MEMORY if isinstance(value, Rows) else value for name, value in vars(self).items()}
+        """Returns the arguments as JSON holds them, `IN_MEMORY` for data without a file. Callbacks are left out."""
+        return {name: IN_MEMORY if isinstance(value, Rows) else value for name, value in vars(self).items()
+                if name != "callbacks"}

@@ -1,5 +1,6 @@
 """The usual way to train a model of a task, of which `few_shot.py` has another."""
 
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from keras_bert import kernels
+from keras_bert.arguments import PositiveOrZero, check_rules, check_value, did_you_mean
 from keras_bert.data.batches import PackedBatches, TextBatches
 from keras_bert.data.examples import Example
+from keras_bert.errors import InputError, Option
+from keras_bert.files.json_files import read_object
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Classify, Encoded, Task, run_model
 from keras_bert.tasks.base import Outputs
 from keras_bert.text import BertTokenizer
-from keras_bert.training.options import Options
+from keras_bert.training.options import BALANCED, Options
 from keras_bert.weights.source import Source
 
 # Texts per label for which `few_shot` is recommended. It was more accurate than plain fine-tuning with 8 of each of 176
@@ -40,7 +44,8 @@ class Way:
     def __init__(self, options: Options, source: Source, tokenizer: BertTokenizer, task: Task, train: Encoded,
                  valid: Encoded) -> None:
         self.task = task
-        self._targets, self._class_weights = train.targets, options.class_weights
+        self._targets = train.targets
+        self._class_weight = weights_of_classes(options, task, train.targets)
         self._is_embedder = source.kind == "embedding"
         if options.pack:
             pools_last = source.config.directionality == "ltr"
@@ -58,7 +63,7 @@ class Way:
 
     def class_weight(self) -> dict[int, float] | None:
         """Returns the weights of the losses of the classes; None if all are the same."""
-        return _balanced_weights(self._targets) if self._class_weights else None
+        return self._class_weight
 
     def outputs(self, model: BertTask, batch_size: int, after_batch: Callable[[Any], None]) -> Outputs:
         """Returns the outputs for the validation texts, see `run_model`."""
@@ -78,10 +83,28 @@ class Way:
         return recommendation(self.task, labels) if self._is_embedder else []
 
 
-def _balanced_weights(targets: np.ndarray) -> dict[int, float]:
-    """Weights with which all classes have the same total weight (King and Zeng, 2001)."""
-    counts = np.bincount(targets)
-    return {number: len(targets) / (len(counts) * count) for number, count in enumerate(counts)}
+def weights_of_classes(options: Options, task: Task, targets: np.ndarray) -> dict[int, float] | None:
+    """Returns the weight of each class; None if there is no option `class_weights`. Balanced weights give all classes
+    the same total weight (King and Zeng, 2001)."""
+    if options.class_weights is None or not isinstance(task, Classify):
+        return None
+    if options.class_weights == BALANCED:
+        counts = np.bincount(targets)
+        return {number: len(targets) / (len(counts) * count) for number, count in enumerate(counts)}
+    weights: Any = options.class_weights
+    if options.weights_file is not None:
+        check_rules(("class_weights", weights, f"{BALANCED}, or a .json file of weights by label",
+                     os.path.isfile(weights)))
+        weights = read_object(weights)
+    for label, weight in weights.items():
+        check_value(f"class_weights[{label!r}]", weight, PositiveOrZero)
+        if str(label) not in task.labels:
+            raise InputError(Option("class_weights"), f" must have labels of the training file; got {label!r}"
+                             f"{did_you_mean(label, task.labels)}")
+    by_label = {str(label): float(weight) for label, weight in weights.items()}
+    check_rules(("class_weights", weights, "positive for at least two labels",
+                 sum(by_label.get(label, 1.0) > 0 for label in task.labels) > 1))
+    return {number: by_label.get(label, 1.0) for number, label in enumerate(task.labels)}
 
 
 def recommendation(task: Task, labels: dict[str, int]) -> list[str]:
