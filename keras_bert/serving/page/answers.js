@@ -28,9 +28,10 @@ function sortedBars(rows, best) {
 
 function showLabel({label, score, probabilities, in_scope: inScope}, texts, {labels}) {
   const rows = labels ? labels.map((name, i) => [name, probabilities[i]]) : [[label, score]];
-  return [make("p", {className: "headline"}, label),
-    ...(inScope === false ? [make("p", {className: "error"}, "Out of scope: the score is below the threshold.")] : []),
-    ...sortedBars(rows)];
+  if (inScope !== false) return [make("p", {className: "headline"}, label), ...sortedBars(rows)];
+  return [make("p", {className: "headline outside"}, "Out of scope"),
+    make("p", {className: "quiet"}, `The score of the nearest label, ${label}, is below the threshold.`),
+    ...sortedBars(rows, -1)];
 }
 
 function showLabels({labels: held, probabilities, holds}, texts, {labels}) {

@@ -4,6 +4,7 @@ import {$, make, percent, slice} from "./elements.js";
 import {call} from "./server.js";
 
 const HEAT = [234, 88, 12];
+const MOST_NAMED = 32; // tokens beside the picture; more would be too small to read
 let seen = {};
 
 async function ask(model, texts, layers) {
@@ -34,7 +35,7 @@ export function explain(model, texts) {
   return guarded(async () => {
     model.layers ??= (await ask(model, shortest, [])).attention.length;
     if (seen.texts !== texts) return;
-    $("layer").max = model.layers;
+    if ($("layer").max !== String(model.layers)) $("layer").max = $("layer").value = model.layers;
     await showLayer();
     if (seen.texts !== texts) return; // the section is another answer's
     $("inside").inert = $("inside").hidden = false;
@@ -95,6 +96,8 @@ function paint(canvas, weights) {
 
 function showHead() {
   paint($("picture"), seen.attention[seen.head]);
+  const named = seen.tokens.length > MOST_NAMED ? [] : seen.tokens;
+  for (const axis of ["rows", "columns"]) $(axis).replaceChildren(...named.map((piece) => make("span", {}, piece)));
   $("picture").ariaLabel = `Attention of layer ${$("layer").value}, head ${seen.head + 1}`;
   showToken(seen.token);
 }

@@ -22,13 +22,12 @@ const EXAMPLES = {
     ko: {prompt: "그녀가 우산을 편 이유는", choices: "비가 오기 때문이다.\n어둡기 때문이다.\n배가 고프기 때문이다."},
   },
 };
-const TITLES = {en: "English", ko: "한국어"};
 
-/** The examples for a model's inputs, a list of {title, lang, texts}; the Korean one only for models with Hangul. */
+/** The examples for a model's inputs, a list of {lang, texts}; the Korean one only for models with Hangul. */
 export function findExamples(names, outputs, hangul) {
   const examples = {...EXAMPLES[[...names].sort().join(" ")]};
   const kind = names.length === 1 && Object.keys(SINGLE).find((output) => outputs.includes(output));
   if (kind) for (const lang in examples) examples[lang] = {text: SINGLE[kind][lang]};
   return Object.entries(examples).filter(([lang]) => lang === "en" || hangul)
-    .map(([lang, texts]) => ({title: TITLES[lang], lang, texts}));
+    .map(([lang, texts]) => ({lang, texts}));
 }

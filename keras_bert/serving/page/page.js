@@ -4,7 +4,7 @@ import {showAnswer} from "./answers.js";
 import {changeLayer, explain, hide} from "./attention.js";
 import {$, make} from "./elements.js";
 import {findExamples} from "./examples.js";
-import {call} from "./server.js";
+import {asCurl, call} from "./server.js";
 
 const LABELS = {text: "Text", text_pair: "Second text", question: "Question", context: "Context", prompt: "Prompt",
                 choices: "Choices, a line each"};
@@ -51,11 +51,11 @@ async function waitForMetadata(name) {
 }
 
 function showExamples(names, outputs, hangul) {
-  const buttons = findExamples(names, outputs, hangul).map(({title, lang, texts}) => make(
+  const buttons = findExamples(names, outputs, hangul).map(({lang, texts}) => make(
     "button", {type: "button", lang, onclick: () => {
       for (const name of names) model.fields[name].value = texts[name];
       model.fields[names[0]].focus();
-    }}, title));
+    }}, texts[names[0]]));
   $("examples").replaceChildren($("examples-title"), ...buttons);
   $("examples").hidden = !buttons.length;
 }
@@ -76,8 +76,7 @@ async function chooseModel() {
   model = {path: `${path}:predict`, labels: metadata.labels, outputs: Object.keys(outputs),
     explains: "explain" in signatures, lists: names.filter((name) => inputs[name].tensor_shape.dim.length > 1)};
   model.fields = Object.fromEntries(names.map((name) => [name, make(
-    "textarea", {id: `field-${name}`, rows: 3, required: model.lists.includes(name),
-      value: old[name]?.value ?? ""})]));
+    "textarea", {id: `field-${name}`, rows: 3, required: true, value: old[name]?.value ?? ""})]));
   $("fields").replaceChildren(...names.flatMap((name) => [
     make("label", {htmlFor: `field-${name}`}, LABELS[name] ?? name), model.fields[name]]));
   $("fields").dataset.model = spec.name;
@@ -92,12 +91,13 @@ async function ask() {
   const lines = (text) => text.split("\n").filter((line) => line.trim());
   const texts = Object.fromEntries(Object.entries(model.fields).map(
     ([name, {value}]) => [name, model.lists.includes(name) ? lines(value) : value]));
-  const start = performance.now();
-  const [{predictions: [answer]}, timing] = await call(model.path, {instances: [texts]});
+  const body = {instances: [texts]}, start = performance.now();
+  const [{predictions: [answer]}, timing] = await call(model.path, body);
   const took = performance.now() - start;
   if (model !== asked) return;
   const row = model.outputs.length === 1 ? {[model.outputs[0]]: answer} : answer;
-  $("answer").replaceChildren(...showAnswer(row, texts, asked));
+  $("answer").replaceChildren(...showAnswer(row, texts, asked), make(
+    "details", {id: "request"}, make("summary", {}, "The request"), make("code", {}, asCurl(asked.path, body))));
   const [queue, compute] = timing.match(/[\d.]+/g);
   $("latency").textContent = `${took.toFixed(0)} ms round trip: ${compute} ms in the model, ${queue} ms in its queue`;
   $("no-attention").hidden = asked.explains;
@@ -110,7 +110,11 @@ $("model").onchange = () => guarded(chooseModel);
 $("layer").onchange = changeLayer;
 $("question").onsubmit = (event) => {
   event.preventDefault();
-  guarded(ask);
+  const blank = Object.values(model.fields).find(({value}) => !value.trim());
+  if (blank) {
+    blank.value = "";
+    blank.reportValidity();
+  } else guarded(ask);
 };
 $("question").onkeydown = (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("question").requestSubmit();
