@@ -13,6 +13,8 @@ import time
 import pytest
 import tensorflow as tf
 
+from keras_bert.litert import is_litert
+
 if sys.platform != "linux":
     pytest.skip("`keras-bert serve` needs Linux", allow_module_level=True)
 
@@ -57,7 +59,8 @@ class Server:
     def __init__(self, models, *flags):
         named = [f"--model={name}={path}" for name, path in models.items()]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", "--grpc_port=0", *named, *flags],
+            [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", *named, *flags, *(
+                [] if all(map(is_litert, models.values())) else ["--grpc_port=0"])],
             stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
             # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
             | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}))

@@ -219,9 +219,10 @@ class Batcher(Generic[Work, Result]):
     async def _wait(self) -> None:
         """Waits for a part, then for as many as the last batch had, but not beyond the pause."""
         await self._wait_for(1)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._last_end + self._delay - perf_counter()):
-                await self._wait_for(self._last_size)
+        if (seconds := self._last_end + self._delay - perf_counter()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._wait_for(self._last_size)
 
     async def _wait_for(self, count: int) -> None:
         while sum(len(request.parts) for lane in self._turns for request in lane.requests) < count:
