@@ -19,6 +19,8 @@ from keras_bert.serving.settings import Settings, find_versions, is_saved_model
 from keras_bert.serving.tensors import DEFAULT, RequestError
 from keras_bert.serving.version import LoadedVersion
 
+_OBSERVE_S = 0.1  # seconds between two updates of the metrics of what waits
+
 
 class ModelServer:
     """The models of a server, and the rules that REST and gRPC share.
@@ -34,13 +36,23 @@ class ModelServer:
 
     def __init__(self, settings: Settings, accepts_at_once: bool) -> None:
         self.settings, self.draining, self.stopping = settings, False, False
-        self.memory = MemoryBudget(settings.memory, metrics.INFLIGHT.set)
+        self.memory = MemoryBudget(settings.memory)
         self.models = {name: Model(name, path, settings, accepts_at_once) for name, path in settings.models.items()}
+        self._observing: asyncio.Task | None = None
 
     async def load(self) -> None:
-        """Begins to watch the folders of the models. Returns when each model is loaded, or is known to have no version
-        that can be loaded."""
+        """Begins to watch the folders of the models and to write the metrics. Returns when each model is loaded, or is
+        known to have no version that can be loaded."""
+        self._observing = asyncio.create_task(self._observe())
         await asyncio.gather(*(model.load() for model in self.models.values()))
+
+    async def _observe(self) -> NoReturn:
+        """Writes the metrics of what waits now and then, because each request changes them several times."""
+        while True:
+            metrics.INFLIGHT.set(self.memory.used)
+            for model in self.models.values():
+                model.observe()
+            await asyncio.sleep(_OBSERVE_S)
 
     def is_ready(self) -> bool:
         return not self.draining and all(model.current for model in self.models.values())
@@ -118,6 +130,13 @@ class Model:
             {"version": str(version), "state": state,
              "status": {"error_code": "INTERNAL" if message else "OK", "error_message": message}}
             for version, (state, message) in states.items()]}
+
+    def observe(self) -> None:
+        """Writes the metrics of what waits."""
+        requests, tokens, abandoned = self.current.queue if self.current else (0, 0, 0)
+        metrics.QUEUE(self.name).set(requests)
+        metrics.QUEUE_TOKENS(self.name).set(tokens)
+        metrics.ABANDONED(self.name).set(abandoned)
 
     async def _watch(self) -> NoReturn:
         """Checks the folder once per second. If it is unavailable for a moment, as on a network, the served version

@@ -52,7 +52,7 @@ class LoadedVersion:
         self._threads = concurrent.futures.ThreadPoolExecutor(model.parallel)
         self._batch_tokens, delay = model.batching(settings)
         self._batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue, settings.timeout_s,
-                                model.parallel, self._observe)
+                                model.parallel)
         self._batching = asyncio.create_task(self._batcher.work())
 
     async def answer(self, body: bytes, entry: Entry, memory: RequestMemory) -> bytes:
@@ -113,8 +113,8 @@ class LoadedVersion:
                     if len(parts) > 1:
                         check_rows(answer.result, count_rows(inputs))
                     outputs.append(answer.result)
-                    memory.reserve(_RESPONSE * count_bytes(answer.result))
-                    done, size = done + count_rows(inputs), size + count_bytes(answer.result)
+                    memory.reserve(_RESPONSE * (part_size := count_bytes(answer.result)))
+                    done, size = done + count_rows(inputs), size + part_size
                     self._check_output(size, done, rows)
         except Overloaded as error:
             metrics.REJECTED(self._name).inc()
@@ -140,11 +140,10 @@ class LoadedVersion:
             self._stop_joining(signature)
             raise
 
-    def _observe(self) -> None:
-        """Updates the metrics of the queue."""
-        metrics.QUEUE(self._name).set(len(self._batcher))
-        metrics.QUEUE_TOKENS(self._name).set(self._batcher.tokens)
-        metrics.ABANDONED(self._name).set(self._batcher.abandoned)
+    @property
+    def queue(self) -> tuple[int, int, int]:
+        """The requests and the tokens that wait, and the requests that run although nobody waits for the answer."""
+        return len(self._batcher), self._batcher.tokens, self._batcher.abandoned
 
     def _stop_joining(self, signature: str) -> None:
         """From now on, runs requests of the signature one by one; logs it the first time."""
