@@ -61,7 +61,8 @@ class Server:
     def __init__(self, models, *flags, has_grpc=True):
         named = [f"--model={name}={path}" for name, path in models.items()]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", *["--grpc_port=0"] * has_grpc, *named, *flags],
+            [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", *["--grpc_port=0"] * has_grpc, *named,
+             *flags],
             stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
             # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
             | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}))
