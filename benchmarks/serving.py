@@ -86,8 +86,7 @@ def running(model, *flags, checkout=None):
     with tempfile.NamedTemporaryFile() as file:
         log = pathlib.Path(file.name)
         server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve", f"--model=model={model}",
-                                   "--port=0", *flags, *([] if is_litert(model) else ["--grpc_port=0"])],
-                                  stderr=file,
+                                   "--port=0", *([] if is_litert(model) else ["--grpc_port=0"]), *flags], stderr=file,
                                   env=os.environ | ({"PYTHONPATH": checkout} if checkout else {}))
         try:
             while '"event": "available"' not in (text := log.read_text()):
