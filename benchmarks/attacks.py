@@ -6,8 +6,9 @@
     python benchmarks/attacks.py --model=demo/embeddings
 
 --model: a raw-text SavedModel, whose only input is `text`. --checkout: the checkout whose server is attacked, instead
-of this one. --attacks: some of those below. Each has a server of its own with one worker, and takes up to a minute.
-While it lasts, another process asks for /healthz 20 times per second. Memory is the worker's resident memory.
+of this one. --attacks: some of those below. Each has a server of its own with one worker, and takes up to a minute, but
+overload takes two and memory seven. While it lasts, another process asks for /healthz 20 times per second. Memory is
+the worker's resident memory.
 
 overload: requests of 16 texts of 96 words arrive at 0.5, 1, 2 and 4 times the rate that two clients get answered; an
 answer must come within 5 seconds.
@@ -15,6 +16,7 @@ gzip: 200 clients send 16 kB of gzip, which are 16 MB of JSON.
 unread: 20 clients ask for 1,024 embeddings and read nothing; then the server is stopped.
 headers: a header of 64 MB, and 400,000 headers of 1 kB.
 json: four clients send lists, 2 MB of `[],`, for 5 seconds.
+memory: 3 minutes of gzip, json and headers in turns, then 3 minutes of 16 clients with 1 to 100 texts per request.
 connections: what the server says to half-closed connections, other forms of Host, of HEAD and of Content-Encoding.
 """
 
@@ -24,6 +26,7 @@ import contextlib
 import gzip
 import json
 import multiprocessing
+import random
 import re
 import socket
 import time
@@ -32,6 +35,8 @@ import ruler
 import serving
 
 TIMEOUT_S = 5
+HEADERS = {"one header of 64 MB": [b"a: ", *[b"x" * 2**16] * 1000],
+           "400 MB of headers": [b"a: " + b"x" * 1000 + b"\r\n"] * 400_000}
 POST = f"POST {serving.PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ".encode()
 
 
@@ -73,39 +78,52 @@ class Attacked:
 
 
 @contextlib.contextmanager
-def health(server, row):
-    """Measures /healthz during its block; adds the figures to a row."""
+def watching(server, row, rest=0):
+    """Adds to a row how long /healthz took during its block, and the memory: before, at most, and `rest` seconds
+    after."""
     spawn = multiprocessing.get_context("spawn")
     stop, (receiver, sender) = spawn.Event(), spawn.Pipe()
     spawn.Process(target=serving.measure_health, daemon=True, args=(server.port, stop, sender)).start()
     time.sleep(1)
-    yield
-    stop.set()
+    row["megabytes_before"] = row["megabytes_peak"] = server.megabytes()
+
+    def watch():
+        while not stop.wait(0.02):
+            row["megabytes_peak"] = max(row["megabytes_peak"], server.megabytes())
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(watch)
+        try:
+            yield
+        finally:
+            stop.set()
     times = sorted(receiver.recv())
-    row |= {"health_p99_milliseconds": times[int(.99 * (len(times) - 1))], "health_worst_milliseconds": times[-1]}
+    time.sleep(rest)
+    row |= {"megabytes_after": server.megabytes(), "health_worst_milliseconds": times[-1],
+            "health_p99_milliseconds": times[int(.99 * (len(times) - 1))]}
 
 
-def many(count, function, *arguments):
-    """Calls a function in so many threads at once; returns how often each result came."""
+def repeat(count, function, seconds=0.0):
+    """Calls a function in so many threads, once or for some seconds; returns how often each result came."""
+    def run():
+        end, results = time.monotonic() + seconds, [function()]
+        while time.monotonic() < end:
+            results.append(function())
+        return results
+
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
-        return collections.Counter(future.result() for future in [
-            pool.submit(function, *arguments) for _ in range(count)])
+        return collections.Counter(sum((future.result() for future in [pool.submit(run) for _ in range(count)]), []))
 
 
 def overload(server):
     texts = [("some words of a text " * 20)[:460]] * 16
-    body, begin = json.dumps({"instances": texts}), time.monotonic()
-
-    def repeat(seconds):
-        return sum(server.post(body) == 200 for _ in iter(lambda: time.monotonic() < begin + seconds, False))
-
-    many(2, repeat, 3)
+    body = json.dumps({"instances": texts})
+    repeat(2, lambda: server.post(body), seconds=3)
     begin = time.monotonic()
-    answered = sum(result * count for result, count in many(2, repeat, 10).items())
-    capacity = answered / (time.monotonic() - begin)
+    capacity = repeat(2, lambda: server.post(body), seconds=10)[200] / (time.monotonic() - begin)
     for load in (0.5, 1, 2, 4):
         row = {"library": f"overload, {load:g} times {16 * capacity:.0f} texts/s"}
-        with health(server, row), concurrent.futures.ThreadPoolExecutor(1000) as pool:
+        with watching(server, row), concurrent.futures.ThreadPoolExecutor(1000) as pool:
             begin, futures = time.monotonic(), []
             for turn in range(int(20 * load * capacity)):
                 time.sleep(max(0, begin + turn / load / capacity - time.monotonic()))
@@ -113,38 +131,36 @@ def overload(server):
             statuses = collections.Counter(future.result() for future in futures)
             seconds = time.monotonic() - begin
         yield row | {"texts_per_second": 16 * statuses[200] / seconds, "share": statuses[200] / seconds / capacity,
-                     "answered": statuses[200], "rejected": statuses[429] + statuses[503], "too_late": statuses[504]}
+                     "answered": statuses[200], "rejected": statuses[429], "too_late": statuses[504],
+                     "other": statuses.total() - sum(statuses[status] for status in (200, 429, 504))}
 
 
 def bombs(server):
-    row, body = {"library": "gzip", "megabytes_before": server.megabytes()}, gzip.compress(b'["' + b" " * 16_700_000)
-    with health(server, row), concurrent.futures.ThreadPoolExecutor(1) as pool:
-        statuses = pool.submit(many, 200, lambda: server.post(body, **{"Content-Encoding": "gzip"}))
-        peak = row["megabytes_before"]
-        while not statuses.done():
-            peak = max(peak, server.megabytes())
-            time.sleep(0.02)
-        time.sleep(8)
-    yield row | {"megabytes_peak": peak, "megabytes_after": server.megabytes(),
-                 "statuses": str(dict(statuses.result()))}
+    row = {"library": "gzip"}
+    with watching(server, row, rest=8):
+        statuses = send_bombs(server)
+    yield row | {"statuses": str(dict(statuses))}
+
+
+def send_bombs(server):
+    body = gzip.compress(b'["' + b" " * 16_700_000)
+    return repeat(200, lambda: server.post(body, **{"Content-Encoding": "gzip"}))
 
 
 def unread(server):
-    row, sockets = {"library": "unread", "megabytes_before": server.megabytes()}, []
+    row, sockets = {"library": "unread"}, []
     body = json.dumps({"instances": ["a"] * 1024}).encode()
 
     def ask():
         sockets.append(socket.create_connection(("127.0.0.1", server.port)))
         sockets[-1].sendall(POST + b"%d\r\n\r\n%b" % (len(body), body))
 
-    with health(server, row):
+    with watching(server, row):
         for _ in range(20):
             ask()
         for sock in sockets:
             sock.recv(1)
-        row["megabytes_during"] = server.megabytes()
         time.sleep(15)
-        row["megabytes_after"] = server.megabytes()
     ask()
     sockets[-1].recv(1)
     begin = time.monotonic()
@@ -154,25 +170,43 @@ def unread(server):
 
 
 def headers(server):
-    start = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
-    for name, parts in (("one header of 64 MB", [b"a: ", *[b"x" * 2**16] * 1000]),
-                        ("400 MB of headers", [b"a: " + b"x" * 1000 + b"\r\n"] * 400_000)):
-        row = {"library": name, "megabytes_before": server.megabytes()}
-        with health(server, row):
-            answer = server.talk(start, *parts, b"\r\n\r\n")
-        yield row | {"megabytes_after": server.megabytes(), "answer": answer}
+    for name, parts in HEADERS.items():
+        row = {"library": name}
+        with watching(server, row):
+            row["answer"] = send_headers(server, parts)
+        yield row
+
+
+def send_headers(server, parts):
+    return server.talk(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", *parts, b"\r\n\r\n")
 
 
 def lists(server):
-    row, end = {"library": "json"}, time.monotonic() + 6
+    row = {"library": "json"}
+    with watching(server, row):
+        statuses = send_lists(server)
+    yield row | {"statuses": str(dict(statuses))}
+
+
+def send_lists(server):
     body = b'{"instances": [' + b"[]," * 700_000 + b"[]]}"
+    return repeat(4, lambda: server.post(body), seconds=5)
 
-    def repeat():
-        return str({server.post(body) for _ in iter(lambda: time.monotonic() < end, False)})
 
-    with health(server, row):
-        answers = many(4, repeat)
-    yield row | {"statuses": ", ".join(answers)}
+def memory(server):
+    row, end = {"library": "3 minutes of attacks"}, time.monotonic() + 180
+    with watching(server, row, rest=8):
+        while time.monotonic() < end:
+            send_bombs(server)
+            send_lists(server)
+            for parts in HEADERS.values():
+                send_headers(server, parts)
+    yield row
+    row = {"library": "then 3 minutes of 1 to 100 texts"}
+    bodies = [json.dumps({"instances": ["some words of a text " * (1 + count % 7)] * count}) for count in range(1, 101)]
+    with watching(server, row, rest=8):
+        statuses = repeat(16, lambda: server.post(random.choice(bodies)), seconds=180)
+    yield row | {"statuses": str(dict(statuses))}
 
 
 def connections(server):
@@ -193,7 +227,7 @@ def connections(server):
 
 
 ATTACKS = {"overload": overload, "gzip": bombs, "unread": unread, "headers": headers, "json": lists,
-           "connections": connections}
+           "memory": memory, "connections": connections}
 
 
 def main():

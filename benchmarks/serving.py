@@ -85,9 +85,11 @@ def running(model, *flags, checkout=None):
     path of another checkout, whose server it is."""
     with tempfile.NamedTemporaryFile() as file:
         log = pathlib.Path(file.name)
-        server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve", f"--model=model={model}",
-                                   "--port=0", "--grpc_port=0", *flags], stderr=file,
-                                  env=os.environ | ({"PYTHONPATH": checkout} if checkout else {}))
+        server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve",
+                                   f"--model=model={os.path.abspath(model)}",
+                                   "--port=0", *([] if is_litert(model) else ["--grpc_port=0"]), *flags], stderr=file,
+                                  cwd=checkout,  # which Python imports from first
+                                  env=os.environ | ({"PYTHONPATH": os.path.abspath(checkout)} if checkout else {}))
         try:
             while '"event": "available"' not in (text := log.read_text()):
                 if server.poll() is not None:

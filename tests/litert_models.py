@@ -1,6 +1,7 @@
 """A tiny model of each kind for LiteRT."""
 
 import dataclasses
+import json
 
 import numpy as np
 
@@ -46,6 +47,8 @@ CASES = {
     "cls": (lambda bert: BertEmbedder(bert, "cls", normalize=True), TASKS["embed"](16), [TEXTS], None),
     "max": (lambda bert: BertEmbedder(bert, "max"), TASKS["embed"](16), [TEXTS], None),
 }
+OF_EACH_TASK = ["intent", "pairs", "multilabel", "regress", "tag", "span", "choice", "mean", "rerank"]
+WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
 
 
 def make(case):
@@ -59,6 +62,22 @@ def write(case, folder, **options):
     model = make(case)
     export_litert(model.model, model.tokenizer, folder, model.task, **options)
     return folder
+
+
+def random_row(case, rng):
+    """A row of a request."""
+    def text():
+        return " ".join(rng.choices(WORDS, k=rng.choice([1, 4, 40])))
+
+    return {name: [text() for _ in range(rng.choice([2, 3]))] if name == "choices" else text()
+            for name in CASES[case][1].inputs}
+
+
+def exported_row(model, row):
+    """What a server must answer to a row, by a model in this process: without its numbers, and the numbers."""
+    encoded = model.task.encode(model.task.arguments(*([row[name]] for name in model.task.inputs)), model.tokenizer)
+    answer, = model.task.exported_rows(encoded, model.outputs(encoded))
+    return numbers(json.loads(json.dumps(answer, default=lambda array: array.tolist())))
 
 
 def numbers(answers):

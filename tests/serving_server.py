@@ -1,17 +1,21 @@
 """What the tests of the server share: a model, and `keras-bert serve` as a process on loopback."""
 
+import concurrent.futures
 import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from litert_models import exported_row, numbers, random_row
 
 if sys.platform != "linux":
     pytest.skip("`keras-bert serve` needs Linux", allow_module_level=True)
@@ -54,10 +58,11 @@ class Server:
         reads: event that is set while it does.
     """
 
-    def __init__(self, models, *flags):
+    def __init__(self, models, *flags, has_grpc=True):
         named = [f"--model={name}={path}" for name, path in models.items()]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", "--grpc_port=0", *named, *flags],
+            [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", *["--grpc_port=0"] * has_grpc, *named,
+             *flags],
             stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
             # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
             | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}))
@@ -132,6 +137,27 @@ def serving(models, *flags):
     finally:
         if server.process.poll() is None:
             server.stop()
+
+
+def count_wrong(server, models, requests, atol):
+    """Sends rows of all tasks by 16 clients; returns how many answers differ from those of the models in this process.
+    `models`: the served names, each with the task in `litert_models.CASES` and the model."""
+    def client(turns):
+        connection, = connections(server, 1)
+        wrong = 0
+        for name, output, row, (rest, values) in turns:
+            answer, = server.predict(name, connection, instances=[row])
+            answer = answer if isinstance(answer, dict) else {output: answer}
+            found = numbers({key: answer.get(key) for key in rest})
+            wrong += found[0] != rest or not np.allclose(found[1], values, atol=atol)
+        return wrong
+
+    rng, turns = random.Random(0), []
+    for name, (case, model) in [*models.items()] * 12:
+        row = random_row(case, rng)
+        turns.append((name, model.task.output, row, exported_row(model, row)))
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        return sum(pool.map(client, [rng.choices(turns, k=requests // 16) for _ in range(16)]))
 
 
 def connections(server, count):

@@ -83,6 +83,13 @@ def test_names_of_the_package_can_be_imported(page):
             pkgutil.resolve_name(name)
 
 
+@each_page
+def test_tests_that_pages_name_exist(page):
+    for file, names in re.findall(r"`(test_\w+\.py)`: ((?:`test_\w+`(?:, )?)+)", page.read_text(encoding="utf-8")):
+        found = re.findall(r"^def (test_\w+)", (ROOT / "tests" / file).read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(re.findall(r"`(\w+)`", names)) <= set(found)
+
+
 def is_module(name):
     try:
         return importlib.util.find_spec(name) is not None

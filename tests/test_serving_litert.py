@@ -1,6 +1,5 @@
 """`keras-bert serve` with LiteRT folders: the answers of `LiteModel`, the outputs of SavedModels, and no TensorFlow."""
 
-import concurrent.futures
 import json
 import os
 import random
@@ -11,8 +10,8 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from litert_models import CASES, LABELS, numbers
-from serving_server import Server, connections, serving, write_echo
+from litert_models import CASES, LABELS, OF_EACH_TASK, numbers
+from serving_server import Server, count_wrong, serving, write_echo
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     predict_pb2,
@@ -20,17 +19,15 @@ from tensorflow_serving.apis import (
 )
 
 from keras_bert.errors import InputError
+from keras_bert.export.text_heads import characters
 from keras_bert.inference.lite_model import LiteModel
+from keras_bert.serving import litert_model
 from keras_bert.serving.litert_model import LiteRTModel
 from keras_bert.serving.loading import load_model
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING, RequestError
 from keras_bert.tasks.embedding_scores import unit_vectors
 
-from conftest import TINY_VOCABULARY
-
-TASKS = ["intent", "pairs", "multilabel", "regress", "tag", "span", "choice", "mean", "rerank"]
-WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
 # Run by each Python process that has its folder in PYTHONPATH.
 WITHOUT_TENSORFLOW = """
 import sys
@@ -65,7 +62,7 @@ def one_row(case):
 def folders(lite_models, tmp_path_factory):
     versions = tmp_path_factory.mktemp("models") / "versions"
     shutil.copytree(lite_models("intent")[1], versions / "1")
-    return {case: lite_models(case)[1] for case in TASKS} | {"versions": versions}
+    return {case: lite_models(case)[1] for case in OF_EACH_TASK} | {"versions": versions}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +72,7 @@ def server(folders, tmp_path_factory):
     (path / "sitecustomize.py").write_text(WITHOUT_TENSORFLOW)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-        server = Server(folders, "--max_instances=50", "--max_characters=5000")
+        server = Server(folders, "--max_instances=50", "--max_characters=5000", has_grpc=False)
     try:
         yield server.wait_ready()
     finally:
@@ -87,7 +84,7 @@ def ask(server, case, rows, connection=None):
 
 
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")
-@pytest.mark.parametrize("case", TASKS)
+@pytest.mark.parametrize("case", OF_EACH_TASK)
 def test_answers_are_those_of_predict(server, folders, case):
     model, texts = LiteModel.load(folders[case]), one_row(case)
     rows = [row if isinstance(row, dict) else {model.task.output: row}
@@ -137,31 +134,8 @@ def without_names(signature_def):
 
 
 def test_no_answer_is_another_requests(server, folders):
-    def expected(case, row):
-        texts = [[row[name]] for name in CASES[case][1].inputs]
-        encoded = models[case].task.encode(models[case].task.arguments(*texts), models[case].tokenizer)
-        answer, = models[case].task.exported_rows(encoded, models[case].outputs(encoded))
-        return numbers(json.loads(json.dumps(answer, default=lambda array: array.tolist())))
-
-    def client(turns):
-        connection, = connections(server, 1)
-        wrong = 0
-        for case, row, (kinds, values) in turns:
-            answer, = ask(server, case, [row], connection)
-            answer = answer if isinstance(answer, dict) else {models[case].task.output: answer}
-            found = numbers({name: answer.get(name) for name in kinds})
-            wrong += found[0] != kinds or not np.allclose(found[1], values, atol=1e-5)
-        return wrong
-
-    models, rng = {case: LiteModel.load(folders[case]) for case in TASKS}, random.Random(0)
-    text = lambda: " ".join(rng.choices(WORDS, k=rng.choice([1, 4, 40])))  # noqa: E731
-    turns = []
-    for case in TASKS * 12:
-        row = {name: [text() for _ in range(rng.choice([2, 3]))] if name == "choices" else text()
-               for name in CASES[case][1].inputs}
-        turns.append((case, row, expected(case, row)))
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        assert sum(pool.map(client, [rng.choices(turns, k=125) for _ in range(16)])) == 0
+    models = {case: (case, LiteModel.load(folders[case])) for case in OF_EACH_TASK}
+    assert count_wrong(server, models, requests=2000, atol=1e-5) == 0
 
 
 def test_nothing_needs_tensorflow(server):
@@ -169,12 +143,12 @@ def test_nothing_needs_tensorflow(server):
     assert "keras-bert: gRPC is off: its messages need TensorFlow, which LiteRT folders do not\n" in (
         server.lines)
     assert server.ask("/readyz")[0] == server.ask("/openapi.json")[0] == server.ask("/")[0] == 200
-    assert server.ask("/v1/models")[1]["models"] == [*TASKS, "versions"]
+    assert server.ask("/v1/models")[1]["models"] == [*OF_EACH_TASK, "versions"]
     metadata = server.ask("/v1/models/intent/metadata")[1]["metadata"]
     assert metadata["labels"] == LABELS and metadata["hangul"] is False
     assert metadata["signature_def"]["signature_def"].keys() == {DEFAULT}
     available = [event for event in server.events() if event.get("event") == "available"]
-    assert len(available) == len(TASKS) + 1 and all(event["row_wise"] == [DEFAULT] for event in available)
+    assert len(available) == len(OF_EACH_TASK) + 1 and all(event["row_wise"] == [DEFAULT] for event in available)
     assert 'keras_bert_version_workers{model="intent",version="1"} 1.0' in server.ask("/metrics")[1]
 
 
@@ -216,6 +190,16 @@ def test_many_rows_and_bytes_that_are_not_utf8(server):
     assert len(answers[0]["word_start"]) == 3  # padded, as in a SavedModel
 
 
+def test_positions_in_bytes_that_are_not_utf8_are_those_of_a_saved_model():
+    rng = random.Random(0)
+    parts = ["각".encode(), "🎵".encode(), b"a", b"\xed\xa0\xbd\xed\xb8\x80", b"\xed\xa0\x80", b"\xff", b"\x80",
+             b"\xc0\xaf", b"\xf0\x9f", b"\xf4\x90\x80\x80"]
+    for _ in range(300):
+        text = b"".join(rng.choices(parts, k=rng.randint(0, 6))) + b"z"
+        (found,), expected = litert_model._decoded([text]), characters(tf.constant([text]), [0], [len(text) - 1])
+        assert found.index("z") == expected.numpy(), text
+
+
 def test_a_later_version_is_served_and_a_saved_model_needs_a_restart(server, folders, tmp_path):
     def states():
         return {status["version"]: (status["state"], status["status"]["error_message"])
@@ -249,6 +233,15 @@ def test_bad_starts_are_one_line(folders, run, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "orjson", None)
     monkeypatch.setitem(sys.modules, "httptools", None)
     assert run(*flags)[2] == ["keras-bert: serving needs more packages: pip install httptools orjson"]
+
+
+def test_a_port_for_grpc_is_refused_if_grpc_is_off(folders, run, monkeypatch, tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "grpc_health", None)  # not installed
+    for path, reason in ((folders["intent"], "its messages need TensorFlow, which LiteRT folders do not"),
+                         (tmp_path, "to turn it on, pip install grpcio grpcio-health-checking tensorflow-serving-api")):
+        status, _, messages = run("serve", f"--model=a={path}", "--grpc_port=0")
+        assert (status, messages) == (1, [f"keras-bert: --grpc_port=0: must be left out while gRPC is off: {reason}"])
 
 
 def test_neither_kind(tmp_path):

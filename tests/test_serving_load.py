@@ -7,7 +7,8 @@ import sys
 import time
 
 import pytest
-from serving_server import connections, serving, write_echo
+from litert_models import OF_EACH_TASK
+from serving_server import connections, count_wrong, serving, write_echo
 
 pytestmark = pytest.mark.long
 
@@ -35,6 +36,18 @@ def test_100000_requests_at_64_connections_each_get_their_own_and_memory_stays(s
     before = server.resident()
     ask_many(server, 100_000)
     assert server.resident() - before < 20e6
+
+
+def test_no_answer_of_20000_is_wrong_or_another_requests(lite_models, tmp_path):
+    """Of all tasks, from LiteRT folders and SavedModels at the same time."""
+    models, paths = {}, {}
+    for task in OF_EACH_TASK:
+        model, paths[f"{task}-lite"] = lite_models(task)
+        model.export(tmp_path / task)
+        paths[f"{task}-saved"] = tmp_path / task
+        models |= {f"{task}-lite": (task, model), f"{task}-saved": (task, model)}
+    with serving(paths) as server:
+        assert count_wrong(server, models, requests=20_000, atol=1e-4) == 0
 
 
 def test_schemathesis_finds_no_fault(server, tmp_path):

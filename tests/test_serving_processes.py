@@ -3,6 +3,8 @@
 import contextlib
 import http.client
 import os
+import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -63,6 +65,12 @@ def health(server, service=""):
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", options) as channel:
         answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=60)
         return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+
+def numbers_of_metrics_files(server):
+    environment = pathlib.Path(f"/proc/{server.workers()[0]}/environ").read_bytes().decode().split("\0")
+    folder, = [line.partition("=")[2] for line in environment if line.startswith("PROMETHEUS_MULTIPROC_DIR=")]
+    return {re.fullmatch(r".*_(\d+)\.db", name)[1] for name in os.listdir(folder)}
 
 
 def states(server, model="echo"):
@@ -156,6 +164,7 @@ def test_a_killed_worker_costs_only_what_it_held_and_comes_back_and_all_end_with
         assert died["restart_s"] == 0.5
         metrics = server.ask("/metrics")[1]
         assert 'keras_bert_version_workers{model="echo",version="1"} 2.0' in metrics
+        assert numbers_of_metrics_files(server) == {"0", "1"}  # the new one has continued those of the dead one
         counter = 'keras_bert_requests_total{code="200",method="predict",model="echo"} '
         counted = float(metrics.split(counter)[1].split()[0])
         # What the dead one had counted is not lost. An answer is counted when it has been sent: of each client, the one

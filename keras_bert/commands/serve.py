@@ -8,7 +8,7 @@ import sys
 from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated, check_rules
 from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
-from keras_bert.serving.settings import ModelSettings, Settings
+from keras_bert.serving.settings import GRPC_PORT, ModelSettings, Settings
 
 # Modules, and the packages that have them.
 _PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "httptools": "httptools", "orjson": "orjson",
@@ -17,7 +17,7 @@ _PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "httptools": "httptools
 EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 
 
-def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: Port = 8500, workers: Count = 1,
+def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: Port | None = None, workers: Count = 1,
         max_batch_tokens: Count = ModelSettings.max_batch_tokens,
         batch_timeout_ms: PositiveOrZero = ModelSettings.batch_timeout_ms, max_queue: Count = ModelSettings.max_queue,
         max_body_mb: Positive = ModelSettings.max_body / 2**20,
@@ -34,7 +34,8 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
             (folders whose names are numbers; the largest is served). Repeat the flag for several models.
         host: Address to listen on.
         port: HTTP port; 0 for any free one.
-        grpc_port: gRPC port; 0 for any free one. gRPC is off if all models are folders of export litert.
+        grpc_port: gRPC port; 0 for any free one. If None, 8500, and gRPC is off if its packages are missing, or all
+            models are folders of export litert.
         workers: Number of processes, each with all models.
         max_batch_tokens: Maximum tokens per batch.
         batch_timeout_ms: Maximum wait for more requests, in milliseconds, after a batch of several.
@@ -62,7 +63,8 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         no_normalize: Answer /v1/embeddings with the vectors of the model, not divided by their length.
     """
     given = dict(locals())
-    check_rules(("grpc_port", grpc_port, "another port than --port", grpc_port != port or not port),
+    rpc_port = GRPC_PORT if grpc_port is None else grpc_port
+    check_rules(("grpc_port", rpc_port, "another port than --port", rpc_port != port or not port),
                 *(("allowed_host", name, "a name, without a scheme or a path", "/" not in name)
                   for name in allowed_host or []))
     if sys.platform != "linux":

@@ -35,8 +35,8 @@ class Replica:
     # Ray awaits it, which mypy does not know.
     async def __init__(self, name: str, path: str, settings: ModelSettings) -> None:  # type: ignore[misc]
         number, folder = find_first_version(path)
-        saved_model = load_model(folder, threads=1, timeout_s=settings.timeout_s)
-        self._version = LoadedVersion(name, number, saved_model, settings)
+        model = load_model(folder, threads=1, timeout_s=settings.timeout_s)
+        self._version = LoadedVersion(name, number, model, settings)
         self._timeout_s, self._memory = settings.timeout_s, MemoryBudget(settings.memory)
 
     async def predict(self, body: bytes, number: int | None) -> bytes | RequestError:

@@ -10,44 +10,33 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
 
 from keras_bert.serving import body as request_body
 from keras_bert.serving import embeddings, logs, metrics, rerank
 from keras_bert.serving.memory import RequestMemory
-from keras_bert.serving.middleware import RequestMiddleware, answering, respond_error, respond_request_error
+from keras_bert.serving.middleware import RequestMiddleware, answering, check_access, server_of
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.served_model import count_bytes
 from keras_bert.serving.tensors import DEFAULT, RequestError, Separators
 from keras_bert.serving.version import in_thread_if_large
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+Answer = Callable[[Request], Awaitable[Response]]  # the function of an endpoint
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What endpoints read from a request.
 
 
-def server_of(request: Request) -> ModelServer:
-    return request.app.state.server
-
-
 def entry_of(request: Request) -> logs.Entry:
-    return request.state.entry
+    return request.scope["state"]["entry"]
 
 
 def memory_of(request: Request) -> RequestMemory:
-    return request.state.memory
-
-
-def check_access(request: Request) -> None:
-    """Rejects requests without the token, and all while the server is stopping."""
-    authorization = request.headers.get("authorization", "").encode("latin-1")
-    server_of(request).check_access(authorization, "header Authorization")
+    return request.scope["state"]["memory"]
 
 
 def find_model(request: Request) -> Model:
@@ -70,15 +59,6 @@ async def read_body(request: Request) -> bytes:
     return await request_body.read_body(request, server_of(request).settings, memory_of(request))
 
 
-def protected(endpoint: Endpoint) -> Endpoint:
-    """Returns the endpoint for requests with the token, if the server has one."""
-    async def checked(request: Request) -> Response:
-        check_access(request)
-        return await endpoint(request)
-
-    return checked
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Endpoints of a model.
 
@@ -98,12 +78,12 @@ async def reject_examples(request: Request) -> NoReturn:
 async def metadata(request: Request) -> Response:
     model = find_model(request)
     with model.lease(find_version(request), entry_of(request)) as version:
-        saved_model = version.saved_model
+        served = version.model
     # TensorFlow Serving has no fields for these.
-    more = {"hangul": saved_model.has_hangul} | ({"labels": saved_model.labels} if saved_model.labels else {})
+    more = {"hangul": served.has_hangul} | ({"labels": served.labels} if served.labels else {})
     return JSONResponse({
         "model_spec": {"name": model.name, "signature_name": "", "version": str(version.number)},
-        "metadata": {"signature_def": {"signature_def": saved_model.signature_defs}, **more}})
+        "metadata": {"signature_def": {"signature_def": served.signature_defs}, **more}})
 
 
 async def status(request: Request) -> Response:
@@ -133,7 +113,7 @@ async def embed(request: Request) -> Response:
         asked = await in_thread_if_large(
             len(body), embeddings.Request, body, _most_separators(server), memory.reserve)
         with server.find(asked.model, entry).lease(None, entry) as version:
-            inputs = await in_thread_if_large(len(body), asked.inputs, version.saved_model.signatures, version.limits)
+            inputs = await in_thread_if_large(len(body), asked.inputs, version.model.signatures, version.limits)
             outputs, estimated_tokens = await version.predict(asked.signature, inputs, len(body), entry, memory)
         content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens,
                                            server.settings.no_normalize)
@@ -146,10 +126,10 @@ async def rerank_documents(request: Request, form: rerank.Form) -> Response:
         asked = await in_thread_if_large(
             len(body), rerank.Request, body, _most_separators(server), memory.reserve, form)
         name = asked.choose([name for name, model in server.models.items()
-                             if model.current and rerank.can_rerank(model.current.saved_model.signatures)]
+                             if model.current and rerank.can_rerank(model.current.model.signatures)]
                             or [name for name, model in server.models.items() if not model.current][:1])  # is loading
         with server.find(name, entry).lease(None, entry) as version:
-            inputs = await in_thread_if_large(len(body), asked.inputs, name, version.saved_model.signatures,
+            inputs = await in_thread_if_large(len(body), asked.inputs, name, version.model.signatures,
                                               version.limits)
             outputs, tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory)
         size = count_bytes(outputs)
@@ -215,56 +195,41 @@ def page_routes() -> Iterator[Route]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Errors
-
-
-async def respond_http_exception(request: Request, error: HTTPException) -> Response:
-    """Answers 404 and 405 for paths without an endpoint, to clients with the token."""
-    try:
-        check_access(request)
-    except RequestError as denied:
-        return await respond_request_error(request, denied)
-    if error.status_code == 405 and error.headers:
-        allowed = set(error.headers["Allow"].split(", "))
-        methods = sorted(allowed | {"HEAD"} if "GET" in allowed else allowed)
-        return respond_error(request, 405, f"this path takes {' and '.join(methods)}", {"Allow": ", ".join(methods)})
-    message = {404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
-    return respond_error(request, error.status_code, message, error.headers)
-
-
-async def respond_memory_error(request: Request, _: Exception) -> Response:
-    return respond_error(request, 503, "the server has no memory for this request now", {"Retry-After": "1"})
-
-
-async def respond_bug(request: Request, _: Exception) -> Response:
-    return respond_error(request, 500, "the server failed; its log says where")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # The application
 
 
 # The methods and endpoints of paths; `document.py` describes them.
-OF_MODEL: dict[str, tuple[str, Endpoint]] = {
+OF_MODEL: dict[str, tuple[str, Answer]] = {
     ":predict": ("POST", predict), ":classify": ("POST", reject_examples), ":regress": ("POST", reject_examples),
     "/metadata": ("GET", metadata), "": ("GET", status)}
-PROTECTED: dict[str, tuple[str, Endpoint]] = {
+PROTECTED: dict[str, tuple[str, Answer]] = {
     f"{start}{end}": operation for start in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}")
     for end, operation in OF_MODEL.items()} | {
     "/v1/models": ("GET", models), embeddings.PATH: ("POST", embed),
     **{path: ("POST", functools.partial(rerank_documents, form=form)) for path, form in rerank.PATHS.items()},
     "/metrics": ("GET", prometheus),
     "/openapi.json": ("GET", openapi)}
-PUBLIC: dict[str, tuple[str, Endpoint]] = {"/healthz": ("GET", healthz), "/readyz": ("GET", readyz)}
+PUBLIC: dict[str, tuple[str, Answer]] = {"/healthz": ("GET", healthz), "/readyz": ("GET", readyz)}
 
 
-def create_app(server: ModelServer) -> Starlette:
-    routes = [*(Route(path, protected(endpoint), methods=[method]) for path, (method, endpoint) in PROTECTED.items()),
-              *(Route(path, endpoint, methods=[method]) for path, (method, endpoint) in PUBLIC.items())]
-    handlers: dict[Any, Any] = {RequestError: respond_request_error, HTTPException: respond_http_exception,
-                                MemoryError: respond_memory_error, Exception: respond_bug}
-    app = Starlette(routes=[*routes, *page_routes()], exception_handlers=handlers,
-                    middleware=[Middleware(RequestMiddleware, settings=server.settings, memory=server.memory)])
-    app.router.redirect_slashes = False  # redirects would not ask for the token
-    app.state.server = server
-    return app
+class Endpoint:
+    """An ASGI application that answers by a function of the request; if it is protected, to requests with the token, if
+    the server has one. Functions as endpoints of routes would get another layer of Starlette's."""
+
+    def __init__(self, answer: Answer, is_protected: bool) -> None:
+        self._answer, self._is_protected = answer, is_protected
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        if self._is_protected:
+            check_access(request)
+        response = await self._answer(request)
+        await response(scope, receive, send)
+
+
+def create_app(server: ModelServer) -> RequestMiddleware:
+    endpoints = {path: (method, Endpoint(answer, operations is PROTECTED))
+                 for operations in (PROTECTED, PUBLIC) for path, (method, answer) in operations.items()}
+    routes = [*(Route(path, endpoint, methods=[method]) for path, (method, endpoint) in endpoints.items()),
+              *page_routes()]
+    return RequestMiddleware(Router(routes, redirect_slashes=False), server)  # redirects would not ask for the token

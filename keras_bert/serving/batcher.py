@@ -71,6 +71,7 @@ class _Lane(Generic[Work, Result]):
 
     def __init__(self) -> None:
         self.requests: list[_Request[Work, Result]] = []
+        self.parts = 0  # of all requests
         self.waiting = self.running = 0  # tokens
         self._tokens, self._seconds, self._measured_at = _PRIOR * _PRIOR_S, _PRIOR_S, 0.0
 
@@ -80,11 +81,13 @@ class _Lane(Generic[Work, Result]):
         now, loop = perf_counter(), asyncio.get_running_loop()
         waiting = collections.deque(_Waiting(part, self, loop.create_future(), now) for part in parts)
         self.requests.append(request := _Request(waiting, tokens, now))
+        self.parts += len(parts)
         self.waiting += tokens
         return request
 
     def remove(self, request: _Request[Work, Result]) -> None:
         self.requests.remove(request)
+        self.parts -= len(request.parts)
         self.waiting -= sum(waiting.part.tokens for waiting in request.parts)
 
     def take(self, batch: list[_Waiting[Work, Result]], room: int) -> int:
@@ -97,6 +100,7 @@ class _Lane(Generic[Work, Result]):
                     return room
                 batch.append(request.parts.popleft())
                 request.has_begun = True
+                self.parts -= 1
                 room, self.waiting, self.running = room - tokens, self.waiting - tokens, self.running + tokens
             if not request.parts:
                 self.requests.remove(request)
@@ -143,13 +147,12 @@ class Batcher(Generic[Work, Result]):
         limit: maximum number of waiting requests.
         timeout_s: seconds in which a request must be answered.
         parallel: number of batches that run at the same time.
-        observe: is called after every change of what waits or runs.
     """
 
     def __init__(self, run: Callable[[list[Work]], Awaitable[list[Result]]], budget: int, delay: float, limit: float,
-                 timeout_s: float = math.inf, parallel: int = 1, observe: Callable[[], None] = lambda: None) -> None:
+                 timeout_s: float = math.inf, parallel: int = 1) -> None:
         self._run, self._budget, self._delay, self._limit = run, budget, delay, limit
-        self._timeout_s, self._parallel, self._observe = timeout_s, parallel, observe
+        self._timeout_s, self._parallel = timeout_s, parallel
         self._small, self._large = _Lane[Work, Result](), _Lane[Work, Result]()
         self._turns = [self._small, self._large]  # the lane whose turn is next, then the other
         self._running: set[_Waiting[Work, Result]] = set()
@@ -185,7 +188,6 @@ class Batcher(Generic[Work, Result]):
         request = lane.add(parts, tokens)
         futures = [waiting.future for waiting in request.parts]
         self._arrived.set()
-        self._observe()
         try:
             yield futures
         finally:
@@ -194,7 +196,6 @@ class Batcher(Generic[Work, Result]):
             for future in futures:
                 if not future.cancel() and not future.cancelled():
                     future.exception()  # otherwise asyncio would log that nobody has seen it
-            self._observe()
 
     async def work(self) -> None:
         """Runs batches until its task is cancelled."""
@@ -208,10 +209,8 @@ class Batcher(Generic[Work, Result]):
             if batch := self._next_batch():
                 self._running.update(batch)
                 full = [lane for lane in self._turns if lane.waiting]
-                self._observe()
                 await self._run_batch(batch)
                 self._running.difference_update(batch)
-                self._observe()
                 for lane in self._turns:
                     lane.measure(sum(waiting.part.tokens for waiting in batch if waiting.lane is lane), lane in full)
                 self._last_end, self._last_size = perf_counter(), len(batch)
@@ -219,12 +218,13 @@ class Batcher(Generic[Work, Result]):
     async def _wait(self) -> None:
         """Waits for a part, then for as many as the last batch had, but not beyond the pause."""
         await self._wait_for(1)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._last_end + self._delay - perf_counter()):
-                await self._wait_for(self._last_size)
+        if (seconds := self._last_end + self._delay - perf_counter()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._wait_for(self._last_size)
 
     async def _wait_for(self, count: int) -> None:
-        while sum(len(request.parts) for lane in self._turns for request in lane.requests) < count:
+        while sum(lane.parts for lane in self._turns) < count:
             self._arrived.clear()
             await self._arrived.wait()
 

@@ -1,10 +1,12 @@
 """HTTP connections of the server: the limits of time and size, and the errors, that uvicorn lacks."""
 
 import asyncio
+import collections
 import http
 import json
 import re
 import resource
+import select
 import time
 from typing import Any, ClassVar, cast
 
@@ -56,15 +58,26 @@ class LingeringTransport:
 
 class Protocol(HttpToolsProtocol):
     """An HTTP connection with limits for the size and time of headers, for the time of sending, and for the number of
-    connections; JSON errors; the rules of RFC 9112 for the header Host; and answers to half-closed connections."""
+    connections; JSON errors; the rules of RFC 9112 for the header Host; and answers to half-closed connections. Each
+    request finds it in its state, as `connection`.
+
+    Attributes:
+        deadline: of the request that is being answered, if there is one; it ends when the connection is lost.
+        is_lost: True if the connection has ended.
+    """
 
     _refused_at: ClassVar[float] = -1.0  # when the process last logged that it has too many connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.deadline: asyncio.Timeout | None = None
+        self.is_lost = False
+        self.app_state = {"connection": self}
+        self._unanswered: collections.deque[Any] = collections.deque()  # uvicorn's cycles; the first runs
         self._lingering = LingeringTransport(transport, self.loop)
         self._header_bytes, self._problem = 0, (400, "this is not HTTP")
         self._send_s = SEND_S
         self._send_timer: asyncio.TimerHandle | None = None
+        self._watch_timer: asyncio.TimerHandle | None = None
         super().connection_made(cast(Any, self._lingering))
         self._start_timer()
         if len(self.connections) > (limit := max_connections()):
@@ -74,10 +87,16 @@ class Protocol(HttpToolsProtocol):
                 logger.error({"event": "too many connections", "limit": limit})
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
         self._timer.cancel()
         self._stop_send_timer()
         super().connection_lost(exc)
         self._lingering.stop_timer()
+        for cycle in self._unanswered:  # uvicorn tells it only the last
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if self.deadline and not self.deadline.expired():
+            self.deadline.reschedule(self.loop.time())
 
     # Receiving
 
@@ -108,6 +127,13 @@ class Protocol(HttpToolsProtocol):
         self._lingering.is_receiving = True
         self._check_headers()
         super().on_headers_complete()
+        self._unanswered.append(self.cycle)
+        if len(self._unanswered) > 1:
+            self._watch()
+
+    def on_response_complete(self) -> None:
+        self._unanswered.popleft()
+        super().on_response_complete()
 
     def on_body(self, body: bytes) -> None:
         self._header_bytes = 0
@@ -136,20 +162,28 @@ class Protocol(HttpToolsProtocol):
             raise ValueError
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio's result, which uvicorn's has not
-        """Keeps a connection open whose client has sent its end after a request (half-closed): it gets its answer.
-        A client that has gone looks the same until something is sent to it, to which its system responds by a reset.
-        Interim responses (RFC 9110, section 15.2) find that out, so that nothing runs for it."""
+        """Keeps a connection open whose client has sent its end after a request (half-closed): it gets its answer."""
         if self._lingering.is_receiving:
             return False
         self.shutdown()  # closes, now or after the answer
-        self._probe()
+        self._watch()
         return not self.transport.is_closing()
 
-    def _probe(self) -> None:
-        is_waiting = self.cycle and not self.cycle.response_started and not self.pipeline
-        if is_waiting and not self.transport.is_closing() and self.scope["http_version"] == "1.1":
+    def _watch(self) -> None:
+        """Finds out whether a client has gone that has sent its end, or another request behind the running one: until
+        that is answered, uvicorn reads nothing more, not even an end.
+
+        A client that has gone looks like one that has sent its end (half-closed) until something is sent to it, to
+        which its system responds by a reset. These are interim responses (RFC 9110, section 15.2)."""
+        if self._watch_timer:
+            self._watch_timer.cancel()
+        if self.transport.is_closing() or not self._unanswered:
+            return
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket"), select.POLLRDHUP)
+        if poll.poll(0) and self.deadline and self.scope["http_version"] == "1.1":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self.loop.call_later(PROBE_S, self._probe)
+        self._watch_timer = self.loop.call_later(PROBE_S, self._watch)
 
     def _start_timer(self) -> None:
         self._timer = self.loop.call_later(HEADERS_S, self._close_soon)

@@ -153,7 +153,7 @@ def _parse(request_type: Any, body: bytes) -> Any:
 async def _predict(model: Model, request: Any, size: int, entry: logs.Entry, memory: RequestMemory) -> bytes:
     signature = request.model_spec.signature_name or DEFAULT
     with model.lease(_version(request), entry) as version:
-        specs = find_signature(version.saved_model.signatures, signature).inputs
+        specs = find_signature(version.model.signatures, signature).inputs
         if specs.keys() != request.inputs.keys():
             raise RequestError(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
         claimed = max(size, 8 * sum(math.prod(dim.size for dim in tensor.tensor_shape.dim[:_MAX_RANK])
@@ -177,7 +177,7 @@ async def _metadata(model: Model, request: Any, _: int, entry: logs.Entry, __: R
     if list(request.metadata_field) != ["signature_def"]:
         raise RequestError(400, f"metadata_field: must be signature_def; got {', '.join(request.metadata_field)}")
     with model.lease(_version(request), entry) as version:
-        signatures = ParseDict({"signature_def": version.saved_model.signature_defs},
+        signatures = ParseDict({"signature_def": version.model.signature_defs},
                                get_model_metadata_pb2.SignatureDefMap())
     response = get_model_metadata_pb2.GetModelMetadataResponse(model_spec=_spec(model, version, ""))
     response.metadata["signature_def"].Pack(signatures)

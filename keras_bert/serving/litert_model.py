@@ -1,5 +1,6 @@
 """A LiteRT folder with the interface of a raw-text SavedModel, without TensorFlow."""
 
+import codecs
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -69,13 +70,15 @@ class LiteRTModel(ServedModel):
         if any(array.shape[1:] == (0,) for array in inputs.values()):
             raise RequestError(400, "the model refuses the inputs: choices must not be empty")
         columns = [_decoded(inputs[column]) for column in task.inputs]
-        encoded, outputs = task.encode([task.example(*row) for row in zip(*columns)], self._model.tokenizer), []
+        encoded = task.encode([task.example(*row) for row in zip(*columns)], self._model.tokenizer)
+        rows, outputs = rows_of(encoded), {}
         end = time.monotonic() + (timeout_s or math.inf)
-        for row in rows_of(encoded):
+        # By length, because LiteRT plans its memory anew whenever the length changes.
+        for index in sorted(range(len(rows)), key=lambda index: len(rows[index][0])):
             if time.monotonic() > end:
                 raise RequestError(504, "the model takes too long for these inputs")
-            outputs.append(self._model.output_of_row(row))
-        answers = task.exported_rows(encoded, group_outputs(encoded, outputs))
+            outputs[index] = self._model.output_of_row(rows[index])
+        answers = task.exported_rows(encoded, group_outputs(encoded, [outputs[index] for index in range(len(rows))]))
         return {column: _column([answer[column] for answer in answers], spec) for column, spec in specs.items()}
 
 
@@ -102,7 +105,19 @@ def _tensor_info(name: str, spec: Spec) -> dict[str, Any]:
 def _decoded(texts: np.ndarray) -> list:
     """Returns strings of bytes as nested lists of str. Bytes that are not UTF-8 become U+FFFD, which the tokenizer
     leaves out, as the one in a SavedModel leaves out the bytes."""
-    return [text.decode(errors="replace") if isinstance(text, bytes) else _decoded(text) for text in texts]
+    return [text.decode(errors=_ERRORS) if isinstance(text, bytes) else _decoded(text) for text in texts]
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    """Replaces bytes that are not UTF-8 so that positions in characters are those of a SavedModel, which counts all
+    bytes that may begin a character."""
+    assert isinstance(error, UnicodeDecodeError)
+    is_continuation = error.object[error.start] & 0xC0 == 0x80
+    return "" if is_continuation else "\ufffd", error.end
+
+
+_ERRORS = "keras_bert.positions"
+codecs.register_error(_ERRORS, _replace)
 
 
 def _column(values: list, spec: Spec) -> np.ndarray:

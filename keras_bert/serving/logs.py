@@ -101,6 +101,6 @@ def log_request(call: str, method: str, path: str, client: str) -> Iterator[Entr
         yield entry
     finally:
         seconds = time.perf_counter() - start
-        metrics.REQUESTS.labels(entry.model, call, entry.status).inc()
-        metrics.LATENCY.labels(entry.model, call).observe(seconds)
-        logger.info({**dataclasses.asdict(entry), "total_ms": round(seconds * 1000, 2)})
+        metrics.REQUESTS(entry.model, call, entry.status).inc()
+        metrics.LATENCY(entry.model, call).observe(seconds)
+        logger.info(vars(entry) | {"total_ms": round(seconds * 1000, 2)})

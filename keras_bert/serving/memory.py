@@ -5,7 +5,7 @@ import contextlib
 import ctypes
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from keras_bert.serving.tensors import RequestError
 
@@ -14,14 +14,14 @@ TRIM_BYTES, TRIM_S = 64 * 2**20, 5  # released bytes after which memory is retur
 
 class MemoryBudget:
     """A limit for the estimated bytes of all requests together, from their first byte to the last of their response.
-    `observe` is called with the bytes in use when they change.
+    `used` are the bytes in use.
 
     When much of it has been released, glibc returns free memory to the system. By itself it returns only what is free
     at the end of its arena, so that the memory of many large requests would stay.
     """
 
-    def __init__(self, limit: float = math.inf, observe: Callable[[int], object] = lambda used: None) -> None:
-        self.limit, self.used, self._observe = limit, 0, observe
+    def __init__(self, limit: float = math.inf) -> None:
+        self.limit, self.used = limit, 0
         self._peak = 0  # since memory was last returned
         self._will_trim = False
         self._lock = threading.Lock()  # large bodies are converted in threads
@@ -54,13 +54,11 @@ class MemoryBudget:
             memory.size += size
             self.used += size
             self._peak = max(self._peak, self.used)
-            self._observe(self.used)
 
     def _release(self, memory: "RequestMemory") -> None:
         with self._lock:
             memory.has_ended = True
             self.used -= memory.size
-            self._observe(self.used)
 
 
 class RequestMemory:

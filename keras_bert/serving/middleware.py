@@ -5,13 +5,15 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keras_bert.serving import embeddings, logs, rerank
-from keras_bert.serving.memory import MemoryBudget
-from keras_bert.serving.settings import Settings, host_name
+from keras_bert.serving.connection import Protocol
+from keras_bert.serving.model import ModelServer
+from keras_bert.serving.settings import host_name
 from keras_bert.serving.tensors import RequestError
 
 _CALLS = {embeddings.PATH: "embeddings"} | dict.fromkeys(rerank.PATHS, "rerank")  # `method` in metrics
@@ -19,63 +21,55 @@ MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
 _PIECE = 2**16  # bytes of a response that are sent at a time
 
 
-def respond_error(request: Request, status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    content: Any = embeddings.error(status, message) if request.scope["path"] == embeddings.PATH else message
-    return JSONResponse({"error": content}, status, headers)
+def server_of(request: Request) -> ModelServer:
+    return request.scope["app"].server
 
 
-async def respond_request_error(request: Request, error: RequestError) -> Response:
-    return respond_error(request, error.status, error.message, error.headers)
+def check_access(request: Request) -> None:
+    """Rejects requests without the token, and all while the server is stopping."""
+    authorization = request.headers.get("authorization", "").encode("latin-1")
+    server_of(request).check_access(authorization, "header Authorization")
 
 
 @contextlib.asynccontextmanager
 async def answering(request: Request, seconds: float) -> AsyncIterator[None]:
     """Context manager that cancels its block after so many seconds, with a `RequestError`, or when the client
     disconnects, with a `ClientDisconnect`. The body of the request must have been read."""
-    has_gone = False
-
-    async def wait_for_disconnect() -> None:
-        nonlocal has_gone
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        has_gone = True
-        if not deadline.expired():
-            deadline.reschedule(asyncio.get_running_loop().time())
-
+    connection: Protocol = request.scope["state"]["connection"]
+    if connection.is_lost:
+        raise ClientDisconnect
     try:
-        async with asyncio.timeout(seconds) as deadline:
-            disconnect = asyncio.create_task(wait_for_disconnect())
-            try:
-                yield
-            finally:
-                disconnect.cancel()
+        async with asyncio.timeout(seconds) as connection.deadline:
+            yield
     except TimeoutError:
-        if has_gone:
+        if connection.is_lost:
             raise ClientDisconnect from None
         raise RequestError(504, f"the answer took more than {seconds:g} seconds") from None
+    finally:
+        connection.deadline = None
 
 
 class RequestMiddleware:
-    """ASGI middleware that logs each request, checks its path and its header `Host`, and gives it memory of the budget
-    until its response has been sent. A response closes the connection if the body of the request has not been read to
-    its end, because the rest may never come. Responses are sent in pieces, so that a client which does not read them is
-    noticed. HEAD is GET without the body (RFC 9110, section 9.3.2).
+    """ASGI application around the router: logs each request, checks its path and its header `Host`, gives it memory of
+    the budget until its response has been sent, and answers its errors. A response closes the connection if the body of
+    the request has not been read to its end, because the rest may never come. Responses are sent in pieces, so that a
+    client which does not read them is noticed. HEAD is GET without the body (RFC 9110, section 9.3.2).
 
-    It is ASGI, and neither a dependency nor `@app.middleware("http")`, because the time includes sending the response.
+    It is the only layer between uvicorn and the router: each of Starlette's own would pass on all messages once more.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, memory: MemoryBudget) -> None:
-        self.app, self._settings, self._memory = app, settings, memory
+    def __init__(self, router: ASGIApp, server: ModelServer) -> None:
+        self.server, self._router = server, router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
         headers, path, method = dict(scope["headers"]), scope["path"], scope["method"]
         is_complete = headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
+        has_started = False
 
         async def send_and_record(message: Message) -> None:
+            nonlocal has_started
             if message["type"] == "http.response.start":
-                entry.status = message["status"]
+                has_started, entry.status = True, message["status"]
                 if not is_complete:
                     message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
                 return await send(message)
@@ -94,18 +88,59 @@ class RequestMiddleware:
         call = path.rpartition(":")[2] if path.endswith((":predict", ":classify", ":regress")) else (
             _CALLS.get(path) or method)
         with logs.log_request(call, method, path, (scope["client"] or [""])[0]) as entry, \
-                self._memory.request() as memory:
-            scope = {**scope, "method": "GET" if method == "HEAD" else method}
+                self.server.memory.request() as memory:
+            scope = {**scope, "app": self, "method": "GET" if method == "HEAD" else method}
             scope["state"] |= {"entry": entry, "memory": memory}
             try:
-                if len(path) > MAX_PATH:
-                    raise RequestError(414, f"the path may have at most {MAX_PATH} characters")
-                host = headers.get(b"host", b"").decode("latin-1")
-                if not self._settings.allows_host(host):
-                    raise RequestError(421, f"the header Host is not a name of this server: start it with "
-                                            f"--allowed_host={host_name(host)[:200]}, or with a token")
-                await self.app(scope, receive_and_record, send_and_record)
-            except RequestError as error:
-                await (await respond_request_error(Request(scope), error))(scope, receive, send_and_record)
+                self._check_path_and_host(path, headers)
+                await self._router(scope, receive_and_record, send_and_record)
             except ClientDisconnect:
                 entry.status = 499  # nginx's status for a client that has disconnected
+            except Exception as error:
+                if has_started:
+                    raise
+                await respond_exception(Request(scope), error)(scope, receive, send_and_record)
+
+    def _check_path_and_host(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+        if len(path) > MAX_PATH:
+            raise RequestError(414, f"the path may have at most {MAX_PATH} characters")
+        host = headers.get(b"host", b"").decode("latin-1")
+        if not self.server.settings.allows_host(host):
+            raise RequestError(421, f"the header Host is not a name of this server: start it with "
+                                    f"--allowed_host={host_name(host)[:200]}, or with a token")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Errors
+
+
+def respond_exception(request: Request, error: Exception) -> Response:
+    """Returns the response to a request that an exception has ended."""
+    match error:
+        case RequestError():
+            return _respond(request, error.status, error.message, error.headers)
+        case HTTPException():
+            return _respond_http_exception(request, error)
+        case MemoryError():
+            return _respond(request, 503, "the server has no memory for this request now", {"Retry-After": "1"})
+    logs.logger.error("a request failed", exc_info=error)
+    return _respond(request, 500, "the server failed; its log says where")
+
+
+def _respond_http_exception(request: Request, error: HTTPException) -> Response:
+    """Answers 404 and 405 for paths without an endpoint, to clients with the token."""
+    try:
+        check_access(request)
+    except RequestError as denied:
+        return respond_exception(request, denied)
+    if error.status_code == 405 and error.headers:
+        allowed = set(error.headers["Allow"].split(", "))
+        methods = sorted(allowed | {"HEAD"} if "GET" in allowed else allowed)
+        return _respond(request, 405, f"this path takes {' and '.join(methods)}", {"Allow": ", ".join(methods)})
+    message = {404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
+    return _respond(request, error.status_code, message, error.headers)
+
+
+def _respond(request: Request, status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    content: Any = embeddings.error(status, message) if request.scope["path"] == embeddings.PATH else message
+    return JSONResponse({"error": content}, status, headers)

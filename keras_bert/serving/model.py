@@ -19,6 +19,8 @@ from keras_bert.serving.settings import Settings, find_versions, is_saved_model
 from keras_bert.serving.tensors import DEFAULT, RequestError
 from keras_bert.serving.version import LoadedVersion
 
+_OBSERVE_S = 0.1  # seconds between two updates of the metrics of what waits
+
 
 class ModelServer:
     """The models of a server, and the rules that REST and gRPC share.
@@ -34,13 +36,23 @@ class ModelServer:
 
     def __init__(self, settings: Settings, accepts_at_once: bool) -> None:
         self.settings, self.draining, self.stopping = settings, False, False
-        self.memory = MemoryBudget(settings.memory, metrics.INFLIGHT.set)
+        self.memory = MemoryBudget(settings.memory)
         self.models = {name: Model(name, path, settings, accepts_at_once) for name, path in settings.models.items()}
+        self._observing: asyncio.Task | None = None
 
     async def load(self) -> None:
-        """Begins to watch the folders of the models. Returns when each model is loaded, or is known to have no version
-        that can be loaded."""
+        """Begins to watch the folders of the models and to write the metrics. Returns when each model is loaded, or is
+        known to have no version that can be loaded."""
+        self._observing = asyncio.create_task(self._observe())
         await asyncio.gather(*(model.load() for model in self.models.values()))
+
+    async def _observe(self) -> NoReturn:
+        """Writes the metrics of what waits now and then, because each request changes them several times."""
+        while True:
+            metrics.INFLIGHT.set(self.memory.used)
+            for model in self.models.values():
+                model.observe()
+            await asyncio.sleep(_OBSERVE_S)
 
     def is_ready(self) -> bool:
         return not self.draining and all(model.current for model in self.models.values())
@@ -119,6 +131,13 @@ class Model:
              "status": {"error_code": "INTERNAL" if message else "OK", "error_message": message}}
             for version, (state, message) in states.items()]}
 
+    def observe(self) -> None:
+        """Writes the metrics of what waits."""
+        requests, tokens, abandoned = self.current.queue if self.current else (0, 0, 0)
+        metrics.QUEUE(self.name).set(requests)
+        metrics.QUEUE_TOKENS(self.name).set(tokens)
+        metrics.ABANDONED(self.name).set(abandoned)
+
     async def _watch(self) -> NoReturn:
         """Checks the folder once per second. If it is unavailable for a moment, as on a network, the served version
         stays. Logs each problem once."""
@@ -158,37 +177,37 @@ class Model:
             if is_saved_model(folder) and not self._settings.tensorflow:
                 raise InputError(f"{folder}: is a SavedModel: restart the server, which has not loaded TensorFlow, "
                                  "because there were LiteRT folders alone when it started")
-            saved_model = await asyncio.to_thread(
+            model = await asyncio.to_thread(
                 load_model, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
                 self._settings.timeout_s, warm_up=True)
         except Exception as error:
             message = _describe(error)
             self._failed[number], self.states[number] = fingerprint, ("END", message)
-            metrics.FAILED.labels(self.name, number).inc()
+            metrics.FAILED(self.name, number).inc()
             logger.error({"event": "failed", "model": self.name, "version": number, "error": message})
             return False
         gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.6 s
-        version = LoadedVersion(self.name, number, saved_model, self._settings)
+        version = LoadedVersion(self.name, number, model, self._settings)
         warming_up = self._start(self._warm_up_others(version))
         if self.current or not self._accepts_at_once:
             await warming_up
         self._serve(version)
         self.states[number] = "AVAILABLE", ""
-        metrics.VERSION.labels(self.name, number).set(1)
+        metrics.VERSION(self.name, number).set(1)
         logger.info({"event": "available", "model": self.name, "version": number,
-                     "row_wise": sorted(saved_model.row_wise)})
-        for message in self._warnings(saved_model):
+                     "row_wise": sorted(model.row_wise)})
+        for message in self._warnings(model):
             logger.warning({"event": "warning", "model": self.name, "version": number, "message": message})
         return True
 
-    def _warnings(self, saved_model: ServedModel) -> list[str]:
+    def _warnings(self, model: ServedModel) -> list[str]:
         """Returns messages about signatures that are left out, or should run in batches, but do not."""
-        signatures = sorted(saved_model.signatures)
+        signatures = sorted(model.signatures)
         messages = [f"the signature {name} is left out: its inputs and outputs must be dense tensors"
-                    for name in sorted(saved_model.signature_defs.keys() - saved_model.signatures)]
+                    for name in sorted(model.signature_defs.keys() - model.signatures)]
         messages += [f"--row_wise={self.name}:{name}: there is no such signature; there are {', '.join(signatures)}"
                      for name in self._settings.row_wise.get(self.name, ()) if name not in signatures]
-        if saved_model.is_unmarked and DEFAULT not in saved_model.row_wise:
+        if model.is_unmarked and DEFAULT not in model.row_wise:
             messages.append("its requests run one by one, because version 0.1 or 0.2 exported it: export it again, or "
                             f"start the server with --row_wise={self.name}:{DEFAULT}")
         return messages
@@ -208,7 +227,7 @@ class Model:
         """Warms up what few ask for."""
         version.leases += 1
         try:
-            await asyncio.to_thread(version.saved_model.warm_up_others)
+            await asyncio.to_thread(version.model.warm_up_others)
         except Exception as error:  # the version answers nevertheless
             logger.warning({"event": "warning", "model": self.name, "version": version.number,
                             "message": f"warm-up: {_describe(error)}"})
@@ -225,7 +244,7 @@ class Model:
         gc.freeze()
         if not self.current or number != self.current.number:
             self.states[number] = "END", ""
-        metrics.VERSION.labels(self.name, number).set(0)
+        metrics.VERSION(self.name, number).set(0)
         logger.info({"event": "unloaded", "model": self.name, "version": number})
 
 

@@ -12,6 +12,7 @@ from keras_bert.files.paths import version_number
 from keras_bert.litert import FILE, is_litert
 
 SAVED_MODEL = "saved_model.pb"
+GRPC_PORT = 8500
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class Settings(ModelSettings):
     row_wise: dict[str, list[str]]  # names of models to the signatures that the user has declared as row-wise
     host: str
     port: int
-    grpc_port: int | None  # None: no gRPC
+    grpc_port: int | None  # None: `GRPC_PORT`, or no gRPC if it is not possible; of a worker, no gRPC
     workers: int
     body_timeout_s: float
     grace_s: float

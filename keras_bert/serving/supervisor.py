@@ -20,8 +20,15 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from keras_bert.errors import InputError
 from keras_bert.files.workspaces import is_empty
-from keras_bert.serving import logs
-from keras_bert.serving.settings import Settings, find_first_version, find_versions, format_address, is_saved_model
+from keras_bert.serving import logs, metrics
+from keras_bert.serving.settings import (
+    GRPC_PORT,
+    Settings,
+    find_first_version,
+    find_versions,
+    format_address,
+    is_saved_model,
+)
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 _MAX_PAUSE = 30  # seconds
@@ -50,11 +57,15 @@ def supervise(settings: Settings) -> None:
                 for name, path in settings.models.items()}
     _check_litert(settings, versions)
     tensorflow = _needs_tensorflow(settings.models)
+    without_grpc = _why_not_grpc(tensorflow)
+    if without_grpc and settings.grpc_port is not None:
+        raise InputError(f"--grpc_port={settings.grpc_port}: must be left out while gRPC is off: {without_grpc}")
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_bind(settings.host, settings.port, "port"))
         grpc_port = None
-        if tensorflow and _has_grpc():
-            reserved = stack.enter_context(_bind(settings.host, settings.grpc_port or 0, "grpc_port"))
+        if not without_grpc:
+            wanted = GRPC_PORT if settings.grpc_port is None else settings.grpc_port
+            reserved = stack.enter_context(_bind(settings.host, wanted, "grpc_port"))
             # The workers bind the gRPC port themselves; this socket reserves it and never listens.
             reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             grpc_port = reserved.getsockname()[1]
@@ -63,22 +74,22 @@ def supervise(settings: Settings) -> None:
         settings = dataclasses.replace(
             settings, port=listener.getsockname()[1], grpc_port=grpc_port, tensorflow=tensorflow,
             threads=max(1, len(os.sched_getaffinity(0)) // settings.workers))
-        _announce(settings, versions)
+        _announce(settings, versions, without_grpc)
         log = _Log()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
-        workers = [_Worker(settings, listener, folder) for _ in range(settings.workers)]
-        number = signal.SIGTERM
+        workers = [_Worker(number, settings, listener, folder) for number in range(settings.workers)]
+        stop_signal = signal.SIGTERM
         try:
             while True:
                 _keep_running(workers)
                 received = signal.sigtimedwait(_SIGNALS, 0.5)
                 if received and received.si_signo != signal.SIGCHLD:
-                    number = signal.Signals(received.si_signo)
-                    logs.logger.info({"event": "stopping", "signal": number.name, "sender": received.si_pid})
+                    stop_signal = signal.Signals(received.si_signo)
+                    logs.logger.info({"event": "stopping", "signal": stop_signal.name, "sender": received.si_pid})
                     break
             listener.close()
         finally:
-            _stop(workers, number, settings.drain_s + settings.grace_s)
+            _stop(workers, stop_signal, settings.drain_s + settings.grace_s)
             log.close()
 
 
@@ -122,8 +133,13 @@ def _needs_tensorflow(models: Mapping[str, str]) -> bool:
     return needs and is_installed
 
 
-def _has_grpc() -> bool:
-    return all(map(importlib.util.find_spec, ("grpc", "grpc_health", "tensorflow_serving")))
+def _why_not_grpc(tensorflow: bool) -> str:
+    """Returns why gRPC is off; an empty string if it is not."""
+    if not tensorflow:
+        return "its messages need TensorFlow, which LiteRT folders do not"
+    if not all(map(importlib.util.find_spec, ("grpc", "grpc_health", "tensorflow_serving"))):
+        return "to turn it on, pip install grpcio grpcio-health-checking tensorflow-serving-api"
+    return ""
 
 
 class _Worker:
@@ -140,8 +156,8 @@ class _Worker:
     _control: socket.socket  # connected to the standard input of the process
     _log: threading.Thread  # copies what the process writes
 
-    def __init__(self, settings: Settings, listener: socket.socket, folder: str) -> None:
-        self._due, self._pause = 0.0, 0.5
+    def __init__(self, number: int, settings: Settings, listener: socket.socket, folder: str) -> None:
+        self._number, self._due, self._pause = number, 0.0, 0.5
         self._settings = json.dumps(dataclasses.asdict(settings)) + "\n"
         self._descriptor, self._folder = listener.fileno(), folder
         self._environment = {
@@ -159,7 +175,8 @@ class _Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _START, _ROOT, str(self._descriptor), str(int(accepts_at_once))],
                 stdin=standard_input.fileno(), stderr=subprocess.PIPE, pass_fds=[self._descriptor],
-                env=self._environment | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder})
+                env=self._environment | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder,
+                                                      metrics.WORKER: str(self._number)})
         assert self.process.stderr  # a pipe
         self._log = _copy_in_thread(self.process.stderr)
         with contextlib.suppress(OSError):  # the process has died at once
@@ -178,7 +195,7 @@ class _Worker:
             self._due = time.monotonic() + self._pause
             logs.logger.error({"event": "died", "worker": self.process.pid, "exit_status": self.process.returncode,
                                "restart_s": self._pause})
-            mark_process_dead(self.process.pid, self._folder)  # removes its gauges; its counters stay
+            mark_process_dead(self._number, self._folder)  # removes its gauges
             self._control.close()
             self.process, self.is_ready = None, False
 
@@ -251,7 +268,7 @@ def _bind(host: str, port: int, flag: str) -> socket.socket:
     return listener
 
 
-def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None]) -> None:
+def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None], without_grpc: str) -> None:
     """Writes the addresses and models for the person who started the server; the log that follows is JSON."""
     http = format_address(settings.host, settings.port)
     rpc = "" if settings.grpc_port is None else f" and gRPC at {format_address(settings.host, settings.grpc_port)}"
@@ -261,11 +278,8 @@ def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None]) -
         version = versions[name]
         lines.append(f"{name} is {path}, version {version[0]}" if version else
                      f"warning: {name} is {path}, which has no version yet")
-    if not settings.tensorflow:
-        lines.append("gRPC is off: its messages need TensorFlow, which LiteRT folders do not")
-    elif settings.grpc_port is None:
-        lines.append("warning: gRPC is off: to turn it on, pip install grpcio grpcio-health-checking "
-                     "tensorflow-serving-api")
+    if without_grpc:
+        lines.append(f"gRPC is off: {without_grpc}")
     if not settings.token and settings.host not in ("127.0.0.1", "::1", "localhost"):
         lines.append("warning: the server is reachable from other machines without a token; --token_file=FILE sets one")
     for line in lines:

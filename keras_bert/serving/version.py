@@ -43,22 +43,22 @@ class LoadedVersion:
     """A loaded version of the model with this name, with the queue of its requests and the threads that run their
     batches. `leases` is the number of requests that use it."""
 
-    def __init__(self, name: str, number: int, saved_model: ServedModel, settings: ModelSettings) -> None:
-        self.number, self.saved_model, self.leases = number, saved_model, 0
+    def __init__(self, name: str, number: int, model: ServedModel, settings: ModelSettings) -> None:
+        self.number, self.model, self.leases = number, model, 0
         self.limits = Limits(
-            settings.max_instances, saved_model.max_values, settings.max_body,
-            needed_separators(saved_model.signatures, settings.max_instances, saved_model.max_values))
+            settings.max_instances, model.max_values, settings.max_body,
+            needed_separators(model.signatures, settings.max_instances, model.max_values))
         self._name, self._settings = name, settings
-        self._threads = concurrent.futures.ThreadPoolExecutor(saved_model.parallel)
-        self._batch_tokens, delay = saved_model.batching(settings)
+        self._threads = concurrent.futures.ThreadPoolExecutor(model.parallel)
+        self._batch_tokens, delay = model.batching(settings)
         self._batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue, settings.timeout_s,
-                                saved_model.parallel, self._observe)
+                                model.parallel)
         self._batching = asyncio.create_task(self._batcher.work())
 
     async def answer(self, body: bytes, entry: Entry, memory: RequestMemory) -> bytes:
         """Answers a predict request, JSON to JSON; see `predict`."""
         signature, inputs, is_rows = await in_thread_if_large(
-            len(body), read_request, body, self.saved_model.signatures, self.limits, memory.reserve)
+            len(body), read_request, body, self.model.signatures, self.limits, memory.reserve)
         outputs, _ = await self.predict(signature, inputs, len(body), entry, memory)
         return await in_thread_if_large(
             count_bytes(outputs), write_response, outputs, entry.instances if is_rows else None)
@@ -71,7 +71,7 @@ class LoadedVersion:
         entry.instances, entry.queue_ms, entry.compute_ms = count_rows(inputs), 0.0, 0.0
         parts = await in_thread_if_large(size, self._check_and_split, signature, inputs, entry.instances)
         tokens = sum(tokens for _, tokens in parts)
-        metrics.TOKENS.labels(self._name).inc(tokens)
+        metrics.TOKENS(self._name).inc(tokens)
         try:
             return await self._run_parts(signature, parts, entry, memory), tokens
         except RowMismatch:
@@ -88,19 +88,19 @@ class LoadedVersion:
                         row = i * rows // array.size + 1
                         raise RequestError(
                             413, f"{name}: row {row}: a text may have at most {limit} characters; got {size}")
-        tokens = self.saved_model.count_tokens(signature, inputs)
-        longest, limit = int(tokens.max(initial=0)), max(limit, self.saved_model.max_values) * len(inputs)
+        tokens = self.model.count_tokens(signature, inputs)
+        longest, limit = int(tokens.max(initial=0)), max(limit, self.model.max_values) * len(inputs)
         if longest > limit:
             raise RequestError(
                 413, f"row {np.argmax(tokens) + 1} has about {longest} tokens; at most {limit} are allowed")
-        self._check_output(self.saved_model.count_attention(inputs, longest), rows, rows)
-        return self.saved_model.split(signature, inputs, tokens, self._batch_tokens)
+        self._check_output(self.model.count_attention(inputs, longest), rows, rows)
+        return self.model.split(signature, inputs, tokens, self._batch_tokens)
 
     async def _run_parts(self, signature: str, parts: list[tuple[Arrays, int]], entry: Entry,
                          memory: RequestMemory) -> Arrays:
         outputs: list[Arrays] = []
         size, done, rows = 0, 0, sum(count_rows(inputs) for inputs, _ in parts)
-        queue = self._batcher.queue([Part((signature, inputs), self.saved_model.batch_key(signature, inputs),
+        queue = self._batcher.queue([Part((signature, inputs), self.model.batch_key(signature, inputs),
                                           max(1, tokens)) for inputs, tokens in parts])
         compute_ms = 0.0
         try:
@@ -113,14 +113,14 @@ class LoadedVersion:
                     if len(parts) > 1:
                         check_rows(answer.result, count_rows(inputs))
                     outputs.append(answer.result)
-                    memory.reserve(_RESPONSE * count_bytes(answer.result))
-                    done, size = done + count_rows(inputs), size + count_bytes(answer.result)
+                    memory.reserve(_RESPONSE * (part_size := count_bytes(answer.result)))
+                    done, size = done + count_rows(inputs), size + part_size
                     self._check_output(size, done, rows)
         except Overloaded as error:
-            metrics.REJECTED.labels(self._name).inc()
+            metrics.REJECTED(self._name).inc()
             raise RequestError(429, f"{self._name} is busy: {len(self._batcher)} requests with {self._batcher.tokens} "
                                     "tokens wait", {"Retry-After": str(error.retry_after)}) from None
-        return await in_thread_if_large(size, self.saved_model.join, signature, outputs)
+        return await in_thread_if_large(size, self.model.join, signature, outputs)
 
     def _check_output(self, size: int, done: int, rows: int) -> None:
         """Checks the size of the outputs for all rows, if the first `done` rows have outputs of `size` bytes."""
@@ -131,25 +131,24 @@ class LoadedVersion:
 
     async def _run_batch(self, requests: list[tuple[str, Arrays]]) -> list[Arrays]:
         signature = requests[0][0]
-        metrics.BATCH.labels(self._name).observe(len(requests))
+        metrics.BATCH(self._name).observe(len(requests))
         try:
-            with metrics.COMPUTE.labels(self._name).time():
+            with metrics.COMPUTE(self._name).time():
                 return await asyncio.get_running_loop().run_in_executor(
-                    self._threads, self.saved_model.run, signature, [inputs for _, inputs in requests])
+                    self._threads, self.model.run, signature, [inputs for _, inputs in requests])
         except RowMismatch:
             self._stop_joining(signature)
             raise
 
-    def _observe(self) -> None:
-        """Updates the metrics of the queue."""
-        metrics.QUEUE.labels(self._name).set(len(self._batcher))
-        metrics.QUEUE_TOKENS.labels(self._name).set(self._batcher.tokens)
-        metrics.ABANDONED.labels(self._name).set(self._batcher.abandoned)
+    @property
+    def queue(self) -> tuple[int, int, int]:
+        """The requests and the tokens that wait, and the requests that run although nobody waits for the answer."""
+        return len(self._batcher), self._batcher.tokens, self._batcher.abandoned
 
     def _stop_joining(self, signature: str) -> None:
         """From now on, runs requests of the signature one by one; logs it the first time."""
-        if signature in self.saved_model.row_wise:
-            self.saved_model.row_wise.remove(signature)
+        if signature in self.model.row_wise:
+            self.model.row_wise.remove(signature)
             logger.error({"event": "not row-wise", "model": self._name, "version": self.number,
                           "signature": signature})
 
@@ -157,4 +156,4 @@ class LoadedVersion:
         """Stops the batches and frees the memory."""
         self._batching.cancel()
         await asyncio.to_thread(self._threads.shutdown)
-        await asyncio.to_thread(self.saved_model.close)
+        await asyncio.to_thread(self.model.close)
