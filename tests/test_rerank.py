@@ -239,13 +239,13 @@ def test_folders_of_every_version_of_the_library(tmp_path, config, library_confi
     assert {name: found.get(name) for name in settings} == settings
 
 
-def without_activation(folder, config={}):
+def without_activation(folder, config=None):
     """Writes a folder that does not say if it re-ranks; returns its path."""
     folder.mkdir()
     huggingface.write(Weights.of(reranker().model, BertTokenizer(TINY_VOCABULARY)), folder)
     values = json.loads((folder / "config.json").read_text())
     del values["problem_type"]
-    (folder / "config.json").write_text(json.dumps(values | config))
+    (folder / "config.json").write_text(json.dumps(values | (config or {})))
     return folder
 
 
