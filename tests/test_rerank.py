@@ -20,6 +20,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.weights import huggingface
+from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import variable
 from keras_bert.weights.source import Weights
 
@@ -324,7 +325,7 @@ def test_loss_and_gradients_are_those_of_a_cross_encoder(tmp_path):
     ours = {trained.path: tf.convert_to_tensor(gradient).numpy()
             for trained, gradient in zip(model.model.trainable_variables, gradients)}
     entries = {f"{'bert.' * name.startswith('bert.')}{entry.stored_name}": (entry, name)
-               for name in Weights.of(model.model).read for entry in [huggingface.TABLE[name]]}
+               for name in Weights.of(model.model).read for entry in [TYPES["bert"].table("regression")[name]]}
     compared = 0
     for stored_name, gradient in wanted.items():
         entry, name = entries[stored_name]
