@@ -37,10 +37,12 @@ def main(data, embedder, reranker, found, shown):
     embedder, reranker = map(keras_bert.FineTuned.load, (embedder, reranker))
     query, document = ("query", "document") if embedder.task.prompts else (None, None)
 
-    vectors = embedder.predict(texts, prompt_name=document)
+    vectors, queries = embedder.predict(texts, prompt_name=document), embedder.predict(questions, prompt_name=query)
+    for array in (vectors, queries):
+        faiss.normalize_L2(array)  # the products of unit vectors are cosines
     index = faiss.IndexFlatIP(vectors.shape[1])
     index.add(vectors)
-    _, numbers = index.search(embedder.predict(questions, prompt_name=query), min(found, len(texts)))
+    _, numbers = index.search(queries, min(found, len(texts)))
     started, ranks = time.perf_counter(), []
     for question, answer, some in zip(questions, answers, numbers):
         candidates = [texts[number] for number in some]

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from keras_bert.arguments import Aggregate, Count, check
+from keras_bert.arguments import Activation, Aggregate, Count, check
 from keras_bert.data.tagged import OUTSIDE, type_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.embed import Embed
-from keras_bert.tasks.rerank import Activation, Rerank
+from keras_bert.tasks.rerank import Rerank
 from keras_bert.tasks.squad import MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH, N_BEST, Span
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import flatten, pack_segments

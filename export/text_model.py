@@ -45,7 +45,8 @@ int32 [batch, n, seq].
 multiple ones. A `BertMultipleChoice` has no `explain`, because each of its rows consists of n inputs.
 
     tokens       string [batch, seq], WordPiece tokens, "" for padding
-    starts, ends int32 [batch, seq], the position of each token in its text, -1 for [CLS], [SEP] and padding
+    starts, ends int32 [batch, seq], the position of each token in its text, -1 for [CLS], [SEP], padding and the
+                 default prompt
     segment      int32 [batch, seq], 0 for the first text, 1 for the second
     attention    float32 [batch, n, heads, seq, seq], probabilities
 
@@ -203,8 +204,10 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     if head.labels is not None:
         assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
     of_texts = ["serving_default", *module.prompted]
+    prompts = {"serving_default": head.default_prompt, "explain": head.default_prompt, **head.named_prompts}
     writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=["encode", *of_texts],
-                 split_texts=of_texts if head.splits_texts else ())
+                 split_texts=of_texts if head.splits_texts else (),
+                 prompt_tokens=dict(zip(prompts, map(len, tokenizer.ids(list(prompts.values()))))))
 
 
 def default_length(model: BertLayer | BertTask, tokenizer: BertTokenizer, max_length: int | None) -> int:
@@ -237,9 +240,14 @@ def _explain(head: heads.Head, reader: heads.Reader, attend: Callable, vocabular
     """Computes the signature `explain`. `attend` returns the attention probabilities of word ids, mask and segment ids,
     a list of one [batch, heads, seq, seq] per block."""
     heads.check_same_batch(head.texts, texts)
+    if prompt := head.default_prompt:
+        texts = [tf.strings.join([prompt, text]) for text in texts]
     tokens = head.read(reader, *texts)
     ids, mask, _ = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=head.truncator)
     starts, ends, segments = _positions(texts, tokens, tf.shape(ids)[1], head.truncator)
+    if prompt:
+        is_of_text = ends > len(prompt)
+        starts, ends = (tf.where(is_of_text, tf.maximum(part - len(prompt), 0), -1) for part in (starts, ends))
     # In a branch, because TensorFlow repeatedly goes through each function while it loads a model, but not through the
     # branches.
     attention = tf.cond(tf.size(ids) > 0, lambda: _of_layers(attend(*inputs), layers), lambda: tf.zeros(5 * [0]))

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -91,11 +91,12 @@ def encoder_of(model: BertLayer | BertTask) -> BertLayer:
 
 def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokenizer: BertTokenizer,
          assets: Assets, overwrite: bool, row_wise: Iterable[str] = ("serving_default",),
-         split_texts: Iterable[str] = ()) -> None:
+         split_texts: Iterable[str] = (), prompt_tokens: Mapping[str, int] | None = None) -> None:
     """Writes a SavedModel atomically. Adds the attributes `vocab_file` (an asset), `do_lower_case` (a non-trainable
     variable) and those named in `assets` to its root. `row_wise` are the signatures whose outputs have one row for each
     row of the inputs, which does not depend on the others: a server may join and split their requests. `split_texts`
-    are those that read a long text as several inputs instead of truncating it: a server counts all of its tokens."""
+    are those that read a long text as several inputs instead of truncating it: a server counts all of its tokens.
+    `prompt_tokens` has the number of tokens that a signature puts before each text, which a server counts, too."""
     module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
     vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
     with tempfile.TemporaryDirectory() as sources, atomic_folder(path, overwrite) as folder:
@@ -104,13 +105,15 @@ def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokeniz
             setattr(module, attribute, tf.saved_model.Asset(os.path.join(sources, name)))
         with saving():
             tf.saved_model.save(module, folder, signatures)
-        _mark_row_wise(folder, row_wise, split_texts)
+        _mark_row_wise(folder, row_wise, split_texts, prompt_tokens or {})
 
 
-def _mark_row_wise(folder: str, names: Iterable[str], split_texts: Iterable[str] = ()) -> None:
+def _mark_row_wise(folder: str, names: Iterable[str], split_texts: Iterable[str] = (),
+                   prompt_tokens: Mapping[str, int] | None = None) -> None:
     """Writes the names of signatures, see `save`, to `assets.extra`, which TensorFlow ignores, with the digest of the
     graph that they belong to: in the folder of another graph, the file has no effect."""
     digest = file_digest(os.path.join(folder, "saved_model.pb"))
     os.makedirs(os.path.join(folder, "assets.extra"))
     write_json(os.path.join(folder, "assets.extra", "keras_bert_row_wise.json"),
-               {"saved_model_sha256": digest, "signatures": sorted(names), "split_texts": sorted(split_texts)})
+               {"saved_model_sha256": digest, "signatures": sorted(names), "split_texts": sorted(split_texts),
+                "prompt_tokens": {name: count for name, count in (prompt_tokens or {}).items() if count}})

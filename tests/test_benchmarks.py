@@ -103,6 +103,22 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
         assert all(0 <= row["accuracy"] <= 1 and row["seconds"] > 0 and row["peak_mb"] > 0 for row in rows)
 
 
+@pytest.mark.slow
+def test_re_ranking_ends_in_a_line_of_json(pretrained, tmp_path):
+    command = [sys.executable, BENCHMARKS / "reranking.py", f"--results={tmp_path}/results.jsonl", "--seeds=0",
+               f"--model={pretrained}", "--epochs=1", "--negatives=1", "--found=5", "--max_length=16", "--turns=1",
+               "--libraries=keras_bert"]
+    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    embedder, trained, *requests = json.loads(run.stdout.splitlines()[-1])["rows"]
+    assert (embedder["library"], trained["library"], trained["texts"]) == ("embedder", "keras_bert", 40)
+    assert trained["pairs"] == 412 and 0 < trained["mrr_score"] <= trained["ndcg_score"] < embedder["ndcg_score"] < 1
+    assert [(row["documents"], row["library"]) for row in requests] == [
+        (documents, library) for documents in ("paragraphs", "sentences")
+        for library in ("keras_bert", "keras_bert-litert-int8")]
+    assert all(row["milliseconds"] > 0 for row in requests)
+
+
 # In place of MediaPipe, which has an environment of its own.
 TEXT_CLASSIFIER = """
 from types import SimpleNamespace as Result

@@ -151,7 +151,7 @@ def test_callbacks_that_change_the_training_are_refused(tmp_path, pretrained, in
     stops.on_train_batch_end = lambda batch, logs: setattr(stops.model, "stop_training", True)
     for callback, message in (
             (keras.callbacks.EarlyStopping(), "must be observers; pass instead early_stopping_patience; got ["),
-            (keras.callbacks.ReduceLROnPlateau(), "must be observers; pass instead learning_rate and warmup_ratio; got"),
+            (keras.callbacks.ReduceLROnPlateau(), "must be observers; pass instead learning_rate and warmup_ratio;"),
             (print, "must be Keras callbacks; got <built-in function print>"),
             (stops, "must not stop the training; pass early_stopping_patience=…")):
         with pytest.raises(InputError) as error:

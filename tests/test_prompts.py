@@ -16,6 +16,7 @@ from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder
 from keras_bert.serving.litert_model import LiteRTModel
+from keras_bert.serving.saved_model import SavedModel
 from keras_bert.tasks import Classify, Embed
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
@@ -122,6 +123,16 @@ def test_every_form_of_a_model_puts_the_prompt_before_texts(model, exported, tmp
         assert outputs["tokens"].numpy().tolist() == [
             len(ids) for ids, _ in model.tokenizer.pack([prompt + text for text in TEXTS], None, 20)]
     np.testing.assert_allclose(saved(tf.constant(TEXTS)), embed(model, [f"stop {text}" for text in TEXTS]), atol=1e-6)
+    server = SavedModel(str(exported), 1)
+    for name in filter(None, OF_NAME):
+        counts = server.count_tokens(name, strings)
+        np.testing.assert_array_equal(counts, served.count_tokens(name, strings))
+        np.testing.assert_array_equal(counts, [
+            min(len(text) // 4 + 2 + len(model.tokenizer.ids([OF_NAME[name]])[0]), TINY.max_position_embeddings)
+            for text in TEXTS])
+    np.testing.assert_array_equal(*(one.count_tokens(name, strings) for one, name in (
+        (server, "serving_default"), (server, "other"))))
+    np.testing.assert_array_equal(served.count_tokens("serving_default", strings), counts)
     called = []
     served._call = lambda name, inputs: called.append(name)
     served.warm_up_others()
@@ -129,6 +140,23 @@ def test_every_form_of_a_model_puts_the_prompt_before_texts(model, exported, tmp
     assert model.task.export_options() == {
         "max_length": 20, "prompts": PROMPTS, "default_prompt_name": "other", "doc_stride": None, "aggregate": "mean",
         "max_windows": None}
+
+
+def test_explain_shows_the_input_with_the_default_prompt(model, exported):
+    explain = tf.saved_model.load(str(exported)).signatures["explain"]
+    found = {name: values.numpy() for name, values in explain(
+        text=tf.constant(["turn it off", ""]), layers=tf.constant([0], tf.int32)).items()}
+    rows = model.tokenizer.pack(["stop turn it off", "stop "], None, 20)
+    ids = tf.keras.utils.pad_sequences([ids for ids, _ in rows], padding="post")
+    tokens = [[token.decode() for token in row if token] for row in found["tokens"]]
+    assert tokens == [[model.tokenizer.vocabulary[i] for i in ids] for ids, _ in rows]
+    prompt = len(model.tokenizer.ids(["stop "])[0])
+    assert found["starts"][0, :prompt + 1].tolist() == [-1] * (prompt + 1) == found["ends"][0, :prompt + 1].tolist()
+    of_text = found["starts"][0] >= 0
+    parts = ["turn it off"[start:end] for start, end in zip(found["starts"][0, of_text], found["ends"][0, of_text])]
+    assert "".join(parts) == "turnitoff" and (found["starts"][1] == -1).all()
+    attention = model.model.bert.encode([ids, (ids > 0).astype("int32"), 0 * ids], return_attention=True)
+    np.testing.assert_allclose(found["attention"][0, 0], attention.attention_probabilities[0][0], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [None, "document"])
@@ -187,12 +215,12 @@ def test_prompts_that_no_file_says(tmp_path, pretrained):
         convert(pretrained, tmp_path / "encoder", "tf1", query_prompt="a")
 
 
-def test_a_pooling_without_the_prompt_is_a_loss(tmp_path):
+def test_a_pooling_without_the_prompt_is_refused(tmp_path):
     folder = write(tmp_path / "folder")
     path = folder / "1_Pooling/config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"include_prompt": False}))
-    with pytest.raises(InputError, match="the tokens of a prompt are pooled here, too, despite include_prompt false"):
-        convert(folder, tmp_path / "out", "keras_bert")
+    with pytest.raises(InputError, match="1_Pooling/config.json: include_prompt must be True; got False"):
+        open_source(folder)
 
 
 # Training

@@ -20,6 +20,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.weights import huggingface
+from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import variable
 from keras_bert.weights.source import Weights
 
@@ -100,6 +101,8 @@ def test_equal_scores_are_no_ranking():
     relevant = np.array([True, False, False])
     assert ranking(np.ones(3), relevant) == (pytest.approx(np.mean(1 / np.log2([2, 3, 4]))), 1 / 3)
     assert ranking(np.arange(3), relevant & False) == (0, 0)
+    assert ranking(np.array([np.nan, 0, 1]), relevant) == ranking(np.array([-1, 0, 1]), relevant)
+    assert ranking(np.full(3, np.nan), relevant) == ranking(np.ones(3), relevant)
 
 
 def test_scores_are_means_over_the_queries():
@@ -150,6 +153,14 @@ def test_mined_negatives_are_the_nearest_documents(tmp_path):
     reranker().save(tmp_path / "reranker")
     with pytest.raises(InputError, match="mine_negatives must be a model for embeddings; .* for the task rerank"):
         NegativeMiner(tmp_path / "reranker")
+
+
+def test_no_negative_is_a_positive_or_the_query_in_other_letters(tmp_path):
+    embedder(tmp_path / "embedder")
+    rows = [("play", "stop"), ("Play ", "the  lamp"), ("now", "The lamp"), ("stop", "PLAY"), ("two", "play")]
+    mined = triples(NegativeMiner(tmp_path / "embedder").add(read(rows)))[len(rows):]
+    assert set(mined) == {("now", "stop", 0), ("now", "PLAY", 0), ("stop", "the  lamp", 0), ("two", "stop", 0),
+                          ("two", "the  lamp", 0)}
 
 
 @pytest.mark.usefixtures("eager")
@@ -211,21 +222,56 @@ def test_convert_keeps_the_task(tmp_path, activation_fn):
      {"task": "rerank", "activation_fn": "sigmoid"}),
     ({}, {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity"},
      {"task": "rerank", "activation_fn": "identity"}),
+    ({"keras_bert": {"task": "rerank", "max_length": 12, "activation_fn": "sigmoid"}},  # saved again by the library
+     {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity"},
+     {"task": "rerank", "activation_fn": "identity", "max_length": 12}),
+    ({}, {"model_type": "CrossEncoder"}, {"task": "rerank", "activation_fn": "sigmoid"}),
     ({}, None, {"task": "regress", "pairs": False}),
 ])
 def test_folders_of_every_version_of_the_library(tmp_path, config, library_config, settings):
-    (folder := tmp_path / "folder").mkdir()
-    huggingface.write(Weights.of(reranker().model, BertTokenizer(TINY_VOCABULARY)), folder)
-    values = json.loads((folder / "config.json").read_text())
-    del values["problem_type"]
-    (folder / "config.json").write_text(json.dumps(values | config))
+    folder = without_activation(tmp_path / "folder", config)
     if library_config:
         library_config |= {"prompts": {"query": "q: "}}
         (folder / "config_sentence_transformers.json").write_text(json.dumps(library_config))
     source = open_source(folder)
     assert len(source.losses) == bool(library_config)
+    assert any("--activation_fn" in note for note in source.notes) == (settings["task"] == "regress")
     found = source.settings
     assert {name: found.get(name) for name in settings} == settings
+
+
+def without_activation(folder, config=None):
+    """Writes a folder that does not say if it re-ranks; returns its path."""
+    folder.mkdir()
+    huggingface.write(Weights.of(reranker().model, BertTokenizer(TINY_VOCABULARY)), folder)
+    values = json.loads((folder / "config.json").read_text())
+    del values["problem_type"]
+    (folder / "config.json").write_text(json.dumps(values | (config or {})))
+    return folder
+
+
+@pytest.mark.parametrize("activation_fn", ["sigmoid", "identity"])
+def test_convert_reads_a_folder_without_an_activation(tmp_path, activation_fn):
+    folder = without_activation(tmp_path / "folder")
+    convert(folder, tmp_path / "model", "keras_bert", activation_fn=activation_fn)
+    task = FineTuned.load(tmp_path / "model").task
+    assert task == Rerank(TINY.max_position_embeddings, activation_fn)
+    convert(tmp_path / "model", tmp_path / "other", "huggingface", activation_fn="sigmoid")
+    assert open_source(tmp_path / "other").settings["activation_fn"] == "sigmoid"
+    with pytest.raises(InputError, match="pairs is for models for classification or regression; this one is for rera"):
+        convert(folder, tmp_path / "pairs", "keras_bert", activation_fn=activation_fn, pairs=True)
+    embedder(tmp_path / "embedder")
+    with pytest.raises(InputError, match="activation_fn is for models for regression or re-ranking; this one is for e"):
+        convert(tmp_path / "embedder", tmp_path / "none", "keras_bert", activation_fn=activation_fn)
+
+
+@pytest.mark.peers
+def test_a_folder_without_an_activation_is_read_as_by_sentence_transformers(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="pip install sentence-transformers")
+    folder = without_activation(tmp_path / "folder")
+    convert(folder, tmp_path / "model", "keras_bert", activation_fn="sigmoid")
+    model, theirs = FineTuned.load(tmp_path / "model"), library.CrossEncoder(str(folder), device="cpu")
+    np.testing.assert_allclose(theirs.predict(list(zip(TEXTS, DOCUMENTS))), model.predict(TEXTS, DOCUMENTS), atol=1e-5)
 
 
 def test_another_activation_is_refused(tmp_path):
@@ -279,7 +325,7 @@ def test_loss_and_gradients_are_those_of_a_cross_encoder(tmp_path):
     ours = {trained.path: tf.convert_to_tensor(gradient).numpy()
             for trained, gradient in zip(model.model.trainable_variables, gradients)}
     entries = {f"{'bert.' * name.startswith('bert.')}{entry.stored_name}": (entry, name)
-               for name in Weights.of(model.model).read for entry in [huggingface.TABLE[name]]}
+               for name in Weights.of(model.model).read for entry in [TYPES["bert"].table("regression")[name]]}
     compared = 0
     for stored_name, gradient in wanted.items():
         entry, name = entries[stored_name]

@@ -6,9 +6,16 @@ from typing import Any, Literal
 import numpy as np
 from keras import ops
 
-from keras_bert.arguments import Path, check, plain
+from keras_bert.arguments import Activation, Path, check, plain
 from keras_bert.convert.remap import with_positions, with_vocabulary
-from keras_bert.convert.task_settings import describe, open_source, with_pairs, with_prompts, with_task
+from keras_bert.convert.task_settings import (
+    describe,
+    open_source,
+    with_activation,
+    with_pairs,
+    with_prompts,
+    with_task,
+)
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.text import BertTokenizer
@@ -84,9 +91,10 @@ def convert(model: Path, output: Path,
             format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert", "sentence_transformers"],
             *, config: Path | None = None, vocab: Path | None = None, max_position_embeddings: int | None = None,
             next_sentence_pooler: bool = False, hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
-            pairs: bool | None = None, query_prompt: str | None = None, document_prompt: str | None = None,
-            allow_missing: list[str] | None = None, ignore: list[str] | None = None, allow_inexact: bool = False,
-            overwrite: bool = False, report: Callable[[str], None] = lambda line: None) -> dict[str, float]:
+            pairs: bool | None = None, activation_fn: Activation | None = None, query_prompt: str | None = None,
+            document_prompt: str | None = None, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
+            allow_inexact: bool = False, overwrite: bool = False,
+            report: Callable[[str], None] = lambda line: None) -> dict[str, float]:
     """Writes a model in another format, with its task. The output is written atomically, read again and compared.
 
     Args:
@@ -102,6 +110,9 @@ def convert(model: Path, output: Path,
             by erf, gelu_tanh by tanh.
         pairs: True if a classifier or regression model takes pairs of texts, False if single texts; for formats that do
             not say.
+        activation_fn: Convert a model with one value as one for re-ranking, whose score is the sigmoid of the logit, or
+            with identity the logit. For folders of CrossEncoder that do not say; sentence-transformers uses the sigmoid
+            for them. Default: as the files say.
         query_prompt: Text that a model for embeddings puts before queries, for models whose files do not say:
             "query: " for E5. Default: as the files say.
         document_prompt: The same for documents: "passage: " for E5.
@@ -131,6 +142,8 @@ def convert(model: Path, output: Path,
         if hidden_act != weights.config.hidden_act:
             report(f"computes {hidden_act} instead of the config's {weights.config.hidden_act}")
         weights = weights.with_config(hidden_act=hidden_act)
+    if activation_fn is not None:
+        weights = with_activation(weights, activation_fn)
     if pairs is not None:
         weights = with_pairs(weights, pairs)
     if query_prompt is not None or document_prompt is not None:

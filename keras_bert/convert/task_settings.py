@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from keras_bert.arguments import Path, given
+from keras_bert.arguments import Activation, Path, given
 from keras_bert.errors import InputError
 from keras_bert.files.failures import naming_damage
 from keras_bert.tasks import TASKS, restored
@@ -61,6 +61,9 @@ def with_task(source: Source) -> Source:
     if source.kind in ("classification", "regression") and settings["task"] != "rerank" and "pairs" not in settings:
         settings["pairs"] = False
         notes += ("the source does not say if its inputs are single texts or pairs: single texts; --pairs for pairs",)
+    if source.kind == "regression" and "task" not in given:
+        notes += ("the source does not say if its value is the score of a re-ranking: regression; --activation_fn for "
+                  "re-ranking",)
     labels, thresholds = source.labels, settings.get("thresholds")
     if isinstance(thresholds, list) and len(thresholds) != len(labels or ()):
         del settings["thresholds"]
@@ -74,8 +77,18 @@ def with_task(source: Source) -> Source:
 def with_pairs(weights: Weights, pairs: bool) -> Weights:
     """Returns the weights with another value of the setting `pairs`; raises an InputError if they have no such one."""
     if "pairs" not in weights.settings:
-        raise InputError(f"pairs is for models for classification or regression; this one is for {weights.kind}")
+        task = weights.settings.get("task", weights.kind)
+        raise InputError(f"pairs is for models for classification or regression; this one is for {task}")
     return dataclasses.replace(weights, settings=weights.settings | {"pairs": pairs})
+
+
+def with_activation(weights: Weights, activation_fn: Activation) -> Weights:
+    """Returns the weights with the settings of the task rerank; raises an InputError if they are not those of a model
+    with one value."""
+    if weights.kind != "regression":
+        raise InputError(f"activation_fn is for models for regression or re-ranking; this one is for {weights.kind}")
+    settings = {name: value for name, value in weights.settings.items() if name != "pairs"}
+    return dataclasses.replace(weights, settings=settings | {"task": "rerank", "activation_fn": activation_fn})
 
 
 def with_prompts(weights: Weights, query_prompt: str | None, document_prompt: str | None) -> Weights:

@@ -114,7 +114,8 @@ async def embed(request: Request) -> Response:
             len(body), embeddings.Request, body, _most_separators(server), memory.reserve)
         with server.find(asked.model, entry).lease(None, entry) as version:
             inputs = await in_thread_if_large(len(body), asked.inputs, version.model.signatures, version.limits)
-            outputs, estimated_tokens = await version.predict(asked.signature, inputs, len(body), entry, memory)
+            outputs, estimated_tokens = await version.predict(
+                asked.signature, inputs, len(body), entry, memory, dict.fromkeys(inputs, "input"))
         content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens,
                                            server.settings.no_normalize)
         return respond_json(content, entry)
@@ -131,7 +132,7 @@ async def rerank_documents(request: Request, form: rerank.Form) -> Response:
         with server.find(name, entry).lease(None, entry) as version:
             inputs = await in_thread_if_large(len(body), asked.inputs, name, version.model.signatures,
                                               version.limits)
-            outputs, tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory)
+            outputs, tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory, asked.keys)
         size = count_bytes(outputs)
         if asked.returns_texts:
             memory.reserve(2 * len(body))  # the response, and the part of it that is written

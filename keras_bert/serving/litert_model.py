@@ -40,10 +40,12 @@ class LiteRTModel(ServedModel):
         self._model = LiteModel.load(path, threads, one_core_per_call=True)
         task, config = self._model.task, self._model.runner.config
         signature = _signature(task, config.hidden_size)
-        self._tasks = {DEFAULT: task} | {name: task.with_prompt(name) for name in task.named_prompts}
+        self._tasks = {name: task.with_prompt(name) for name in task.named_prompts} | {DEFAULT: task}
+        prompts = [task.default_prompt for task in self._tasks.values()]
         super().__init__(
             dict.fromkeys(self._tasks, signature), dict.fromkeys(self._tasks, _signature_def(signature)),
             row_wise=set(self._tasks), padded=set(self._tasks), split_texts=set(self._tasks) if task.windows else set(),
+            prompt_tokens=dict(zip(self._tasks, map(len, self._model.tokenizer.ids(prompts)))),
             config={"max_position_embeddings": config.max_position_embeddings}, labels=getattr(task, "labels", []),
             vocabulary="\n".join(self._model.tokenizer.vocabulary), timeout_s=timeout_s, parallel=threads)
         if warm_up:

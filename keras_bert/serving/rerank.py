@@ -16,32 +16,32 @@ from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Re
 
 Form = Literal["tei", "v1", "v2"]
 PATHS: dict[str, Form] = {"/rerank": "tei", "/v1/rerank": "v1", "/v2/rerank": "v2"}
-_INPUTS = {"text", "text_pair"}
+_QUERY, _DOCUMENT = "text", "text_pair"  # inputs of a model
 
 
 def can_rerank(signatures: Signatures) -> bool:
     """Returns True for a model that takes two strings and returns a logit, as exports of the task rerank do."""
     signature = signatures.get(DEFAULT)
-    return bool(signature and signature.inputs.keys() == _INPUTS and "logit" in signature.outputs
+    return bool(signature and signature.inputs.keys() == {_QUERY, _DOCUMENT} and "logit" in signature.outputs
                 and all(spec.dtype == STRING for spec in signature.inputs.values()))
 
 
 class Request:
     """A request, JSON: the name of the `model`, None for the only one that re-ranks; the query; the documents, not
-    checked; and whether the response `returns_texts`. The message of a `RequestError` begins with the key whose value
-    is wrong."""
+    checked; whether the response `returns_texts`; and the `keys` of a model's inputs. The message of a `RequestError`
+    begins with the key whose value is wrong."""
 
     def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve, form: Form) -> None:
         self._form, values = form, parse(body, separators, reserve)
-        self._key = "texts" if form == "tei" else "documents"
+        self.keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
         if not isinstance(self.model, str | None):
             raise RequestError(400, f"model: must be the name of a model; got {show(self.model)}")
         if not isinstance(self._query, str):
             raise RequestError(400, f"query: must be a string; got {show(self._query)}")
-        documents = values.get(self._key)
+        documents = values.get(key := self.keys[_DOCUMENT])
         if not isinstance(documents, list) or not documents:
-            raise RequestError(400, f"{self._key}: must be a list of at least one string; got {show(documents)}")
+            raise RequestError(400, f"{key}: must be a list of at least one string; got {show(documents)}")
         # Jina and Cohere's version 1 also take objects.
         self._documents = [document.get("text") if isinstance(document, dict) and form == "v1" else document
                            for document in documents]
@@ -69,10 +69,9 @@ class Request:
         if not can_rerank(signatures):
             raise RequestError(400, f"model: {name} does not re-rank: its {DEFAULT} must take text and text_pair and "
                                     "return logit, as after finetune --task=rerank and export text-model")
-        specs = signatures[DEFAULT].inputs
-        documents = tensors.to_array(self._documents, specs["text_pair"], self._key, limits)
-        query = tensors.to_array([self._query], specs["text"], "query", limits)
-        return {"text": np.repeat(query, len(documents)), "text_pair": documents}
+        query, documents = (tensors.to_array(texts, signatures[DEFAULT].inputs[name], self.keys[name], limits)
+                            for name, texts in ((_QUERY, [self._query]), (_DOCUMENT, self._documents)))
+        return {_QUERY: np.repeat(query, len(documents)), _DOCUMENT: documents}
 
     def response(self, name: str, outputs: Arrays, tokens: int) -> bytes:
         """Returns the body of the response, JSON: the documents, the most relevant first. A score is the sigmoid of the

@@ -58,7 +58,8 @@ class SavedModel(ServedModel):
             super().__init__(
                 signatures, {name: _to_json(signature) for name, signature in infos.items()},
                 row_wise=signatures.keys() & {*marked, *row_wise}, padded=marked,
-                split_texts=set(mark.get("split_texts", ())), config=self._config,
+                split_texts=set(mark.get("split_texts", ())), prompt_tokens=mark.get("prompt_tokens", {}),
+                config=self._config,
                 labels=_asset(path, "labels.json", []), vocabulary=tokens, timeout_s=timeout_s)
             self.is_unmarked = bool(self._config and tokens and not marked)
             if warm_up:
@@ -125,7 +126,7 @@ def _to_json(message: Any) -> dict[str, Any]:
 
 def _read_mark(path: str) -> dict[str, Any]:
     """Returns what export/writing.py has written of the signatures, if the file is for this graph: those that are
-    row-wise, as `signatures`, and those that split texts, as `split_texts`."""
+    row-wise, as `signatures`, those that split texts, as `split_texts`, and the tokens of prompts, `prompt_tokens`."""
     mark = _asset(path, "keras_bert_row_wise.json", None, folder="assets.extra")
     is_same = mark and file_digest(os.path.join(path, "saved_model.pb")) == mark["saved_model_sha256"]
     return mark if is_same else {"signatures": []}

@@ -39,17 +39,19 @@ class ServedModel(abc.ABC):
     is_unmarked = False
 
     def __init__(self, signatures: Signatures, signature_defs: dict[str, dict[str, Any]], *, row_wise: Set[str],
-                 padded: Set[str], split_texts: Set[str], config: Mapping[str, Any], labels: list[str], vocabulary: str,
-                 timeout_s: float | None, parallel: int = 1) -> None:
+                 padded: Set[str], split_texts: Set[str], prompt_tokens: Mapping[str, int], config: Mapping[str, Any],
+                 labels: list[str], vocabulary: str, timeout_s: float | None, parallel: int = 1) -> None:
         """`padded` are the signatures whose outputs are padded as those of export/text_model.py; `split_texts` those
-        that are known to split long texts; `config` is that of the encoder, empty if it is unknown; `timeout_s` is the
+        that are known to split long texts; `prompt_tokens` the number of tokens that a signature puts before each text,
+        if it does; `config` is that of the encoder, empty if it is unknown; `timeout_s` is the
         maximum duration of a call, None for no limit."""
         self.signatures, self.signature_defs, self.row_wise = signatures, signature_defs, set(row_wise)
         self.labels, self.parallel = labels, parallel
         self.has_hangul = bool(_HANGUL.search(f"{vocabulary}{labels}"))
         self.max_length: int = config.get("max_position_embeddings", 512)
         self.max_values: float = config.get("max_position_embeddings", math.inf)
-        self._padded, self._split_texts, self._timeout_s = padded, split_texts, timeout_s
+        self._padded, self._split_texts, self._prompt_tokens = padded, split_texts, prompt_tokens
+        self._timeout_s = timeout_s
 
     def batching(self, settings: ModelSettings) -> tuple[int, float]:
         """Returns the maximum tokens of a call, and the maximum pause after a call of several requests for more of
@@ -150,9 +152,9 @@ class ServedModel(abc.ABC):
         return name in self._padded and _starts(column) in self.signatures[name].outputs
 
     def count_tokens(self, name: str, inputs: Arrays) -> np.ndarray:
-        """Estimates the number of tokens of each row, int [rows], special tokens included. Counts one token for four
-        bytes, which fits English and Korean (less than two syllables). If the inputs are ids, each id is a token. If a
-        row has several texts of an input, each is paired with the texts of the other inputs."""
+        """Estimates the number of tokens of each row, int [rows], special tokens and prompts included. Counts one token
+        for four bytes, which fits English and Korean (less than two syllables). If the inputs are ids, each id is a
+        token. If a row has several texts of an input, each is paired with the texts of the other inputs."""
         texts = [array for array in inputs.values() if array.dtype == STRING]
         if not texts:
             size = max((array.size for array in inputs.values()), default=0)
@@ -160,7 +162,8 @@ class ServedModel(abc.ABC):
         is_split = name in self._split_texts or any(  # a tagger and a span finder always do
             column == "start" or column.endswith("_start") for column in self.signatures[name].outputs)
         longest = math.inf if is_split else self.max_length  # a text is truncated, or split into several inputs
-        counts = [np.array([min(len(text) // 4 + 2, longest) for text in array.flat], int).reshape(
+        added = 2 + self._prompt_tokens.get(name, 0)
+        counts = [np.array([min(len(text) // 4 + added, longest) for text in array.flat], int).reshape(
             (array.shape or (1,))[0], math.prod(array.shape[1:])) for array in texts]
         pairs = max(count.shape[1] for count in counts)
         tokens = np.zeros(count_rows(inputs), int)

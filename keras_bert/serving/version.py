@@ -2,7 +2,7 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar, TypeVarTuple
 
 import numpy as np
@@ -63,13 +63,14 @@ class LoadedVersion:
         return await in_thread_if_large(
             count_bytes(outputs), write_response, outputs, entry.instances if is_rows else None)
 
-    async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry,
-                      memory: RequestMemory) -> tuple[Arrays, int]:
-        """Answers a request of `size` bytes in batches with others. Returns the outputs, for which and for whose
+    async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry, memory: RequestMemory,
+                      keys: Mapping[str, str] | None = None) -> tuple[Arrays, int]:
+        """Answers a request of `size` bytes in batches with others. `keys` are the names of the inputs in messages, if
+        the request has others. Returns the outputs, for which and for whose
         response it reserves memory, and the estimated number of tokens of the inputs. The log entry gets the number of
         rows and the times. Raises a `RequestError` if a limit is exceeded, or the model rejects the inputs."""
         entry.instances, entry.queue_ms, entry.compute_ms = count_rows(inputs), 0.0, 0.0
-        parts = await in_thread_if_large(size, self._check_and_split, signature, inputs, entry.instances)
+        parts = await in_thread_if_large(size, self._check_and_split, signature, inputs, entry.instances, keys or {})
         tokens = sum(tokens for _, tokens in parts)
         metrics.TOKENS(self._name).inc(tokens)
         try:
@@ -78,7 +79,8 @@ class LoadedVersion:
             self._stop_joining(signature)
             return await self._run_parts(signature, [(inputs, tokens)], entry, memory), tokens
 
-    def _check_and_split(self, signature: str, inputs: Arrays, rows: int) -> list[tuple[Arrays, int]]:
+    def _check_and_split(self, signature: str, inputs: Arrays, rows: int,
+                         keys: Mapping[str, str]) -> list[tuple[Arrays, int]]:
         """Checks the limits of a request; returns it in parts, see `ServedModel.split`."""
         limit: float = self._settings.max_characters
         for name, array in inputs.items():
@@ -86,8 +88,8 @@ class LoadedVersion:
                 for i, text in enumerate(array.flat):
                     if len(text) > limit and (size := len(text.decode(errors="replace"))) > limit:
                         row = i * rows // array.size + 1
-                        raise RequestError(
-                            413, f"{name}: row {row}: a text may have at most {limit} characters; got {size}")
+                        raise RequestError(413, f"{keys.get(name, name)}: row {row}: a text may have at most {limit} "
+                                                f"characters; got {size}")
         tokens = self.model.count_tokens(signature, inputs)
         longest, limit = int(tokens.max(initial=0)), max(limit, self.model.max_values) * len(inputs)
         if longest > limit:

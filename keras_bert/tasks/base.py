@@ -280,6 +280,11 @@ class Task:
         """The texts by name that can be put before the texts of `predict`, see `with_prompt`."""
         return {}
 
+    @property
+    def default_prompt(self) -> str:
+        """The text that is put before the texts of `predict`."""
+        return ""
+
     def with_prompt(self, prompt_name: str) -> Self:
         """Returns the task with this prompt for the texts of `predict`; raises an InputError if it has none."""
         raise InputError(Option("prompt_name"), f" must be left out for the task {self.name}; it is for embed; "

@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.arguments import Aggregate, Path
+from keras_bert.arguments import Activation, Aggregate, Path
 from keras_bert.data.examples import Example, iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, read_table, text_of, texts_of
 from keras_bert.errors import InputError, MissingColumn, Option
@@ -16,7 +16,6 @@ from keras_bert.tasks.embed import HIGHEST
 from keras_bert.tasks.regress import correlations
 from keras_bert.tasks.windows import aggregated
 
-Activation = Literal["sigmoid", "identity"]  # of the logit, for the score
 _RANKS = 10
 
 
@@ -30,10 +29,11 @@ def ranking(scores: np.ndarray, relevant: np.ndarray) -> tuple[float, float]:
 
     Returns:
         (nDCG@10, MRR@10), both 0 if no document is relevant. The gain of documents with equal scores is their mean, as
-        in scikit-learn, and the first relevant document ranks after the others with its score.
+        in scikit-learn, and the first relevant document ranks after the others with its score. NaN is the lowest score.
     """
     if not relevant.any():
         return 0.0, 0.0
+    scores = np.where(np.isnan(scores), -np.inf, scores)
     ranks = np.arange(len(scores))
     discounts = np.where(ranks < _RANKS, 1 / np.log2(ranks + 2), 0.0)
     _, group, size = np.unique(-scores, return_inverse=True, return_counts=True)  # of equal scores

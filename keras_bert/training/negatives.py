@@ -37,22 +37,27 @@ class NegativeMiner:
 
     def add(self, examples: Sequence[Example]) -> list[Example]:
         """Returns labelled pairs, followed by up to five negatives for each query that has none, from the documents of
-        all pairs."""
-        of_query: dict[str, list[Example]] = collections.defaultdict(list)
+        all pairs. A document is no negative of a query if the query, or a document that is labelled for it, is the same
+        text, apart from case and white space."""
+        of_query: dict[str, list[Example]] = {}
+        documents: dict[str, str] = {}  # by what is the same
+        known: dict[str, set[str]] = collections.defaultdict(set)
         for example in examples:
-            of_query[example.text].append(example)
+            of_query.setdefault(example.text, []).append(example)
+            query, document = _plain(example.text), _plain(str(example.text_pair))
+            documents.setdefault(document, str(example.text_pair))
+            known[query] |= {query, document}
         queries = [query for query, pairs in of_query.items() if all(pair.label == 1 for pair in pairs)]
-        documents = list(dict.fromkeys(str(example.text_pair) for example in examples))
         numbers = {document: number for number, document in enumerate(documents)}
-        negatives = []
-        vectors = self._embed(documents, DOCUMENT)
+        texts, negatives = list(documents.values()), []
+        vectors = self._embed(texts, DOCUMENT)
         for begin in range(0, len(queries), _CHUNK):
             some = queries[begin:begin + _CHUNK]
             cosines = self._embed(some, QUERY) @ vectors.T
             for query, row in zip(some, cosines):
-                row[[numbers[str(pair.text_pair)] for pair in of_query[query]]] = -np.inf
+                row[[numbers[document] for document in known[_plain(query)] & numbers.keys()]] = -np.inf
                 nearest = np.argsort(-row, kind="stable")[:_COUNT]
-                negatives += [Example(query, documents[number], 0.0, of_query[query][0].row)
+                negatives += [Example(query, texts[number], 0.0, of_query[query][0].row)
                               for number in nearest if np.isfinite(row[number])]
         return [*examples, *negatives]
 
@@ -61,3 +66,8 @@ class NegativeMiner:
         prompts = isinstance(self._embedder.task, Embed) and self._embedder.task.named_prompts
         model = self._embedder.with_prompt(prompt_name if prompts else None)
         return unit_vectors(np.asarray(model.answer(model.task.arguments(texts))))
+
+
+def _plain(text: str) -> str:
+    """Returns a text in lower case, with single spaces."""
+    return " ".join(text.split()).casefold()

@@ -69,7 +69,7 @@ def read(path: str, config: str | None = None) -> Source:
     settings, files = _settings(path, values), read_tokenizer_files(path, values)
     library = read_object(os.path.join(path, "config_sentence_transformers.json"))
     if kind == "regression" and (reranker := _cross_encoder(path, values, library)):
-        settings = reranker | settings
+        settings = (settings if settings.get("task") == "rerank" else {}) | reranker
         if prompts := [name for name, text in (library.get("prompts") or {}).items() if text]:
             losses.append(f"the prompts {', '.join(prompts)} of a CrossEncoder must be part of the texts here")
     if files:
@@ -223,11 +223,12 @@ def _settings(path: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cross_encoder(path: str, values: dict[str, Any], library: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings of the task rerank if the files are those of a CrossEncoder; otherwise none. `library` is
-    the content of `config_sentence_transformers.json`."""
+    """Returns the settings of the task rerank if the files say that they are those of a CrossEncoder; otherwise none.
+    `library` is the content of `config_sentence_transformers.json`."""
     stored = values.get(_CROSS_ENCODER)
     found = (library.get("activation_fn") or isinstance(stored, dict) and stored.get("activation_fn")
-             or values.get(_OLD_CROSS_ENCODER))
+             or values.get(_OLD_CROSS_ENCODER)
+             or library.get("model_type") == "CrossEncoder" and _ACTIVATION_FNS["sigmoid"])  # the library's default
     if not found or values.get("problem_type") == "regression":
         return {}
     names = {class_name.rpartition(".")[2]: name for name, class_name in _ACTIVATION_FNS.items()}

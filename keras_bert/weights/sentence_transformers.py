@@ -42,11 +42,11 @@ def read(path: str, config: str | None = None) -> Source:
                          "the folder")
     folder = os.path.join(path, modules["Transformer"])
     source = huggingface.read(folder, config)
-    pooling, pools_prompt = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
+    pooling = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
     file = os.path.join(folder, TRANSFORMER)
     _check_value(file, read_object(file), "transformer_task", "feature-extraction")
     library = read_object(os.path.join(path, _LIBRARY))
-    losses = source.losses + _losses(library, pools_prompt)
+    losses = source.losses + _losses(library)
     if "Normalize" in modules:
         normalize = os.path.join(path, modules["Normalize"], "config.json")
         _check_value(normalize, read_object(normalize), "module_input_name", "sentence_embedding")
@@ -71,11 +71,9 @@ def _prompts(library: dict[str, Any]) -> dict[str, Any]:
     return {name: library[name] for name in _PROMPTS if library.get(name) is not None}
 
 
-def _losses(library: dict[str, Any], pools_prompt: bool) -> tuple[str, ...]:
+def _losses(library: dict[str, Any]) -> tuple[str, ...]:
     """Returns what is lost of how the library uses embeddings."""
     losses = []
-    if _prompts(library) and not pools_prompt:
-        losses.append("the tokens of a prompt are pooled here, too, despite include_prompt false")
     if library.get("truncate_dim") is not None:
         losses.append(f"embeddings have all dimensions here, not truncate_dim {library['truncate_dim']}")
     if library.get("similarity_fn_name") not in (None, "cosine"):
@@ -83,8 +81,7 @@ def _losses(library: dict[str, Any], pools_prompt: bool) -> tuple[str, ...]:
     return tuple(losses)
 
 
-def _read_pooling(file: str, config: BertConfig) -> tuple[str, bool]:
-    """Returns the pooling, and True if it includes the tokens of a prompt."""
+def _read_pooling(file: str, config: BertConfig) -> str:
     with reading(file):
         os.stat(file)
     values = read_object(file)
@@ -94,7 +91,8 @@ def _read_pooling(file: str, config: BertConfig) -> tuple[str, bool]:
         raise InputError(f"{file}: the pooling mode must be one of {', '.join(POOLING)}; got {modes!r:.100}")
     for name in ("embedding_dimension", "word_embedding_dimension"):
         _check_value(file, values, name, config.hidden_size)
-    return modes[0], values.get("include_prompt", True)
+    _check_value(file, values, "include_prompt", True)  # not a loss of `convert` alone: everything applies prompts
+    return modes[0]
 
 
 def write(weights: Weights, folder: str) -> None:
