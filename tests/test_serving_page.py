@@ -229,7 +229,7 @@ def test_the_request_is_shown_as_a_command(page):
     command, url, flag, body = shlex.split(page.one("#request code").text)
     assert (command, flag) == ("curl", "-d")
     with urllib.request.urlopen(url, body.encode()) as response:
-        assert json.load(response)["predictions"] == [answer]
+        assert json.load(response) == {"predictions": [answer], "classes": INTENTS}
 
 
 def test_the_answer_does_not_wait_for_the_attention(page):

@@ -150,13 +150,14 @@ def read_request(body: bytes, signatures: Signatures, limits: Limits = Limits(),
     return PredictRequest(name, inputs, is_rows)
 
 
-def write_response(outputs: Arrays, rows: int | None = None) -> bytes:
+def write_response(outputs: Arrays, rows: int | None = None, classes: bytes = b"") -> bytes:
     """Returns the body of the response to a predict request, JSON.
 
     A float is the shortest decimal that reads back as the same float32 or float64; NaN and infinities, which JSON does
     not have, are null (TensorFlow Serving writes NaN). In strings, bytes that are not UTF-8 become U+FFFD, but outputs
     whose name ends in `_bytes` are base64. `rows` is the number of rows ("instances") of the request, None if it had
-    columns ("inputs"). If the outputs do not have as many, raises a `RequestError`.
+    columns ("inputs"). If the outputs do not have as many, raises a `RequestError`. `classes` are the names of the
+    classes, JSON; rows with probabilities get them beside.
     """
     if rows is not None and {array.shape[:1] for array in outputs.values()} != {(rows,)}:
         raise RequestError(
@@ -167,7 +168,8 @@ def write_response(outputs: Arrays, rows: int | None = None) -> bytes:
         return b'{"outputs":%b}' % dump(value)
     items = zip(*columns.values())
     values = (row[0] for row in items) if len(columns) == 1 else (dict(zip(columns, row)) for row in items)
-    return b'{"predictions":[%b]}' % b",".join(map(dump, values))
+    beside = b',"classes":%b' % classes if classes and "probabilities" in columns else b""
+    return b'{"predictions":[%b]%b}' % (b",".join(map(dump, values)), beside)
 
 
 _BLOCK = 2**18  # bytes that are searched at a time

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar, TypeVarTuple
 
 import numpy as np
+import orjson
 
 from keras_bert.serving import metrics
 from keras_bert.serving.batcher import Batcher, Overloaded, Part
@@ -49,6 +50,7 @@ class LoadedVersion:
             settings.max_instances, model.max_values, settings.max_body,
             needed_separators(model.signatures, settings.max_instances, model.max_values))
         self._name, self._settings = name, settings
+        self._classes = orjson.dumps(model.labels) if model.labels else b""
         self._threads = concurrent.futures.ThreadPoolExecutor(model.parallel)
         self._batch_tokens, delay = model.batching(settings)
         self._batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue, settings.timeout_s,
@@ -61,7 +63,7 @@ class LoadedVersion:
             len(body), read_request, body, self.model.signatures, self.limits, memory.reserve)
         outputs, _ = await self.predict(signature, inputs, len(body), entry, memory)
         return await in_thread_if_large(
-            count_bytes(outputs), write_response, outputs, entry.instances if is_rows else None)
+            count_bytes(outputs), write_response, outputs, entry.instances if is_rows else None, self._classes)
 
     async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry, memory: RequestMemory,
                       keys: Mapping[str, str] | None = None) -> tuple[Arrays, int]:
