@@ -22,7 +22,7 @@ Tensor = TypeAliasType("Tensor", str | float | bool | Base64 | list["Tensor"])  
 
 
 class Predictions(BaseModel):
-    """The response to `instances`: one prediction per row; and, if they have probabilities, the names of the classes."""
+    """The response to `instances`: one prediction per row. If they have probabilities, also the names of the classes."""
 
     predictions: list[Tensor | dict[str, Tensor]]
     classes: list[str] | None = None
