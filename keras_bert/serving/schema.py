@@ -22,7 +22,7 @@ Tensor = TypeAliasType("Tensor", str | float | bool | Base64 | list["Tensor"])  
 
 
 class Predictions(BaseModel):
-    """The response to `instances`: one prediction per row. If they have probabilities, also the names of the classes."""
+    """The response to `instances`: one prediction per row, and the names of the classes if there are probabilities."""
 
     predictions: list[Tensor | dict[str, Tensor]]
     classes: list[str] | None = None
