@@ -2,7 +2,7 @@
 request.
 
     KERAS_BERT_DATA=FOLDER python benchmarks/reranking.py --results=FILE.jsonl [--model=minilm --embedder=minilm
-        --seeds=0,1,2 --epochs=2 --learning_rate=2e-4 --negatives=2 --found=20 --max_length=256 --turns=9
+        --seeds=0,1,2 --epochs=2 --learning_rate=2e-4 --negatives=2 --found=10 --max_length=256 --turns=9
         --libraries=keras_bert,sentence-transformers]
 
 FOLDER has `qa/xquad/xquad.en.json` (`real_texts.py`). Needs sentence-transformers: pip install sentence-transformers.
@@ -244,7 +244,7 @@ def rank(folder, max_length):
 
 def main():
     parser = ruler.parser(__doc__, results=str, model="minilm", embedder="minilm", seeds=[0, 1, 2], epochs=2,
-                          learning_rate=2e-4, negatives=2, found=20, max_length=256, turns=9,
+                          learning_rate=2e-4, negatives=2, found=10, max_length=256, turns=9,
                           libraries=list(LIBRARIES))
     parser.add_argument("--work", help=argparse.SUPPRESS)
     given = parser.parse_args()
