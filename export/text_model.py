@@ -177,8 +177,8 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
             one that re-ranks; `prompts` and `default_prompt_name` for a `BertEmbedder`; `doc_stride`, `aggregate` and
             `max_windows` for all of these except a `BertLayer`; `labels`, `unit`, `doc_stride` and `max_windows` for a
             `BertTokenClassifier`; `doc_stride`, `max_windows`, `max_query_length`, `max_answer_length` and
-            `null_threshold` for a `BertSpanLabeler`: see `Classifier`, `MultiLabelClassifier`, `Reranker`, `Embedder`, `Tagger` and
-            `SpanFinder`.
+            `null_threshold` for a `BertSpanLabeler`: see `Classifier`, `MultiLabelClassifier`, `Reranker`, `Embedder`,
+            `Tagger` and `SpanFinder`.
 
     Raises:
         InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on

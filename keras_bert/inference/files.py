@@ -29,8 +29,8 @@ from keras_bert.terminal import ProgressLine, stoppable
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out
 _FLAGS = ("text_column", "text_pair_column", "max_characters")  # that the reasons name
-# The answers and the invalid rows of a chunk, lines of JSON; the numbers of `answers`, and of the texts that were cut or
-# split, in words; and what makes the whole file invalid.
+# The answers and the invalid rows of a chunk, lines of JSON; the numbers of `answers` and, in words, of texts that were
+# cut or split; and what makes the whole file invalid.
 _Answers = tuple[bytes, bytes, Counter, InputError | None]
 
 
@@ -117,10 +117,11 @@ class Answerer:
             return b"", b"", Counter(), error
         found, counts = loaded.answer_with_cuts([example for _, example in examples], **options)
         kinds = {"cut": f"texts cut at {' or '.join(loaded.task.limits)}", "split": "texts split into windows"}
+        long = {kinds[name]: count for name, count in counts.items()}
         answers = [{"row": number} | loaded.task.record(example, answer)
                    for (number, example), answer in zip(examples, found)]
         return (_json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"",
-                Counter({"answers": len(answers)} | {kinds[name]: count for name, count in counts.items()}), chunk.error)
+                Counter({"answers": len(answers)} | long), chunk.error)
 
     @functools.cached_property
     def _loaded(self) -> tuple[AnsweringModel, dict[str, Any]]:
