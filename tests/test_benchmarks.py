@@ -94,11 +94,11 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
     (tmp_path / "ner/wnut17").mkdir(parents=True)
     for name, count in (("train", 12), ("dev", 60)):
         (tmp_path / f"ner/wnut17/{name}.conll").write_text("".join(
-            f"play\tO\nthe\tB-song\nlight\tI-song\nmusic\tI-song\nnow\tO\nnumber\tO\n{number}\tO\n\n"
+            f"play\tO\nthe\tB-song\nlight\tI-song\nmusic\tI-song\nnow\tO\nplease\tO\nnumber\tO\n{number}\tO\n\n"
             for number in range(count)))
     with_peers = bool(importlib.util.find_spec("transformers"))
     command = [sys.executable, BENCHMARKS / "long_texts.py", f"--results={tmp_path}/results.jsonl", "--seeds=0",
-               f"--model={pretrained}", "--methods=cut-128,windows,entities"]
+               f"--model={pretrained}", f"--methods=cut-128,windows,{'transformers,' * with_peers}entities"]
     for _ in range(2):  # the second reads the results
         run = subprocess.run(command, env=os.environ | {"KERAS_BERT_DATA": str(tmp_path)}, capture_output=True,
                              text=True, check=True)
@@ -106,12 +106,13 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
         assert [(row["method"], row["read"]) for row in rows] == [
             ("cut-128", "cut at 128"), ("cut-128", "windows of 128, mean"), ("cut-128", "windows of 128, max"),
             ("windows", "windows of 128, mean"), ("windows", "windows of 128, max"),
+            *[("transformers", "cut at 128"), ("transformers", "windows of 128, mean")] * with_peers,
             *(("entities", name) for name in ("sentences, each alone", "documents, consecutive windows",
                                               "documents, a window every 64 tokens",
                                               *["documents, transformers' pipeline"] * with_peers))]
         assert all(0 <= row.get("accuracy", row.get("f1_score")) <= 1 for row in rows)
         assert all(row["seconds"] > 0 and row["peak_mb"] > 0 for row in rows)
-        assert rows[6]["divided"] > 0
+        assert all(row.get("divided") != 0 for row in rows)
 
 
 # In place of MediaPipe, which has an environment of its own.
