@@ -80,7 +80,7 @@ def decoders(head, task, model):
     assert signature.inputs == {spec.name: Spec(STRING, tuple(spec.shape)) for spec in head.texts}
     assert signature.outputs == {name: Spec(np.dtype(tensor.dtype.as_numpy_dtype), tuple(tensor.shape))
                                  for name, tensor in outputs.items()}
-    nothing = graph(*(tf.zeros([0] * spec.shape.rank, tf.string) for spec in head.texts))
+    nothing = graph(*(tf.zeros([0, 2][:spec.shape.rank], tf.string) for spec in head.texts))
     assert {tensor.shape[0] for tensor in nothing.values()} == {0}
     return answer_of_graph, answer
 
