@@ -375,18 +375,21 @@ class Tagger(Head):
             that entities can begin and end inside words. The outputs for words are then those for tokens.
         doc_stride: number of tokens from the start of one window to the start of the next. If None, windows are
             consecutive.
+        max_windows: maximum number of windows of a text. The words that begin after them are left out. None for no
+            limit.
     """
 
     labels: list[str]
     unit: Literal["word", "character"] = "word"
     doc_stride: Count | None = None
+    max_windows: Count | None = None
 
     def __post_init__(self) -> None:
         if not all(self.labels):
             raise InputError(f"labels must not be empty; got {self.labels!r:.200}")
         if self.unit not in ("word", "character"):
             raise InputError(f"unit must be word or character; got {self.unit!r}")
-        check(Tagger, {"doc_stride": self.doc_stride})
+        check(Tagger, {"doc_stride": self.doc_stride, "max_windows": self.max_windows})
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         return {"probabilities": tf.nn.softmax(outputs)}
@@ -395,14 +398,20 @@ class Tagger(Head):
         texts, = columns
         ids, starts, limits = reader.tokenizer.tokenize_with_offsets(texts)
         tokens = ids.merge_dims(1, 2)  # [batch, (tokens)]
-        text, head, tail = self._words(ids, tokens)
         size = tf.fill([tokens.nrows()], tf.constant(reader.max_length - 2, tf.int64))
-        parts = windows.split(tokens, size, self.doc_stride)
+        parts = windows.split(tokens, size, self.doc_stride, self.max_windows)
         inputs = reader.pack(parts.of(tokens))
         outputs = reader.run_windows(reader.run, inputs, tokens)[:, 1:-1]
         logits = tf.boolean_mask(outputs, inputs[1][:, 2:] > 0)  # without [CLS], the final [SEP]
         logits = tf.boolean_mask(logits, windows.is_own(parts))
-        probabilities = tf.gather(tf.nn.softmax(logits), head)
+        text, head, tail = self._words(ids, tokens)
+        read = head  # of each word, the index of its first token among those of all windows
+        if self.max_windows is not None:
+            limit = tf.math.segment_max(parts.end, parts.row)
+            is_read = head < tf.gather(limit, text)
+            text, head, tail = (tf.boolean_mask(part, is_read) for part in (text, head, tail))
+            read = head - tf.gather(tf.cumsum(tokens.row_limits() - limit, exclusive=True), text)
+        probabilities = tf.gather(tf.nn.softmax(logits), read)
         label, score = tf.argmax(probabilities, axis=1), tf.reduce_max(probabilities, axis=1)
         begin, limit = tf.gather(starts.flat_values, head), tf.gather(limits.flat_values, tail)
         start, end = characters(texts, text, begin), characters(texts, text, limit)
@@ -452,6 +461,7 @@ class SpanFinder(Head):
     Args:
         doc_stride: number of tokens from the start of one window to the start of the next; limited to the length of a
             window.
+        max_windows: maximum number of windows of a context, which is cut after them. None for no limit.
         max_query_length: maximum length of a question in tokens; longer questions are truncated.
         max_answer_length: maximum length of an answer in tokens.
         null_threshold: the answer is "no answer" if its score minus the score of the best span is greater than this. If
@@ -459,6 +469,7 @@ class SpanFinder(Head):
     """
 
     doc_stride: Count = Span.doc_stride
+    max_windows: Count | None = None
     max_query_length: Count = MAX_QUERY_LENGTH
     max_answer_length: Count = MAX_ANSWER_LENGTH
     null_threshold: float | None = None
@@ -480,7 +491,8 @@ class SpanFinder(Head):
     def answer(self, reader: Reader, *texts: tf.Tensor) -> Answers:
         questions, contexts = texts
         (question, _, _), (context, starts, limits) = self.read(reader, questions, contexts)
-        parts = windows.split(context, reader.max_length - 3 - question.row_lengths(), self.doc_stride)
+        size = reader.max_length - 3 - question.row_lengths()
+        parts = windows.split(context, size, self.doc_stride, self.max_windows)
         inputs = reader.pack(tf.gather(question, parts.row), parts.of(context))
 
         def run(*ids: tf.Tensor) -> tf.Tensor:

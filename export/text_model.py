@@ -176,10 +176,10 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         options: `labels`, `threshold` and `pairs` for a `BertClassifier`; if a text has any number of labels,
             `thresholds` instead of `threshold`; `pairs` for a `BertLayer` and a `BertRegressor`, or `activation_fn` for
             one that re-ranks; `prompts` and `default_prompt_name` for a `BertEmbedder`; `doc_stride`, `aggregate` and
-            `max_windows` for all of these except a `BertLayer`; `labels`, `unit` and `doc_stride` for a
-            `BertTokenClassifier`; `doc_stride`, `max_query_length`, `max_answer_length` and `null_threshold` for a
-            `BertSpanLabeler`: see `Classifier`, `MultiLabelClassifier`, `Reranker`, `Embedder`, `Tagger` and
-            `SpanFinder`.
+            `max_windows` for all of these except a `BertLayer`; `labels`, `unit`, `doc_stride` and `max_windows` for a
+            `BertTokenClassifier`; `doc_stride`, `max_windows`, `max_query_length`, `max_answer_length` and
+            `null_threshold` for a `BertSpanLabeler`: see `Classifier`, `MultiLabelClassifier`, `Reranker`, `Embedder`,
+            `Tagger` and `SpanFinder`.
 
     Raises:
         InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on

@@ -2,7 +2,7 @@
 become. Each text is a row of a ragged tensor; `row` is the index of the text of each window, int64 [windows]."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -57,22 +57,41 @@ def is_own(windows: Windows) -> tf.Tensor:
 
 
 def run_in_parts(run: Callable[..., tf.Tensor], inputs: Sequence[tf.Tensor], texts: tf.Tensor, most: int) -> tf.Tensor:
-    """Runs a model, whose output is float32 [rows, …], on the windows of `texts` texts. If a text is split, each step
-    of a loop computes `most` windows, so that the memory does not grow with the length of a text."""
-    rows, shape = tf.shape(inputs[0])[0], tf.TensorShape(None)
-    size = tf.maximum(tf.where(tf.cast(rows, texts.dtype) > texts, most, rows), 1)
+    """Runs a model, whose output is float32 [rows, …], on the windows of `texts` texts. If a text is split, `most`
+    windows are computed at a time, so that the memory does not grow with the length of a text."""
+    rows = tf.shape(inputs[0])[0]
+    size = tf.where(tf.cast(rows, texts.dtype) > texts, most, rows)
 
-    def step(begin: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        nonlocal shape
-        output = run(*(tensor[begin:begin + size] for tensor in inputs))
-        shape = output.shape
-        return begin + size, outputs.write(begin // size, output)
+    def run_others(outputs: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
+        """Returns the outputs of all windows from those of the first ones."""
+        def step(begin: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            return begin + most, outputs.write(begin // most, run(*(tensor[begin:begin + most] for tensor in inputs)))
 
-    # One step at least, because an empty array has no shape.
-    _, outputs = tf.while_loop(
-        lambda begin, _: (begin == 0) | (begin < rows), step,
-        (0, tf.TensorArray(tf.float32, 0, dynamic_size=True, infer_shape=False)), parallel_iterations=1)
-    return tf.ensure_shape(outputs.concat(), [None, *shape[1:]])
+        found = tf.TensorArray(tf.float32, 1, dynamic_size=True, infer_shape=False).write(0, outputs)
+        _, found = tf.while_loop(
+            lambda begin, _: begin < tf.shape(inputs[0])[0], step, (tf.constant(most), found), parallel_iterations=1)
+        return found.concat()
+
+    outputs = run(*(tensor[:size] for tensor in inputs))
+    return tf.ensure_shape(_changed_if(rows > size, run_others, outputs, *inputs), [None, *outputs.shape[1:]])
+
+
+def _changed_if(condition: tf.Tensor, function: Callable[..., tf.Tensor], value: tf.Tensor,
+                *inputs: tf.Tensor) -> tf.Tensor:
+    """Returns `function(value, *inputs)` if a condition holds, otherwise `value`, which costs next to nothing: the
+    graph of `tf.cond` has an operation for each variable that a branch reads, and runs it in either case."""
+    def traced(function: Callable[..., tf.Tensor], *inputs: tf.Tensor) -> Any:
+        return tf.function(function, autograph=False).get_concrete_function(
+            *(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs))
+
+    # TensorFlow fuses operations and assigns devices in functions that are called, but not in those of an `If`.
+    called = tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
+    changed = traced(called, value, *inputs)
+    arguments = [value, *inputs, *changed.captured_inputs]
+    unchanged = traced(lambda value, *others: value, *arguments)
+    result, = tf.raw_ops.If(cond=condition, input=arguments, Tout=[value.dtype], then_branch=changed,
+                            else_branch=unchanged)
+    return result
 
 
 def aggregated(values: tf.Tensor, windows: Windows, aggregate: Aggregate) -> tf.Tensor:

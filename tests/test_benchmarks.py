@@ -91,16 +91,28 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
     for name in ("train", "test"):
         unlike = [f"{row.partition(' ')[0]} {number} {row}" for number, row in enumerate(rows)]
         (tmp_path / f"long/authors_{name}.tsv").write_text("\n".join(["text\tlabel", *unlike]) + "\n")
+    (tmp_path / "ner/wnut17").mkdir(parents=True)
+    for name, count in (("train", 12), ("dev", 60)):
+        (tmp_path / f"ner/wnut17/{name}.conll").write_text("".join(
+            f"play\tO\nthe\tB-song\nlight\tI-song\nmusic\tI-song\nnow\tO\nplease\tO\nnumber\tO\n{number}\tO\n\n"
+            for number in range(count)))
+    with_peers = bool(importlib.util.find_spec("transformers"))
     command = [sys.executable, BENCHMARKS / "long_texts.py", f"--results={tmp_path}/results.jsonl", "--seeds=0",
-               f"--model={pretrained}", "--methods=cut-128,consecutive"]
+               f"--model={pretrained}", f"--methods=cut-128,windows,{'transformers,' * with_peers}entities"]
     for _ in range(2):  # the second reads the results
         run = subprocess.run(command, env=os.environ | {"KERAS_BERT_DATA": str(tmp_path)}, capture_output=True,
                              text=True, check=True)
         rows = json.loads(run.stdout.splitlines()[-1])["rows"]
         assert [(row["method"], row["read"]) for row in rows] == [
-            ("cut-128", "cut at 128"), ("cut-128", "windows of 126, mean"), ("cut-128", "windows of 126, max"),
-            ("consecutive", "windows of 126, mean"), ("consecutive", "windows of 126, max")]
-        assert all(0 <= row["accuracy"] <= 1 and row["seconds"] > 0 and row["peak_mb"] > 0 for row in rows)
+            ("cut-128", "cut at 128"), ("cut-128", "windows of 128, mean"), ("cut-128", "windows of 128, max"),
+            ("windows", "windows of 128, mean"), ("windows", "windows of 128, max"),
+            *[("transformers", "cut at 128"), ("transformers", "windows of 128, mean")] * with_peers,
+            *(("entities", name) for name in ("sentences, each alone", "documents, consecutive windows",
+                                              "documents, a window every 64 tokens",
+                                              *["documents, transformers' pipeline"] * with_peers))]
+        assert all(0 <= row.get("accuracy", row.get("f1_score")) <= 1 for row in rows)
+        assert all(row["seconds"] > 0 and row["peak_mb"] > 0 for row in rows)
+        assert all(row.get("divided") != 0 for row in rows)
 
 
 @pytest.mark.slow

@@ -80,6 +80,8 @@ def decoders(head, task, model):
     assert signature.inputs == {spec.name: Spec(STRING, tuple(spec.shape)) for spec in head.texts}
     assert signature.outputs == {name: Spec(np.dtype(tensor.dtype.as_numpy_dtype), tuple(tensor.shape))
                                  for name, tensor in outputs.items()}
+    nothing = graph(*(tf.zeros([0, 2][:spec.shape.rank], tf.string) for spec in head.texts))
+    assert {tensor.shape[0] for tensor in nothing.values()} == {0}
     return answer_of_graph, answer
 
 
@@ -137,11 +139,12 @@ def test_outputs_of_whole_texts(head, task, model):
     assert len(python(*columns)) == len(texts)
 
 
-@pytest.mark.parametrize(("unit", "labels", "doc_stride"), [
-    ("word", LABELS, 5), ("character", LABELS, None), ("word", ["O", "PER", "B-PER", "LABEL_3", "I-LABEL_3"], None)])
-def test_entities(unit, labels, doc_stride):
-    graph, python = decoders(Tagger(labels=labels, unit=unit, doc_stride=doc_stride),
-                             Tag(LENGTH, labels, unit=unit, doc_stride=doc_stride), label_logits)
+@pytest.mark.parametrize(("labels", "options"), [
+    (LABELS, {"doc_stride": 5}), (LABELS, {"unit": "character", "doc_stride": 4, "max_windows": 2}),
+    (LABELS, {"max_windows": 1}), (["O", "PER", "B-PER", "LABEL_3", "I-LABEL_3"], {"unit": "word"})])
+def test_entities(labels, options, monkeypatch):
+    monkeypatch.setattr(text_heads, "_TOKENS", 2 * LENGTH)
+    graph, python = decoders(Tagger(labels=labels, **options), Tag(LENGTH, labels, **options), label_logits)
     found = set()
 
     @settings(max_examples=15, deadline=None)
@@ -215,15 +218,16 @@ def span_logits(ids, mask, segments):
     return {"start_logits": tf.cast(number % 4, tf.float32), "end_logits": tf.cast(number * 5 % 3, tf.float32)}
 
 
-@pytest.mark.parametrize("doc_stride, null_threshold, max_query_length, max_answer_length", [
-    (4, None, 6, 5), (1, 0.0, 6, 30),
-    pytest.param(50, -2.0, 1, 1, marks=pytest.mark.slow), pytest.param(3, 2.0, 11, 2, marks=pytest.mark.slow)])
-def test_answers(monkeypatch, doc_stride, null_threshold, max_query_length, max_answer_length):
+@pytest.mark.parametrize("doc_stride, max_windows, null_threshold, max_query_length, max_answer_length", [
+    (4, None, None, 6, 5), (1, 3, 0.0, 6, 30),
+    pytest.param(50, None, -2.0, 1, 1, marks=pytest.mark.slow),
+    pytest.param(3, None, 2.0, 11, 2, marks=pytest.mark.slow)])
+def test_answers(monkeypatch, doc_stride, max_windows, null_threshold, max_query_length, max_answer_length):
     monkeypatch.setattr(squad, "MAX_QUERY_LENGTH", max_query_length)
     monkeypatch.setattr(squad, "MAX_ANSWER_LENGTH", max_answer_length)
-    graph, python = decoders(SpanFinder(doc_stride=doc_stride, null_threshold=null_threshold,
+    graph, python = decoders(SpanFinder(doc_stride=doc_stride, max_windows=max_windows, null_threshold=null_threshold,
                                         max_query_length=max_query_length, max_answer_length=max_answer_length),
-                             Span(LENGTH, doc_stride, null_threshold), span_logits)
+                             Span(LENGTH, doc_stride, null_threshold, max_windows=max_windows), span_logits)
     nulls = set()
 
     @settings(max_examples=10, deadline=None)

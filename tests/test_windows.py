@@ -6,11 +6,13 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
 from keras_bert.data.batches import UNLABELLED
+from keras_bert.data.tagged import TaggedExample, TaggedText
 from keras_bert.export.litert import default_task
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.lite_model import LiteModel
@@ -92,6 +94,25 @@ def test_targets_of_taggers():
     assert labelled == [(token, task.labels.index(tag)) for token, tag in zip(ids, tags, strict=True)]
 
 
+@pytest.mark.parametrize("unit", ["word", "character"])
+def test_entities_after_the_last_window_are_missed(unit):
+    text = " ".join(WORDS * 2)
+    tags = ["B-x" if word == "play" else "O" for word in text.split()]
+    example = TaggedExample(text.split(), tags, 1)
+    if unit == "character":
+        example = TaggedText(text, [tag for word, tag in zip(text.split(), tags)
+                                    for tag in (tag, *[tag.replace("B", "I")] * (len(word) - 1), "O")][:-1], 1)
+    task = Tag(16, ["O", "B-x", "I-x"], unit=unit, doc_stride=8, max_windows=1)
+    whole, encoded = (one.encode([example], TOKENIZER) for one in (dataclasses.replace(task, max_windows=9), task))
+    assert (encoded.cut, encoded.split, len(encoded.rows)) == (1, 0, 1) and whole.cut == 0
+    found = [one.score(encoded, [np.eye(3)[np.maximum(target, 0)] for target in encoded.targets])
+             for one, encoded in ((task, whole), (task, encoded))]
+    read = text.split()[:14].count("play")
+    assert found[0]["recall"] == 1 and found[1]["precision"] == 1
+    assert found[1]["recall"] == pytest.approx(read / tags.count("B-x"))
+    assert task.describe_long({"cut": 1}, 1) == ["texts cut at max_windows 1: 1 of 1"]
+
+
 def test_pairs_of_windows_train_an_embedder():
     examples = [EmbedExample((LONG, "play music"), 0.5, 2), EmbedExample(("lamp", "light"), 1.0, 3)]
     task = Embed(16, "cosent", doc_stride=8)
@@ -129,11 +150,25 @@ def test_every_runtime_answers_long_texts_alike(tmp_path):
 
     model.export(tmp_path / "saved")
     model.export_litert(tmp_path / "lite")
+    assert not operations_of_variables(tmp_path / "saved")
     examples = task.arguments(texts)
     for other in (Exported(str(tmp_path / "saved")).answer_with_cuts(examples, top_k=3)[0],
                   LiteModel.load(tmp_path / "lite").predict(texts, top_k=3)):
         assert [answer.labels for answer in other] == [answer.labels for answer in answers]
         assert [answer.scores for answer in other] == [pytest.approx(answer.scores, abs=1e-5) for answer in answers]
+
+
+def operations_of_variables(path):
+    """Returns the operations of loops and branches that each answer runs for the variables of the encoder."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        signature = tf.compat.v1.saved_model.load(session, ["serve"], str(path)).signature_def["serving_default"]
+        metadata = tf.compat.v1.RunMetadata()
+        session.run([tensor.name for tensor in signature.outputs.values()], {signature.inputs["text"].name: ["play"]},
+                    tf.compat.v1.RunOptions(output_partition_graphs=True), metadata)
+    nodes = [node for graph in metadata.partition_graphs for node in graph.node]
+    assert any(node.op == "Enter" for node in nodes)  # of the tokenizer
+    return [node.name for node in nodes if node.op in ("Enter", "Switch")
+            and node.attr["T"].type == tf.resource.as_datatype_enum]
 
 
 def test_vectors_of_long_texts_keep_their_length(tmp_path):

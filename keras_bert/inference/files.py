@@ -29,8 +29,8 @@ from keras_bert.terminal import ProgressLine, stoppable
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out
 _FLAGS = ("text_column", "text_pair_column", "max_characters")  # that the reasons name
-# The answers and the invalid rows of a chunk, lines of JSON; the numbers of `answers` and of texts that were `cut` and
-# `split`; and what makes the whole file invalid.
+# The answers and the invalid rows of a chunk, lines of JSON; the numbers of `answers` and, in words, of texts that were
+# cut or split; and what makes the whole file invalid.
 _Answers = tuple[bytes, bytes, Counter, InputError | None]
 
 
@@ -67,8 +67,7 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
         answerer = Answerer(model, columns, options, max_characters, prompt_name)
         counts, unread = _answer(answerer, todo, output, settings, processes) if todo else (Counter(), [])
         done = len(shards) - len(todo)
-        long = f", texts cut at max_length: {counts['cut']}" * bool(counts["cut"])
-        long += f", texts split into windows: {counts['split']}" * bool(counts["split"])
+        long = "".join(f", {kind}: {count}" for kind, count in sorted(counts.items()) if kind != "answers" and count)
         before = f", {done} of {len(shards)} files were finished before" * bool(done)
         print(f"{output}: {counts['answers']} answers{long}{before}")
         _report(output, shards, unread)
@@ -76,8 +75,8 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
 
 def _answer(answerer: "Answerer", todo: dict[str, str], output: str, settings: dict[str, Any],
             processes: int | None) -> tuple[Counter, list[InputError]]:
-    """Writes the answers to the files of `todo`, see `_name_shards`. Returns the numbers of `answers` and of texts that
-    were `cut` and `split`, and what is wrong with the files that were left out."""
+    """Writes the answers to the files of `todo`, see `_name_shards`. Returns the numbers of `answers` and, in words, of
+    texts that were cut or split, and what is wrong with the files that were left out."""
     counts: Counter = Counter()
     unread: list[InputError] = []
     chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
@@ -117,10 +116,12 @@ class Answerer:
         except MissingColumn as error:
             return b"", b"", Counter(), error
         found, counts = loaded.answer_with_cuts([example for _, example in examples], **options)
+        kinds = {"cut": f"texts cut at {' or '.join(loaded.task.limits)}", "split": "texts split into windows"}
+        long = {kinds[name]: count for name, count in counts.items()}
         answers = [{"row": number} | loaded.task.record(example, answer)
                    for (number, example), answer in zip(examples, found)]
         return (_json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"",
-                Counter(answers=len(answers)) + counts, chunk.error)
+                Counter({"answers": len(answers)} | long), chunk.error)
 
     @functools.cached_property
     def _loaded(self) -> tuple[AnsweringModel, dict[str, Any]]:

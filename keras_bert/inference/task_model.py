@@ -46,7 +46,8 @@ class TaskModel(abc.ABC):
                 aggregation_strategy: AggregationStrategy | None = None,
                 prompt_name: str | None = None) -> list | np.ndarray:
         """Returns the answers to inputs, in the order of the inputs. An InputWarning says how many of them were cut at
-        the model's `max_length`; a tagger, the task span and a model with a `doc_stride` split long texts instead.
+        the model's `max_length`; a tagger, the task span and a model with a `doc_stride` split long texts instead, and
+        cut them at `max_windows`.
 
         Args:
             texts: lists of the same length, one list for each text of an input: `texts` or `texts, text_pairs`;

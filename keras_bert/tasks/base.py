@@ -250,13 +250,14 @@ class Task:
         return getattr(example, self.inputs[0])
 
     @property
-    def limit(self) -> str:
-        """What longer texts are cut at."""
-        return f"max_length {self.max_length:,}"
+    def limits(self) -> tuple[str, ...]:
+        """Names of the fields at which longer texts are cut."""
+        return ("max_length",)
 
     def describe_long(self, counts: Mapping[str, int], total: int) -> list[str]:
         """Returns lines about the numbers of texts that were `split`, and `cut`."""
-        kinds = {"split": f"split into windows of max_length {self.max_length:,}", "cut": f"cut at {self.limit}"}
+        limits = " or ".join(f"{name} {getattr(self, name):,}" for name in self.limits)
+        kinds = {"split": f"split into windows of max_length {self.max_length:,}", "cut": f"cut at {limits}"}
         return [f"texts {kind}: {counts[name]:,} of {total:,}" for name, kind in kinds.items() if counts.get(name)]
 
     def texts(self, example: Any) -> tuple:

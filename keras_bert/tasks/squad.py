@@ -14,8 +14,8 @@ from keras_bert.arguments import Count, Path
 from keras_bert.data.rows import json_values
 from keras_bert.data.tables import Rows, choose_reader, read_table
 from keras_bert.errors import InputError, Option
-from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax
-from keras_bert.tasks.windows import windows
+from keras_bert.tasks.base import Card, Encoded, Outputs, log_softmax
+from keras_bert.tasks.windows import SplittingTask, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
@@ -335,12 +335,12 @@ class _Spans(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Span(Task):
+class Span(SplittingTask):
     """Extractive question answering: SQuAD v1.1, v2.0 with the null answer, KorQuAD (Devlin et al., 2018, sections 4.2
     and 4.3). A long context is split into windows, and the answer is the best span of all windows.
 
     Args:
-        doc_stride: number of tokens from the start of one window to the start of the next.
+        doc_stride, max_windows: see `SplittingTask`.
         null_threshold: the answer is "no answer" if the null score minus the score of the best span is greater than
             this; None if every question has an answer.
     """
@@ -350,7 +350,7 @@ class Span(Task):
 
     name, main, inputs, length, supports_top_k, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
     dropout, percent, windows, output = None, True, True, "answer"
-    options = fields = ("doc_stride",)
+    options = fields = SplittingTask.fields
     files, held_out = ("questions as in SQuAD", (".json",)), "contexts"
     card = Card("question-answering", "answers in texts", "Answers a question with a part of a text.")
     tuples = (("question", "context", "answers"),)
@@ -388,11 +388,14 @@ class Span(Task):
     def encode(self, examples: Sequence[QuestionExample], tokenizer: BertTokenizer) -> Encoded:
         questions = tokenizer.ids([example.question for example in examples])
         contexts = tokens_with_offsets([example.context for example in examples], tokenizer)
-        rows, parts, targets = [], [], []
+        rows, parts, targets, cut = [], [], [], 0
         for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
             head = [tokenizer.cls_id, *question[:MAX_QUERY_LENGTH], tokenizer.sep_id]
             answer = _first_answer(example, context)
-            for begin, end in windows(len(context.ids), self.max_length - len(head) - 1, self.doc_stride):
+            of_context = windows(
+                len(context.ids), self.max_length - len(head) - 1, self.doc_stride, self.max_windows)
+            cut += of_context[-1][1] < len(context.ids)
+            for begin, end in of_context:
                 ids = [*head, *context.ids[begin:end].tolist(), tokenizer.sep_id]
                 rows.append(tokenizer.with_segments(ids, len(head)))
                 parts.append((number, begin, end, len(head)))
@@ -401,7 +404,7 @@ class Span(Task):
         starts, ends = np.array(targets, np.int32).reshape(-1, 2).T
         counts = np.bincount([number for number, *_ in parts])
         return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, decoding=(contexts, parts),
-                       split=int((counts > 1).sum()))
+                       cut=cut, split=int((counts > 1).sum()))
 
     def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[Answer]:
         """Returns one `Answer` per question: the best one, with the next best in `others`, `top_k` answers in total."""

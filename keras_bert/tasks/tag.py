@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from keras_bert.arguments import AggregationStrategy, Count, Path
+from keras_bert.arguments import AggregationStrategy, Path
 from keras_bert.data.batches import UNLABELLED, TokenBatches
 from keras_bert.data.tables import Rows
 from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax, require
-from keras_bert.tasks.windows import default_stride, own_tokens, windows
+from keras_bert.tasks.base import Card, Encoded, Outputs, log_softmax, require
+from keras_bert.tasks.windows import SplittingTask, default_stride, own_tokens, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
@@ -46,7 +46,7 @@ class _Words(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tag(Task):
+class Tag(SplittingTask):
     """Tagging of named entities and slots (Devlin et al., 2018, section 5.3).
 
     Words have a BIO label at their first token. As in BERT, words are split at white space and punctuation. If this
@@ -62,18 +62,17 @@ class Tag(Task):
         features: the features of a frozen encoder that a BiLSTM reads, see `BertFeatures`. If None, the encoder is
             trained.
         unit: what the training file's tags belong to: "word", or "character".
-        doc_stride: number of tokens from the start of one window to the start of the next. If None, windows are
-            consecutive, as in version 0.2.
+        doc_stride, max_windows: see `SplittingTask`. If `doc_stride` is None, windows are consecutive, as in version
+            0.2. The words that begin after the last window have no answers; in the scores, they count as O.
     """
 
     labels: list
     features: str | None = None
     unit: Unit = "word"
-    doc_stride: Count | None = None
 
     name, main, windows, unused = "tag", "f1", True, ("pooler",)
     output, activation = "entity_label", "softmax"
-    options = fields = ("features", "doc_stride")
+    options = fields = ("features", *SplittingTask.fields)
     files = "tagged words", (".conll", ".bio", ".iob")
     card = Card("token-classification", "entities in texts", "Marks the entities in a text.")
     tuples = (("words", "tags"),)
@@ -128,7 +127,7 @@ class Tag(Task):
     def encode(self, examples: Sequence[TaggedExample | TaggedText], tokenizer: BertTokenizer) -> Encoded:
         tokens = tokens_with_offsets(list(map(self.text, examples)), tokenizer)
         size = self.max_length - 2
-        parts = [windows(len(text.ids), size, self.doc_stride or size) for text in tokens]
+        parts = [windows(len(text.ids), size, self.doc_stride or size, self.max_windows) for text in tokens]
         own = [own_tokens(of_text) for of_text in parts]
         rows = [([tokenizer.cls_id, *text.ids[begin:end].tolist(), tokenizer.sep_id], end - begin + 2)
                 for text, of_text in zip(tokens, parts) for begin, end in of_text]
@@ -138,6 +137,7 @@ class Tag(Task):
                        for target, *of_text in zip(map(self._targets, examples, tokens), parts, own)
                        for (begin, end), (first, last) in zip(*of_text)]
         return Encoded(examples, rows, targets, TokenBatches, (tokens, parts, own),
+                       cut=sum(end < len(text.ids) for text, (*_, (_, end)) in zip(tokens, parts)),
                        split=sum(len(of_text) > 1 for of_text in parts))
 
     def _labelled(self, tokens: TokenOffsets) -> np.ndarray:
@@ -154,7 +154,7 @@ class Tag(Task):
         return targets
 
     def _logits(self, encoded: Encoded, outputs: Outputs) -> list[np.ndarray]:
-        """Returns the logits of the tokens of each text: [tokens, labels]."""
+        """Returns the logits of the tokens of each text that its windows contain: [tokens, labels]."""
         _, parts, own = encoded.decoding
         rows = iter(outputs)
         return [np.concatenate([next(rows)[1 + first - begin:1 + last - begin]
@@ -178,8 +178,11 @@ class Tag(Task):
             firsts, probabilities = np.arange(len(tokens.ids)), np.exp(log_softmax(logits))
             if strategy in _OF_WORDS and len(tokens.firsts):
                 firsts = tokens.firsts
-                probabilities = np.stack(list(map(_OF_WORDS[strategy], np.split(probabilities, firsts[1:]))))
             lasts = np.append(firsts, len(tokens.ids))[1:] - 1
+            firsts = firsts[firsts < len(logits)]  # of what the windows contain
+            lasts = lasts[:len(firsts)]
+            if strategy in _OF_WORDS and len(firsts):
+                probabilities = np.stack(list(map(_OF_WORDS[strategy], np.split(probabilities, firsts[1:]))))
             yield example.text, _Words([self.labels[i] for i in probabilities.argmax(axis=1)],
                                        probabilities.max(axis=1), tokens.starts[firsts], tokens.ends[lasts])
 
@@ -194,9 +197,11 @@ class Tag(Task):
         tags_of = _word_tags if self.unit == "word" else _character_tags
         for example, tokens, logits in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs)):
             labelled = self._labelled(tokens)
-            logits, targets = log_softmax(logits[labelled]), self._targets(example, tokens)[labelled]
-            losses += (-logits[range(len(labelled)), targets]).tolist()
-            answered = tags_of(example, tokens, [self.labels[i] for i in logits.argmax(axis=1)])
+            read = labelled[labelled < len(logits)]
+            logits, targets = log_softmax(logits[read]), self._targets(example, tokens)[read]
+            losses += (-logits[range(len(read)), targets]).tolist()
+            unread = [OUTSIDE] * (len(labelled) - len(read))
+            answered = tags_of(example, tokens, [*(self.labels[i] for i in logits.argmax(axis=1)), *unread])
             tags.append(to_bio([tag for tag, answer in zip(example.tags or (), answered) if answer]))
             answers.append([*filter(None, answered)])
         is_empty = {OUTSIDE}.issuperset(itertools.chain.from_iterable((*tags, *answers)))
@@ -229,7 +234,8 @@ class Tag(Task):
                 for text, words in self._words(encoded, outputs, self._strategy)]
 
     def export_options(self) -> dict[str, Any]:
-        return {"max_length": self.max_length, "labels": self.labels, "unit": self.unit, "doc_stride": self.doc_stride}
+        return {"max_length": self.max_length, "labels": self.labels, "unit": self.unit,
+                "doc_stride": self.doc_stride, "max_windows": self.max_windows}
 
     def record(self, example: TaggedExample | TaggedText, answer: list[Entity]) -> dict[str, Any]:
         return {"text": example.text, "entities": [dataclasses.asdict(entity) for entity in answer]}

@@ -66,7 +66,32 @@ def aggregated(values: np.ndarray, firsts: np.ndarray | None, aggregate: Aggrega
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WindowTask(Task):
+class SplittingTask(Task):
+    """A task that can read a text longer than `max_length` as several inputs.
+
+    Args:
+        doc_stride: number of tokens from the start of one window to the start of the next.
+        max_windows: maximum number of windows of a text, which is cut after them. If None, there is no limit.
+    """
+
+    doc_stride: Count | None = None
+    max_windows: Count | None = None
+
+    options: ClassVar[tuple[str, ...]] = ("doc_stride", "max_windows")
+    fields: ClassVar[tuple[str, ...]] = options
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        return ("max_windows",) if self.windows and self.max_windows is not None else super().limits
+
+    def settings(self) -> dict[str, Any]:
+        settings = super().settings()
+        return settings if self.max_windows is not None else {
+            name: value for name, value in settings.items() if name != "max_windows"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowTask(SplittingTask):
     """A task with one answer for a text of any length.
 
     A text longer than `max_length` is cut, or if there is a `doc_stride`, split into windows. Of a pair, the second
@@ -75,14 +100,11 @@ class WindowTask(Task):
     text. The answer is made from the aggregated outputs of the windows.
 
     Args:
-        doc_stride: number of tokens from the start of one window to the start of the next. If None, texts are cut.
+        doc_stride: see `SplittingTask`. If None, texts are cut.
         aggregate: mean or maximum of the outputs of the windows.
-        max_windows: maximum number of windows of a text, which is cut after them. If None, there is no limit.
     """
 
-    doc_stride: Count | None = None
     aggregate: Aggregate = "mean"
-    max_windows: Count | None = None
 
     options: ClassVar[tuple[str, ...]] = ("doc_stride", "aggregate", "max_windows")
     fields: ClassVar[tuple[str, ...]] = options
@@ -92,8 +114,10 @@ class WindowTask(Task):
         return self.doc_stride is not None
 
     @property
-    def limit(self) -> str:
-        return super().limit if self.max_windows is None else f"max_windows {self.max_windows:,}"
+    def limits(self) -> tuple[str, ...]:
+        """Also `max_length`, at which the first text of a pair may be cut."""
+        limits = super().limits
+        return limits if len(self.inputs) == 1 or "max_length" in limits else ("max_length", *limits)
 
     def settings(self) -> dict[str, Any]:
         left_out = () if self.windows else WindowTask.fields

@@ -114,7 +114,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             windows for other tasks.
         aggregate: With doc_stride: the answer is made from the mean or the maximum of the outputs of a text's windows.
             Default: max for rerank, mean for other tasks.
-        max_windows: With doc_stride: maximum number of windows of a text, which is cut after them. Default: no limit.
+        max_windows: With doc_stride, for span and for tag: maximum number of windows of a text, which is cut after
+            them. Default: no limit.
         features: For tag: train a BiLSTM on the features of the frozen encoder, concat-last-4 for example, see
             keras-bert features.
         few_shot: For intent and classify, with a few texts per label: train the encoder on pairs of texts of the same

@@ -11,6 +11,7 @@ from keras_bert.arguments import LabelColumns, Path, Requirement, given
 from keras_bert.data.tables import Rows
 from keras_bert.errors import Option
 from keras_bert.tasks import TASKS, Task, tasks_with
+from keras_bert.tasks.windows import WindowTask
 from keras_bert.training.run import RunOptions
 
 IN_MEMORY = "rows in memory"  # in place of the path of a file
@@ -110,7 +111,7 @@ class Options(RunOptions):
                value in (None, False) or name in task.options)
               for name in of_some_tasks for value in [getattr(self, name)]),
             *((name, value, ["left out without ", Option("doc_stride"), ", which splits texts into windows"],
-               value is None or self.doc_stride is not None)
+               value is None or self.doc_stride is not None or not issubclass(task, WindowTask))
               for name in ("aggregate", "max_windows") for value in [getattr(self, name)]),
             ("valid_share", self.valid_share, ["left out with ", Option("valid")],
              self.valid is None or self.valid_share is None),
