@@ -75,6 +75,9 @@ _OTHERS = {
     "modernbert": "its positions are rotations of queries and keys, and its vocabulary is one of byte-level BPE",
 }
 
+_INSTEAD = ("use transformers or KerasHub for it, or one of the encoders that `keras-bert presets` lists, for Korean "
+            "klue-roberta-base")
+
 # The activations of the dense layer on the pooled token: BERT's and RoBERTa's, ELECTRA's, DistilBERT's.
 POOLER_ACTIVATIONS = ("tanh", "gelu", "relu")
 
@@ -193,12 +196,12 @@ class BertConfig:
         model_type = values.get("model_type", "bert")
         if model_type not in [*_IMPLIED, _OWN]:
             reason = _OTHERS.get(str(model_type), "it is another architecture")
-            raise InputError(f"model_type must be one of {', '.join(_IMPLIED)}; got {model_type!r}: {reason}; use "
-                             "transformers or KerasHub for it, or one of the encoders that `keras-bert presets` lists, "
-                             "for Korean klue-roberta-base")
+            raise InputError(f"model_type must be one of {', '.join(_IMPLIED)}; got {model_type!r}: {reason}; "
+                             f"{_INSTEAD}")
         values = as_bert(values)
         for name, expected in _SUPPORTED_VALUES.items():
-            _check(values.get(name, expected) == expected, f"{name} must be {expected}", values.get(name))
+            if (value := values.get(name, expected)) != expected:
+                raise InputError(f"{name} must be {expected}; got {value!r}: it is another architecture; {_INSTEAD}")
         names = _DISTILBERT if model_type == "distilbert" else {}
         for name in _REQUIRED:
             if name not in values:

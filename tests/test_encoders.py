@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_hub as hub
 from keras import ops
 
 from keras_bert import models
@@ -383,6 +384,25 @@ def test_embedding_size_in_the_layer(tmp_path):
     np.testing.assert_allclose(plain(inputs)["mlm_logits"], wanted, rtol=0, atol=0.2 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
+def test_embedding_size_in_hub_layers(tmp_path):
+    """The exported projection answers and gets its gradients in `hub.KerasLayer` too, compiled by XLA."""
+    bert = randomize(BertLayer(CONFIGS["electra, narrow"]))
+    export_encoder(bert, tmp_path / "encoder", tokenizer_of(bert.config), jit_compile=True)
+    layer = hub.KerasLayer(str(tmp_path / "encoder"), trainable=True)
+    inputs = [tf.constant(array) for array in random_inputs(3, 9, bert.config).values()]
+    results = []
+    own = [weight.value for weight in bert.trainable_weights]
+    for model, weights in ((bert, own), (layer, layer.trainable_weights)):
+        with tf.GradientTape() as tape:
+            pooled, sequence = model(inputs, training=False)
+            loss = tf.reduce_sum(pooled**2) + tf.reduce_sum(sequence[:, 0] ** 3)
+        results.append([pooled, sequence, *map(tf.convert_to_tensor, tape.gradient(loss, weights))])
+    assert "embeddings/projection/kernel" in {weight.path.split("/", 1)[1] for weight in bert.trainable_weights}
+    for wanted, got in zip(*results, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * max(1, np.abs(wanted).max()))
+
+
 def test_configs(tmp_path):
     """BERT's configs are written as before, and a width of its own is one that differs. Version 0.2 would compute tanh:
     it reads only the type `bert`."""
@@ -406,6 +426,24 @@ def test_configs(tmp_path):
     with pytest.raises(InputError, match="a config of type distilbert must have the keys .* and hidden_dim; n_heads is "
                                          "missing"):
         BertConfig.from_dict({"model_type": "distilbert", "vocab_size": 60, "dim": 16, "n_layers": 2, "hidden_dim": 32})
+
+
+@pytest.mark.parametrize("case,given,stored", [
+    ("roberta", "roberta", "bert"), ("electra, narrow", "bert", "electra"), ("distilbert", "electra", "distilbert")])
+def test_weights_of_another_type(tmp_path, case, given, stored):
+    """One line says so, instead of a list of all missing and unexpected names."""
+    huggingface.write(Weights.of(models.BertClassifier(BertLayer(CONFIGS[case]), 3)), str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS[case].to_dict() | {"model_type": given}))
+    with pytest.raises(InputError, match=f"in the config must be that of the weights, {stored}; got '{given}'"):
+        open_source(tmp_path)
+
+
+def test_tensorflows_weights_of_other_types(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["electra"].to_dict("electra")))
+    (tmp_path / "tf_model.h5").touch()
+    with pytest.raises(InputError, match="tf_model.h5: only BERT's weights are read from this file, not those of "
+                                         "electra; get the model's model.safetensors or pytorch_model.bin"):
+        open_source(tmp_path)
 
 
 def write_one_segment(folder):

@@ -246,7 +246,7 @@ VOCABULARIES = {"minilm": 30522, "bert-tiny": 30522, "bert-base-uncased": 30522,
                 "bert-large-uncased": 30522, "bert-large-cased": 28996, "bert-base-multilingual-cased": 119547,
                 "bert-base-chinese": 21128, "bert-base-multilingual-uncased": 105879, "klue-bert-base": 32000,
                 "klue-roberta-small": 32000, "klue-roberta-base": 32000, "klue-roberta-large": 32000,
-                "koelectra-small-v3": 35000, "koelectra-base-v3": 35000, "kcelectra-base": 50135,
+                "koelectra-small-v3": 35000, "koelectra-base-v3": 35000, "kcelectra-base": 30000,
                 "distilbert-base-multilingual-cased": 119547}
 NARROW = {"koelectra-small-v3": 128}  # the width of its embeddings
 

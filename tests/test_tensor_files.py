@@ -70,7 +70,7 @@ def save_pickle(tensors, path, **options):
 
 
 def assert_same_tensors(folder, wanted):
-    shapes, get = open_tensors(folder)
+    shapes, get = open_tensors(folder, "bert")
     assert shapes == {name: array.shape for name, array in wanted.items()}
     for name, array in wanted.items():
         np.testing.assert_array_equal(get(name), array, err_msg=name)

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,8 @@ def _open(path: str, model: ModelType, config: BertConfig,
           ) -> tuple[dict[str, tuple[int, ...]], Callable[[str], np.ndarray]]:
     """Returns the shapes of the weights, by their names in the encoder without a head, and a function that reads one.
     What other types than BERT have in another form has BERT's."""
-    tensors = open_tensors(path)
+    tensors = open_tensors(path, model.name)
+    _check_type(path, model, tensors.shapes)
     names: dict[str, str] = {}
     for name in tensors.shapes:
         if (other := names.setdefault(_plain_name(name, model), name)) != name:
@@ -102,6 +103,17 @@ def _open(path: str, model: ModelType, config: BertConfig,
         return array[unused:] if name == _POSITIONS else array
 
     return shapes, get
+
+
+def _check_type(path: str, model: ModelType, names: Iterable[str]) -> None:
+    """Raises an InputError if the names are those of another type than the config's."""
+    def is_of(one: ModelType) -> bool:
+        query = one.table(ENCODER)["bert.blocks.0.attention.query.kernel"].stored_name
+        return any(_plain_name(name, one) == query for name in names)
+
+    if not is_of(model) and (others := [other.name for other in TYPES.values() if is_of(other)]):
+        raise InputError(f"{path}: model_type in the config must be that of the weights, {' or '.join(others)}; "
+                         f"got {model.name!r}")
 
 
 def write(weights: Weights, folder: str, max_length: int | None = None) -> None:

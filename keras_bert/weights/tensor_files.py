@@ -33,14 +33,16 @@ class Tensors(NamedTuple):
     get: Callable[[str], np.ndarray]
 
 
-def open_tensors(folder: str) -> Tensors:
+def open_tensors(folder: str, model_type: str) -> Tensors:
     """Opens the weights. Raises an InputError if they are missing, incomplete, invalid or cannot be read here."""
     for name, reader in _FILES.items():
         path, index = os.path.join(folder, name), os.path.join(folder, f"{name}.index.json")
-        if os.path.lexists(path):
-            return _open_file(path, reader)
-        if os.path.lexists(index):
-            return _open_shards(index, reader)
+        if not os.path.lexists(path) and not os.path.lexists(index):
+            continue
+        if reader is _open_tf and model_type != "bert":
+            raise InputError(f"{path}: only BERT's weights are read from this file, not those of {model_type}; get the "
+                             f"model's {' or '.join(other for other in _FILES if other != name)}")
+        return _open_file(path, reader) if os.path.lexists(path) else _open_shards(index, reader)
     raise InputError(f"{folder}: a Hugging Face folder must contain {', '.join(_FILES)} or an index of shards")
 
 
