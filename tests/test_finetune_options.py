@@ -65,7 +65,7 @@ def test_lora_begins_as_the_encoder(bert):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("eager")
+@pytest.mark.usefixtures("without_pictures")
 def test_class_weights_help_the_rare_class(tmp_path, pretrained):
     """One text with both labels: its scores tend to the shares of the classes in the loss."""
     for name, common in (("train", 30), ("even", 3)):
