@@ -26,7 +26,8 @@ LITE = "keras_bert", "keras_bert-litert", "keras_bert-litert-int8"
 
 @pytest.fixture
 def benchmark_module(monkeypatch):
-    """A function that imports a module of the benchmarks."""
+    """A function that imports a module of the benchmarks, which reads the bundled data."""
+    monkeypatch.delenv("KERAS_BERT_DATA", raising=False)
     monkeypatch.syspath_prepend(BENCHMARKS)
     return importlib.import_module
 
