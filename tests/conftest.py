@@ -16,6 +16,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")  # two workers of pytest-xdist share two cores
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+# LLVM's optimizations would lengthen XLA's compilation, nearly all of the time of its tests, by a third.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 import numpy as np
 import pytest
@@ -114,10 +116,18 @@ def minilm_bert():
     return BertLayer.from_pretrained("minilm")
 
 
+@pytest.fixture(scope="session")
+def pretrained_once(tmp_path_factory):
+    """A Hugging Face folder of the encoder `bert`, for tests that leave it as it is."""
+    from keras_bert.layers import BertLayer
+
+    return write_huggingface(tmp_path_factory.mktemp("encoder") / "pretrained", randomize(BertLayer(TINY)))
+
+
 @pytest.fixture
-def pretrained(tmp_path, bert):
-    """A Hugging Face folder of the tiny encoder."""
-    return write_huggingface(tmp_path / "pretrained", bert)
+def pretrained(pretrained_once, tmp_path):
+    """A Hugging Face folder of the encoder `bert`, of the test's own."""
+    return pathlib.Path(shutil.copytree(pretrained_once, tmp_path / "pretrained"))
 
 
 @pytest.fixture
@@ -127,19 +137,9 @@ def intents(tmp_path):
 
 
 @contextlib.contextmanager
-def eagerly():
-    """Within the block, TensorFlow's functions run as Python, except while a SavedModel is written, and pictures are
-    empty files: tracing and drawing take longer than a few steps."""
-    import tensorflow as tf
-
+def blank_pictures():
+    """Within the block, pictures are empty files: drawing takes longer than a few steps."""
     from keras_bert.training import pictures
-
-    def save(*arguments, save=tf.saved_model.save, **options):
-        tf.config.run_functions_eagerly(False)
-        try:
-            save(*arguments, **options)
-        finally:
-            tf.config.run_functions_eagerly(True)
 
     def touch(metrics, folder, table):
         paths = [os.path.join(folder, f"{name}.png") for name, key, _ in table if metrics.get(key)]
@@ -148,8 +148,25 @@ def eagerly():
         return paths
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tf.saved_model, "save", save)
         patch.setattr(pictures, "draw", touch)
+        yield
+
+
+@contextlib.contextmanager
+def eagerly():
+    """Within the block, TensorFlow's functions run as Python, except while a SavedModel is written, and pictures are
+    empty files: tracing, too, takes longer than a few steps."""
+    import tensorflow as tf
+
+    def save(*arguments, save=tf.saved_model.save, **options):
+        tf.config.run_functions_eagerly(False)
+        try:
+            save(*arguments, **options)
+        finally:
+            tf.config.run_functions_eagerly(True)
+
+    with pytest.MonkeyPatch.context() as patch, blank_pictures():
+        patch.setattr(tf.saved_model, "save", save)
         tf.config.run_functions_eagerly(True)
         try:
             yield
@@ -191,6 +208,12 @@ def eager():
 
 
 @pytest.fixture
+def without_pictures():
+    with blank_pictures():
+        yield
+
+
+@pytest.fixture
 def run_cli():
     """`cli.run` in this process."""
     from keras_bert import cli
@@ -211,16 +234,14 @@ def run(capsys, run_cli):
 
 
 @pytest.fixture(scope="session")
-def trained_once(tmp_path_factory):
+def trained_once(pretrained_once, tmp_path_factory):
     """A folder that `finetune` wrote, for tests that leave it as it is."""
-    from keras_bert.layers import BertLayer
     from keras_bert.training import finetune
 
     folder = tmp_path_factory.mktemp("trained")
     train, valid = write_intents(folder)
-    pretrained = write_huggingface(folder / "pretrained", randomize(BertLayer(TINY)))
     with eagerly():
-        finetune(train, valid, model=pretrained, output=folder / "trained", epochs=1, batch_size=2)
+        finetune(train, valid, model=pretrained_once, output=folder / "trained", epochs=1, batch_size=2)
     return folder / "trained"
 
 

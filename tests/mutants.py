@@ -77,8 +77,13 @@ def try_mutant(path, source, tests):
     return "survived", ""
 
 
+def read_table():
+    """Returns the rows of the table."""
+    return [line.split("\t") for line in TABLE.read_text(encoding="utf-8").splitlines()]
+
+
 def run(numbers):
-    rows = [line.split("\t") for line in TABLE.read_text(encoding="utf-8").splitlines()]
+    rows = read_table()
     sources = [mutate(number, *row[:4]) for number, row in enumerate(rows)]
     outcomes = collections.Counter()
     for number in numbers or range(len(rows)):

@@ -1,4 +1,4 @@
-"""Benchmarks run from their command to their line of JSON, on texts that every clone has or can download."""
+"""Benchmarks run to their line of JSON, on texts that every clone has or can download."""
 
 import functools
 import hashlib
@@ -12,11 +12,45 @@ import sys
 import threading
 
 import pytest
+from tensorflow.python.framework import test_util
 
-from conftest import REAL
+from keras_bert.models import BertEmbedder
+from keras_bert.weights import sentence_transformers
+from keras_bert.weights.source import Weights
+
+from conftest import REAL, TINY
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
 LITE = "keras_bert", "keras_bert-litert", "keras_bert-litert-int8"
+
+
+@pytest.fixture
+def benchmark_module(monkeypatch):
+    """A function that imports a module of the benchmarks, which reads the bundled data."""
+    monkeypatch.delenv("KERAS_BERT_DATA", raising=False)
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module
+
+
+@pytest.fixture
+def run_benchmark(benchmark_module, monkeypatch, capsys):
+    """A function that runs a benchmark in this process, with a small matrix product, and returns the lines of its
+    output."""
+    def run(name, *flags):
+        monkeypatch.setattr(benchmark_module("ruler"), "_PRODUCT", 64)
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, flags)])
+        benchmark_module(name).main()
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+@pytest.fixture
+def few_intents(benchmark_module, monkeypatch):
+    """The corpus has 64 texts."""
+    corpora = benchmark_module("texts").CORPORA
+    read, *rest = corpora["intents"]
+    monkeypatch.setitem(corpora, "intents", (lambda: read()[:64], *rest))
 
 
 @pytest.mark.slow
@@ -36,12 +70,17 @@ def test_forward_ends_in_a_line_of_json():
 
 
 @pytest.mark.slow
-def test_embeddings_end_in_a_line_of_json():
-    code = ("import sys, texts; read, *rest = texts.CORPORA['intents']\n"
-            "texts.CORPORA['intents'] = lambda: read()[:64], *rest\n"
-            "sys.argv[1:] = ['--corpora=intents', '--peers=keras_bert-litert', '--turns=1']\n"
-            "import runpy; runpy.run_path('embeddings.py', run_name='__main__')")
-    result = json.loads(run_in_benchmarks(code).splitlines()[-1])
+@pytest.mark.usefixtures("few_intents")
+def test_embeddings_end_in_a_line_of_json(run_benchmark, benchmark_module, bert, tokenizer, monkeypatch):
+    """With the tiny encoder in place of MiniLM."""
+    def write(_, folder, form):
+        os.mkdir(folder)
+        settings = {"task": "embed", "max_length": TINY.max_position_embeddings}
+        sentence_transformers.write(Weights.of(BertEmbedder(bert, "mean"), tokenizer, settings=settings), folder)
+
+    monkeypatch.setattr(benchmark_module("embeddings"), "convert", write)
+    result = json.loads(run_benchmark(
+        "embeddings", "--corpora=intents", "--peers=keras_bert-litert", "--turns=1")[-1])
     assert result["benchmark"] == "embeddings"
     assert [(row["corpus"], row["library"]) for row in result["rows"]] == [
         ("intents", "keras_bert"), ("intents", "keras_bert-litert")]
@@ -50,20 +89,16 @@ def test_embeddings_end_in_a_line_of_json():
 
 
 @pytest.mark.slow
-def test_texts_end_in_a_line_of_json():
-    code = ("import sys, texts; read, *rest = texts.CORPORA['intents']\n"
-            "texts.CORPORA['intents'] = lambda: read()[:64], *rest\n"
-            "sys.argv[1:] = ['--corpora=intents', '--size=L2-H128', '--peers=', '--turns=1']\n"
-            "texts.main()")
-    result = json.loads(run_in_benchmarks(code).splitlines()[-1])
+@pytest.mark.usefixtures("few_intents")
+def test_texts_end_in_a_line_of_json(run_benchmark):
+    result = json.loads(run_benchmark("texts", "--corpora=intents", "--size=L2-H128", "--peers=", "--turns=1")[-1])
     assert result["benchmark"] == "texts" and {row["library"] for row in result["rows"]} == {
         f"{library}{suffix}" for library in LITE for suffix in ("", "-predict")}
 
 
 @pytest.mark.slow
-def test_the_first_answer_on_litert_needs_no_tensorflow():
-    command = [sys.executable, BENCHMARKS / "cold_start.py", "--size=L2-H128", "--turns=1", f"--peers={','.join(LITE)}"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+def test_the_first_answer_on_litert_needs_no_tensorflow(run_benchmark):
+    lines = run_benchmark("cold_start", "--size=L2-H128", "--turns=1", f"--peers={','.join(LITE)}")
     ours, *lite = json.loads(lines[-1])["rows"]
     assert [row["library"] for row in (ours, *lite)] == list(LITE)
     for row in lite:
@@ -73,11 +108,10 @@ def test_the_first_answer_on_litert_needs_no_tensorflow():
 
 
 @pytest.mark.slow
-def test_scores_on_litert_end_in_a_line_of_json(pretrained):
-    command = [sys.executable, BENCHMARKS / "litert_scores.py", "--tasks=clinc-hwu-176", f"--model={pretrained}"]
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    rows = json.loads(run.stdout.splitlines()[-1])["rows"]
+@pytest.mark.usefixtures("without_pictures")
+def test_scores_on_litert_end_in_a_line_of_json(run_benchmark, pretrained_once):
+    rows = json.loads(run_benchmark(
+        "litert_scores", "--tasks=clinc-hwu-176", f"--model={pretrained_once}")[-1])["rows"]
     assert [(row["library"], row["examples"]) for row in rows] == [
         ("keras", 176), ("litert-float32", 176), ("litert-int8", 176)]
     for row in rows[:2]:
@@ -151,17 +185,17 @@ class TextClassifier:
 
 
 @pytest.mark.slow
-def test_answers_are_compared_with_those_of_mediapipe(trained, intents, tmp_path):
+@pytest.mark.filterwarnings("ignore:texts cut at max_length")
+def test_answers_are_compared_with_those_of_mediapipe(run_benchmark, trained_once, intents, tmp_path, monkeypatch):
     (tmp_path / "mediapipe/tasks/python").mkdir(parents=True)
     (tmp_path / "mediapipe/tasks/python/text.py").write_text(TEXT_CLASSIFIER)
     (tmp_path / "mediapipe-1.0.dist-info").mkdir()
     (tmp_path / "mediapipe-1.0.dist-info/METADATA").write_text("Name: mediapipe\nVersion: 1.0\n")
     (tmp_path / "more.txt").write_text("play some music\nPLAY sóme music\n" + 200 * "music ")
-    command = [sys.executable, BENCHMARKS / "mediapipe_texts.py", f"--mediapipe={sys.executable}", f"--model={trained}",
-               f"--data={intents[1]}", f"--texts={tmp_path / 'more.txt'}"]
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{BENCHMARKS.parent}"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    result = json.loads(run.stdout.splitlines()[-1])
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{BENCHMARKS.parent}")
+    result = json.loads(run_benchmark(
+        "mediapipe_texts", f"--mediapipe={sys.executable}", f"--model={trained_once}", f"--data={intents[1]}",
+        f"--texts={tmp_path / 'more.txt'}")[-1])
     assert result["versions"]["mediapipe"] == "1.0"
     labelled, _, more, _ = result["rows"]
     assert [row["library"] for row in result["rows"]] == [
@@ -172,21 +206,23 @@ def test_answers_are_compared_with_those_of_mediapipe(trained, intents, tmp_path
 
 
 @pytest.mark.slow
-def test_why_ids_differ_from_those_of_mediapipe():
-    code = ("import mediapipe_texts, sys, texts\n"
-            "for text in sys.stdin.read().split('|'):\n"
-            "    print(mediapipe_texts.cause(text, texts.tokenizer_of(texts.ENGLISH), 8))")
-    texts = ["Hello, world-wide!", "北京 $5", "a café", "서울", "soft\u00adware", "the " * 9]
-    run = subprocess.run([sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True,
-                         env=os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)}, input="|".join(texts))
-    assert run.stdout.split() == ["None", "None", "accents", "hangul", "other", "long"]
+def test_why_ids_differ_from_those_of_mediapipe(benchmark_module):
+    compared, texts = benchmark_module("mediapipe_texts"), benchmark_module("texts")
+    tokenizer = texts.tokenizer_of(texts.ENGLISH)
+    assert {text: compared.cause(text, tokenizer, 8) for text in (
+        "Hello, world-wide!", "北京 $5", "a café", "서울", "soft\u00adware", "the " * 9)} == {
+        "Hello, world-wide!": None, "北京 $5": None, "a café": "accents", "서울": "hangul", "soft\u00adware": "other",
+        "the " * 9: "long"}
 
 
 @pytest.mark.slow
-def test_the_machine_is_described():
-    code = "import keras_bert, ruler; ruler.describe('tensorflow', 'nothing-of-this-name')"
+def test_the_machine_is_described(benchmark_module, monkeypatch, capsys):
+    monkeypatch.delenv("XLA_FLAGS")
     for onednn, word in ("1", "on"), ("0", "off"):
-        line = run_in_benchmarks(code, TF_ENABLE_ONEDNN_OPTS=onednn)
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", onednn)
+        monkeypatch.setattr(test_util, "IsMklEnabled", lambda word=word: word == "on")  # the variable is read once
+        benchmark_module("ruler").describe("tensorflow", "nothing-of-this-name")
+        line = capsys.readouterr().out
         assert f" oneDNN {word}, load " in line and f"TF_ENABLE_ONEDNN_OPTS={onednn}; tensorflow 2." in line
         assert line.endswith(", nothing-of-this-name not installed\n")
 
@@ -199,10 +235,8 @@ def run_in_benchmarks(code, **environment):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("training", [(), ("--training",)])
-def test_operations_of_an_encoder_and_of_a_step(training):
-    command = [sys.executable, BENCHMARKS / "operations.py", "--size=L2-H128", "--shape=mixed", "--peers=keras_bert",
-               *training]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+def test_operations_of_an_encoder_and_of_a_step(run_benchmark, training):
+    lines = run_benchmark("operations", "--size=L2-H128", "--shape=mixed", "--peers=keras_bert", *training)
     (row,) = json.loads(lines[-1])["rows"]
     assert row["library"] == "keras_bert" and any("MatMul" in kind for kind in row["milliseconds"])
     assert ("ResourceApplyAdam" in row["milliseconds"]) == bool(training)
@@ -235,12 +269,10 @@ def test_the_gpu_benchmark_needs_a_gpu():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variable", [{}, {"KERAS_BERT_DATA": "elsewhere"}])
-def test_the_mixed_texts_are_the_bundled_ones(variable):
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"} | variable
-    command = [sys.executable, "-c", "from texts import mixed; print(len(set(mixed())))"]
-    lines = subprocess.run(command, cwd=BENCHMARKS, env=environment | {"PYTHONPATH": str(BENCHMARKS.parent)},
-                           capture_output=True, text=True, check=True).stdout.splitlines()
+def test_the_mixed_texts_are_the_bundled_ones():
+    """Even if there is another folder of data."""
+    code = "from texts import mixed; print(len(set(mixed())))"
+    lines = run_in_benchmarks(code, KERAS_BERT_DATA="elsewhere").splitlines()
     assert lines == [f"70 texts from {REAL}/corpora/en/classic_books.txt",
                      f"20 texts from {REAL}/qa/xquad/xquad.en.json",
                      f"250 texts from {REAL}/intent/intent176/train.tsv", "340"]
@@ -255,9 +287,8 @@ def test_a_missing_file_is_named():
 
 
 @pytest.fixture
-def real_texts(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("real_texts")
+def real_texts(benchmark_module):
+    return benchmark_module("real_texts")
 
 
 @pytest.fixture
@@ -323,13 +354,12 @@ def test_tasks_have_their_files(task, examples, tmp_path):
 
 
 @pytest.mark.slow
-def test_entities_inside_tokens_are_counted(tmp_path):
+def test_entities_inside_tokens_are_counted(run_benchmark, tmp_path):
     sentence = [("두", "B-QT"), (" ", "I-QT"), ("사", "I-QT"), ("람", "I-QT"), ("이", "O"), (" ", "O"), ("서", "B-LC"),
                 ("울", "I-LC")]
     path = tmp_path / "dev.tsv"
     path.write_text("".join(f"{character}\t{tag}\n" for character, tag in sentence))
-    command = [sys.executable, BENCHMARKS / "entity_ceiling.py", path, "--data_format=klue-ner"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = run_benchmark("entity_ceiling", path, "--data_format=klue-ner")
     result = json.loads(lines[-1])
     assert result["entities"] == 2 and [row["types"] for row in result["rows"]] == 2 * [{"QT": 0, "LC": 1}]
     assert lines[0].endswith("vocab.txt: 1 of 2 entities")

@@ -39,6 +39,7 @@ def test_finetune_shows_its_progress_and_what_it_wrote(run, intents, pretrained,
     assert any("epoch 1/1" in line and "examples/s" in line and "left" in line for line in messages)
 
 
+@pytest.mark.usefixtures("eager")
 def test_predict_in_every_form(run, trained, tmp_path, monkeypatch):
     texts = ["play music", "light off", "what time"]
     status, output, _ = run("predict", f"--model={trained}", "--output_format=jsonl", "--top_k=2", *texts)
@@ -107,6 +108,7 @@ def test_an_intent_model_without_texts_out_of_scope_has_no_threshold(run, traine
     assert json.loads(output[0]).keys() == {"text", "label", "score"}
 
 
+@pytest.mark.usefixtures("eager")
 def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path):
     path = tmp_path / "scope.tsv"
     path.write_text(intents[1].read_text() + "what time is it today\tnone\nbook a flight\tnone\n")

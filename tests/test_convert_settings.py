@@ -1,6 +1,7 @@
 """The task of a model, its labels and settings, through every format that stores them."""
 
 import dataclasses
+import functools
 import json
 import shutil
 import unicodedata
@@ -52,6 +53,25 @@ def folders(tmp_path_factory):
     for name in TASKS:
         make(name).save(path / name)
     return path
+
+
+@pytest.fixture(scope="module")
+def converted(folders, tmp_path_factory):
+    """A function of a task that returns its folder in the format of transformers."""
+    path = tmp_path_factory.mktemp("huggingface")
+
+    @functools.cache
+    def convert_once(name):
+        convert(folders / name, path / name, "huggingface")
+        return path / name
+
+    return convert_once
+
+
+@pytest.fixture
+def huggingface(converted, tmp_path):
+    """Like `converted`; the folder, `tmp_path / "out"`, is the test's own."""
+    return lambda name: shutil.copytree(converted(name), tmp_path / "out")
 
 
 @pytest.mark.parametrize(("form", "name"), [
@@ -170,9 +190,9 @@ def change(folder, file="config.json", **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_problem_type_decides(folders, tmp_path):
+def test_problem_type_decides(huggingface, tmp_path):
     """Whoever trains a folder again in transformers with another problem leaves our settings in config.json."""
-    convert(folders / "intent", tmp_path / "out", "huggingface")
+    huggingface("intent")
     assert json.loads((tmp_path / "out/config.json").read_text())["problem_type"] == "single_label_classification"
     change(tmp_path / "out", problem_type="multi_label_classification")
     settings = open_source(tmp_path / "out").settings
@@ -214,9 +234,9 @@ def test_settings_that_do_not_fit_are_refused(folders, tmp_path, name, changes, 
             read(source)
 
 
-def test_thresholds_of_other_labels_are_ignored(folders, tmp_path):
+def test_thresholds_of_other_labels_are_ignored(huggingface, tmp_path):
     """Whoever trains a folder again in transformers with more labels leaves our thresholds in config.json."""
-    convert(folders / "classify", tmp_path / "out", "huggingface")
+    huggingface("classify")
     change(tmp_path / "out", problem_type="multi_label_classification",
            keras_bert={"task": "multilabel", "max_length": 50, "thresholds": [0.3, 0.6]})
     source = open_source(tmp_path / "out")
@@ -226,8 +246,8 @@ def test_thresholds_of_other_labels_are_ignored(folders, tmp_path):
         MultiLabel(64, ["a", "b", "c"], thresholds=[0.3, 0.6])
 
 
-def test_labels_without_a_name(folders, tmp_path):
-    source = convert(folders / "classify", tmp_path / "out", "huggingface") and tmp_path / "out"
+def test_labels_without_a_name(huggingface):
+    source = huggingface("classify")
     for names, note in (({"0": "a", "2": "c"}, "the source does not name all labels: LABEL_1"),
                         ({}, "the source does not name all labels: LABEL_0, LABEL_1, LABEL_2")):
         change(source, id2label=names)
@@ -235,8 +255,8 @@ def test_labels_without_a_name(folders, tmp_path):
         assert opened.labels == [names.get(str(i), f"LABEL_{i}") for i in range(3)] and note in opened.notes
 
 
-def test_repeated_labels_are_refused(folders, tmp_path):
-    convert(folders / "classify", tmp_path / "out", "huggingface")
+def test_repeated_labels_are_refused(huggingface, tmp_path):
+    huggingface("classify")
     for names in ({"0": "a", "1": "b", "2": "a"}, {"0": "LABEL_2", "1": "b"}):
         change(tmp_path / "out", id2label=names)
         with pytest.raises(InputError, match=f"out: labels must be different names; '{names['0']}' is repeated"):
@@ -259,17 +279,17 @@ def test_without_a_vocabulary_the_result_takes_no_texts(folders, tmp_path):
     assert any("the result cannot take texts; copy the model's vocab.txt next to the weights" in line for line in lines)
 
 
-def test_the_settings_of_another_head_are_ignored(folders, tmp_path):
-    convert(folders / "tag", tmp_path / "out", "huggingface")
+def test_the_settings_of_another_head_are_ignored(huggingface, tmp_path):
+    huggingface("tag")
     change(tmp_path / "out", keras_bert={"task": "span", "max_length": 7})
     source = open_source(tmp_path / "out")
     assert source.settings == {"task": "tag", "max_length": 128}
     assert any("settings of the task span are ignored" in note for note in source.notes)
 
 
-def test_one_label_is_a_regression(folders, tmp_path):
+def test_one_label_is_a_regression(huggingface, tmp_path):
     """As in transformers, also without the name of a class."""
-    convert(folders / "regress", tmp_path / "out", "huggingface")
+    huggingface("regress")
     change(tmp_path / "out", architectures=None, problem_type=None, keras_bert={})
     assert open_source(tmp_path / "out").kind == "regression"
 
@@ -293,9 +313,9 @@ def test_nfc_is_a_declared_loss(tmp_path, form):
 
 
 @pytest.mark.parametrize("added", [False, True])
-def test_tokens_that_lines_cannot_hold(folders, tmp_path, added):
+def test_tokens_that_lines_cannot_hold(huggingface, tmp_path, added):
     """The tokens after them keep their ids."""
-    convert(folders / "classify", tmp_path / "out", "huggingface")
+    huggingface("classify")
     (tmp_path / "out/vocab.txt").unlink()
     tokens = {token: id for id, token in enumerate(TINY_VOCABULARY)}
     at, space = [tokens.pop(token) for token in (TINY_VOCABULARY[7], TINY_VOCABULARY[9])]
@@ -318,9 +338,9 @@ def test_another_tokenizer_after_reloading_is_an_error(folders, tmp_path, monkey
     assert not (tmp_path / "out").exists()
 
 
-def test_a_tokenizer_of_transformers_5(folders, tmp_path):
+def test_a_tokenizer_of_transformers_5(huggingface, tmp_path):
     """Which writes no vocab.txt."""
-    convert(folders / "classify", tmp_path / "out", "huggingface")
+    huggingface("classify")
     before = open_source(tmp_path / "out").tokenizer
     (tmp_path / "out/vocab.txt").unlink()
     ids = {token: id for id, token in enumerate(TINY_VOCABULARY[:40])}
@@ -371,9 +391,9 @@ def test_another_truncation_of_kerashub_is_a_declared_loss(folders, tmp_path):
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "added_tokens.json"])
-def test_added_tokens_of_the_vocabulary_are_a_declared_loss(folders, tmp_path, file):
+def test_added_tokens_of_the_vocabulary_are_a_declared_loss(huggingface, tmp_path, file):
     """transformers finds `lamp` in `lamps`, and `[unused1]` before it splits off the brackets."""
-    convert(folders / "classify", tmp_path / "out", "huggingface")
+    huggingface("classify")
     ids = {token: TINY_VOCABULARY.index(token) for token in ("[SEP]", "lamp", "[unused1]")}
     listed = [{"content": token, "id": id} for token, id in ids.items()]
     values = {"tokenizer.json": {"added_tokens": listed}, "added_tokens.json": ids,
@@ -397,9 +417,9 @@ BERT_STEP = {"type": "BertNormalizer", "handle_chinese_chars": False, "strip_acc
     (BERT_STEP, "Whitespace", "BertNormalizer, Whitespace"),
 ])
 @pytest.mark.parametrize("has_vocab", [True, False])
-def test_the_steps_of_a_fast_tokenizer(folders, tmp_path, normalizer, splitter, steps, has_vocab):
+def test_the_steps_of_a_fast_tokenizer(huggingface, normalizer, splitter, steps, has_vocab):
     """transformers reads them from tokenizer.json, whatever the other files say."""
-    convert(folders / "classify", out := tmp_path / "out", "huggingface")
+    out = huggingface("classify")
     assert open_source(out).tokenizer.rules.strip_accents
     change(out, "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
     if not has_vocab:

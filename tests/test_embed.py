@@ -27,8 +27,6 @@ from conftest import (
     interrupted_after,
     needs_data,
     random_inputs,
-    randomize,
-    write_huggingface,
 )
 
 RECORDED = json.loads(record_sentence_transformers.FILE.read_text())
@@ -57,11 +55,6 @@ def encode(rows, **settings):
     examples = Embed.read(path)
     task = Embed.from_examples(path, examples, max_length=16, **settings)
     return task, task.encode(examples, BertTokenizer(TINY_VOCABULARY))
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    return write_huggingface(tmp_path_factory.mktemp("encoder") / "encoder", randomize(BertLayer(TINY)))
 
 
 # Losses
@@ -281,13 +274,22 @@ def train(encoder, output, kind, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", DATA_OF)
-def test_training_and_its_folder(encoder, tmp_path, eager, kind):
+@pytest.mark.parametrize("kind,epochs", (dict.fromkeys(DATA_OF, 6) | {"scored": 12}).items())
+def test_each_kind_of_data_is_learned(pretrained_once, tmp_path, eager, kind, epochs):
     rows, main = DATA_OF[kind]
-    tuned = train(encoder, tmp_path / "out", kind, epochs=12, pooling="cls", normalize=True)
+    tuned = train(pretrained_once, tmp_path / "out", kind, epochs=epochs, pooling="cls", normalize=True)
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     assert metrics["main"] == main and metrics["inputs"] == ["text"]
     assert metrics["history"]["loss"][-1] < 0.9 * metrics["history"]["loss"][0]
+    scores = tuned.evaluate(rows)
+    assert scores == pytest.approx({name: metrics[name] for name in scores}, abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_the_folder_of_an_embedder(pretrained_once, tmp_path):
+    rows, _ = DATA_OF["pairs"]
+    tuned = train(pretrained_once, tmp_path / "out", "pairs", epochs=1, pooling="cls", normalize=True)
     vectors = tuned.predict(["play music", "now"])
     assert vectors.shape == (2, TINY.hidden_size) and vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
@@ -295,7 +297,8 @@ def test_training_and_its_folder(encoder, tmp_path, eager, kind):
     assert isinstance(again.model, BertEmbedder) and again.task == Embed(TINY.max_position_embeddings)
     np.testing.assert_array_equal(again.predict(["play music", "now"]), vectors)
     np.testing.assert_allclose(tuned.model(again.tokenizer(["play music", "now"])), vectors, rtol=0, atol=1e-6)
-    assert again.evaluate(rows) == pytest.approx({name: metrics[name] for name in again.evaluate(rows)}, abs=1e-6)
+    metrics, scores = json.loads((tmp_path / "out/metrics.json").read_text()), again.evaluate(rows)
+    assert scores == pytest.approx({name: metrics[name] for name in scores}, abs=1e-6)
     again.save(tmp_path / "copy")
     np.testing.assert_array_equal(FineTuned.load(tmp_path / "copy").predict(["now"]), again.predict(["now"]))
     assert "\n- embed\n" in (tmp_path / "out/README.md").read_text()
@@ -303,9 +306,9 @@ def test_training_and_its_folder(encoder, tmp_path, eager, kind):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_a_finished_folder_becomes_one_of_sentence_transformers(encoder, tmp_path):
+def test_a_finished_folder_becomes_one_of_sentence_transformers(pretrained_once, tmp_path):
     rows = [{"first": row["text"], "text_pair": row["text_pair"]} for row in DATA_OF["pairs"][0]]
-    tuned = finetune(rows, rows, model=encoder, output=tmp_path / "out", task="embed", epochs=1, batch_size=4,
+    tuned = finetune(rows, rows, model=pretrained_once, output=tmp_path / "out", task="embed", epochs=1, batch_size=4,
                      pooling="max", normalize=True, max_length=20, text_column="first")
     convert(tmp_path / "out", tmp_path / "st", "sentence_transformers")
     source = open_source(tmp_path / "st")
@@ -324,36 +327,36 @@ def test_a_finished_folder_becomes_one_of_sentence_transformers(encoder, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("kind", ["triplets", "labelled"])
-def test_an_interrupted_run_ends_as_one_that_was_not(encoder, tmp_path, kind):
+def test_an_interrupted_run_ends_as_one_that_was_not(pretrained_once, tmp_path):
+    """Of labelled texts, whose pairs are drawn anew in each epoch."""
     with interrupted_after(saves=7):
-        train(encoder, tmp_path / "out", kind, save_steps=1)
-    again, whole = (train(encoder, tmp_path / name, kind, save_steps=1) for name in ("out", "whole"))
+        train(pretrained_once, tmp_path / "out", "labelled", save_steps=1)
+    again, whole = (train(pretrained_once, tmp_path / name, "labelled", save_steps=1) for name in ("out", "whole"))
     for one, other in zip(again.model.get_weights(), whole.model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_lora_and_bfloat16(encoder, tmp_path):
-    tuned = train(encoder, tmp_path / "lora", "pairs", lora_rank=2, epochs=8)
+def test_lora_and_bfloat16(pretrained_once, tmp_path):
+    tuned = train(pretrained_once, tmp_path / "lora", "pairs", lora_rank=2, epochs=4)
     history = json.loads((tmp_path / "lora/metrics.json").read_text())["history"]
     assert history["loss"][-1] < history["loss"][0] and tuned.model.bert.lora_rank is None
-    before = BertLayer.from_pretrained(encoder)
+    before = BertLayer.from_pretrained(pretrained_once)
     changed = [new.path for old, new in zip(before.weights, tuned.model.bert.weights, strict=True)
                if (numpy(old) != numpy(new)).any()]
     assert changed and all("query" in path or "value" in path for path in changed)
-    tuned = train(encoder, tmp_path / "bf16", "pairs", dtype="mixed_bfloat16")
+    tuned = train(pretrained_once, tmp_path / "bf16", "pairs", dtype="mixed_bfloat16")
     assert tuned.model.bert.compute_dtype == "bfloat16" and tuned.predict(["now"]).dtype == np.float32
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_commands(encoder, tmp_path, run):
+def test_commands(pretrained_once, tmp_path, run):
     rows = DATA_OF["triplets"][0]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert run("finetune", "--task=embed", f"--train={tmp_path / 'train.jsonl'}", f"--valid={tmp_path / 'train.jsonl'}",
-               f"--model={encoder}", f"--output={tmp_path / 'out'}", "--epochs=1", "--nonormalize")[0] == 0
+               f"--model={pretrained_once}", f"--output={tmp_path / 'out'}", "--epochs=1", "--nonormalize")[0] == 0
     model = f"--model={tmp_path / 'out'}"
     vectors = FineTuned.load(tmp_path / "out").predict([row["text"] for row in rows])
     status, lines, _ = run("predict", model, f"--input={tmp_path / 'train.jsonl'}")
@@ -387,8 +390,8 @@ def test_commands(encoder, tmp_path, run):
     ({"pooling": "sum"}, "pooling must be one of mean, cls, max; got 'sum'"),
     ({"loss": "cosent"}, "loss must be multiple_negatives_ranking for pairs, as train has; got 'cosent'"),
 ])
-def test_bad_options(encoder, tmp_path, options, message):
+def test_bad_options(pretrained_once, tmp_path, options, message):
     with pytest.raises(InputError) as error:
-        train(encoder, tmp_path / "out", "pairs", **options)
+        train(pretrained_once, tmp_path / "out", "pairs", **options)
     assert str(error.value).startswith(message)
     assert not (tmp_path / "out").exists()

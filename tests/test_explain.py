@@ -1,4 +1,4 @@
-"""The signature `explain` of raw-text SavedModels, against the encoders they were made from."""
+"""The function `explain` of raw-text models, against the encoders that they were made from."""
 
 import functools
 
@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from text_reference import LABELS, LENGTH, TOKENIZER
 
-from keras_bert.export import export_text_model
+from keras_bert.export.text_model import TextModel, make_head
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertRegressor, BertSpanLabeler, BertTokenClassifier
 from keras_bert.text import packing
@@ -21,15 +21,14 @@ pytestmark = pytest.mark.slow
 TEXTS = ["play some 🎵🎶 music,now", "각각의 집 é!", "e\u0301t is\u0301 my\tsong\t\ton", "", " \t\n", "the lamps " * 20,
          "👩\u200d👩\u200d👧 turn"]
 OTHERS = ["what time", "a b c", "", "off 가", "table", "light on", "play " * 30]
-PAIRS = {"text": TEXTS, "text_pair": OTHERS}
 MAX_QUERY = 6
-# For each export: the kind of model, its options, the layers asked for, the arguments.
-EXPORTS = {
-    "classify": (lambda bert: BertClassifier(bert, 2), {"labels": ["a", "b"]}, [], {"text": TEXTS}),
-    "regress": (BertRegressor, {"pairs": True}, [1], PAIRS),
-    "embed": (lambda bert: bert, {"dtype": "bfloat16"}, [1, 0, 1], {"text": TEXTS}),
-    "tag": (lambda bert: BertTokenClassifier(bert, len(LABELS)), {"labels": LABELS}, [0], {"text": TEXTS}),
-    "span": (BertSpanLabeler, {"max_query_length": MAX_QUERY}, [], {"question": OTHERS, "context": TEXTS}),
+# For each task: the kind of model, its options, the layers asked for, the texts.
+MODELS = {
+    "classify": (lambda bert: BertClassifier(bert, 2), {"labels": ["a", "b"]}, [], [TEXTS]),
+    "regress": (BertRegressor, {"pairs": True}, [1], [TEXTS, OTHERS]),
+    "embed": (lambda bert: bert, {}, [1, 0, 1], [TEXTS]),
+    "tag": (lambda bert: BertTokenClassifier(bert, len(LABELS)), {"labels": LABELS}, [0], [TEXTS]),
+    "span": (BertSpanLabeler, {"max_query_length": MAX_QUERY}, [], [OTHERS, TEXTS]),
 }
 
 
@@ -42,19 +41,18 @@ def bert():
 
 
 @pytest.fixture(scope="module")
-def answers(bert, tmp_path_factory):
-    """A function of a task that returns what its export answers to all texts and to none."""
-    folder = tmp_path_factory.mktemp("exports")
-
+def answers(bert):
+    """A function of a task that returns what its raw-text model answers to all texts and to none."""
     @functools.cache
     def answer(task):
-        make, options, layers, texts = EXPORTS[task]
-        export_text_model(make(bert), TOKENIZER, folder / task, max_length=LENGTH, **options)
-        explain = tf.saved_model.load(str(folder / task)).signatures["explain"]
+        make, options, layers, columns = MODELS[task]
+        model = make(bert)
+        dtype = "bfloat16" if task == "embed" else "float32"
+        explain = TextModel(model, make_head(model, options), TOKENIZER, LENGTH, dtype).explain
         found = []
         for part in slice(None), slice(0):
-            arguments = {key: tf.constant(value[part], tf.string) for key, value in texts.items()}
-            outputs = explain(layers=tf.constant(layers, tf.int32), **arguments)
+            texts = [tf.constant(column[part], tf.string) for column in columns]
+            outputs = explain(*texts, tf.constant(layers, tf.int32))
             found.append({key: output.numpy() for key, output in outputs.items()})
         return found
 
@@ -82,10 +80,10 @@ def first_inputs(task, texts):
     return packing.pad(rows, TOKENIZER.pad_id)
 
 
-@pytest.mark.parametrize("task", EXPORTS)
+@pytest.mark.parametrize("task", MODELS)
 def test_pieces_and_attention_are_the_encoders(bert, answers, task):
-    *_, layers, arguments = EXPORTS[task]
-    texts, (found, _) = list(arguments.values()), answers(task)
+    *_, layers, texts = MODELS[task]
+    found, _ = answers(task)
     inputs = first_inputs(task, texts)
     ids, mask, segments = inputs.values()
     np.testing.assert_array_equal(found["segment"], segments)
@@ -104,7 +102,7 @@ def test_pieces_and_attention_are_the_encoders(bert, answers, task):
     assert found["attention"].dtype == np.float32 and np.ptp(found["attention"][0, 0, 0, 0, :5]) > 0.05
 
 
-@pytest.mark.parametrize("task", EXPORTS)
+@pytest.mark.parametrize("task", MODELS)
 def test_no_texts(answers, task):
     assert {name: (array.dtype, len(array), array.ndim) for name, array in answers(task)[1].items()} == {
         "tokens": (object, 0, 2), "starts": (np.int32, 0, 2), "ends": (np.int32, 0, 2), "segment": (np.int32, 0, 2),

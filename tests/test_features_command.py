@@ -30,7 +30,7 @@ def deep_bert():
 
 
 @pytest.fixture
-def extract(run, tmp_path, deep_bert, monkeypatch):
+def extract(run, tmp_path, deep_bert, monkeypatch, eager):
     """Runs the command on the encoder in batches of two; `texts.txt` is in `tmp_path`."""
     monkeypatch.setattr(features_module, "_TOKENS", 30)  # several chunks
     write_huggingface(tmp_path / "pretrained", deep_bert)

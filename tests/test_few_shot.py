@@ -18,17 +18,12 @@ from keras_bert.training import FineTuned, finetune
 from keras_bert.training.few_shot import FewShot
 from keras_bert.training.way import recommendation
 
-from conftest import TINY, interrupted_after, random_inputs, randomize, write_huggingface
+from conftest import interrupted_after, random_inputs, randomize
 
 TEXTS = ["play music", "play a song", "the lamp", "the light", "book a table", "book a flight"]
 MORE = ["play now", "stop it now", "book a table for two", "the light on please", "what time is it"]
 LABELS = {2: "abbbab", 3: "aabbcc"}
 OPTIONS = {"epochs": 2, "batch_size": 4, "learning_rate": 0.01, "few_shot": True}
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    return write_huggingface(tmp_path_factory.mktemp("encoder") / "encoder", randomize(BertLayer(TINY)))
 
 
 def train(encoder, output, classes=3, **options):
@@ -72,8 +67,8 @@ def test_bad_models(bert):
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("classes", LABELS)
-def test_answers_are_those_of_a_regression_on_the_embeddings(encoder, tmp_path, classes):
-    tuned = train(encoder, tmp_path / "out", classes)
+def test_answers_are_those_of_a_regression_on_the_embeddings(pretrained_once, tmp_path, classes):
+    tuned = train(pretrained_once, tmp_path / "out", classes)
     embedder = BertEmbedder(tuned.model.bert, "mean", normalize=True)
     embed = tuned.tokenizer
     learned = LogisticRegression(C=10.0).fit(embedder.predict_on_batch(embed(TEXTS)), list(LABELS[classes]))
@@ -82,7 +77,7 @@ def test_answers_are_those_of_a_regression_on_the_embeddings(encoder, tmp_path, 
     assert [answer.label for answer in answers] == list(learned.classes_[wanted.argmax(1)])
     got = [[dict(zip(answer.labels, answer.scores))[label] for label in learned.classes_] for answer in answers]
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4)
-    before = BertLayer.from_pretrained(encoder)
+    before = BertLayer.from_pretrained(pretrained_once)
     changed = [old.path for old, new in zip(before.weights, tuned.model.bert.weights, strict=True)
                if (np.array(old) != np.array(new)).any()]
     assert changed and not any("pooler" in path for path in changed)
@@ -90,9 +85,9 @@ def test_answers_are_those_of_a_regression_on_the_embeddings(encoder, tmp_path, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_the_scores_of_each_epoch_are_those_of_the_model(encoder, tmp_path):
+def test_the_scores_of_each_epoch_are_those_of_the_model(pretrained_once, tmp_path):
     valid = list(zip(MORE, "abcab"))  # the labels of some are wrong
-    train(encoder, tmp_path / "out", valid=valid)
+    train(pretrained_once, tmp_path / "out", valid=valid)
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     best = metrics["best_epoch"] - 1
     assert 0 < metrics["accuracy"] < 1 and metrics["accuracy"] == metrics["history"]["val_accuracy"][best]
@@ -101,11 +96,11 @@ def test_the_scores_of_each_epoch_are_those_of_the_model(encoder, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_class_weights_are_those_of_the_regression(encoder, tmp_path):
+def test_class_weights_are_those_of_the_regression(pretrained_once, tmp_path):
     rows = [(f"play music {'now ' * number}", "a") for number in range(20)] + [("the lamp", "b"), ("the light", "b")]
     rates = []
     for weights in (None, "balanced"):
-        tuned = finetune(rows, rows, **OPTIONS | {"epochs": 1}, model=encoder, output=tmp_path / str(weights),
+        tuned = finetune(rows, rows, **OPTIONS | {"epochs": 1}, model=pretrained_once, output=tmp_path / str(weights),
                          class_weights=weights)
         embedder = BertEmbedder(tuned.model.bert, "mean", normalize=True)
         learned = LogisticRegression(C=10.0, class_weight=weights).fit(
@@ -118,15 +113,15 @@ def test_class_weights_are_those_of_the_regression(encoder, tmp_path):
 
 
 @pytest.mark.usefixtures("eager")
-def test_outputs_that_are_not_finite(encoder, tmp_path):
+def test_outputs_that_are_not_finite(pretrained_once, tmp_path):
     with pytest.raises(InputError, match="must be finite"):
-        train(encoder, tmp_path / "out", epochs=1, batch_size=8, learning_rate=1e38, warmup_ratio=0.0)
+        train(pretrained_once, tmp_path / "out", epochs=1, batch_size=8, learning_rate=1e38, warmup_ratio=0.0)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_the_folder_and_the_export(encoder, tmp_path):
-    tuned = train(encoder, tmp_path / "out", epochs=1, max_length=8)
+def test_the_folder_and_the_export(pretrained_once, tmp_path):
+    tuned = train(pretrained_once, tmp_path / "out", epochs=1, max_length=8)
     again = FineTuned.load(tmp_path / "out")
     wanted = tuned.predict(MORE)
     assert again.predict(MORE) == wanted and again.task == tuned.task and again.task.labels == ["a", "b", "c"]
@@ -150,18 +145,19 @@ def test_the_folder_and_the_export(encoder, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_an_interrupted_run_ends_as_one_that_was_not(encoder, tmp_path):
+def test_an_interrupted_run_ends_as_one_that_was_not(pretrained_once, tmp_path):
     with interrupted_after(saves=5):
-        train(encoder, tmp_path / "out", save_steps=1)
-    again, whole = (train(encoder, tmp_path / name, save_steps=1) for name in ("out", "whole"))
+        train(pretrained_once, tmp_path / "out", save_steps=1)
+    again, whole = (train(pretrained_once, tmp_path / name, save_steps=1) for name in ("out", "whole"))
     for one, other in zip(again.model.get_weights(), whole.model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_lora_bfloat16_and_the_pooling_of_the_model(encoder, tmp_path):
-    tuned = train(save_embedder(encoder, tmp_path), tmp_path / "out", lora_rank=2, dtype="mixed_bfloat16", epochs=1)
+def test_lora_bfloat16_and_the_pooling_of_the_model(pretrained_once, tmp_path):
+    embedder = save_embedder(pretrained_once, tmp_path)
+    tuned = train(embedder, tmp_path / "out", lora_rank=2, dtype="mixed_bfloat16", epochs=1)
     assert tuned.model.pooling == "cls" and tuned.model.bert.lora_rank is None
     assert tuned.model.bert.compute_dtype == "bfloat16"
 
@@ -173,33 +169,33 @@ def test_lora_bfloat16_and_the_pooling_of_the_model(encoder, tmp_path):
     ({"dropout": 0.1}, "dropout must be left out for the tasks span and embed and with few_shot, whose"),
     ({"batch_size": 1}, "batch_size must be at least 2 for the task embed and with few_shot"),
 ])
-def test_bad_options(encoder, tmp_path, options, message):
+def test_bad_options(pretrained_once, tmp_path, options, message):
     with pytest.raises(InputError) as error:
-        train(encoder, tmp_path / "out", **options)
+        train(pretrained_once, tmp_path / "out", **options)
     assert str(error.value).startswith(message)
 
 
-def test_pairs_of_texts_are_refused(encoder, tmp_path):
+def test_pairs_of_texts_are_refused(pretrained_once, tmp_path):
     rows = [("play", "music", "a"), ("stop", "it", "b")] * 2
     with pytest.raises(InputError, match="train: few_shot needs one text per row; got two"):
-        finetune(rows, rows, **OPTIONS | {"model": encoder, "output": tmp_path / "out"})
+        finetune(rows, rows, **OPTIONS | {"model": pretrained_once, "output": tmp_path / "out"})
 
 
 @pytest.mark.parametrize("labels,options,message", [
     ("abcdef", {}, "train: few_shot needs two labels with at least two texts each; got 0"),
     ("aabcde", {}, "train: few_shot needs two labels with at least two texts each; got 1"),
     ("aabbab", {"valid": None, "valid_share": 0.7}, "train without the held-out texts: few_shot needs two labels")])
-def test_labels_need_two_texts(encoder, tmp_path, labels, options, message):
+def test_labels_need_two_texts(pretrained_once, tmp_path, labels, options, message):
     rows = list(zip(TEXTS, labels))
     with pytest.raises(InputError, match=message):
-        finetune(rows, **OPTIONS | {"valid": rows, "model": encoder, "output": tmp_path / "out"} | options)
+        finetune(rows, **OPTIONS | {"valid": rows, "model": pretrained_once, "output": tmp_path / "out"} | options)
 
 
-def test_scikit_learn_may_be_missing(encoder, tmp_path, monkeypatch):
+def test_scikit_learn_may_be_missing(pretrained_once, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
     with pytest.raises(InputError, match="^few_shot needs scikit-learn, which the extra `tasks` installs: "
                                          "pip install scikit-learn$"):
-        train(encoder, tmp_path / "out")
+        train(pretrained_once, tmp_path / "out")
 
 
 # Report on the data
@@ -224,9 +220,9 @@ def test_what_few_shot_cannot_learn():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
-def test_it_is_recommended_for_encoders_of_embeddings(encoder, tmp_path, capsys):
+def test_it_is_recommended_for_encoders_of_embeddings(pretrained_once, tmp_path, capsys):
     for number, (model, few_shot, advised) in enumerate([
-            (encoder, False, False), (embedder := save_embedder(encoder, tmp_path), False, True),
+            (pretrained_once, False, False), (embedder := save_embedder(pretrained_once, tmp_path), False, True),
             (embedder, True, False)]):
         train(model, tmp_path / str(number), epochs=1, few_shot=few_shot)
         assert ("data: 2 texts per label at the median" in capsys.readouterr().err) == advised

@@ -160,6 +160,7 @@ def test_callbacks_that_change_the_training_are_refused(tmp_path, pretrained, in
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_pictures")
 def test_class_weights_help_the_rare_class(tmp_path, pretrained):
     """One text with both labels: its scores tend to the shares of the classes in the loss."""
     for name, common in (("train", 30), ("even", 3)):
@@ -174,6 +175,7 @@ def test_class_weights_help_the_rare_class(tmp_path, pretrained):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_pictures")
 def test_early_stopping_keeps_the_best_epoch_and_tensorboard_sees_it(tmp_path, pretrained, intents):
     text = intents[1].read_text()  # answers that the training file calls wrong: scores get worse in time
     intents[1].write_text(text.replace("music\n", "x\n").replace("light\n", "music\n").replace("x\n", "light\n"))
@@ -193,6 +195,7 @@ def test_early_stopping_keeps_the_best_epoch_and_tensorboard_sees_it(tmp_path, p
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_pictures")
 def test_mixed_bfloat16_learns_with_float32_weights(tmp_path, pretrained, intents):
     model = finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=30, batch_size=2, learning_rate=0.01,
                      dtype="mixed_bfloat16")
@@ -205,6 +208,7 @@ TWO_DEVICES = """
 import functools
 import json
 import sys
+sys.modules["matplotlib"] = None  # no pictures, which take time
 import numpy as np
 import tensorflow as tf
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0],
@@ -301,8 +305,10 @@ def test_two_devices_as_one(tmp_path, intents):
 
 GPU = """
 import sys
+sys.modules["matplotlib"] = None  # no pictures, which take time
 import keras
 import tensorflow as tf
+from tensorflow.python.framework.config import is_op_determinism_enabled
 devices = tf.config.list_physical_devices
 gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
 tf.config.list_physical_devices = lambda kind=None: [*devices(kind), *([gpu] if kind in (None, "GPU") else [])]
@@ -314,29 +320,19 @@ keras.Model.compile = compile_and_tell
 from keras_bert import cli
 for flags in ([], ["--deterministic"]):
     assert cli.run([*sys.argv[1:], *flags, "--overwrite"]) == 0
+    print("deterministic", is_op_determinism_enabled())
 """
 
 
 @pytest.mark.slow
 def test_on_a_gpu_xla_unless_deterministic(tmp_path, intents, pretrained):
-    """What Keras decides where TensorFlow lists a GPU; XLA compiles for the CPU here."""
+    """What Keras decides where TensorFlow lists a GPU; XLA compiles for the CPU here. In another process, because
+    determinism holds for the rest of it."""
     command = finetune_command(intents, pretrained, tmp_path / "out", "--freeze_blocks=2")  # XLA compiles a small step
     result = subprocess.run([sys.executable, "-c", GPU, *command], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert [line for line in result.stdout.splitlines() if line.startswith("jit_compile")] == [
-        "jit_compile True", "jit_compile False"]
-
-
-@pytest.mark.slow
-def test_determinism_is_asked_for(tmp_path, intents, pretrained):
-    """For the rest of the process, hence in another."""
-    code = ("import sys; from keras_bert import cli\n"
-            "from tensorflow.python.framework.config import is_op_determinism_enabled as on\n"
-            "for flags in [], ['--deterministic']: cli.run([*sys.argv[1:], '--overwrite', *flags]); print('on', on())")
-    command = finetune_command(intents, pretrained, tmp_path / "out")
-    result = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True)
-    printed = [line for line in result.stdout.splitlines() if line.startswith("on ")]
-    assert printed == ["on False", "on True"], result.stderr
+    assert [line for line in result.stdout.splitlines() if line.startswith(("jit_compile", "deterministic"))] == [
+        "jit_compile True", "deterministic False", "jit_compile False", "deterministic True"]
 
 
 def test_devices_need_whole_batches(tmp_path, intents, pretrained):

@@ -1,4 +1,4 @@
-"""A `--jit_compile` export beside the plain one, compiled here by XLA for the CPU."""
+"""A `--jit_compile` export beside the plain model, compiled here by XLA for the CPU."""
 
 import functools
 import os
@@ -14,9 +14,10 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from keras_bert.export import export_text_model
 from keras_bert.export.encoder import EncoderModule
+from keras_bert.export.text_model import TextModel, make_head
 from keras_bert.hub import HubLayer
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler, BertTokenClassifier
+from keras_bert.models import BertClassifier, BertEmbedder, BertMultipleChoice, BertSpanLabeler, BertTokenClassifier
 from keras_bert.text import BertTokenizer
 
 from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
@@ -74,12 +75,16 @@ def test_the_attribute_survives_saving(exports):
 
 @pytest.mark.slow
 def test_one_compilation_a_shape(exports, tmp_path):
-    """XLA dumps each module that it compiles."""
     code = ("import tensorflow as tf, sys; encoder = tf.saved_model.load(sys.argv[1])\n"
             "for shape in [(2, 5), (2, 5), (3, 5), (2, 5), (3, 5), (2, 9)]: encoder([tf.ones(shape, tf.int32)] * 3)")
-    subprocess.run([sys.executable, "-c", code, exports[1]], check=True, capture_output=True,
-                   env=os.environ | {"XLA_FLAGS": f"--xla_dump_to={tmp_path}"})
+    run_with_dumps(tmp_path, code, exports[1])
     assert len(list(tmp_path.glob("*encode*.before_optimizations.txt"))) == 3
+
+
+def run_with_dumps(folder, code, path):
+    """Runs code with an argument in another process, in which XLA dumps each module that it compiles."""
+    subprocess.run([sys.executable, "-c", code, path], check=True, capture_output=True,
+                   env=os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_dump_to={folder}"})
 
 
 def lowered_for_gpu(call, *inputs):
@@ -114,21 +119,20 @@ MODELS = {
     "tag": (lambda bert: BertTokenClassifier(bert, 3), {"labels": ["O", "B-x", "I-x"]}, [TEXTS]),
     "span": (BertSpanLabeler, {"max_query_length": 8, "doc_stride": 16}, [TEXTS[::-1], TEXTS]),
     "choice": (BertMultipleChoice, {}, [TEXTS, [TEXTS[:3]] * len(TEXTS)]),
+    "embed": (lambda bert: BertEmbedder(bert, "mean", normalize=True), {}, [TEXTS]),
 }
+TOKENIZER, LENGTH = BertTokenizer(TINY_VOCABULARY), 40
 
 
 @pytest.fixture(scope="module")
 def text_models(tmp_path_factory):
-    """A function of a kind of model that returns the paths of its raw-text SavedModels, without XLA and with it."""
+    """A function of a kind of model that returns the model and the path of its raw-text SavedModel, compiled by XLA."""
     @functools.cache
     def export(kind):
         make, options, _ = MODELS[kind]
-        model = randomize(make(randomize(BertLayer(TINY))))
-        folder = tmp_path_factory.mktemp(kind)
-        for jit_compile in (False, True):
-            export_text_model(model, BertTokenizer(TINY_VOCABULARY), folder / str(jit_compile), max_length=40,
-                              jit_compile=jit_compile, **options)
-        return str(folder / "False"), str(folder / "True")
+        model, path = randomize(make(randomize(BertLayer(TINY)))), tmp_path_factory.mktemp(kind) / "compiled"
+        export_text_model(model, TOKENIZER, path, max_length=LENGTH, jit_compile=True, **options)
+        return model, str(path)
 
     return export
 
@@ -136,10 +140,13 @@ def text_models(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_raw_text_models_answer_as_without_xla(text_models, kind):
-    plain, jit = (tf.saved_model.load(path) for path in text_models(kind))
-    *_, texts = MODELS[kind]
-    for rows in (slice(0), slice(1, 2), slice(3), slice(None)):
-        wanted, got = (model(*(tf.constant(np.array(part, object)[rows]) for part in texts)) for model in (plain, jit))
+    (model, path), (_, options, columns) = text_models(kind), MODELS[kind]
+    head = make_head(model, options)
+    plain = TextModel(model, head, TOKENIZER, LENGTH, "float32").serve
+    jit = tf.saved_model.load(path).signatures["serving_default"]
+    for rows in (slice(0), slice(1, 2), slice(None)):
+        texts = [tf.constant(np.array(column, object)[rows], tf.string) for column in columns]
+        wanted, got = plain(*texts), jit(**{spec.name: text for spec, text in zip(head.texts, texts)})
         assert wanted.keys() == got.keys()
         for name, value in wanted.items():
             if value.dtype.is_floating:
@@ -167,8 +174,7 @@ def test_raw_text_models_compile_few_shapes(text_models, tmp_path):
     code = ("import tensorflow as tf, sys; model = tf.saved_model.load(sys.argv[1])\n"
             "for rows, words in [(1, 1), (1, 9), (3, 9), (4, 14), (3, 15), (4, 30), (3, 31), (4, 99)]:\n"
             "    model(['play'] * (rows - 1) + ['play ' * words])")
-    subprocess.run([sys.executable, "-c", code, text_models("classify")[1]], check=True, capture_output=True,
-                   env=os.environ | {"XLA_FLAGS": f"--xla_dump_to={tmp_path}"})
+    run_with_dumps(tmp_path, code, text_models("classify")[1])
     # 1 row of 16; 4 rows of 16, of 32, and of 40, the longest.
     assert len(list(tmp_path.glob("*.before_optimizations.txt"))) == 4
 

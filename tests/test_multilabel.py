@@ -337,6 +337,7 @@ def trained(tmp_path_factory):
     return folder / "model", folder / "train.csv"
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_folder_keeps_thresholds_and_columns(trained, run):
     folder, data = trained
     written = json.loads((folder / "settings.json").read_text())
@@ -355,6 +356,7 @@ def test_a_folder_keeps_thresholds_and_columns(trained, run):
     assert output[-1].startswith("thresholds") and "chosen for the best F1 of each label on these very" in output[-1]
 
 
+@pytest.mark.usefixtures("eager")
 def test_other_columns_replace_those_of_the_training(trained, tmp_path, run):
     folder, _ = trained
     tuned = FineTuned.load(folder)
@@ -378,6 +380,7 @@ def test_other_columns_replace_those_of_the_training(trained, tmp_path, run):
         "lists"]
 
 
+@pytest.mark.usefixtures("eager")
 def test_card_and_predictions(trained, run):
     folder, _ = trained
     card = (folder / "README.md").read_text()

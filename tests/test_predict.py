@@ -14,6 +14,8 @@ from keras_bert.training import FineTuned
 
 from conftest import randomize
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 PAIRS = {"text": "play music", "text_pair": "light off"}
 
 

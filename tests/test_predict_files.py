@@ -72,6 +72,7 @@ def predict(run, trained_once, tmp_path, monkeypatch):
     return call
 
 
+@pytest.mark.usefixtures("eager")
 def test_answers_are_those_of_one_file_at_a_time(run, predict, trained_once, inputs, tmp_path):
     names = ["a.jsonl", "b.tsv", "c.csv", "d.parquet", "e.jsonl.gz", "f.tsv.gz", "g.csv.gz"]
     for name in names:

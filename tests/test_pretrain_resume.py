@@ -67,22 +67,27 @@ def assert_ends_as_undisturbed(folder, name):
     return messages
 
 
-@pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.long)])
-def test_killed_at_random_moments(work, kills):
-    """One run, killed again and again, ends bit for bit as one that was not."""
-    rng, name = random.Random(kills), f"killed{kills}"
-    for _ in range(kills):
-        process = start(work, name, "--save_steps=3")
-        await_checkpoint(work, name, process)
-        time.sleep(rng.uniform(0, 0.3))
-        process.kill()
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
-    assert "resuming from step" in assert_ends_as_undisturbed(work, name)
+def kill_at_a_random_moment(folder, name, rng):
+    process = start(folder, name, "--save_steps=3")
+    await_checkpoint(folder, name, process)
+    time.sleep(rng.uniform(0, 0.3))
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.long
+def test_killed_again_and_again(work):
+    """One run ends bit for bit as one that was not killed."""
+    rng = random.Random(20)
+    for _ in range(20):
+        kill_at_a_random_moment(work, "killed", rng)
+    assert "resuming from step" in assert_ends_as_undisturbed(work, "killed")
 
 
 @pytest.mark.slow
-def test_stopped_by_a_scheduler(work):
+def test_killed_and_stopped_by_a_scheduler(work):
+    kill_at_a_random_moment(work, "stopped", random.Random(1))
     process = start(work, "stopped")
     await_checkpoint(work, "stopped", process)
     process.send_signal(signal.SIGTERM)

@@ -106,8 +106,11 @@ def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     saved_model.warm_up()
     assert called == [("serving_default", (rows,)) for rows in (1, 1, 16, 16)]
     saved_model.warm_up_others()
-    saved_model.close()
     assert called[4:] == [("explain", (1,))]
+    del saved_model._call
+    outputs, = saved_model.run("explain", [inputs])
+    saved_model.close()
+    assert outputs["tokens"].tolist() == [[b"[CLS]", b"a", b"[SEP]"]] and outputs["attention"].shape == (1, 1, 4, 3, 3)
 
 
 @pytest.mark.slow

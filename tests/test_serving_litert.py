@@ -95,7 +95,7 @@ def test_answers_are_those_of_predict(server, folders, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["intent", "tag", "span", "choice"])
+@pytest.mark.parametrize("case", ["tag", "span", "choice"])
 def test_outputs_are_those_of_the_saved_model(lite_models, tmp_path, case):
     """tests/test_decoding.py compares the outputs of all tasks, without exports."""
     model, folder = lite_models(case)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_bert.layers import BertLayer
 from keras_bert.training import FineTuned
 
-from conftest import TINY, randomize, write_huggingface
+from conftest import blank_pictures
 
 SQUAD = {"data": [{"paragraphs": [
     {"context": "the lamp is on the table . play music now", "qas": [
@@ -72,11 +72,6 @@ def repeated(name, content):
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    return write_huggingface(tmp_path_factory.mktemp("encoder") / "encoder", randomize(BertLayer(TINY)))
-
-
-@pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """The path of each task's data file."""
     folder, found = tmp_path_factory.mktemp("data"), {}
@@ -87,7 +82,7 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def model(encoder, data, tmp_path_factory):
+def model(pretrained_once, data, tmp_path_factory):
     """A function of a task that returns a folder that `finetune` wrote."""
     from keras_bert import cli
 
@@ -96,9 +91,10 @@ def model(encoder, data, tmp_path_factory):
         folder, (name, content) = tmp_path_factory.mktemp(task), FILES[task]
         (folder / name).write_text(repeated(name, content))
         arguments = ["finetune", f"--task={task}", f"--train={folder / name}", f"--valid={data[task]}",
-                     f"--model={encoder}", f"--output={folder / 'model'}", "--batch_size=4", "--epochs=8",
+                     f"--model={pretrained_once}", f"--output={folder / 'model'}", "--batch_size=4", "--epochs=8",
                      "--learning_rate=0.01", *([] if task == "span" else ["--dropout=0"]), *FLAGS.get(task, [])]
-        with contextlib.redirect_stdout(io.StringIO()):  # the tests compare what later commands print
+        # The tests compare what later commands print.
+        with contextlib.redirect_stdout(io.StringIO()), blank_pictures():
             assert cli.run(arguments) == 0
         return folder / "model"
 
@@ -217,12 +213,13 @@ def test_exported_models_answer_as_predict_does(model, exported):
 
 
 @pytest.mark.slow
-def test_a_tagger_on_features_is_exported_too(data, encoder, run, tmp_path):
+@pytest.mark.usefixtures("eager")
+def test_a_tagger_on_features_is_exported_too(data, pretrained_once, run, tmp_path):
     assert run("finetune", "--task=tag", "--features=sum-all", f"--train={data['tag']}", f"--valid={data['tag']}",
-               f"--model={encoder}", f"--output={tmp_path / 'model'}", "--epochs=1")[0] == 0
+               f"--model={pretrained_once}", f"--output={tmp_path / 'model'}", "--epochs=1")[0] == 0
     assert run("export", "text-model", f"--model={tmp_path / 'model'}", f"--output={tmp_path / 'out'}")[0] == 0
     assert run("export", f"--model={tmp_path / 'model'}", f"--output={tmp_path / 'encoder'}")[0] == 0
-    frozen, exported = BertLayer.from_pretrained(encoder), BertLayer.from_pretrained(tmp_path / "encoder")
+    frozen, exported = BertLayer.from_pretrained(pretrained_once), BertLayer.from_pretrained(tmp_path / "encoder")
     for got, wanted in zip(exported.get_weights(), frozen.get_weights(), strict=True):
         np.testing.assert_array_equal(got, wanted)
     told = tf.saved_model.load(str(tmp_path / "out"))(tf.constant(STRANGE))
@@ -246,9 +243,9 @@ def test_a_tagger_on_features_is_exported_too(data, encoder, run, tmp_path):
     ("classify", ["--data_format=swag"], "swag"),
     ("choice", ["--data_format=poem"], "poem"),
 ])
-def test_bad_usage_is_one_line(data, encoder, run, tmp_path, task, flags, message):
+def test_bad_usage_is_one_line(data, pretrained_once, run, tmp_path, task, flags, message):
     status, _, messages = run("finetune", f"--task={task}", f"--train={data[task]}", f"--valid={data[task]}",
-                              f"--model={encoder}", f"--output={tmp_path / 'out'}", *flags)
+                              f"--model={pretrained_once}", f"--output={tmp_path / 'out'}", *flags)
     assert status == 1 and len(messages) == 1 and message in messages[0]
     assert list(tmp_path.iterdir()) == []
 
@@ -290,8 +287,8 @@ def _rounded(value):
 
 
 @pytest.mark.slow
-def test_saved_models_that_predict_refuses(exported, encoder, run, tmp_path):
-    assert run("export", "text-model", f"--model={encoder}", f"--output={tmp_path / 'embed'}")[0] == 0
+def test_saved_models_that_predict_refuses(exported, pretrained_once, run, tmp_path):
+    assert run("export", "text-model", f"--model={pretrained_once}", f"--output={tmp_path / 'embed'}")[0] == 0
     status, _, messages = run("predict", f"--model={tmp_path / 'embed'}", "a")
     assert (status, messages) == (1, [f"keras-bert: {tmp_path / 'embed'}: must be a SavedModel of export text-model "
                                       "with a task; this one returns mean_output, pooled_output"])
