@@ -1,3 +1,4 @@
+import dataclasses
 import inspect
 import io
 import json
@@ -22,7 +23,7 @@ from keras_bert.training.options import Options
 from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import shapes, variable
 
-from conftest import TINY, Peer, random_inputs, randomize
+from conftest import TINY, TINY_VOCABULARY, Peer, random_inputs, randomize, write_huggingface
 
 torch, transformers = Peer("torch"), Peer("transformers")
 TABLE = TYPES["bert"].table("encoder")
@@ -280,6 +281,17 @@ def test_bad_data_is_refused_before_anything_is_written(tmp_path, pretrained, in
     with pytest.raises(InputError, match="at least two labels"):
         finetune(train, train, model=pretrained, output=tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pretrained", "train.tsv", "valid.tsv"]
+
+
+@pytest.mark.usefixtures("eager")
+def test_word_embeddings_may_have_rows_without_a_token(tmp_path, bert, intents):
+    config = dataclasses.replace(bert.config, vocab_size=64)
+    padded = write_huggingface(tmp_path / "padded", randomize(BertLayer(config)))
+    (padded / "vocab.txt").write_text("\n".join(TINY_VOCABULARY) + "\n")
+    model = finetune(*intents, model=padded, output=tmp_path / "out", epochs=1)
+    model.export(tmp_path / "answers")
+    exported = tf.saved_model.load(tmp_path / "answers")
+    assert exported(["play"])["label"].numpy()[0].decode() == model.predict(["play"])[0].label
 
 
 @pytest.mark.usefixtures("eager")

@@ -35,6 +35,7 @@ from keras_bert.weights import load_pretrained
 from keras_bert.weights.source import Source
 
 _VALID_SHARE = 0.1
+_MOST_PADDING = 128  # rows without a token, with which some models fill up their word embeddings to a round number
 _LEARNING_RATE = 5e-5  # one of those of Devlin et al., 2018, appendix A.3
 
 
@@ -81,7 +82,7 @@ def prepare(options: Options) -> Prepared:
     steps = way.train_batches.steps(options.batch_size)
     learning_rate = options.learning_rate or _default_learning_rate(options.model, way.task)
     with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
-        model = _make_model(source, tokenizer, way.task, options, learning_rate, steps * options.epochs)
+        model = _make_model(source, way.task, options, learning_rate, steps * options.epochs)
     report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut)
     lines = [f"data: {line}"
              for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))]
@@ -108,11 +109,10 @@ def _task_of(options: Options, source: Source, examples: list) -> Task:
                                     max_length=source.config.input_length(options.max_length, length), **fields)
 
 
-def _make_model(source: Source, tokenizer: BertTokenizer, task: Task, options: Options, learning_rate: float,
-                total_steps: int) -> BertTask:
+def _make_model(source: Source, task: Task, options: Options, learning_rate: float, total_steps: int) -> BertTask:
     """Returns the compiled model with its optimizer built."""
     keras.utils.set_random_seed(options.seed)
-    _check_fit(source, tokenizer, options)
+    _check_fit(source, options)
     frozen = [*first_parts(options.freeze_blocks or 0), *task.unused]
     layout = "packed" if options.pack else "padded" if kernels.prefers_few_shapes() else "unpadded"
     bert = load_pretrained(source, dtype=options.dtype, layout=layout, frozen=frozen, lora_rank=options.lora_rank,
@@ -123,11 +123,12 @@ def _make_model(source: Source, tokenizer: BertTokenizer, task: Task, options: O
     return model
 
 
-def _check_fit(source: Source, tokenizer: BertTokenizer, options: Options) -> None:
-    config = source.config
-    if len(tokenizer.vocabulary) != config.vocab_size:
+def _check_fit(source: Source, options: Options) -> None:
+    config, tokens = source.config, len(source.needed_tokenizer().vocabulary)
+    is_padded = config.vocab_size % 8 == 0 and config.vocab_size - tokens < _MOST_PADDING
+    if tokens != config.vocab_size and not is_padded:
         raise InputError(f"{source.path}: vocab.txt or tokenizer.json must have as many tokens as the config's "
-                         f"vocab_size ({config.vocab_size}); got {len(tokenizer.vocabulary)}: use the model's own")
+                         f"vocab_size ({config.vocab_size}); got {tokens}: use the model's own")
     for name, value, most in (("freeze_blocks", options.freeze_blocks, "num_hidden_layers"),
                               ("lora_rank", options.lora_rank, "hidden_size")):
         if (value or 0) > getattr(config, most):
