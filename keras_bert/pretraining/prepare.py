@@ -117,7 +117,7 @@ def _check_inputs(inputs: dict[str, PretrainingInput], tokenizer: BertTokenizer,
                              f"tokens; they have {examples.records.seq_length}")
         if examples.settings["next_sentence"] and config.type_vocab_size == 1:
             raise InputError(f"{path}: examples of pairs need an encoder with a type_vocab_size of at least 2; got 1; "
-                             "make the examples with --nonext_sentence")
+                             "make the examples with ", Option("next_sentence=False"))
         if next_sentence and not examples.records.has_labels:
             raise InputError(f"{path}: the examples must have next_sentence_labels; otherwise pass ",
                              Option("next_sentence=False"))
