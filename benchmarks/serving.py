@@ -32,7 +32,7 @@ predictions in this process are the answers that the server must give.
 
 kills: two workers, one of which is killed (SIGKILL) whenever both serve. Half of the clients connect again for each
 request. A status other than 200 ends the program with status 1, and so do more lost answers than the killed workers
-held connections: each may wait for an answer.
+held connections, those included that they had still to accept: each may wait for an answer.
 
 In mixed and soak, a wrong answer, a lost answer or a status that the request should not get ends the program with
 status 1.
@@ -405,10 +405,11 @@ def ask_until(stop, port, bodies, count, results):
 
 
 def held_connections(pid, port):
-    """Returns the number of connections to a port that a process has accepted."""
+    """Returns the number of connections to a port that a process has accepted, or nobody has: inode 0."""
     links = [os.readlink(link) for link in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
     rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(f"socket:[{row[9]}]" in links and row[3] == "01" and row[1].endswith(f":{port:04X}") for row in rows)
+    return sum((f"socket:[{row[9]}]" in links or row[9] == "0") and row[3] == "01" and row[1].endswith(f":{port:04X}")
+               for row in rows)
 
 
 def kills(given):
@@ -423,6 +424,7 @@ def kills(given):
             time.sleep(given.seconds)
             with open(f"/proc/{server.pid}/task/{server.pid}/children") as file:
                 worker = int(file.read().split()[kill % 2])
+            os.kill(worker, signal.SIGSTOP)  # so that it takes and answers nothing while they are counted
             held.append(held_connections(worker, port))
             os.kill(worker, signal.SIGKILL)
             time.sleep(1)  # until the supervisor has noticed
