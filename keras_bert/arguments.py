@@ -150,9 +150,12 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """Converts an argument to what JSON holds: a path to str, a number of NumPy to int or float, a tuple to a list."""
+    """Converts an argument to what JSON holds: a path to str, a number of NumPy to int or float, a tuple to a list, the
+    keys of a dict to str."""
     if isinstance(value, (list, tuple)):
         return [plain(part) for part in value]
+    if isinstance(value, dict):
+        return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return os.fspath(value) if isinstance(value, os.PathLike) else value
     return int(value) if isinstance(value, numbers.Integral) else float(value)

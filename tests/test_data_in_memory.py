@@ -59,6 +59,15 @@ def test_a_dataset_of_hugging_face_reads_as_its_names_do():
         {"text": ["light on", "light off"], "label": [1, 0]},
         features=datasets.Features(text=datasets.Value("string"), label=label))
     assert read("intent", data, {}) == read("intent", [("light on", "on"), ("light off", "off")], {})
+    assert read("regress", data, {}) == read("regress", [("light on", 1), ("light off", 0)], {})
+    for names in (["off", "on"], ["0", "1"]):
+        unlabelled = datasets.Dataset.from_dict({"text": ["a"], "label": [-1]}, features=datasets.Features(
+            text=datasets.Value("string"), label=datasets.ClassLabel(names=names)))
+        with pytest.raises(InputError, match="row 1: 'label' must be a text or a finite number; got None"):
+            read("intent", unlabelled, {})
+    two = datasets.Dataset.from_dict({"text": ["a"], "x": [1], "y": [0]}, features=datasets.Features(
+        text=datasets.Value("string"), x=label, y=label))
+    assert read("multilabel", two, {"label_columns": ["x", "y"]}) == read("multilabel", [("a", ["x"])], {})
     tags = datasets.Dataset.from_dict(
         {"words": [["in", "Seoul"]], "tags": [[0, 1]]},
         features=datasets.Features(words=datasets.List(datasets.Value("string")),

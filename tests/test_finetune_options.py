@@ -69,11 +69,12 @@ def test_class_weights_are_balanced_or_those_of_a_dict_or_a_file(tmp_path, pretr
     rows = [("play music", "common")] * 3 + [("light on", "rare"), ("stop it", "other")]
     counts = {"common": 3, "rare": 1, "other": 1}
     balanced = {label: len(rows) / (len(counts) * count) for label, count in counts.items()}
+    of_numpy = {label: np.float32(weight) for label, weight in balanced.items()}
     (tmp_path / "weights.json").write_text(json.dumps(balanced))
     for few, few_rows in ((False, rows), (True, rows * 2)):
         models = [finetune(few_rows, rows, model=pretrained, output=tmp_path / f"{number}{few}", epochs=1, batch_size=2,
                            few_shot=few, class_weights=weights)
-                  for number, weights in enumerate(("balanced", balanced, tmp_path / "weights.json", {"rare": 1}))]
+                  for number, weights in enumerate(("balanced", of_numpy, tmp_path / "weights.json", {"rare": 1}))]
         wanted, *same, unweighted = (model.model.get_weights() for model in models)
         for weights in same:
             for got, weight in zip(weights, wanted, strict=True):
@@ -83,7 +84,9 @@ def test_class_weights_are_balanced_or_those_of_a_dict_or_a_file(tmp_path, pretr
 
 @pytest.mark.parametrize("weights, message", [
     ("heavy", "class_weights must be balanced, or a .json file of weights by label; got 'heavy'"),
-    ({"Music": 1}, "class_weights must have labels of the training file; got 'Music'; did you mean music?"),
+    ({"Music": 1},
+     "class_weights must have labels of the training file, light, music; got 'Music'; did you mean music?"),
+    ({"music": float("inf")}, "class_weights['music'] must be finite; got inf"),
     ({"music": -1}, "class_weights['music'] must be at least 0; got -1"),
     ({"music": 0}, "class_weights must be positive for at least two labels; got {'music': 0}"),
     (3, "class_weights must be a string or a path or an object; got 3"),

@@ -211,6 +211,9 @@ def test_prompts_that_no_file_says(tmp_path, pretrained):
     assert "prompts" not in open_source(folder).settings
     convert(folder, tmp_path / "out", "sentence_transformers", query_prompt="query: ", document_prompt="passage: ")
     assert open_source(tmp_path / "out").settings["prompts"] == {"query": "query: ", "document": "passage: "}
+    named = write(tmp_path / "named", prompts={"query": "play ", "document": ""}, default_prompt_name="query")
+    convert(named, tmp_path / "none", "keras_bert", query_prompt="")
+    assert not open_source(tmp_path / "none").settings.keys() & {"prompts", "default_prompt_name"}
     with pytest.raises(InputError, match="prompts are for models for embeddings; this one is for encoder"):
         convert(pretrained, tmp_path / "encoder", "tf1", query_prompt="a")
 

@@ -1,7 +1,9 @@
 """The task rerank: data, scores and losses beside sentence-transformers', mined negatives, and CrossEncoder folders."""
 
 import json
+import shutil
 
+import keras
 import numpy as np
 import pytest
 import record_sentence_transformers
@@ -14,6 +16,8 @@ from keras_bert.export.text_heads import Reranker
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder, BertRegressor
 from keras_bert.models.task_models import loss_arguments
+from keras_bert.serving.rerank import Request
+from keras_bert.serving.tensors import RequestError, Separators
 from keras_bert.tasks import Embed, Encoded, Rerank
 from keras_bert.tasks.rerank import ranking
 from keras_bert.text import BertTokenizer
@@ -178,6 +182,39 @@ def test_finetune_with_mined_negatives(tmp_path):
     questions = [["play music", "play music"], ["a song", "the lamp"]]
     assert again.predict(*questions) == tuned.predict(*questions)
     assert "\n- rerank\n" in (tmp_path / "out/README.md").read_text()
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_run_with_other_mined_negatives_is_another_run(tmp_path):
+    def stop(batch, logs):
+        if batch:
+            raise KeyboardInterrupt
+
+    words = [word for word in TINY_VOCABULARY if word.isalpha()]
+    rows = [(f"{words[i]} {words[i + 1]}", words[-i - 1]) for i in range(9)]
+    encoder = write_huggingface(tmp_path / "encoder", randomize(BertLayer(TINY)))
+    model = embedder(tmp_path / "embedder")
+    for callbacks, error, message in (
+            ([keras.callbacks.LambdaCallback(on_train_batch_begin=stop)], KeyboardInterrupt, ""),
+            ([], InputError, r"unfinished run .*other contents of .*embedder \(mine_negatives\)")):
+        with pytest.raises(error, match=message):
+            finetune(rows, rows, model=encoder, output=tmp_path / "out", task="rerank", save_steps=1, batch_size=4,
+                     mine_negatives=tmp_path / "embedder", callbacks=callbacks)
+        shutil.rmtree(tmp_path / "embedder")
+        for weight in model.model.weights:
+            weight.assign(weight[::-1])
+        model.save(tmp_path / "embedder")
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1,), (3,)])
+def test_a_response_needs_a_logit_for_each_document(shape):
+    body = json.dumps({"query": "a", "texts": ["b", "c"]}).encode()
+    request = Request(body, Separators(9, 9), lambda size: None, "tei")
+    with pytest.raises(RequestError) as error:
+        request.response("words", {"logit": np.zeros(shape, np.float32)}, 3)
+    assert error.value.message == f"model: words must return one logit for each document; got the shape {list(shape)}"
+    answer = json.loads(request.response("words", {"logit": np.float32([[-9], [0]])}, 3))
+    assert [row["index"] for row in answer] == [1, 0] and answer[0]["score"] == 0.5
 
 
 # Forms of a model

@@ -97,7 +97,8 @@ def with_prompts(weights: Weights, query_prompt: str | None, document_prompt: st
     if weights.kind != "embedding":
         raise InputError(f"prompts are for models for embeddings; this one is for {weights.kind}")
     prompts = weights.settings.get("prompts", {}) | given(query=query_prompt, document=document_prompt)
-    settings = {name: value for name, value in weights.settings.items() if name != "prompts"}
+    settings = {name: value for name, value in weights.settings.items()
+                if name not in ("prompts", "default_prompt_name")}
     return dataclasses.replace(weights, settings=settings | prompts_of(weights.settings | {"prompts": prompts}))
 
 

@@ -39,14 +39,15 @@ class Rows:
         return self.name
 
 
-def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = ()) -> str | Rows:
+def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = (), names_classes: bool = False) -> str | Rows:
     """Returns a data set as readers accept it: the path of a file, or `Rows`.
 
     Args:
-        data: a path; a DataFrame; or an iterable of dicts from column names to values, or of tuples. Of a `Dataset` of
-            Hugging Face, numbers of classes become their names, and -1, which marks a missing label, None.
+        data: a path; a DataFrame; or an iterable of dicts from column names to values, or of tuples. In a `Dataset` of
+            Hugging Face, the class -1, which marks a missing label, becomes None.
         name: what error messages call rows in memory.
         tuples: the column names of a tuple of values, for each allowed length.
+        names_classes: if True, the numbers of classes in a `Dataset` become their names.
 
     Raises:
         InputError: a row has another form, or there is none, and the message names the row, counted from 1; or two
@@ -60,8 +61,9 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = ()) -> st
     if is_table(table):
         check_columns(name, list(map(str, table.columns)), required=())
         table = table.to_dict("records") if hasattr(table, "iloc") else table.to_dicts()  # pandas; Polars
-    classes = {column: names for column, feature in dict(getattr(data, "features", None) or {}).items()
-               if (names := _class_names(feature))}
+    features = getattr(data, "features", None)  # of a Dataset: a dict of a ClassLabel or a list of them, and others
+    classes = {column: names for column, feature in (features.items() if isinstance(features, dict) else ())
+               if (names := getattr(getattr(feature, "feature", feature), "names", None))}
     rows, columns, first = [], {len(names): names for names in tuples}, None
     for row, values in enumerate(table, 1):
         if isinstance(values, list | tuple) and len(values) in columns:
@@ -72,25 +74,24 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = ()) -> st
         if not isinstance(values, dict):
             forms = " or ".join(["a dict", *(f"({', '.join(names)})" for names in tuples)])
             raise InputError(f"{name}: row {row}: must be {forms}; got {values!r:.40}")
-        rows.append({str(column): _named(_native(value), classes.get(column)) for column, value in values.items()})
+        values = {str(column): _native(value) for column, value in values.items()}
+        for column, names in classes.items():
+            values[column] = _class_of(values.get(column), names, f"{name}: row {row}: {column!r}", names_classes)
+        rows.append(values)
     if not rows:
         raise InputError(f"{name}: holds no rows")
     return Rows(name, rows)
 
 
-def _class_names(feature: Any) -> list[str]:
-    """Returns the names of a `ClassLabel` of Hugging Face's datasets, or of a list of them; empty for other features,
-    and for names that are the numbers themselves."""
-    names = getattr(getattr(feature, "feature", feature), "names", None) or []
-    return [] if names == [str(number) for number in range(len(names))] else names
-
-
-def _named(value: Any, names: list[str] | None) -> Any:
-    if names is None:
-        return value
+def _class_of(value: Any, names: list[str], where: str, names_classes: bool) -> Any:
+    """Returns a class of a `ClassLabel`, or a list of classes, as `open_data` does; values that are no number stay."""
     if isinstance(value, list):
-        return [_named(part, names) for part in value]
-    return names[value] if isinstance(value, int) and value >= 0 else None
+        return [_class_of(part, names, where, names_classes) for part in value]
+    if not isinstance(value, int):
+        return value
+    if not -1 <= value < len(names):
+        raise InputError(f"{where} must be the number of a class, below {len(names)}; got {value}")
+    return None if value == -1 else names[value] if names_classes else value
 
 
 def _native(value: Any) -> Any:

@@ -22,7 +22,8 @@ _QUERY, _DOCUMENT = "text", "text_pair"  # inputs of a model
 def can_rerank(signatures: Signatures) -> bool:
     """Returns True for a model that takes two strings and returns a logit, as exports of the task rerank do."""
     signature = signatures.get(DEFAULT)
-    return bool(signature and signature.inputs.keys() == {_QUERY, _DOCUMENT} and "logit" in signature.outputs
+    logit = signature and signature.outputs.get("logit")
+    return bool(signature and logit and logit.dtype.kind == "f" and signature.inputs.keys() == {_QUERY, _DOCUMENT}
                 and all(spec.dtype == STRING for spec in signature.inputs.values()))
 
 
@@ -75,8 +76,13 @@ class Request:
 
     def response(self, name: str, outputs: Arrays, tokens: int) -> bytes:
         """Returns the body of the response, JSON: the documents, the most relevant first. A score is the sigmoid of the
-        logit, or if the request asks for raw scores, the logit."""
+        logit, or if the request asks for raw scores, the logit. Raises a `RequestError` if there is not one logit for
+        each document."""
         logits = np.asarray(outputs["logit"], np.float64)
+        if logits.size != len(self._documents):
+            raise RequestError(400, f"model: {name} must return one logit for each document; got the shape "
+                                    f"{list(logits.shape)}")
+        logits = logits.ravel()
         scores = logits if self._raw_scores else np.exp(-np.logaddexp(0, -logits))
         order = np.argsort(-logits, kind="stable")[:self._top_n].tolist()
         if self._form == "tei":

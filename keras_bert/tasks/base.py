@@ -81,6 +81,7 @@ class Task:
         length: default of `max_length`.
         dropout: default dropout rate of the input of the head; None if the head has no dropout.
         stratified: if True, held-out examples have all `classes` in proportion.
+        names_classes: if True, labels are names, see `open_data`.
         has_threshold: if True, `calibrated` chooses a threshold, or one for each label.
         unused: names of the parts of the encoder that have no effect on the outputs and are not trained.
         supports_top_k: if True, `answers` accepts `top_k`, the number of answers per input, best first.
@@ -104,6 +105,7 @@ class Task:
     length: ClassVar[int] = 128
     dropout: ClassVar[float | None] = 0.1
     stratified: ClassVar[bool] = False
+    names_classes: ClassVar[bool] = False
     has_threshold: ClassVar[bool] = False
     unused: ClassVar[tuple[str, ...]] = ()
     supports_top_k: ClassVar[bool] = False
@@ -201,7 +203,8 @@ class Task:
     @classmethod
     def open(cls, data: Data, name: str, data_format: str | None = None, **columns: Any) -> str | Rows:
         """Returns a data set in the form that `iterate` takes, see `open_data`. `columns` are those of `iterate`."""
-        opened = open_data(data, name, [cls.column_names(fields, columns) for fields in cls.tuples])
+        opened = open_data(data, name, [cls.column_names(fields, columns) for fields in cls.tuples],
+                           cls.names_classes and not columns.get("label_columns"))
         if data_format and isinstance(opened, Rows):
             raise InputError(f"{name}: ", Option("data_format"),
                              f" must be left out for rows in memory; got {data_format!r}")

@@ -157,7 +157,7 @@ class LabelTask(TextTask):
     labels: list
     pairs: bool = False
 
-    dropout, supports_top_k, stratified = 0.2, True, True
+    dropout, supports_top_k, stratified, names_classes = 0.2, True, True, True
 
     def ranked(self, scores: np.ndarray, top_k: int) -> list[tuple[str, float]]:
         """Returns the `top_k` labels with the highest scores, best first, with their scores."""

@@ -70,7 +70,7 @@ class Tag(SplittingTask):
     features: str | None = None
     unit: Unit = "word"
 
-    name, main, windows, unused = "tag", "f1", True, ("pooler",)
+    name, main, windows, unused, names_classes = "tag", "f1", True, ("pooler",), True
     output, activation = "entity_label", "softmax"
     options = fields = ("features", *SplittingTask.fields)
     files = "tagged words", (".conll", ".bio", ".iob")

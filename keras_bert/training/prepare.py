@@ -140,7 +140,8 @@ def _run(options: Options, mined: Rows | None, learning_rate: float, tokenizer: 
          model: BertTask) -> dict[str, dict]:
     """Returns what decides the result, see `Checkpoints`."""
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
-    data = {"train": options.train, "valid": options.valid, "negatives": mined, "class_weights": options.weights_file}
+    data = {"train": options.train, "valid": options.valid, "mine_negatives": mined,
+            "class_weights": options.weights_file}
     files = {name: _digest(each) for name, each in data.items() if each is not None}
     return {"arguments": options.of_run() | {"learning_rate": learning_rate},
             "sha256": {**files, "model": weights_digest(tokenizer, pretrained)}}

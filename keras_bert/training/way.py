@@ -1,5 +1,6 @@
 """The usual way to train a model of a task, of which `few_shot.py` has another."""
 
+import math
 import os
 import statistics
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from keras_bert.models.base import BertTask
 from keras_bert.tasks import Classify, Encoded, Task, run_model
 from keras_bert.tasks.base import Outputs
 from keras_bert.text import BertTokenizer
+from keras_bert.text.coverage import shorten
 from keras_bert.training.options import BALANCED, Options
 from keras_bert.weights.source import Source
 
@@ -98,13 +100,13 @@ def weights_of_classes(options: Options, task: Task, targets: np.ndarray) -> dic
         weights = read_object(weights)
     for label, weight in weights.items():
         check_value(f"class_weights[{label!r}]", weight, PositiveOrZero)
-        if str(label) not in task.labels:
-            raise InputError(Option("class_weights"), f" must have labels of the training file; got {label!r}"
-                             f"{did_you_mean(label, task.labels)}")
-    by_label = {str(label): float(weight) for label, weight in weights.items()}
+        check_rules((f"class_weights[{label!r}]", weight, "finite", math.isfinite(weight)))
+        if label not in task.labels:
+            raise InputError(Option("class_weights"), f" must have labels of the training file, "
+                             f"{shorten(', '.join(task.labels))}; got {label!r}{did_you_mean(label, task.labels)}")
     check_rules(("class_weights", weights, "positive for at least two labels",
-                 sum(by_label.get(label, 1.0) > 0 for label in task.labels) > 1))
-    return {number: by_label.get(label, 1.0) for number, label in enumerate(task.labels)}
+                 sum(weights.get(label, 1.0) > 0 for label in task.labels) > 1))
+    return {number: float(weights.get(label, 1.0)) for number, label in enumerate(task.labels)}
 
 
 def recommendation(task: Task, labels: dict[str, int]) -> list[str]:
