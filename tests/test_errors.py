@@ -11,7 +11,7 @@ from keras_bert import cli
 from keras_bert.errors import InputError, MissingColumn, Option
 
 PACKAGE = pathlib.Path(cli.__file__).parent
-FIELDS = {"max_length", "max_position_embeddings", "vocab_size"}  # of files, too
+FIELDS = {"activation_fn", "max_length", "max_position_embeddings", "vocab_size"}  # of files, too
 FLAGS = {"epochs", "next_sentence", "output", "overwrite", "task", "top_k"}
 
 

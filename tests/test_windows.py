@@ -193,7 +193,7 @@ def test_each_window_begins_with_the_prompt(tmp_path):
     model.export_litert(tmp_path / "lite")
     exported, lite = Exported(str(tmp_path / "saved")), LiteModel.load(tmp_path / "lite")
     for served in (exported._saved_model, LiteRTModel(str(tmp_path / "lite"), 1)):
-        assert served.count_tokens("query", {"text": np.array([4000 * b"a"], object)}) == [1002]
+        assert served.count_tokens("query", {"text": np.array([4000 * b"a"], object)}) == [1002 + 3]
     assert dataclasses.replace(default_task(model.model, TOKENIZER, task.settings()), max_length=16) == task
     texts = [LONG, *SHORT]
     text, = TOKENIZER.ids([LONG])

@@ -48,6 +48,7 @@ CASES = {
     "choice": ({}, ["light", ["on", "the"]], [[0, 50]], [[[2, 5, 3, 7, 3], [2, 5, 3, 4, 3]]],
                {"choice": 1, "text": "the"}),
     "embed": ({}, ["light"], [[[0.5, 0.25]]], [[[2, 5, 3]]], {"embedding": [0.5, 0.25]}),
+    "rerank": ({"activation_fn": "identity"}, ["light", "on"], [[1.5]], [[2, 5, 3, 7, 3]], {"score": 1.5}),
 }
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from keras_bert.arguments import Activation, Path, given
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files.failures import naming_damage
 from keras_bert.tasks import TASKS, restored
 from keras_bert.tasks.embed import prompts_of
@@ -86,7 +86,8 @@ def with_activation(weights: Weights, activation_fn: Activation) -> Weights:
     """Returns the weights with the settings of the task rerank; raises an InputError if they are not those of a model
     with one value."""
     if weights.kind != "regression":
-        raise InputError(f"activation_fn is for models for regression or re-ranking; this one is for {weights.kind}")
+        raise InputError(Option("activation_fn"),
+                         f" is for models for regression or re-ranking; this one is for {weights.kind}")
     settings = {name: value for name, value in weights.settings.items() if name != "pairs"}
     return dataclasses.replace(weights, settings=settings | {"task": "rerank", "activation_fn": activation_fn})
 
