@@ -195,7 +195,7 @@ def test_a_run_with_other_mined_negatives_is_another_run(tmp_path):
     encoder = write_huggingface(tmp_path / "encoder", randomize(BertLayer(TINY)))
     model = embedder(tmp_path / "embedder")
     for callbacks, error, message in (
-            ([keras.callbacks.LambdaCallback(on_train_batch_begin=stop)], KeyboardInterrupt, ""),
+            ([keras.callbacks.LambdaCallback(on_train_batch_begin=stop)], KeyboardInterrupt, None),
             ([], InputError, r"unfinished run .*other contents of .*embedder \(mine_negatives\)")):
         with pytest.raises(error, match=message):
             finetune(rows, rows, model=encoder, output=tmp_path / "out", task="rerank", save_steps=1, batch_size=4,
