@@ -11,6 +11,7 @@ from keras_bert.arguments import Activation, Aggregate, Count, check
 from keras_bert.data.tagged import OUTSIDE, type_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.embed import Embed
+from keras_bert.tasks.multilabel import LARGEST_LOGIT
 from keras_bert.tasks.rerank import Rerank
 from keras_bert.tasks.squad import MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH, N_BEST, Span
 from keras_bert.text import BertTokenizer
@@ -285,6 +286,9 @@ class MultiLabelClassifier(_WholeTexts):
                 isinstance(value, int | float) and 0 <= value <= 1 for value in self.thresholds)):
             raise InputError(f"thresholds must be {len(self.labels)} numbers from 0 to 1, one for each label; "
                              f"got {self.thresholds!r:.80}")
+
+    def combine(self, outputs: tf.Tensor, mask: tf.Tensor, parts: windows.Windows) -> Answers:
+        return super().combine(tf.clip_by_value(outputs, -LARGEST_LOGIT, LARGEST_LOGIT), mask, parts)
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
         probabilities = tf.sigmoid(outputs)

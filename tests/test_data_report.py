@@ -29,7 +29,9 @@ def report(task, rows, valid, tokenizer, max_length, held_out=None):
     examples, valid = (TASKS[task].read(TASKS[task].open(data, name)) for data, name in (
         (rows, "train"), (valid, "valid")))
     fitted = TASKS[task].from_examples("train", examples, max_length=max_length)
-    found = json.loads(json.dumps(data_report(fitted, tokenizer, examples, valid, held_out)))
+    encoded = fitted.encode(examples, tokenizer)
+    found = json.loads(json.dumps(data_report(
+        fitted, tokenizer, examples, valid, held_out, encoded.cut, encoded.split)))
     return list(report_lines(found))
 
 
@@ -64,6 +66,16 @@ def test_report_on_long_and_unknown_texts(tokenizer):
     rows = [("light the lamp please", "a"), ("xyzzy", "b")] * 5 + [("light the lamp", "a")] * 40
     assert report("classify", rows, [("off", "a")], tokenizer, 128)[2] == (
         "3.45% of the tokens are [UNK], most often xyzzy (5)")  # 5 of 4 * 5 + 5 + 3 * 40
+
+
+def test_report_on_windows(tokenizer):
+    examples = TASKS["regress"].read(TASKS["regress"].open([("play " * 20, "song", 1), ("lamp", "light", 0)], "train"))
+    task = TASKS["regress"].from_examples("train", examples, max_length=16, doc_stride=4)
+    encoded = task.encode(examples, tokenizer)
+    lines = list(report_lines(data_report(task, tokenizer, examples, [], None, encoded.cut, encoded.split)))
+    assert lines[2:] == [  # the first texts of pairs are cut all the same
+        "texts cut at max_length 16: 1 of 2",
+        "warning: many texts are cut although they are split into windows: use a larger max_length or max_windows"]
 
 
 def test_long_words_and_labels_are_cut(tokenizer):

@@ -45,7 +45,8 @@ def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
         "data": {
             "train": 17561, "valid": texts * len(labels) + 33, "held_out": None, "labels": dict.fromkeys(labels, 100),
             "labels_per_text": 1.0, "unlabelled": 0,
-            "tokens": {"median": 9, "percentile_95": 15, "longest": 22}, "max_length": 128, "longer": 0, "left_out": [],
+            "tokens": {"median": 9, "percentile_95": 15, "longest": 22}, "max_length": 128, "longer": 0, "cut": 0,
+            "long_texts": [],
             "windows": False, "unknown": 0.0, "unknown_words": {}, "tokens_per_syllable": None, "problems": [],
             **dict.fromkeys(("repeated", "contradictory", "leaked"), {"texts": 0, "places": []})},
         "train_examples": 17561, "valid_examples": texts * len(labels) + 33, "seconds": 730.1,

@@ -9,17 +9,19 @@ import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from keras_bert.data.batches import UNLABELLED
 from keras_bert.data.tagged import TaggedExample, TaggedText
 from keras_bert.export.litert import default_task
+from keras_bert.export.text_heads import MultiLabelClassifier
+from keras_bert.export.windows import Windows
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertRegressor
 from keras_bert.serving.litert_model import LiteRTModel
-from keras_bert.tasks import Classify, Embed, EmbedExample, Regress, Rerank, Tag
+from keras_bert.tasks import Classify, Embed, EmbedExample, MultiLabel, Regress, Rerank, Tag
 from keras_bert.tasks.windows import aggregated, own_tokens, windows
 from keras_bert.text import BertTokenizer, pad
 from keras_bert.training import FineTuned, finetune
@@ -125,6 +127,20 @@ def test_pairs_of_windows_train_an_embedder():
     short = dataclasses.replace(task, doc_stride=None)
     assert short.for_training(encoded := short.encode(examples, TOKENIZER)) is encoded
     assert encoded.cut == 1 and encoded.split == 0
+
+
+def test_labels_whose_probability_is_1_in_litert_weigh_the_same_everywhere():
+    task = MultiLabel(16, ["a"], doc_stride=4)
+    encoded = task.encode(task.arguments([LONG]), TOKENIZER)
+    logits = np.full((len(encoded.rows), 1), -8, np.float32)
+    logits[0] = 40  # whose sigmoid is 1 in float32
+    probabilities = task.probabilities(encoded, logits)
+    count = len(logits)
+    np.testing.assert_allclose(probabilities, [[expit((15 - 8 * (count - 1)) / count)]], rtol=1e-5)
+    head = MultiLabelClassifier(labels=["a"], thresholds=[0.5], doc_stride=4)
+    parts = Windows(tf.zeros(count, tf.int64), *tf.zeros([2, count], tf.int64))
+    answers = head.combine(tf.constant(logits), None, parts)
+    np.testing.assert_allclose(answers["probabilities"], probabilities, rtol=1e-5)
 
 
 def model_of(task, make):

@@ -8,7 +8,16 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from keras_bert.arguments import AggregationStrategy, Data, Path, as_texts, check_texts, plural, replace_surrogates
+from keras_bert.arguments import (
+    AggregationStrategy,
+    Data,
+    Length,
+    Path,
+    as_texts,
+    check_texts,
+    plural,
+    replace_surrogates,
+)
 from keras_bert.data.batches import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError, Option
@@ -96,7 +105,7 @@ class Task:
         card: what the model card says about the task.
     """
 
-    max_length: int
+    max_length: Length
 
     name: ClassVar[str]
     main: ClassVar[str]

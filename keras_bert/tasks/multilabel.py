@@ -19,6 +19,9 @@ from keras_bert.tasks.windows import aggregated
 
 _HALF = 0.5
 _SAME = 1e-4  # thresholds that differ less are the same
+# Logits of windows beyond are counted as this one. The outputs of LiteRT are probabilities, and beyond it, float32 does
+# not tell those near 1 apart.
+LARGEST_LOGIT = 15.0
 
 
 def score(labels: Sequence[str], probabilities: np.ndarray, targets: np.ndarray,
@@ -158,6 +161,8 @@ class MultiLabel(LabelTask):
 
     def _logits(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
         logits = np.reshape(outputs, (-1, len(self.labels))).astype(np.float64)
+        if self.windows:
+            logits = np.clip(logits, -LARGEST_LOGIT, LARGEST_LOGIT)
         return aggregated(logits, encoded.firsts, self.aggregate)
 
     def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[LabelSet]:

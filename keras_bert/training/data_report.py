@@ -48,14 +48,15 @@ class DataReport(TypedDict):
     leaked: Found  # the validation examples whose texts, for span the context, are in the training data
     windows: bool  # longer texts are split instead of cut
     doc_stride: int | None  # with which longer texts could be split; None if the task only cuts them
-    left_out: list[str]  # lines about texts that are cut though they are split
+    cut: int  # training examples of which a part is left out though they are split
+    long_texts: list[str]  # if longer texts are split: how many are, and how many are cut
     problems: list[str]  # of the vocabulary
 
 
 def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_examples: list,
-                held_out: float | None = None, cut: int = 0) -> DataReport:
+                held_out: float | None = None, cut: int = 0, split: int = 0) -> DataReport:
     """Describes the data of a run. `held_out` is the share of the training data that the validation examples are; `cut`
-    is the number of training examples of which a part is left out."""
+    and `split` are those of the encoded training examples, see `Encoded`."""
     coverage, lengths = Coverage(tokenizer), []
     for begin in range(0, len(examples), _CHUNK):
         lengths += _lengths([task.texts(example) for example in examples[begin:begin + _CHUNK]], coverage)
@@ -80,7 +81,8 @@ def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_exam
         "repeated": _found(repeated), "contradictory": _found(contradictory), "leaked": _found(leaked),
         "windows": task.windows, "problems": coverage.problems(),
         "doc_stride": default_stride(task.max_length) if isinstance(task, WindowTask) else None,
-        "left_out": task.describe_long({"cut": cut}, len(examples)) if task.windows else []}
+        "cut": cut if task.windows else 0,
+        "long_texts": task.describe_long({"cut": cut, "split": split}, len(examples)) if task.windows else []}
 
 
 def _lengths(examples: list[tuple], coverage: Coverage) -> list[int]:
@@ -118,9 +120,9 @@ def _facts(report: DataReport) -> Iterator[str]:
         yield f"no validation file: held out {report['held_out']:.0%} of the training file"
     yield (f"{tokens['median']:,} tokens at the median, {tokens['percentile_95']:,} at the 95th percentile, "
            f"{tokens['longest']:,} at most")
-    if report["longer"] and not _cuts_many(report):
+    if report["longer"] and not report["windows"] and not _cuts_many(report):
         yield _cut(report)
-    yield from report["left_out"]
+    yield from report["long_texts"]
     if _MIN_UNKNOWN <= report["unknown"] <= MAX_UNKNOWN:
         yield f"{report['unknown']:.2%} of the tokens are [UNK], most often {describe(report['unknown_words'])}"
     if report["repeated"]["texts"]:
@@ -133,6 +135,8 @@ def _problems(report: DataReport) -> Iterator[str]:
         stride = report["doc_stride"]
         cure = f"split them into windows by doc_stride={stride}" if stride else "shorter texts"
         yield f"{_cut(report)}: use a larger max_length, or {cure}"
+    if report["cut"] > _MAX_CUT * report["train"]:
+        yield "many texts are cut although they are split into windows: use a larger max_length or max_windows"
     if report["contradictory"]["texts"]:
         yield f"repeated texts with different labels: {_found_in(report['contradictory'])}: correct the labels"
     if report["leaked"]["texts"]:
@@ -145,8 +149,7 @@ def _cuts_many(report: DataReport) -> bool:
 
 
 def _cut(report: DataReport) -> str:
-    return (f"texts {'split into windows of' if report['windows'] else 'cut at'} max_length {report['max_length']:,}: "
-            f"{report['longer']:,} of {report['train']:,}")
+    return f"texts cut at max_length {report['max_length']:,}: {report['longer']:,} of {report['train']:,}"
 
 
 def _found_in(found: Found) -> str:

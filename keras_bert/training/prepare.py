@@ -20,7 +20,7 @@ from keras_bert.models.base import BertTask
 from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples
-from keras_bert.tasks.embed import prompts_of
+from keras_bert.tasks.embed import fields_of
 from keras_bert.text import BertTokenizer
 from keras_bert.training.checkpoints import weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
@@ -83,7 +83,7 @@ def prepare(options: Options) -> Prepared:
     learning_rate = options.learning_rate or _default_learning_rate(options.model, way.task)
     with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
         model = _make_model(source, way.task, options, learning_rate, steps * options.epochs)
-    report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut)
+    report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split)
     lines = [f"data: {line}"
              for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))]
     if options.learning_rate is None:
@@ -103,7 +103,7 @@ def _task_of(options: Options, source: Source, examples: list) -> Task:
     fields: dict[str, Any] = {}
     length = task_class.length
     if issubclass(task_class, Embed) and source.kind == "embedding" and source.settings:
-        fields, length = source.options | prompts_of(source.settings), source.settings["max_length"]
+        fields, length = source.options | fields_of(source.settings), source.settings["max_length"]
     fields = fields | options.fields_of(task_class)
     return task_class.from_examples(options.train, examples,
                                     max_length=source.config.input_length(options.max_length, length), **fields)
