@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +25,7 @@ for line in sys.stdin.buffer:
         sys.stderr.buffer.flush()
 """
 
-_litert_has_run = False
+_litert_has_run, _first_run_of_litert = False, threading.Lock()
 
 
 def enable_onednn() -> None:
@@ -91,10 +92,11 @@ class _QuietImport:
 def quiet_litert() -> Iterator[None]:
     """Context manager that hides the note of LiteRT's first run in a process where TensorFlow's are hidden."""
     global _litert_has_run
-    is_hidden = not _litert_has_run and os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") not in ("", "0")
-    _litert_has_run = True
-    with _filtered_stderr("IW") if is_hidden else contextlib.nullcontext():
-        yield
+    with contextlib.nullcontext() if _litert_has_run else _first_run_of_litert:  # others wait, and would write it, too
+        is_hidden = not _litert_has_run and os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") not in ("", "0")
+        with _filtered_stderr("IW") if is_hidden else contextlib.nullcontext():
+            yield
+        _litert_has_run = True
 
 
 @contextlib.contextmanager

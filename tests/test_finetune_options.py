@@ -82,7 +82,9 @@ def test_class_weights_are_balanced_or_those_of_a_dict_or_a_file(tmp_path, pretr
 
 
 @pytest.mark.parametrize("weights, message", [
-    ("heavy", "class_weights must be balanced, or a .json file of weights by label; got 'heavy'"),
+    ("balance",
+     "class_weights must be balanced, or weights by label: a dict or a .json file; there is no file balance; did you "
+     "mean balanced?"),
     ({"Music": 1},
      "class_weights must have labels of the training file, light, music; got 'Music'; did you mean music?"),
     ({"music": float("inf")}, "class_weights['music'] must be finite; got inf"),
@@ -152,8 +154,8 @@ def test_callbacks_that_change_the_training_are_refused(tmp_path, pretrained, in
     stops = keras.callbacks.LambdaCallback()
     stops.on_train_batch_end = lambda batch, logs: setattr(stops.model, "stop_training", True)
     for callback, message in (
-            (keras.callbacks.EarlyStopping(), "must be observers; pass instead early_stopping_patience; got ["),
-            (keras.callbacks.ReduceLROnPlateau(), "must be observers; pass instead learning_rate and warmup_ratio;"),
+            (keras.callbacks.EarlyStopping(), "must be observers; pass early_stopping_patience instead; got ["),
+            (keras.callbacks.ReduceLROnPlateau(), "must be observers; pass learning_rate and warmup_ratio instead;"),
             (print, "must be Keras callbacks; got <built-in function print>"),
             (stops, "must not stop the training; pass early_stopping_patience=…")):
         with pytest.raises(InputError) as error:

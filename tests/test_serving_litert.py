@@ -1,5 +1,6 @@
 """`keras-bert serve` with LiteRT folders: the answers of `LiteModel`, the outputs of SavedModels, and no TensorFlow."""
 
+import importlib.util
 import json
 import os
 import random
@@ -21,7 +22,7 @@ from tensorflow_serving.apis import (
 from keras_bert.errors import InputError
 from keras_bert.export.text_heads import characters
 from keras_bert.inference.lite_model import LiteModel
-from keras_bert.serving import litert_model
+from keras_bert.serving import litert_model, supervisor
 from keras_bert.serving.litert_model import LiteRTModel
 from keras_bert.serving.loading import load_model
 from keras_bert.serving.saved_model import SavedModel
@@ -212,10 +213,22 @@ def test_a_later_version_is_served_and_a_saved_model_needs_a_restart(server, fol
     (tmp_path / "lite").rename(folders["versions"] / "2")
     server.wait(lambda: states().get("2", "")[:1] == ("AVAILABLE",))
     state, message = states()["3"]
-    assert state == "END" and message.startswith(f"{folders['versions']}/3: is a SavedModel: restart the server")
+    assert state == "END" and message.startswith(
+        f"{folders['versions']}/3: is a SavedModel, and the server runs without TensorFlow")
     assert ask(server, "versions", [{"text": "play", "text_pair": "stop"}])[0]["label"] in LABELS
     failed = [event["error"] for event in server.events() if event.get("event") == "failed"]
     assert failed == [message]
+
+
+def test_without_tensorflow_a_saved_model_is_refused_unless_there_is_a_litert_folder(monkeypatch, folders, tmp_path):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tensorflow" else find_spec(name))
+    (tmp_path / "model/2").mkdir(parents=True)
+    (tmp_path / "model/2/saved_model.pb").write_bytes(b"")
+    with pytest.raises(InputError, match="model/2: is a SavedModel, which needs TensorFlow: pip install tensorflow"):
+        supervisor._needs_tensorflow({"model": str(tmp_path / "model")})
+    shutil.copytree(folders["pairs"], tmp_path / "model/1")
+    assert not supervisor._needs_tensorflow({"model": str(tmp_path / "model")})
 
 
 def test_a_long_context_ends_with_the_time(lite_models):

@@ -175,8 +175,8 @@ class Model:
         logger.info({"event": "loading", "model": self.name, "version": number})
         try:
             if is_saved_model(folder) and not self._settings.tensorflow:
-                raise InputError(f"{folder}: is a SavedModel: restart the server, which has not loaded TensorFlow, "
-                                 "because there were LiteRT folders alone when it started")
+                raise InputError(f"{folder}: is a SavedModel, and the server runs without TensorFlow: export it by "
+                                 "keras-bert export litert, or restart the server where TensorFlow is installed")
             model = await asyncio.to_thread(
                 load_model, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
                 self._settings.timeout_s, warm_up=True)

@@ -27,6 +27,7 @@ from keras_bert.serving.settings import (
     find_first_version,
     find_versions,
     format_address,
+    is_litert,
     is_saved_model,
 )
 
@@ -119,14 +120,14 @@ def _check_litert(settings: Settings, versions: dict[str, tuple[int, str] | None
 
 
 def _needs_tensorflow(models: Mapping[str, str]) -> bool:
-    """Returns True if there is a SavedModel among the versions, or a folder without a version, where one may appear.
-    Raises an `InputError` if there is one, and TensorFlow is not installed."""
+    """Returns True if there is a SavedModel among the versions, or a folder without a version, where one may appear;
+    and TensorFlow is installed. Raises an `InputError` if a model has SavedModels alone, and it is not."""
     is_installed = importlib.util.find_spec("tensorflow") is not None
     needs = False
     for path in models.values():
         versions = find_versions(path)
         found = next(filter(is_saved_model, versions.values()), None)
-        if found and not is_installed:
+        if found and not is_installed and not any(map(is_litert, versions.values())):
             raise InputError(f"{found}: is a SavedModel, which needs TensorFlow: pip install tensorflow; or serve the "
                              "folder of keras-bert export litert")
         needs = needs or bool(found) or not versions

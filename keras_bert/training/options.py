@@ -16,16 +16,16 @@ from keras_bert.training.run import RunOptions
 
 IN_MEMORY = "rows in memory"  # in place of the path of a file
 BALANCED = "balanced"  # class weights, which no file has
-_RESUMES = ["nothing: finetune resumes, and keeps the best epoch, by itself"]
-_RATE: list[str] = [Option("learning_rate"), " and ", Option("warmup_ratio")]
-# Keras callbacks that change the training, and what to pass instead.
+_RESUMES = ["leave it out: finetune resumes, and keeps the best epoch, by itself"]
+_RATE: list[str] = ["pass ", Option("learning_rate"), " and ", Option("warmup_ratio"), " instead"]
+# Keras callbacks that change the training, and what to do instead.
 _NO_OBSERVERS: dict[type[keras.callbacks.Callback], list[str]] = {
     keras.callbacks.BackupAndRestore: _RESUMES,
-    keras.callbacks.EarlyStopping: [Option("early_stopping_patience")],
+    keras.callbacks.EarlyStopping: ["pass ", Option("early_stopping_patience"), " instead"],
     keras.callbacks.LearningRateScheduler: _RATE,
     keras.callbacks.ModelCheckpoint: _RESUMES,
     keras.callbacks.ReduceLROnPlateau: _RATE,
-    keras.callbacks.SwapEMAWeights: ["nothing: finetune averages no weights"],
+    keras.callbacks.SwapEMAWeights: ["leave it out: finetune averages no weights"],
 }
 # Arguments that the model's folder stores, see `TaskModel.columns`.
 REMEMBERED = tuple(LabelColumns.__annotations__)
@@ -100,7 +100,7 @@ class Options(RunOptions):
         return [
             *(("callbacks", callback, "Keras callbacks", isinstance(callback, keras.callbacks.Callback))
               for callback in self.callbacks or ()),
-            *(("callbacks", [type(callback).__name__], ["observers; pass instead ", *instead], False)
+            *(("callbacks", [type(callback).__name__], ["observers; ", *instead], False)
               for callback in self.callbacks or () for kind, instead in _NO_OBSERVERS.items()
               if isinstance(callback, kind)),
             ("lora_rank", self.lora_rank, ["left out with ", Option("freeze_blocks")],

@@ -95,8 +95,10 @@ def weights_of_classes(options: Options, task: Task, targets: np.ndarray) -> dic
         return {number: len(targets) / (len(counts) * count) for number, count in enumerate(counts)}
     weights: Any = options.class_weights
     if options.weights_file is not None:
-        check_rules(("class_weights", weights, f"{BALANCED}, or a .json file of weights by label",
-                     os.path.isfile(weights)))
+        if not os.path.isfile(weights):
+            raise InputError(Option("class_weights"),
+                             f" must be {BALANCED}, or weights by label: a dict or a .json file; there is no file "
+                             f"{weights}{did_you_mean(weights, [BALANCED])}")
         weights = read_object(weights)
     for label, weight in weights.items():
         check_value(f"class_weights[{label!r}]", weight, PositiveOrZero)
