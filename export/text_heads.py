@@ -103,8 +103,8 @@ class Head:
 
     @property
     def inputs(self) -> list[tf.TensorSpec]:
-        """The arguments of `answer`: the texts and, if there are prompts, the number of tokens of the one that is
-        before the texts."""
+        """The arguments of `answer`: the texts and, if there are prompts, the number of tokens of the prompt that they
+        begin with."""
         return [*self.texts, *[tf.TensorSpec([], tf.int64, "prompt_length")] * bool(self.named_prompts)]
 
     def read(self, reader: Reader, *texts: tf.Tensor) -> list[list[tf.RaggedTensor]]:

@@ -328,7 +328,7 @@ def test_a_finished_folder_becomes_one_of_sentence_transformers(pretrained_once,
 @pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_an_interrupted_run_ends_as_one_that_was_not(pretrained_once, tmp_path):
-    """Of labelled texts, whose pairs are drawn anew in each epoch."""
+    """Of labelled texts, whose pairs are drawn again in each epoch."""
     with interrupted_after(saves=7):
         train(pretrained_once, tmp_path / "out", "labelled", save_steps=1)
     again, whole = (train(pretrained_once, tmp_path / name, "labelled", save_steps=1) for name in ("out", "whole"))

@@ -57,8 +57,8 @@ class Request:
     def response(self, outputs: Arrays, estimated_tokens: int, no_normalize: bool) -> bytes:
         """Returns the body of the response, JSON, from `embedding`, float [texts, dim], and perhaps `tokens`, int
         [texts]; without these, it has the estimate for all texts and says so. Vectors have the length 1 unless
-        `no_normalize`. Raises a `RequestError` if there is not
-        one embedding for each text, or they have fewer dimensions than requested."""
+        `no_normalize`. Raises a `RequestError` if there is not one embedding for each text, or they have fewer
+        dimensions than requested."""
         vectors, tokens = np.asarray(outputs["embedding"], np.float32), outputs.get("tokens")
         if vectors.ndim != 2 or len(vectors) != len(self.texts):
             raise RequestError(400, f"model: {self.model} must return one vector for each text; got the shape "

@@ -75,7 +75,7 @@ class LiteRTModel(ServedModel):
         encoded = task.encode([task.example(*row) for row in zip(*columns)], self._model.tokenizer)
         rows, outputs = rows_of(encoded), {}
         end = time.monotonic() + (timeout_s or math.inf)
-        # By length, because LiteRT plans its memory anew whenever the length changes.
+        # By length, because LiteRT plans its memory again whenever the length changes.
         for index in sorted(range(len(rows)), key=lambda index: len(rows[index][0])):
             if time.monotonic() > end:
                 raise RequestError(504, "the model takes too long for these inputs")

@@ -43,8 +43,8 @@ class ServedModel(abc.ABC):
                  labels: list[str], vocabulary: str, timeout_s: float | None, parallel: int = 1) -> None:
         """`padded` are the signatures whose outputs are padded as those of export/text_model.py; `split_texts` those
         that are known to split long texts; `prompt_tokens` the number of tokens that a signature puts before each text,
-        if it does; `config` is that of the encoder, empty if it is unknown; `timeout_s` is the
-        maximum duration of a call, None for no limit."""
+        if it does; `config` is the encoder's, empty if it is unknown; `timeout_s` is the maximum duration of a call,
+        None for no limit."""
         self.signatures, self.signature_defs, self.row_wise = signatures, signature_defs, set(row_wise)
         self.labels, self.parallel = labels, parallel
         self.has_hangul = bool(_HANGUL.search(f"{vocabulary}{labels}"))

@@ -68,9 +68,9 @@ class LoadedVersion:
     async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry, memory: RequestMemory,
                       keys: Mapping[str, str] | None = None) -> tuple[Arrays, int]:
         """Answers a request of `size` bytes in batches with others. `keys` are the names of the inputs in messages, if
-        the request has others. Returns the outputs, for which and for whose
-        response it reserves memory, and the estimated number of tokens of the inputs. The log entry gets the number of
-        rows and the times. Raises a `RequestError` if a limit is exceeded, or the model rejects the inputs."""
+        the request has others. Returns the outputs, for which and for whose response it reserves memory, and the
+        estimated number of tokens of the inputs. The log entry gets the number of rows and the times. Raises a
+        `RequestError` if a limit is exceeded, or the model rejects the inputs."""
         entry.instances, entry.queue_ms, entry.compute_ms = count_rows(inputs), 0.0, 0.0
         parts = await in_thread_if_large(size, self._check_and_split, signature, inputs, entry.instances, keys or {})
         tokens = sum(tokens for _, tokens in parts)

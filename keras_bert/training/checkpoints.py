@@ -61,6 +61,11 @@ class Progress:
         """The number of epochs trained and scored."""
         return len(self.history.get("val_loss", []))
 
+    @property
+    def newest(self) -> dict[str, float]:
+        """The newest value of each score."""
+        return {name: values[-1] for name, values in self.history.items()}
+
     def add(self, scores: dict[str, Any]) -> None:
         for name, value in scores.items():
             self.history.setdefault(name, []).append(float(value))

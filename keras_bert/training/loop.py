@@ -100,7 +100,7 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
             log.show(progress.step, f"epoch {epoch + 1}/{epochs} validation", valid, stays=True)
             log.write(progress.step, "validation", valid)
             progress.add({f"val_{name}": value for name, value in valid.items()})
-            observers.on_epoch_end(epoch, {name: values[-1] for name, values in progress.history.items()})
+            observers.on_epoch_end(epoch, progress.newest)
             check_goes_on()
             ranks = list(zip(progress.history[f"val_{main}"], np.negative(progress.history["val_loss"])))
             if ranks.index(max(ranks)) == epoch:
@@ -108,5 +108,5 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
                 checkpoints.save_best(model, progress)
             run.checkpoint(stop=run.signals, now=True)
     checkpoints.restore_best(model)
-    observers.on_train_end({name: values[-1] for name, values in progress.history.items()})
+    observers.on_train_end(progress.newest)
     return progress

@@ -41,12 +41,11 @@ def write_report(folder: str, model: FineTuned, encoded: Encoded, progress: Prog
         print("threshold:", describe_threshold(scope) if scope else
               "none, because every validation text is in scope, so answers have no in_scope; FineTuned.calibrate or "
               "evaluate --choose_threshold --out_of_scope_label=LABEL chooses one on other texts", file=sys.stderr)
-    has_command = IN_MEMORY not in (given["train"], given.get("valid")) and not isinstance(
-        given.get("class_weights"), dict)
+    is_in_memory = IN_MEMORY in (given["train"], given.get("valid")) or isinstance(given.get("class_weights"), dict)
     metrics = {"task": model.task.name, "main": model.task.main_score(encoded.examples),
                "inputs": model.task.inputs, **scores, "best_epoch": progress.best_epoch, "history": progress.history,
                "valid_examples": len(encoded.examples),
-               "command": shlex.join(["keras-bert", "finetune", *as_flags(given)]) if has_command else None,
+               "command": shlex.join(["keras-bert", "finetune", *as_flags(given)]) if not is_in_memory else None,
                "columns": {name: given[name] for name in EVALUATE_ARGUMENTS if name in given}, **description,
                "versions": VERSIONS, "attention": attention(model, encoded)}
     drawn = write_metrics(folder, metrics, pictures.FINE_TUNING)
