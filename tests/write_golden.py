@@ -168,6 +168,7 @@ def write_data():
         *INTENTS, *((text, "") for text, _ in OUT_OF_SCOPE),
         *((f"{text} . {other}", f"{label},{second}") for (text, label), (other, second) in zip(INTENTS, INTENTS[4:]))])
     _write_rows("numbers.tsv", ["text", "text_pair", "label"], [(*row[:2], row[3]) for row in PAIRS])
+    _write_rows("relevance.tsv", ["text", "text_pair", "label"], [(*row[:2], row[3] / 5) for row in PAIRS])
     pathlib.Path("tagged.conll").write_text(
         "\n\n".join(sentence.replace(" ", "\n").replace("/", "\t") for sentence in TAGGED) + "\n", encoding="utf-8")
     write_json("questions.json", {"version": "v2.0", "data": [{"title": "", "paragraphs": [
@@ -232,18 +233,23 @@ def write_finetuned(writer):
                {"predictions": finished.predict(TEXTS, top_k=3), "history": history})
 
     pairs = [TEXTS, SECOND_TEXTS]
-    asked = {"intent": [TEXTS], "classify": pairs, "multilabel": [TEXTS], "regress": pairs, "tag": [TAGGED_TEXTS],
-             "span": list(map(list, zip(*ASKED_QUESTIONS))), "choice": list(map(list, zip(*ASKED_CHOICES)))}
+    asked = {"intent": [TEXTS], "classify": pairs, "multilabel": [TEXTS], "regress": pairs, "rerank": pairs,
+             "embed": [TEXTS], "tag": [TAGGED_TEXTS], "span": list(map(list, zip(*ASKED_QUESTIONS))),
+             "choice": list(map(list, zip(*ASKED_CHOICES)))}
     models = {
         "intent": run("intent", **intent),
         "classify": run("classify", task="classify", train="pairs.tsv", valid="pairs.tsv", max_length=24),
         "multilabel": run("multilabel", task="multilabel", train="labels.tsv", valid="labels.tsv", max_length=24),
         "regress": run("regress", task="regress", train="numbers.tsv", valid="numbers.tsv", max_length=24),
+        "rerank": run("rerank", task="rerank", train="relevance.tsv", valid="relevance.tsv", max_length=24),
+        "embed": run("embed", task="embed", train="numbers.tsv", valid="numbers.tsv", max_length=24,
+                     query_prompt="what is ", document_prompt="it is "),
         "tag": run("tag", task="tag", train="tagged.conll", valid="tagged.conll", max_length=16),
         "span": run("span", task="span", train="questions.json", valid="questions.json", max_length=68, doc_stride=24),
         "choice": run("choice", task="choice", train="choices.jsonl", valid="choices.jsonl", max_length=16),
     }
     assert set(models) == set(TASKS)
+    models["intent_windows"] = run("intent_windows", **intent | {"max_length": 12, "doc_stride": 4})
     # `finetune` takes no `units`: its tagger on features has 4.8 million weights.
     tagger = models["tag"]
     features = keras_bert.models.BertFeatureTagger(
@@ -268,8 +274,10 @@ def write_finetuned(writer):
 def write_encoders(writer, pretrainer):
     """Encoder SavedModels, and a preprocessor."""
     tokenizer = keras_bert.BertTokenizer(VOCABULARY)
+    factorized = keras_bert.BertLayer(CONFIG | {"embedding_size": 4, "pooler_activation": "gelu"})
     exports = {"plain": (pretrainer.bert, {}), "jit_compile": (pretrainer.bert, {"jit_compile": True}),
-               "bfloat16": (pretrainer.bert, {"dtype": "bfloat16"}), "mlm": (pretrainer, {})}
+               "bfloat16": (pretrainer.bert, {"dtype": "bfloat16"}), "mlm": (pretrainer, {}),
+               "factorized": (factorized, {})}
     for name, (model, options) in exports.items():
         export_encoder(model, f"encoder_{name}", tokenizer, **options)
         writer.add_saved_model(f"encoders/{name}", f"encoder_{name}", IDS | {"masked_lm_positions": [[1, 3], [2, 0]]})
@@ -304,7 +312,7 @@ def write_litert(writer, models, asked):
     for name, model in models.items():
         path = f"litert_{name}"
         model.export_litert(path)
-        columns = asked[name]
+        columns = asked[model.task.name]
         options = {"top_k": 3} if model.task.supports_top_k else {}
         writer.add(f"litert/{name}", [path], {"path": path, "columns": columns, "options": options},
                    keras_bert.LiteModel.load(path).predict(*columns, **options))
