@@ -17,8 +17,8 @@ _PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "httptools": "httptools
 EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 
 
-def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: Port | None = None, workers: Count = 1,
-        max_batch_tokens: Count = ModelSettings.max_batch_tokens,
+def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: Port | None = None,
+        workers: Count | None = None, max_batch_tokens: Count = ModelSettings.max_batch_tokens,
         batch_timeout_ms: PositiveOrZero = ModelSettings.batch_timeout_ms, max_queue: Count = ModelSettings.max_queue,
         max_body_mb: Positive = ModelSettings.max_body / 2**20,
         max_output_mb: Positive = ModelSettings.max_output / 2**20,
@@ -36,7 +36,8 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         port: HTTP port; 0 for any free one.
         grpc_port: gRPC port; 0 for any free one. If None, 8500, and gRPC is off if its packages are missing, or all
             models are folders of export litert.
-        workers: Number of processes, each with all models.
+        workers: Number of processes, each with all models; they share the cores. If None, one; or, if all models are
+            folders of export litert, one for each core.
         max_batch_tokens: Maximum tokens per batch.
         batch_timeout_ms: Maximum wait for more requests, in milliseconds, after a batch of several.
         max_queue: Maximum number of requests that wait for a model, per worker. Requests that cannot be answered within

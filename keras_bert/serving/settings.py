@@ -47,7 +47,7 @@ class Settings(ModelSettings):
     host: str
     port: int
     grpc_port: int | None  # None: `GRPC_PORT`, or no gRPC if it is not possible; of a worker, no gRPC
-    workers: int
+    workers: int | None  # None: chosen by the supervisor, so that no worker sees it
     body_timeout_s: float
     grace_s: float
     drain_s: float

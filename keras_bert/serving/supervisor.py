@@ -48,8 +48,9 @@ _STDERR_LOCK = threading.Lock()
 
 
 def supervise(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT; replaces ports of 0, `threads` and `tensorflow`. Raises an `InputError` if there
-    is neither a model nor an empty folder at a path, a port is in use, or a setting does not fit the models.
+    """Serves until SIGTERM or SIGINT; replaces ports of 0, `workers`, `threads` and `tensorflow`. Raises an
+    `InputError` if there is neither a model nor an empty folder at a path, a port is in use, or a setting does not fit
+    the models.
 
     Workers accept connections once they have loaded their models. Only when no worker does, one starts that accepts at
     once, so that somebody says that the models are loading; the others start after it.
@@ -72,13 +73,16 @@ def supervise(settings: Settings) -> None:
             grpc_port = reserved.getsockname()[1]
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="keras-bert-metrics-"))
         listener.listen(2048)
+        cores = len(os.sched_getaffinity(0))
+        # Threads wait for Python's lock. TensorFlow's batches gain more by sharing all cores; LiteRT has none.
+        count = settings.workers or (1 if tensorflow else cores)
         settings = dataclasses.replace(
-            settings, port=listener.getsockname()[1], grpc_port=grpc_port, tensorflow=tensorflow,
-            threads=max(1, len(os.sched_getaffinity(0)) // settings.workers))
+            settings, port=listener.getsockname()[1], grpc_port=grpc_port, tensorflow=tensorflow, workers=count,
+            threads=max(1, cores // count))
         _announce(settings, versions, without_grpc)
         log = _Log()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
-        workers = [_Worker(number, settings, listener, folder) for number in range(settings.workers)]
+        workers = [_Worker(number, settings, listener, folder) for number in range(count)]
         stop_signal = signal.SIGTERM
         try:
             while True:
