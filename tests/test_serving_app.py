@@ -195,6 +195,8 @@ def test_every_line_of_the_log_is_json_and_what_does_not_end_is_not_waited_for(t
         time.sleep(0.4)
         start = time.monotonic()
         assert server.stop() == 0 and time.monotonic() - start < 20  # by itself it waits for 25
+        response = connection.getresponse()
+        assert response.status == 503 and "--grace_s" in json.load(response)["error"]
         server.reader.join(10)
     assert [line.startswith("keras-bert: ") for line in server.lines][:3] == [True, True, False]
     events = server.events()

@@ -96,7 +96,7 @@ class RequestMiddleware:
                 await self._router(scope, receive_and_record, send_and_record)
             except ClientDisconnect:
                 entry.status = 499  # nginx's status for a client that has disconnected
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
                 if has_started:
                     raise
                 await respond_exception(Request(scope), error)(scope, receive, send_and_record)
@@ -114,13 +114,15 @@ class RequestMiddleware:
 # Errors
 
 
-def respond_exception(request: Request, error: Exception) -> Response:
+def respond_exception(request: Request, error: BaseException) -> Response:
     """Returns the response to a request that an exception has ended."""
     match error:
         case RequestError():
             return _respond(request, error.status, error.message, error.headers)
         case HTTPException():
             return _respond_http_exception(request, error)
+        case asyncio.CancelledError():
+            return _respond(request, 503, "the server has stopped before the answer was complete: --grace_s is over")
         case MemoryError():
             return _respond(request, 503, "the server has no memory for this request now", {"Retry-After": "1"})
     logs.logger.error("a request failed", exc_info=error)
