@@ -257,10 +257,13 @@ class Classifier(_WholeTexts):
     threshold: float | None = None
 
     def combine(self, outputs: tf.Tensor, mask: tf.Tensor, parts: windows.Windows) -> Answers:
-        return super().combine(tf.nn.log_softmax(outputs) if self.aggregate == "max" else outputs, mask, parts)
+        probabilities = windows.aggregated(tf.nn.softmax(outputs), parts, self.aggregate)
+        return self._answers(probabilities / tf.reduce_sum(probabilities, axis=1, keepdims=True))
 
     def encode(self, outputs: Any, mask: tf.Tensor) -> Answers:
-        probabilities = tf.nn.softmax(outputs)
+        return self._answers(tf.nn.softmax(outputs))
+
+    def _answers(self, probabilities: tf.Tensor) -> Answers:
         score = tf.reduce_max(probabilities, axis=1)
         answers = {"label": tf.gather(tf.constant(self.labels), tf.argmax(probabilities, axis=1)), "score": score,
                    "probabilities": probabilities}

@@ -218,10 +218,10 @@ class Classify(LabelTask):
 
     def probabilities(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
         """Computes the probabilities of the labels: float32 [texts, labels]. Those of a text with windows are the
-        softmax of the mean logits, or the maximum of each label's probabilities, divided by their sum."""
-        logits = np.reshape(outputs, (-1, len(self.labels)))
-        logits = aggregated(log_softmax(logits) if self.aggregate == "max" else logits, encoded.firsts, self.aggregate)
-        return np.exp(log_softmax(logits)).astype(np.float32)
+        windows' mean, or their maximum for each label, divided by the sum."""
+        probabilities = np.exp(log_softmax(np.reshape(outputs, (-1, len(self.labels)))))
+        probabilities = aggregated(probabilities, encoded.firsts, self.aggregate)
+        return (probabilities / probabilities.sum(axis=1, keepdims=True)).astype(np.float32)
 
     def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[Prediction]:
         return [self._prediction(row, top_k) for row in self.probabilities(encoded, outputs)]
