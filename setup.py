@@ -36,15 +36,13 @@ SEARCH = ["faiss-cpu"]
 TASKS = ["scipy", "seqeval", "scikit-learn"]
 # To run examples/intent_classification.ipynb.
 NOTEBOOK = ["ipykernel", "nbclient", "nbformat"]
-# The site of the documentation.
-DOCS = ["mkdocs<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=1,<2", "ruff"]
 # To make pretraining data at scale, and of Parquet files.
 BEAM = ["apache-beam>=2.77"]
 PARQUET = ["pyarrow"]
-# What `make test` and `make test-slow` need: tools, and every extra that runs without another framework. Selenium
-# drives Chromium, for the tests of the server's page.
+# What `make test` and `make test-slow` need: tools (those of the documentation are in docs/requirements.txt), and every
+# extra that runs without another framework. Selenium drives Chromium, for the tests of the server's page.
 TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "mypy", "pandas", "jsonschema", "selenium",
-        *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE_GRPC, *LITERT, *NOTEBOOK, *DOCS]
+        *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE_GRPC, *LITERT, *NOTEBOOK]
 
 setup(
     name="keras-bert-hub",
@@ -84,7 +82,6 @@ setup(
         "ray": [*SERVE, *RAY],
         "all": [*TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE_GRPC, *LITERT],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],
-        "docs": DOCS,
         "bench": BENCH,
         "test": TEST,
         "peers": PEERS,

@@ -60,11 +60,11 @@ def run(arguments: list[str]) -> int:
         positional, options = _parse(name, given, rest)
     except (flags.Error, ValueError) as error:  # of absl, also for --noflag=value
         return _fail(f"{name}: {_reword(error, given)}; see keras-bert {name} --help", 2)
-    return _call(_module(name).run, given, positional, options)
+    return _call(module_of(name).run, given, positional, options)
 
 
 def arguments_of(name: str) -> list[Argument]:
-    command = _module(name)
+    command = module_of(name)
     given = read(command.run)
     if hasattr(command, "API"):
         path, function = command.API
@@ -74,17 +74,28 @@ def arguments_of(name: str) -> list[Argument]:
 
 def help_of(name: str) -> str:
     """Returns the help of a command: usage, summary, an example and its flags."""
-    command, given = _module(name), arguments_of(name)
-    words = [f"{argument.name.upper()} ..." for argument in given if argument.is_positional]
-    named = [argument for argument in given if not argument.is_positional]
-    required = [argument for argument in named if argument.default is inspect.Parameter.empty]
-    optional = [argument for argument in named if argument not in required]
-    usage = [f"--{argument.name}={argument.name.upper()}" for argument in required]
-    lines = [f"usage: keras-bert {' '.join([name, *usage, '[--FLAG=VALUE ...]', *words])}", "", _summary(command), "",
-             "example:", f"  {command.EXAMPLE}"]
-    for title, group in (("required flags:", required), ("flags:", optional)):
+    lines = [f"usage: {usage_of(name)}", "", summary_of(name), "", "example:", f"  {module_of(name).EXAMPLE}"]
+    named = [argument for argument in arguments_of(name) if not argument.is_positional]
+    for title, is_required in (("required flags:", True), ("flags:", False)):
+        group = [argument for argument in named if argument.is_required is is_required]
         lines += ["", title, *map(_help_of_flag, group)] if group else []
     return "\n".join(lines)
+
+
+def usage_of(name: str) -> str:
+    given = arguments_of(name)
+    required = [f"--{argument.name}={argument.name.upper()}" for argument in given
+                if argument.is_required and not argument.is_positional]
+    words = [f"{argument.name.upper()} ..." for argument in given if argument.is_positional]
+    return " ".join(["keras-bert", name, *required, "[--FLAG=VALUE ...]", *words])
+
+
+def summary_of(name: str) -> str:
+    return (inspect.getdoc(module_of(name).run) or "").partition("\n")[0]  # `python -OO` has no docstrings
+
+
+def module_of(name: str) -> ModuleType:
+    return importlib.import_module(f"keras_bert.commands.{COMMANDS[name]}")
 
 
 def make_flags(given: list[Argument]) -> flags.FlagValues:
@@ -96,10 +107,6 @@ def make_flags(given: list[Argument]) -> flags.FlagValues:
     return values
 
 
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"keras_bert.commands.{COMMANDS[name]}")
-
-
 def _parse(name: str, given: list[Argument], rest: list[str]) -> tuple[list[str], dict[str, Any]]:
     """Returns the texts after the flags, and a dict of the flags' values."""
     values = make_flags(given)
@@ -109,13 +116,13 @@ def _parse(name: str, given: list[Argument], rest: list[str]) -> tuple[list[str]
         raise flags.Error(f"takes only flags, as --name=value; got {positional[0]!r}"
                           f"{did_you_mean(f'{name} {positional[0]}', set(COMMANDS) - {name})}")
     if missing := [f"--{argument.name}" for argument in options
-                   if argument.default is inspect.Parameter.empty and getattr(values, argument.name) is None]:
+                   if argument.is_required and getattr(values, argument.name) is None]:
         raise flags.Error(f"missing {', '.join(missing)}")
     return positional, {argument.name: _value(argument, getattr(values, argument.name)) for argument in options}
 
 
 def _define(argument: Argument, values: flags.FlagValues) -> None:
-    default = None if argument.default is inspect.Parameter.empty else argument.default
+    default = None if argument.is_required else argument.default
     if argument.is_repeated:
         flags.DEFINE_multi_string(argument.name, default, argument.help, flag_values=values)
     elif argument.is_list:
@@ -152,18 +159,10 @@ def _value(argument: Argument, value: Any) -> Any:
     return values[0] if argument.is_single and len(values) == 1 else values
 
 
-def _summary(command: ModuleType) -> str:
-    return (inspect.getdoc(command.run) or "").partition("\n")[0]  # `python -OO` has no docstrings
-
-
 def _help_of_flag(argument: Argument) -> str:
-    kind = {bool: "", int: "=N", float: "=X", str: "=TEXT"}[argument.kind]
-    value = f"={'|'.join(argument.choices)}" if argument.choices else kind
-    value += ",..." if argument.is_list and not argument.is_repeated else ""
-    has_note = argument.default not in (None, (), inspect.Parameter.empty) and argument.default is not False
-    note = f" (default: {argument.default})" if has_note else ""
+    note = f" (default: {argument.shown_default})" if argument.shown_default else ""
     body = textwrap.indent(textwrap.fill(argument.help + note, 96), " " * 8)
-    return f"  --{'[no]' * (argument.kind is bool)}{argument.name}{value}\n{body}"
+    return f"  {argument.spelling}\n{body}"
 
 
 def _call(command: Callable, given: list[Argument], positional: list[str], options: dict[str, Any]) -> int:
@@ -210,7 +209,7 @@ def _fail(message: object, status: int) -> int:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:{width}}  {_summary(_module(name))}" for name in COMMANDS)
+    commands = "\n".join(f"  {name:{width}}  {summary_of(name)}" for name in COMMANDS)
     return f"usage: keras-bert COMMAND --flag=value ...\n\n{commands}\n\nkeras-bert COMMAND --help lists its flags."
 
 

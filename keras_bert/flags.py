@@ -28,6 +28,23 @@ class Argument:
     is_single: bool  # a single value is passed as it is, not as a list
     is_positional: bool
 
+    @property
+    def is_required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def spelling(self) -> str:
+        """The flag with its value: `--name=N`, `--name=first|second`, `--name=TEXT,...`, `--[no]name`."""
+        value = "|".join(self.choices or ()) or {bool: "", int: "N", float: "X", str: "TEXT"}[self.kind]
+        many = ",..." if self.is_list and not self.is_repeated else ""
+        return f"--[no]{self.name}" if self.kind is bool else f"--{self.name}={value}{many}"
+
+    @property
+    def shown_default(self) -> str:
+        """The default, or "" if help need not say it."""
+        is_shown = self.default not in (None, (), inspect.Parameter.empty) and self.default is not False
+        return str(self.default) if is_shown else ""
+
 
 def read(function: Callable) -> list[Argument]:
     """Returns the arguments of a function. Those of `**name` are the keys of its TypedDict, or none."""

@@ -8,6 +8,7 @@ import re
 import shlex
 
 import pytest
+import yaml
 from absl import flags
 
 from keras_bert.cli import COMMANDS, arguments_of, make_flags
@@ -95,6 +96,22 @@ def is_module(name):
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # its parent has none
         return False
+
+
+def test_the_home_page_lists_the_pages_of_the_site_in_its_groups():
+    def pages(entries):
+        for entry in entries:
+            page = next(iter(entry.values())) if isinstance(entry, dict) else entry
+            yield page if isinstance(page, str) else page[0]  # a section by its first page
+
+    generated = {"ko.md": "../README.ko.md", "changelog.md": "../CHANGELOG.md"}
+    site = [(name, generated.get(page, page)) for group in yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+            for name, entries in group.items() for page in pages(entries) if page not in ("index.md", "commands.md")]
+    home, name = [], ""
+    for line in re.findall(r"^\| (?:\| .*|\*\*.*)", (ROOT / "docs/index.md").read_text(), re.M):
+        name = line.split("|")[1].strip(" *") or name
+        home += [(name, page) for page in re.findall(r"\]\((.+?)\)", line)]
+    assert home == site
 
 
 def test_figures_that_the_performance_page_repeats_stand_on_another_page():
