@@ -243,9 +243,10 @@ def write_finetuned(writer):
         "regress": run("regress", task="regress", train="numbers.tsv", valid="numbers.tsv", max_length=24),
         "rerank": run("rerank", task="rerank", train="relevance.tsv", valid="relevance.tsv", max_length=24),
         "embed": run("embed", task="embed", train="numbers.tsv", valid="numbers.tsv", max_length=24,
-                     query_prompt="what is ", document_prompt="it is "),
+                     query_prompt="what is ", document_prompt="it is ", dropout=None),
         "tag": run("tag", task="tag", train="tagged.conll", valid="tagged.conll", max_length=16),
-        "span": run("span", task="span", train="questions.json", valid="questions.json", max_length=68, doc_stride=24),
+        "span": run("span", task="span", train="questions.json", valid="questions.json", max_length=68, doc_stride=24,
+                    dropout=None),
         "choice": run("choice", task="choice", train="choices.jsonl", valid="choices.jsonl", max_length=16),
     }
     assert set(models) == set(TASKS)
