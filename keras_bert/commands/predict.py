@@ -28,7 +28,8 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         output_format: Literal["text", "jsonl", "glue"] | None = None, top_k: Count = 1,
         aggregation_strategy: AggregationStrategy | None = None, prompt_name: str | None = None,
         output: str | None = None, max_characters: Count | None = None, processes: Count | None = None,
-        beam: bool = False, beam_args: list[str] | None = None, **text_columns: Unpack[TextColumns]) -> None:
+        keep_columns: list[str] | None = None, beam: bool = False, beam_args: list[str] | None = None,
+        **text_columns: Unpack[TextColumns]) -> None:
     r"""Answer texts with a fine-tuned model.
 
     Args:
@@ -55,6 +56,7 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         max_characters: With --output: maximum length of a text, in characters; rows with a longer one are invalid.
             Default: 100000, as in serve.
         processes: With --output: worker processes. Default: one per core.
+        keep_columns: With --output: columns of the input files to copy into the answers, id,url for example.
         beam: With --output and a SavedModel: run as an Apache Beam pipeline, with answers in any order.
         beam_args: Flags of the pipeline: --runner=FlinkRunner,--parallelism=8.
     """
@@ -67,8 +69,8 @@ def run(*texts: str, model: str, input: list[str] | None = None,
     columns = given(**text_columns)
     for flag, value, needed, is_met in (
             ("max_characters", max_characters, "--output", output), ("processes", processes, "--output", output),
-            ("beam", beam, "--output", output), ("beam_args", beam_args, "--beam", beam),
-            ("processes", processes, "--nobeam", not beam)):
+            ("keep_columns", keep_columns, "--output", output), ("beam", beam, "--output", output),
+            ("beam_args", beam_args, "--beam", beam), ("processes", processes, "--nobeam", not beam)):
         if value and not is_met:
             raise InputError(f"--{flag} needs {needed}")
     if output is not None:
@@ -76,18 +78,18 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
         from keras_bert.serving.settings import ModelSettings
 
-        max_characters = max_characters or ModelSettings.max_characters
+        max_characters, kept = max_characters or ModelSettings.max_characters, keep_columns or []
         if beam:
             try:
                 from keras_bert.integrations import predict_beam
             except ImportError:
                 raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
             predict_beam.answer_in_pipeline(
-                model, input or [], output, columns, options, max_characters, beam_args or [], prompt_name)
+                model, input or [], output, columns, options, max_characters, beam_args or [], prompt_name, kept)
         else:
             from keras_bert.inference.files import answer_files
 
-            answer_files(model, input or [], output, columns, options, max_characters, processes, prompt_name)
+            answer_files(model, input or [], output, columns, options, max_characters, processes, prompt_name, kept)
         return
     if input is not None and len(input) != 1:
         raise InputError(f"--input must be one file without --output; got {len(input)}")
