@@ -111,7 +111,7 @@ def test_kept_values_have_the_types_of_json(predict, inputs, tmp_path):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     kept = [{"text": "a", "x": {"y": [1, 2.5, True, None]}, "z": "조명"}, {"text": "a", "x": 10**30}]  # a row without z
     (inputs / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept) + '{"text": "a", "x": NaN}\n')
-    when = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+    when = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
     columns = {"text": ["a", "b"], "x": [when, None], "z": [[decimal.Decimal("1.50")], []]}
     parquet.write_table(pyarrow.table(columns), inputs / "b.parquet")
     assert predict(inputs / "*", "--keep_columns=x,z")[0] == 0
@@ -285,6 +285,11 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
             f"got {name}")
     assert message(inputs / "*", "a text") == "predict needs either texts as arguments or --input; got both"
     assert message(inputs / "none.tsv") == f"{inputs / 'none.tsv'}: cannot be read: No such file or directory"
+    for name in ("x.jsonl", "x.JSONL.gz", "x.tsv", "x.csv", "x.parquet", "x.json", "x.txt"):
+        assert message(inputs / "*", f"--output={tmp_path / name}") == (
+            f"--output must be a folder; got {tmp_path / name}; for one file of answers, redirect the standard output "
+            f"instead: --output_format=jsonl > {tmp_path / name}")
+        assert not (tmp_path / name).exists()
     assert not out.exists()  # nothing is written for an invalid command
     (out / "x").mkdir(parents=True)
     assert message(inputs / "*") == f"{out}: exists already, without a predict.json; pass another --output"
@@ -329,6 +334,12 @@ def test_the_answers_are_no_input_of_the_next_run(predict, inputs, tmp_path):
     command = (f"{inputs}/**", f"--output={inputs / 'out'}")
     assert predict(*command) == (0, [f"{inputs / 'out'}: 6 answers"], [])
     assert predict(*command) == (0, [f"{inputs / 'out'}: 0 answers, 1 of 1 files were finished before"], [])
+
+
+def test_the_folder_may_be_called_like_a_file_if_it_exists(predict, inputs, tmp_path):
+    write(inputs / "a.jsonl")
+    (tmp_path / "out.txt").mkdir()
+    assert predict(inputs / "*", f"--output={tmp_path / 'out.txt'}")[0] == 0
 
 
 def test_a_second_run_at_the_same_time_is_refused(predict, inputs, tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
+_FILES = ".jsonl", ".tsv", ".csv", ".parquet", ".json", ".txt", ".gz"  # what no folder of answers is called
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
@@ -74,7 +75,7 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         if value and not is_met:
             raise InputError(f"--{flag} needs {needed}")
     if output is not None:
-        _check_for_files(texts, columns.get("data_format"), output_format)
+        _check_for_files(texts, columns.get("data_format"), output_format, output)
         options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
         from keras_bert.serving.settings import ModelSettings
 
@@ -121,13 +122,16 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         print(line, file=sys.stderr)
 
 
-def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_format: str | None) -> None:
+def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_format: str | None, output: str) -> None:
     if texts:
         raise InputError("--output needs --input; got texts as arguments")
     if data_format:
         raise InputError(f"--data_format must be left out with --output; got {data_format}")
     if output_format not in (None, "jsonl"):
         raise InputError(f"--output_format must be jsonl with --output; got {output_format}")
+    if os.path.splitext(output)[1].lower() in _FILES and not os.path.isdir(output):
+        raise InputError(f"--output must be a folder; got {output}; for one file of answers, redirect the standard "
+                         f"output instead: --output_format=jsonl > {output}")
 
 
 def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
