@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 from keras_bert.arguments import AggregationStrategy, Count, TextColumns, given, replace_surrogates
 from keras_bert.commands import glue
 from keras_bert.data.rows import ROW_FORMATS, suffix_of
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, UnknownSuffix
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import check_model_folder, check_readable
 from keras_bert.files.utf8 import decode, read_lines
@@ -143,9 +143,14 @@ def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
         yield from _line_chunks(sys.stdin.buffer, "standard input", task)
     elif "data_format" in columns or _is_data(path):
         examples = model.iterate(path, **columns, label_column=None)
-        while chunk := list(itertools.islice(examples, _CHUNK)):
-            task.check_inputs(path, chunk)
-            yield chunk
+        try:
+            while chunk := list(itertools.islice(examples, _CHUNK)):
+                task.check_inputs(path, chunk)
+                yield chunk
+        except UnknownSuffix as error:
+            pattern = os.path.join(path, "*.jsonl")
+            hint = f"; to answer all of them, pass --output and --input='{pattern}'" * os.path.isdir(path)
+            raise InputError(*error.parts, hint) from None
     else:
         with open(path, "rb") as file:
             chunks = _line_chunks(file, path, task)
