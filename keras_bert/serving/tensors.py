@@ -221,6 +221,14 @@ def parse(body: bytes, limit: Separators, reserve: Reserve) -> dict[str, Any]:
     return request
 
 
+def check_keys(values: Mapping[str, Any], keys: Sequence[str], ignored: Sequence[str] = ()) -> None:
+    """Raises a `RequestError` that names a key of a request which is none of its `keys`, if it has a value. Those
+    `ignored` have no effect."""
+    for name, value in values.items():
+        if value is not None and name not in keys and name not in ignored:
+            raise RequestError(400, f"{show(name)}: must be left out; the keys of this request are {', '.join(keys)}")
+
+
 def _columns_of_rows(rows: Any, specs: Mapping[str, Spec]) -> dict[str, list]:
     """Returns the rows as one list per input. If there is a single input, the rows may be plain values."""
     for name, spec in specs.items():
