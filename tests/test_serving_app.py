@@ -24,7 +24,7 @@ from serving_server import connections, serving, write_echo
 
 from keras_bert.errors import InputError
 from keras_bert.serving import app, embeddings, logs, settings, supervisor
-from keras_bert.serving.tensors import Separators
+from keras_bert.serving.tensors import Limits
 
 MODEL, VERSION = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 EMBEDDINGS, TOKEN = "/v1/embeddings", {"Authorization": "Bearer a secret"}
@@ -327,7 +327,7 @@ def test_vectors_of_any_number_of_dimensions_have_the_length_1(server, model, co
 
 def test_vectors_of_the_model_itself():
     request = embeddings.Request(json.dumps({"model": "plain", "input": TEXTS, "dimensions": 2}).encode(),
-                                 Separators(np.inf, np.inf), lambda size: None)
+                                 Limits(), lambda size: None)
     answer = json.loads(request.response({"embedding": vectors_of(TEXTS)}, 1, no_normalize=True))
     assert [row["embedding"] for row in answer["data"]] == vectors_of(TEXTS)[:, :2].tolist()
 
@@ -358,7 +358,7 @@ def test_embeddings_are_as_the_openapi_document_says(server, document):
     ({"model": "words", "input": [[15339], [1917]]}, 400, "input", None, "check_embedding_ctx_length=False"),
     ({"model": "words", "input": ["a", None]}, 400, "input", None, "input: row 2: must be a string of valid Unicode"),
     ({"model": "words", "input": ["a", ["a"]]}, 400, "input", None, "input: row 2: must be a string of valid Unicode"),
-    ({"model": "words", "input": ["a"] * 6}, 413, None, None, "a request may have at most 5 instances; got 6"),
+    ({"model": "words", "input": ["a"] * 6}, 413, None, None, "at most 5 instances (--max_instances); got 6"),
     ({"model": "words", "input": ["a", "a" * 51]}, 413, "input", None, "input: row 2: a text may have at most 50 char"),
     ({"input": "a"}, 400, "model", None, "model: must be the name of a model; got null"),
     ({"model": "no", "input": "a"}, 404, None, "model_not_found", "no model of this name; there are words, plain, ra"),
@@ -468,7 +468,7 @@ def test_rankings_are_as_the_openapi_document_says(server, document):
     ("/rerank", {"raw_scores": 1}, 400, "raw_scores: must be true or false; got 1"),
     ("/rerank", {"model": "words"}, 400, "model: words does not re-rank: its serving_default must take text and tex"),
     ("/rerank", {"model": "no"}, 404, "there is no model of this name; there are words, plain, ranker, echo"),
-    ("/rerank", {"texts": ["a"] * 6}, 413, "a request may have at most 5 instances; got 6"),
+    ("/rerank", {"texts": ["a"] * 6}, 413, "a request may have at most 5 instances (--max_instances); got 6"),
     ("/rerank", {"texts": ["a", "a" * 51]}, 413, "texts: row 2: a text may have at most 50 characters; got 51"),
     ("/v1/rerank", {"documents": ["a" * 51]}, 413, "documents: row 1: a text may have at most 50 characters; got 51"),
     ("/v2/rerank", {"query": "a" * 51}, 413, "query: row 1: a text may have at most 50 characters; got 51"),

@@ -21,8 +21,8 @@ class Request:
     values instead of numbers; the number of `dimensions` to keep, None for all; and the `signature` that puts the
     prompt before texts. The message of a `RequestError` begins with the key whose value is wrong."""
 
-    def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve) -> None:
-        request = parse(body, separators, reserve)
+    def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve) -> None:
+        request = parse(body, limits, reserve)
         check_keys(request, KEYS, _IGNORED)
         values: list[Any] = [*map(request.get, KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values

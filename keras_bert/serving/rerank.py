@@ -41,8 +41,8 @@ class Request:
     checked; whether the response `returns_texts`; and the `keys` of a model's inputs. The message of a `RequestError`
     begins with the key whose value is wrong."""
 
-    def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve, form: Form) -> None:
-        self._form, values = form, tensors.parse(body, separators, reserve)
+    def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve, form: Form) -> None:
+        self._form, values = form, tensors.parse(body, limits, reserve)
         check_keys(values, _KEYS[form], _IGNORED[form])
         self.keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
