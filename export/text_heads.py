@@ -151,6 +151,10 @@ class _Windows(_OneInput):
     def splits_texts(self) -> bool:
         return self.doc_stride is not None
 
+    @property
+    def shortest(self) -> int:
+        return max(super().shortest, 1 + 2 * len(self.texts) if self.splits_texts else 0)
+
     def answer(self, reader: Reader, *inputs: tf.Tensor) -> Answers:
         if self.doc_stride is None:
             return super().answer(reader, *inputs)
