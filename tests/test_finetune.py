@@ -236,6 +236,13 @@ def test_pairs(tmp_path, pretrained):
     assert model.predict(["play"], ["music"])[0].label in ("0", "1")
 
 
+def test_the_card_shows_what_was_used_by_default(trained_once):
+    card = (trained_once / "README.md").read_text()
+    assert all(f"| {name} | {value} |" in card for name, value in (
+        ("max_length", 128), ("dropout", 0.2), ("learning_rate", 5e-05), ("epochs", 1)))
+    assert "doc_stride" not in card and "aggregate" not in card  # texts are not split
+
+
 def test_starts_from_its_own_folder(trained_once):
     loaded = BertLayer.from_pretrained(trained_once)
     for got, wanted in zip(loaded.get_weights(), FineTuned.load(trained_once).model.bert.get_weights(), strict=True):

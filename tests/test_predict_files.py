@@ -6,10 +6,12 @@ import decimal
 import functools
 import gzip
 import hashlib
+import io
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -441,6 +443,21 @@ def test_kills_and_the_number_of_processes_change_no_byte(trained, inputs, tmp_p
     assert last.returncode == 1 and "files were finished before" in last.stdout
     assert digests(killed) == expected  # nothing else is left
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
+
+
+def test_the_time_left_does_not_count_the_start(monkeypatch):
+    clock = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    line = ProgressLine("answers", io.StringIO())
+    for chunk in range(1, 61):
+        clock = 60.0 + 2 * chunk  # the model is loaded in a minute
+        line(chunk / 60, 100 * chunk)
+    shown = [(re.search(r"\] +(\d+)%  (\d+) answers", text)[2], re.search(r"  (\d+) answers/s  (\S+) left", text))
+             for text in line.stream.getvalue().splitlines()]
+    assert len(shown) == 12 and [found is None for _, found in shown] == [True] * 4 + [False] * 8
+    for count, found in shown[4:]:
+        left = 2 * (60 - int(count) // 100)
+        assert found.groups() == ("50", f"{left // 60}:{left % 60:02d}")
 
 
 def test_sources_are_left_as_they_are(predict, inputs):
