@@ -181,7 +181,7 @@ def test_the_learning_rate_of_a_preset_is_its_default(tmp_path, pretrained, monk
     class Chosen(Exception):
         pass
 
-    def choose(model, learning_rate, *_):
+    def choose(model, learning_rate, *_, **__):
         raise Chosen(learning_rate)
 
     (tmp_path / "tiny_weights").mkdir()

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from typing import Any
 
@@ -79,7 +80,7 @@ def prepare(options: Options) -> Prepared:
     train = task.for_training(task.encode(examples, tokenizer))
     valid = task.encode(valid_examples, tokenizer)
     way = make_way(options, source, tokenizer, task, train, valid)
-    steps = way.train_batches.steps(options.batch_size)
+    steps = math.ceil(way.train_batches.steps(options.batch_size) / options.gradient_accumulation_steps)
     learning_rate = options.learning_rate or _default_learning_rate(options.model, way.task)
     dropout = way.task.dropout if options.dropout is None else options.dropout
     with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
@@ -121,8 +122,9 @@ def _make_model(source: Source, task: Task, options: Options, learning_rate: flo
     bert = load_pretrained(source, dtype=options.dtype, layout=layout, frozen=frozen, lora_rank=options.lora_rank,
                            trainable=not options.features)
     model = new_head(task, bert, dropout or 0.0)
-    model.compile(make_optimizer(model, learning_rate, total_steps, options.warmup_ratio, options.weight_decay),
-                  **loss_arguments(task))
+    optimizer = make_optimizer(model, learning_rate, total_steps, options.warmup_ratio, options.weight_decay,
+                               accumulates=options.gradient_accumulation_steps > 1)
+    model.compile(optimizer, **loss_arguments(task))
     return model
 
 
