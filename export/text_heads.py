@@ -151,6 +151,10 @@ class _Windows(_OneInput):
     def splits_texts(self) -> bool:
         return self.doc_stride is not None
 
+    @property
+    def shortest(self) -> int:
+        return max(super().shortest, 1 + 2 * len(self.texts) if self.splits_texts else 0)
+
     def answer(self, reader: Reader, *inputs: tf.Tensor) -> Answers:
         if self.doc_stride is None:
             return super().answer(reader, *inputs)
@@ -542,13 +546,14 @@ class SpanFinder(Head):
 def _best(scores: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the `N_BEST` highest of float32 [batch, (tokens), lengths] scores of each row, padded with -inf, and the
     index of the highest in its row, flattened to [tokens * lengths]: int64 [batch]. Of equal scores, the earlier one
-    comes first."""
-    dense = scores.to_tensor(-math.inf)
-    batch, tokens, lengths = tf.unstack(tf.shape(dense))
-    dense = tf.reshape(dense, [batch, tokens * lengths])
-    dense = tf.pad(dense, [[0, 0], [0, N_BEST]], constant_values=-math.inf)
-    scores, positions = tf.math.top_k(dense, N_BEST)
-    return scores, tf.cast(positions[:, 0], tf.int64)
+    comes first. One row after the other, because rows that were padded to the longest would need its memory each."""
+    def best(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        scores, positions = tf.math.top_k(
+            tf.pad(tf.reshape(row, [-1]), [[0, N_BEST]], constant_values=-math.inf), N_BEST)
+        return scores, tf.cast(positions[0], tf.int64)
+
+    return tf.map_fn(best, scores, fn_output_signature=(
+        tf.TensorSpec([N_BEST], tf.float32), tf.TensorSpec([], tf.int64)))
 
 
 def _unless(is_null: tf.Tensor, bytes: tf.RaggedTensor, tokens: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,9 @@
 """Checks a SavedModel of any exporter against the contract of a Hub-style encoder, preprocessor or text embedding
 (docs/hub_contract.md)."""
 
+import glob
 import importlib.util
+import os
 import sys
 
 import tensorflow as tf
@@ -28,7 +30,10 @@ def verify(path: Path) -> list[Result]:
             missing.
     """
     if not tf.saved_model.contains_saved_model(path):
-        raise InputError(f"{path}: must be a SavedModel, a folder with the file saved_model.pb; the file is missing")
+        versions = sorted(glob.glob(os.path.join(glob.escape(os.fspath(path)), "*", "saved_model.pb")))
+        cure = f"pass one of the folders in it, {os.path.dirname(versions[-1])}" if versions else (
+            "to write one: keras-bert export, or for a text embedding keras-bert export text-model --pooling=mean")
+        raise InputError(f"{path}: must be a SavedModel, a folder with the file saved_model.pb; it is missing; {cure}")
     loaded = _load(path)
     return [run_check(line, check, loaded, path) for line, check in _checks(loaded, path)]
 
@@ -42,7 +47,8 @@ def _checks(loaded: Loaded, path: Path) -> tuple[tuple[int, Check], ...]:
         return embedding_checks.CHECKS
     if {"serving_default", "encode"} <= signatures.keys():
         raise InputError(f"{path}: must be an encoder, a preprocessor or a text embedding; this is another raw-text "
-                         "model, as written by export text-model")
+                         "model; to export its encoder as a text embedding, pass --pooling=mean to keras-bert export "
+                         "text-model")
     return encoder_checks.CHECKS
 
 

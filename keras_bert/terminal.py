@@ -53,18 +53,25 @@ class StatusLine(contextlib.AbstractContextManager):
 
 class ProgressLine(StatusLine):
     """A status line of the share of the work that is done, the number of results, results a second and the time left;
-    `unit` is what the results are called."""
+    `unit` is what the results are called. The speed is that since the first results, because the time until these is
+    mostly one of starting; it is shown when half of that time has passed again."""
 
     def __init__(self, unit: str, stream: TextIO | None = None) -> None:
         super().__init__(stream)
         self.unit = unit
         self.started = time.monotonic()
+        self._first: tuple[float, float, int] | None = None  # the time, the share and the number of the first results
 
     def __call__(self, share: float, count: int) -> None:
         """Shows the line if it is due. `share` is in (0, 1]."""
+        now, filled = time.monotonic(), round(20 * share)
+        self._first = self._first or (now, share, count)
         if not self.is_due():
             return
-        seconds, filled = time.monotonic() - self.started, round(20 * share)
-        left = round(seconds * (1 - share) / share)
-        self.show(f"[{'=' * filled}{' ' * (20 - filled)}] {share:.0%}  {count} {self.unit}  "
-                  f"{count / seconds:.0f} {self.unit}/s  {left // 60}:{left % 60:02d} left")
+        line = f"[{'=' * filled}{' ' * (20 - filled)}] {share:.0%}  {count} {self.unit}"
+        begin, first_share, first_count = self._first
+        seconds, done = now - begin, share - first_share
+        if done > 0 and seconds > (begin - self.started) / 2:
+            left = round(seconds * (1 - share) / done)
+            line += f"  {(count - first_count) / seconds:.0f} {self.unit}/s  {left // 60}:{left % 60:02d} left"
+        self.show(line)

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bert
+from keras_bert.data.tagged import read_tagged
 from keras_bert.errors import InputError
 from keras_bert.training import FineTuned
 
@@ -200,6 +201,29 @@ def test_a_tag_that_the_training_file_lacks(run, pretrained, tmp_path):
     assert run(*finetune_command(paths, pretrained, tmp_path / "out", "--task=tag"))[::2] == (
         1, [f"keras-bert: {paths[1]}: row 1: tag 'B-person' does not occur in the training file; correct it, or add "
             "sentences with it there"])
+
+
+def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, intents, tmp_path):
+    folder = intents[0].parent / "texts"
+    folder.mkdir()
+    model, out, pattern = f"--model={trained_once}", f"--output={tmp_path / 'out'}", f"'{folder / '*.jsonl'}'"
+    is_folder = f"is a folder; name its files, as in {pattern}"
+    found = "must end in .tsv, .csv, .jsonl, .parquet, .json; got a folder; pass one of its files"
+    for arguments, message in (
+            (["predict", model, f"--input={folder}"],
+             f"a data file {found}; to answer all of them, pass --output and --input={pattern}"),
+            (["predict", model, f"--input={folder}", out], is_folder),
+            (["predict", model, f"--input={folder}/", out], is_folder),
+            (["make-vocab", f"--input={folder}", out, "--vocab_size=300"], is_folder),
+            (["evaluate", model, f"--data={folder}"], f"a data file {found}"),
+            (["finetune", f"--train={folder}", f"--model={pretrained_once}", out], f"a data file {found}"),
+            (["finetune", f"--train={intents[0]}", f"--valid={folder}", f"--model={pretrained_once}", out],
+             f"a data file {found}")):
+        status, _, [*_, line] = run(*arguments)
+        assert status == 1 and line.startswith(f"keras-bert: {folder}") and line.endswith(f": {message}")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match="a file of tagged words must end in .*; got a folder; pass one of its files"):
+        list(read_tagged(folder))
 
 
 def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):

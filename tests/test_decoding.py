@@ -51,6 +51,9 @@ LONG = " ".join([*WORDS, *ODD] * 3)
 SURROGATES = ["\ud800play some\udfff music 한글이 \ud83d the lamp", "\udc00", "a \ud800\ud800lamp"]
 
 
+_BEST = tf.function(text_heads._best, input_signature=[tf.RaggedTensorSpec([None, None, 3], tf.float32, ragged_rank=1)])
+
+
 def decoders(head, task, model):
     """Returns two functions of the lists of texts: the answers of the graph, and those of Python, whose rows of outputs
     are checked. Both run the same model, a function of int32 word ids, mask and segment ids."""
@@ -216,6 +219,20 @@ def span_logits(ids, mask, segments):
     """Logits that are often equal, and differ from window to window."""
     number = ids * 7 + tf.range(tf.shape(ids)[1]) * 3 + tf.reduce_sum(ids * mask, axis=1, keepdims=True)
     return {"start_logits": tf.cast(number % 4, tf.float32), "end_logits": tf.cast(number * 5 % 3, tf.float32)}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.lists(st.sampled_from([-np.inf, 0.0, 1.0, 2.0]), min_size=3, max_size=3), max_size=12),
+                min_size=1, max_size=5))
+@example([[], [[0.0, 2.0, 2.0]] * 12, []])
+def test_the_best_scores_of_rows_of_any_length(rows):
+    ragged = tf.RaggedTensor.from_row_lengths(
+        tf.reshape(tf.constant([tokens for row in rows for tokens in row], tf.float32), [-1, 3]), list(map(len, rows)))
+    scores, best = _BEST(ragged)
+    for row, found, index in zip(rows, scores.numpy(), best.numpy(), strict=True):
+        flat = np.array([*np.ravel(row), *[-np.inf] * squad.N_BEST])
+        order = np.argsort(-flat, kind="stable")  # of equal scores, the first
+        assert found.tolist() == flat[order[:squad.N_BEST]].tolist() and index == order[0]
 
 
 @pytest.mark.parametrize("doc_stride, max_windows, null_threshold, max_query_length, max_answer_length", [

@@ -181,7 +181,7 @@ def test_the_learning_rate_of_a_preset_is_its_default(tmp_path, pretrained, monk
     class Chosen(Exception):
         pass
 
-    def choose(model, learning_rate, *_):
+    def choose(model, learning_rate, *_, **__):
         raise Chosen(learning_rate)
 
     (tmp_path / "tiny_weights").mkdir()
@@ -234,6 +234,13 @@ def test_pairs(tmp_path, pretrained):
     with pytest.raises(InputError, match="takes pairs"):
         model.predict(["play"])
     assert model.predict(["play"], ["music"])[0].label in ("0", "1")
+
+
+def test_the_card_shows_what_was_used_by_default(trained_once):
+    card = (trained_once / "README.md").read_text()
+    assert all(f"| {name} | {value} |" in card for name, value in (
+        ("max_length", 128), ("dropout", 0.2), ("learning_rate", 5e-05), ("epochs", 1)))
+    assert "doc_stride" not in card and "aggregate" not in card  # texts are not split
 
 
 def test_starts_from_its_own_folder(trained_once):

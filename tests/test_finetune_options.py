@@ -14,7 +14,15 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.training import FineTuned, finetune
 
-from conftest import TINY, finetune_command, random_inputs, randomize, write_huggingface
+from conftest import (
+    TINY,
+    TINY_VOCABULARY,
+    finetune_command,
+    interrupted_after,
+    random_inputs,
+    randomize,
+    write_huggingface,
+)
 
 
 def weights(layer):
@@ -53,6 +61,49 @@ def test_lora_changes_queries_and_values_by_a_low_rank(tmp_path, pretrained, int
     assert not [variable for variable in model.model.variables if "lora" in variable.name]
     inputs = random_inputs(2, 5)
     np.testing.assert_array_equal(FineTuned.load(tmp_path / "out").model(inputs), model.model(inputs))
+
+
+@pytest.fixture
+def accumulate(tmp_path):
+    """Fine-tunes an encoder on different texts, with this rate of dropout everywhere."""
+    def run(name, texts, dropout=0.0, **options):
+        rows = [("play " * (1 + i) + TINY_VOCABULARY[5 + i], "ab"[i % 2]) for i in range(texts)]
+        config = dataclasses.replace(TINY, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        if not (tmp_path / "encoder").exists():
+            write_huggingface(tmp_path / "encoder", randomize(BertLayer(config)))
+        return finetune(rows, rows, model=tmp_path / "encoder", output=tmp_path / name, dropout=dropout,
+                        **{"learning_rate": 1e-3, "task": "classify", **options}).model.get_weights()
+    return run
+
+
+@pytest.mark.parametrize("mode, options", [
+    ("eager", {}), pytest.param("without_pictures", {"pack": True}, marks=pytest.mark.slow)])
+def test_accumulated_batches_are_one_larger(accumulate, tmp_path, request, mode, options):
+    request.getfixturevalue(mode)
+    accumulated = accumulate("four", 8, epochs=3, batch_size=4, gradient_accumulation_steps=2, **options)
+    for one, other in zip(accumulated, accumulate("eight", 8, epochs=3, batch_size=8, **options)):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    metrics = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("four", "eight")]
+    assert metrics[0]["history"]["loss"] == pytest.approx(metrics[1]["history"]["loss"], abs=1e-5)
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_run_with_accumulated_batches_resumes(accumulate, tmp_path, capsys):
+    """Of five batches an epoch, the last one is a step of its own. Only whole steps are saved."""
+    options = {"dropout": 0.1, "epochs": 2, "batch_size": 2, "gradient_accumulation_steps": 2, "save_steps": 1}
+    whole = accumulate("whole", 10, **options)
+    with interrupted_after(saves=7):  # the last one, of the fifth step, is not finished
+        accumulate("again", 10, **options)
+    capsys.readouterr()
+    again = accumulate("again", 10, **options)
+    assert "resuming from step 4 of 6" in capsys.readouterr()[1]
+    for one, other in zip(whole, again):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_accumulation_is_refused_where_it_cannot_work(accumulate):
+    with pytest.raises(InputError, match="gradient_accumulation_steps must be 1 on the JAX backend and with devices; "):
+        accumulate("out", 8, gradient_accumulation_steps=2, devices=["CPU:0", "CPU:1"])
 
 
 def test_lora_begins_as_the_encoder(bert):

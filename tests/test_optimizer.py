@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_bert.errors import InputError
 from keras_bert.training import WarmupDecay, make_optimizer
-from keras_bert.training.optimizer import AdamW, Lamb
+from keras_bert.training.optimizer import AccumulatingAdamW, AdamW, Lamb
 
 RATE, DECAY, CLIP, EPSILON = 0.1, 0.5, 1.0, 1e-6
 # What version 0.1 wrote of an AdamW into the config.json of a saved model.
@@ -76,6 +76,33 @@ def test_a_variable_without_a_gradient_stays():
     assert (ops.convert_to_numpy(variables[1]) != values[1]).all()
     with pytest.raises(ValueError, match="no variable has a gradient"):
         optimizer.apply([None, None])
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_batches_are_averaged_into_one_step(compiled):
+    """Also with a last step of fewer batches, and a variable without a gradient."""
+    import tensorflow as tf
+
+    values = [*make_gradients(0), np.ones(2, "float32")]
+    ours, wanted = make_variables(values), make_variables(values)
+    unused = keras.Variable(values[2], name="unused")
+    schedule = WarmupDecay(RATE, 0, 5)
+    optimizer = AccumulatingAdamW(schedule, DECAY, global_clipnorm=CLIP)
+    whole = AdamW(schedule, DECAY, global_clipnorm=CLIP)
+    optimizer.build([*ours, unused])
+    apply = tf.function(lambda gradients: optimizer.apply([*gradients, None], [*ours, unused]), jit_compile=compiled)
+    for group in ((1, 2), (3, 4), (5,)):
+        for number, batch in enumerate(group, 1):
+            steps, before = int(optimizer.iterations), ours[0].numpy()
+            optimizer.batches.assign(number * (number == len(group)))
+            apply([tf.constant(gradient) for gradient in make_gradients(batch)])
+            assert (int(optimizer.iterations) == steps) == (ours[0].numpy() == before).all() == (number < len(group))
+        whole.apply([ops.convert_to_tensor(np.mean(parts, axis=0, dtype="float32"))
+                     for parts in zip(*map(make_gradients, group))], wanted)
+        for one, other in zip(ours, wanted):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)
+    assert int(optimizer.iterations) == 3 and (unused.numpy() == values[2]).all()
 
 
 def test_a_variable_that_became_trainable_later_is_refused():

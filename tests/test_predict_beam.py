@@ -33,7 +33,7 @@ def export(source, tmp_path_factory):
 def inputs(tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(3):
-        lines = [json.dumps({"text": text}) + "\n" for text in TEXTS[number::3]]
+        lines = [json.dumps({"text": text, "id": [number, i]}) + "\n" for i, text in enumerate(TEXTS[number::3])]
         (tmp_path / f"in/{number}.jsonl").write_text("".join([*lines, "[]\n"]))
     return tmp_path / "in"
 
@@ -85,13 +85,14 @@ def test_no_element_gets_the_answer_of_another(tmp_path, row_wise):
 
 @pytest.mark.parametrize("beam_args", [ONE, TWO])
 def test_a_pipeline_answers_as_the_processes_of_one_machine(run, export, inputs, tmp_path, beam_args):
-    command = ("predict", f"--model={export}", f"--input={inputs}/*")
+    command = ("predict", f"--model={export}", f"--input={inputs}/*", "--keep_columns=id")
     run(*command, f"--output={tmp_path / 'processes'}", "--processes=1")
     status, lines, messages = run(*command, f"--output={tmp_path / 'beam'}", "--beam", f"--beam_args={beam_args}")
     assert (status, lines) == (1, [f"{tmp_path / 'beam'}: 210 answers"]) and "left out: 3; see" in messages[-1]
     answers = read(tmp_path / "beam", "answers-*.jsonl")
     expected = [{"file": str(inputs / path.name)} | json.loads(line) for path in
                 sorted((tmp_path / "processes").glob("*.jsonl")) for line in path.read_text().splitlines()]
+    assert all(row["id"] == [int(row["file"][-7]), row["row"] - 1] for row in answers)
     assert [row | {"score": 0} for row in answers] == [row | {"score": 0} for row in expected]
     np.testing.assert_allclose([row["score"] for row in answers], [row["score"] for row in expected], atol=1e-6)
     assert [row["reason"] for row in read(tmp_path / "beam", "invalid-*.jsonl")] == ["must be an object; got []"] * 3
@@ -137,4 +138,10 @@ def test_what_is_refused(run, export, trained, inputs, tmp_path):
     assert status == 1 and "--beam_args: " in messages[-1] and not (tmp_path / "out").exists()
     assert run(*command, f"--model={export}", "--beam_args=--nosuch=3,--direct_num_workers=1")[2][-1] == (
         "keras-bert: --beam_args: DirectRunner has no flag --nosuch")
+    status, _, messages = run(*command, f"--model={export}", "--keep_columns=file")
+    assert messages[-1].startswith("keras-bert: --keep_columns must be others than the columns of the answers, file, ")
+    status, _, messages = run(*command, f"--model={export}", "--keep_columns=url")
+    assert messages[-1] == (f"keras-bert: {inputs / '0.jsonl'}: there is no column 'url'; the columns are text, id; "
+                            "leave it out of --keep_columns")
+    assert not (tmp_path / "out").exists()
     assert run(*command, f"--model={export}", "--processes=2")[2] == ["keras-bert: --processes needs --nobeam"]

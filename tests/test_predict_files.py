@@ -1,13 +1,17 @@
 """`predict --output`: many files in, a file of answers for each, also after kills and with any number of processes."""
 
 import csv
+import datetime
+import decimal
 import functools
 import gzip
 import hashlib
+import io
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -85,6 +89,60 @@ def test_answers_are_those_of_one_file_at_a_time(run, predict, trained_once, inp
         first = 2 if chunks.suffix_of(name) in (".tsv", ".csv") else 1
         assert read(tmp_path / "out" / answers) == [
             {"row": row} | json.loads(line) for row, line in enumerate(lines, first)]
+
+
+@pytest.mark.usefixtures("eager")
+def test_columns_of_the_input_are_kept(predict, inputs, tmp_path):
+    names = ["a.jsonl", "b.tsv", "c.csv.gz", "d.parquet"]
+    for name in names:
+        write(inputs / name)
+    predict(inputs / "*", f"--output={tmp_path / 'plain'}")
+    assert predict(inputs / "*", "--keep_columns=id") == (0, [f"{tmp_path / 'out'}: 24 answers"], [])
+    for name, kind in zip(names, (int, str, str, int)):
+        answers = name.replace(name.split(".")[1], "jsonl")
+        expected = read(tmp_path / "plain" / answers)
+        kept = read(tmp_path / "out" / answers)
+        assert kept == [row | {"id": kind(i)} for i, row in enumerate(expected)]
+        assert all(list(row)[:2] == ["row", "id"] for row in kept)
+    status, _, [message] = predict(inputs / "*")
+    assert status == 1 and "was written with --keep_columns='id' (now None); pass another --output" in message
+
+
+@pytest.mark.usefixtures("eager")
+def test_kept_values_have_the_types_of_json(predict, inputs, tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    kept = [{"text": "a", "x": {"y": [1, 2.5, True, None]}, "z": "조명"}, {"text": "a", "x": 10**30}]  # a row without z
+    (inputs / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept) + '{"text": "a", "x": NaN}\n')
+    when = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    columns = {"text": ["a", "b"], "x": [when, None], "z": [[decimal.Decimal("1.50")], []]}
+    parquet.write_table(pyarrow.table(columns), inputs / "b.parquet")
+    assert predict(inputs / "*", "--keep_columns=x,z")[0] == 0
+    assert [(row["x"], row["z"]) for row in read(tmp_path / "out/a.jsonl")] == [
+        (kept[0]["x"], "조명"), (10**30, None), (None, None)]
+    assert [(row["x"], row["z"]) for row in read(tmp_path / "out/b.jsonl")] == [
+        ("2026-01-02T03:04:05+00:00", ["1.50"]), (None, [])]
+    parquet.write_table(pyarrow.table({"text": ["a"], "x": [b"1"], "z": [1]}), inputs / "c.parquet")
+    predict(inputs / "c.parquet", "--keep_columns=x,z")
+    assert read(tmp_path / "out/invalid/c.jsonl")[0]["reason"] == (
+        "'x' must be of a type that JSON has; got bytes; leave it out of --keep_columns")
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_file_without_a_column_to_keep_is_left_out(predict, inputs, tmp_path):
+    (inputs / "a.tsv").write_bytes(b"text\tx\n")
+    (inputs / "b.jsonl").write_bytes(b'{"text": "a", "x": 1}\n{\n{"text": "a", "y": 1}\n')
+    (inputs / "c.jsonl").write_bytes(b'{\n{"text": "a"}\n{"text": "a", "id": 1}\n')
+    (inputs / "d.csv").write_bytes(b"")
+    (inputs / "e.jsonl").write_bytes(b"")
+    status, lines, messages = predict(f"{inputs}/*", "--keep_columns=id")
+    assert (status, lines) == (1, [f"{tmp_path / 'out'}: 2 answers"])
+    assert messages[:-1] == [
+        f"keras-bert: {inputs / 'a.tsv'}: there is no column 'id'; the columns are text, x; leave it out of "
+        "--keep_columns",
+        f"keras-bert: {inputs / 'b.jsonl'}: there is no column 'id'; the columns are text, x, y; leave it out of "
+        "--keep_columns"]
+    assert sorted(digests(tmp_path / "out")) == ["c.jsonl", "d.jsonl", "e.jsonl", "invalid/c.jsonl"]
+    assert [row["id"] for row in read(tmp_path / "out/c.jsonl")] == [None, 1]
 
 
 def test_the_summary_says_how_many_texts_were_cut(predict, inputs, tmp_path):
@@ -223,8 +281,17 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
     assert message(inputs / "*", "--aggregation_strategy=max").startswith("--aggregation_strategy must be left out")
     assert message(inputs / "*", "--data_format=nsmc") == "--data_format must be left out with --output; got nsmc"
     assert message(inputs / "*", "--output_format=text") == "--output_format must be jsonl with --output; got text"
+    for name in ("row", "label"):
+        assert message(inputs / "*", f"--keep_columns=id,{name}") == (
+            "--keep_columns must be others than the columns of the answers, row, text, label, score; "
+            f"got {name}")
     assert message(inputs / "*", "a text") == "predict needs either texts as arguments or --input; got both"
     assert message(inputs / "none.tsv") == f"{inputs / 'none.tsv'}: cannot be read: No such file or directory"
+    for name in ("x.jsonl", "x.JSONL.gz", "x.tsv", "x.csv", "x.parquet", "x.json", "x.txt"):
+        assert message(inputs / "*", f"--output={tmp_path / name}") == (
+            f"--output must be a folder; got {tmp_path / name}; for one file of answers, redirect the standard output "
+            f"instead: --output_format=jsonl > {tmp_path / name}")
+        assert not (tmp_path / name).exists()
     assert not out.exists()  # nothing is written for an invalid command
     (out / "x").mkdir(parents=True)
     assert message(inputs / "*") == f"{out}: exists already, without a predict.json; pass another --output"
@@ -269,6 +336,12 @@ def test_the_answers_are_no_input_of_the_next_run(predict, inputs, tmp_path):
     command = (f"{inputs}/**", f"--output={inputs / 'out'}")
     assert predict(*command) == (0, [f"{inputs / 'out'}: 6 answers"], [])
     assert predict(*command) == (0, [f"{inputs / 'out'}: 0 answers, 1 of 1 files were finished before"], [])
+
+
+def test_the_folder_may_be_called_like_a_file_if_it_exists(predict, inputs, tmp_path):
+    write(inputs / "a.jsonl")
+    (tmp_path / "out.txt").mkdir()
+    assert predict(inputs / "*", f"--output={tmp_path / 'out.txt'}")[0] == 0
 
 
 def test_a_second_run_at_the_same_time_is_refused(predict, inputs, tmp_path, monkeypatch):
@@ -321,6 +394,7 @@ def test_a_file_that_changes_while_the_model_loads_is_answered_later(predict, in
 
 @pytest.mark.parametrize("flags, message", [
     (["--processes=2", "--input=a.txt"], "--processes needs --output"),
+    (["--keep_columns=id", "--input=a.txt"], "--keep_columns needs --output"),
     (["--input=a.txt,b.txt"], "--input must be one file without --output; got 2"),
 ])
 def test_flags_that_belong_together(run, trained_once, flags, message):
@@ -369,6 +443,21 @@ def test_kills_and_the_number_of_processes_change_no_byte(trained, inputs, tmp_p
     assert last.returncode == 1 and "files were finished before" in last.stdout
     assert digests(killed) == expected  # nothing else is left
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
+
+
+def test_the_time_left_does_not_count_the_start(monkeypatch):
+    clock = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    line = ProgressLine("answers", io.StringIO())
+    for chunk in range(1, 61):
+        clock = 60.0 + 2 * chunk  # the model is loaded in a minute
+        line(chunk / 60, 100 * chunk)
+    shown = [(re.search(r"\] +(\d+)%  (\d+) answers", text)[2], re.search(r"  (\d+) answers/s  (\S+) left", text))
+             for text in line.stream.getvalue().splitlines()]
+    assert len(shown) == 12 and [found is None for _, found in shown] == [True] * 4 + [False] * 8
+    for count, found in shown[4:]:
+        left = 2 * (60 - int(count) // 100)
+        assert found.groups() == ("50", f"{left // 60}:{left % 60:02d}")
 
 
 def test_sources_are_left_as_they_are(predict, inputs):

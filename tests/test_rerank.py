@@ -17,7 +17,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder, BertRegressor
 from keras_bert.models.task_models import loss_arguments
 from keras_bert.serving.rerank import Request
-from keras_bert.serving.tensors import RequestError, Separators
+from keras_bert.serving.tensors import Limits, RequestError
 from keras_bert.tasks import Embed, Encoded, Rerank
 from keras_bert.tasks.rerank import ranking
 from keras_bert.text import BertTokenizer
@@ -209,7 +209,7 @@ def test_a_run_with_other_mined_negatives_is_another_run(tmp_path):
 @pytest.mark.parametrize("shape", [(2, 3), (1,), (3,)])
 def test_a_response_needs_a_logit_for_each_document(shape):
     body = json.dumps({"query": "a", "texts": ["b", "c"]}).encode()
-    request = Request(body, Separators(9, 9), lambda size: None, "tei")
+    request = Request(body, Limits(), lambda size: None, "tei")
     with pytest.raises(RequestError) as error:
         request.response("words", {"logit": np.zeros(shape, np.float32)}, 3)
     assert error.value.message == f"model: words must return one logit for each document; got the shape {list(shape)}"

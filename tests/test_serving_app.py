@@ -24,7 +24,7 @@ from serving_server import connections, serving, write_echo
 
 from keras_bert.errors import InputError
 from keras_bert.serving import app, embeddings, logs, settings, supervisor
-from keras_bert.serving.tensors import Separators
+from keras_bert.serving.tensors import Limits
 
 MODEL, VERSION = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 EMBEDDINGS, TOKEN = "/v1/embeddings", {"Authorization": "Bearer a secret"}
@@ -329,7 +329,7 @@ def test_vectors_of_any_number_of_dimensions_have_the_length_1(server, model, co
 
 def test_vectors_of_the_model_itself():
     request = embeddings.Request(json.dumps({"model": "plain", "input": TEXTS, "dimensions": 2}).encode(),
-                                 Separators(np.inf, np.inf), lambda size: None)
+                                 Limits(), lambda size: None)
     answer = json.loads(request.response({"embedding": vectors_of(TEXTS)}, 1, no_normalize=True))
     assert [row["embedding"] for row in answer["data"]] == vectors_of(TEXTS)[:, :2].tolist()
 
@@ -360,7 +360,7 @@ def test_embeddings_are_as_the_openapi_document_says(server, document):
     ({"model": "words", "input": [[15339], [1917]]}, 400, "input", None, "check_embedding_ctx_length=False"),
     ({"model": "words", "input": ["a", None]}, 400, "input", None, "input: row 2: must be a string of valid Unicode"),
     ({"model": "words", "input": ["a", ["a"]]}, 400, "input", None, "input: row 2: must be a string of valid Unicode"),
-    ({"model": "words", "input": ["a"] * 6}, 413, None, None, "a request may have at most 5 instances; got 6"),
+    ({"model": "words", "input": ["a"] * 6}, 413, None, None, "at most 5 instances (--max_instances); got 6"),
     ({"model": "words", "input": ["a", "a" * 51]}, 413, "input", None, "input: row 2: a text may have at most 50 char"),
     ({"input": "a"}, 400, "model", None, "model: must be the name of a model; got null"),
     ({"model": "no", "input": "a"}, 404, None, "model_not_found", "no model of this name; there are words, plain, ra"),
@@ -371,6 +371,7 @@ def test_embeddings_are_as_the_openapi_document_says(server, document):
     ({"model": "words", "input": "a", "dimensions": 4}, 400, "dimensions", None, "must be at most 3, those of the mod"),
     ({"model": "words", "input": "a", "prompt_name": "no"}, 400, "prompt_name", None, "must be one of query; got \"no"),
     ({"model": "plain", "input": "a", "prompt_name": "query"}, 400, "prompt_name", None, "left out: plain has no prom"),
+    ({"model": "words", "input": "a", "task": "x"}, 400, None, None, '"task": must be left out; the keys of '),
     ({"model": "words", "input": "a", "prompt_name": 1}, 400, "prompt_name", None, "must be a string; got 1"),
     (b"{", 400, None, None, "the body must be JSON in UTF-8"),
 ])
@@ -427,7 +428,8 @@ SCORES = (1 / (1 + np.exp([2.0, 4.0, 6.0]))).tolist()  # of the query "?", the b
 
 def test_text_embeddings_inferences_form(server):
     query = {"query": "?", "texts": DOCUMENTS}
-    for more, scores in (({}, SCORES), ({"raw_scores": False, "truncate": True}, SCORES),
+    truncated = {"truncate": True, "truncation_direction": "Right"}
+    for more, scores in (({}, SCORES), (truncated | {"raw_scores": False}, SCORES),
                          ({"raw_scores": True}, [-2, -4, -6])):
         status, answer, headers = server.ask("/rerank", query | more, headers=TOKEN)
         assert status == 200 and [row["index"] for row in answer] == [1, 2, 0] and "compute" in headers["server-timing"]
@@ -446,7 +448,8 @@ def test_jinas_and_coheres_form(server, path, documents, texts):
     assert [row["index"] for row in answer["results"]] == [1, 2]
     assert [row["relevance_score"] for row in answer["results"]] == pytest.approx(SCORES[:2])
     assert [row.get("document", {}).get("text") for row in answer["results"]] == texts
-    _, answer, _ = server.ask(path, body | {"return_documents": False, "top_n": None}, headers=TOKEN)
+    ignored = {"max_tokens_per_doc": 9} | ({"priority": 1} if path == "/v2/rerank" else {"rank_fields": None})
+    _, answer, _ = server.ask(path, body | ignored | {"return_documents": False, "top_n": None}, headers=TOKEN)
     assert len(answer["results"]) == 3 and all("document" not in row for row in answer["results"])
 
 
@@ -467,16 +470,20 @@ def test_rankings_are_as_the_openapi_document_says(server, document):
     ("/rerank", {"raw_scores": 1}, 400, "raw_scores: must be true or false; got 1"),
     ("/rerank", {"model": "words"}, 400, "model: words does not re-rank: its serving_default must take text and tex"),
     ("/rerank", {"model": "no"}, 404, "there is no model of this name; there are words, plain, ranker, echo"),
-    ("/rerank", {"texts": ["a"] * 6}, 413, "a request may have at most 5 instances; got 6"),
+    ("/rerank", {"texts": ["a"] * 6}, 413, "a request may have at most 5 instances (--max_instances); got 6"),
     ("/rerank", {"texts": ["a", "a" * 51]}, 413, "texts: row 2: a text may have at most 50 characters; got 51"),
     ("/v1/rerank", {"documents": ["a" * 51]}, 413, "documents: row 1: a text may have at most 50 characters; got 51"),
     ("/v2/rerank", {"query": "a" * 51}, 413, "query: row 1: a text may have at most 50 characters; got 51"),
     ("/v1/rerank", {"documents": "a"}, 400, "documents: must be a list of at least one string; got \"a\""),
     ("/v2/rerank", {"documents": [{"text": "a"}]}, 400, "documents: row 1: must be a string of valid Unicode"),
     ("/v2/rerank", {"top_n": 0}, 400, "top_n: must be a whole number, at least 1; got 0"),
+    ("/rerank", {"top_n": 1}, 400, '"top_n": must be left out; the keys of this request are model, query, texts,'),
+    ("/v1/rerank", {"top_k": 1}, 400, '"top_k": must be left out; the keys of this request are model, query, docu'),
+    ("/v1/rerank", {"rank_fields": ["title"]}, 400, '"rank_fields": must be left out; the keys of this request are '),
+    ("/v2/rerank", {"texts": ["a"]}, 400, '"texts": must be left out; the keys of this request are model, query, docu'),
 ])
 def test_wrong_requests_for_rankings(server, path, change, status, message):
-    body = {"query": "?", "texts": DOCUMENTS, "documents": DOCUMENTS} | change
+    body = {"query": "?", "texts" if path == "/rerank" else "documents": DOCUMENTS} | change
     got, answer, _ = server.ask(path, body, headers=TOKEN)
     assert got == status and message in answer["error"] and "\n" not in answer["error"]
 

@@ -53,7 +53,7 @@ def refused(answer):
 
 @pytest.mark.parametrize("path,body,method,status,message", [
     (PREDICT, b"x" * 200_000, None, 413, "the body may have at most 104857 bytes"),
-    (PREDICT, {"instances": ["a"] * 6}, None, 413, "a request may have at most 5 instances; got 6"),
+    (PREDICT, {"instances": ["a"] * 6}, None, 413, "a request may have at most 5 instances (--max_instances); got 6"),
     (PREDICT, {"instances": ["a", "각" * 50, "각" * 51]}, None, 413, "row 3: a text may have at most 50 characters;"),
     (PREDICT, {"instances": ["a", "fail"]}, None, 400, "the model refuses the inputs: "),
     (PREDICT, {"instances": ["sleep 3"]}, None, 504, "the answer took more than 1.5 seconds"),

@@ -180,7 +180,7 @@ def test_rerank(server, folders):
     ("span", {"inputs": {"question": ["a"], "context": ["a", "b"]}}, 400,
      "the model refuses the inputs: question and context must have the same batch size"),
     ("choice", {"inputs": {"prompt": ["a"], "choices": [[]]}}, 400, "the model refuses the inputs: choices must not"),
-    ("intent", {"instances": ["a"] * 51}, 413, "a request may have at most 50 instances; got 51"),
+    ("intent", {"instances": ["a"] * 51}, 413, "a request may have at most 50 instances (--max_instances); got 51"),
     ("intent", {"instances": ["a", "b" * 5001]}, 413, "row 2: a text may have at most 5000 characters; got 5001")])
 def test_bad_requests(server, case, request_, status, message):
     got, answer, _ = server.ask(f"/v1/models/{case}:predict", request_)

@@ -239,6 +239,8 @@ def test_a_tagger_on_features_is_exported_too(data, pretrained_once, run, tmp_pa
     ("regress", ["--class_weights=balanced"],
      "class_weights must be left out unless --task is intent or classify; got 'balanced'"),
     ("span", ["--max_length=67"], "max_length must be at least 68, for a question and one token of the context; got"),
+    ("rerank", ["--max_length=4", "--doc_stride=2"],
+     "max_length must be at least 5 with a --doc_stride, for [CLS], [SEP]s and a token of each text; got 4"),
     ("span", ["--doc_stride=0"], "doc_stride must be at least 1; got 0"),
     ("classify", ["--data_format=swag"], "swag"),
     ("choice", ["--data_format=poem"], "poem"),

@@ -13,6 +13,7 @@ from scipy.special import expit, softmax
 
 from keras_bert.data.batches import UNLABELLED
 from keras_bert.data.tagged import TaggedExample, TaggedText
+from keras_bert.errors import InputError
 from keras_bert.export.litert import default_task
 from keras_bert.export.text_heads import MultiLabelClassifier
 from keras_bert.export.windows import Windows
@@ -21,7 +22,7 @@ from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertRegressor
 from keras_bert.serving.litert_model import LiteRTModel
-from keras_bert.tasks import Classify, Embed, EmbedExample, MultiLabel, Regress, Rerank, Tag
+from keras_bert.tasks import Classify, Embed, EmbedExample, MultiLabel, Regress, Rerank, Tag, restored
 from keras_bert.tasks.windows import aggregated, own_tokens, windows
 from keras_bert.text import BertTokenizer, pad
 from keras_bert.training import FineTuned, finetune
@@ -81,6 +82,18 @@ def test_inputs_of_texts_and_pairs(lengths, pairs, max_length, stride, most):
         assert [ids[number * step:][:len(tail)] for number, tail in enumerate(tails)] == tails
         if not seconds:
             assert (index in cut) == (step * (len(rows) - 1) + len(tails[-1]) < len(ids))
+
+
+@pytest.mark.parametrize("make", [
+    lambda **more: Regress(pairs=True, **more), lambda **more: MultiLabel(labels=["a"], pairs=True, **more), Rerank])
+def test_windows_of_pairs_need_a_token_of_each_text(make):
+    task, pair = make(max_length=5, doc_stride=1), (["play some music"], ["turn off the light"])
+    assert [len(ids) for ids, _ in task.split_texts(TOKENIZER, *pair)[0][0]] == [5] * 4
+    make(max_length=4)  # without windows, pairs of any length are cut
+    settings = task.settings() | {"max_length": 4}
+    with pytest.raises(InputError, match="settings of the task .*: max_length must be at least 5 with a doc_stride"):
+        restored(settings, "settings.json")
+    Regress(3, pairs=False, doc_stride=1)
 
 
 def test_targets_of_taggers():

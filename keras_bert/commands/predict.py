@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 from keras_bert.arguments import AggregationStrategy, Count, TextColumns, given, replace_surrogates
 from keras_bert.commands import glue
 from keras_bert.data.rows import ROW_FORMATS, suffix_of
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, UnknownSuffix
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import check_model_folder, check_readable
 from keras_bert.files.utf8 import decode, read_lines
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _CHUNK = 1024  # texts that are answered before the first answer is printed
+_FILES = ".jsonl", ".tsv", ".csv", ".parquet", ".json", ".txt", ".gz"  # what no folder of answers is called
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
@@ -28,7 +29,8 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         output_format: Literal["text", "jsonl", "glue"] | None = None, top_k: Count = 1,
         aggregation_strategy: AggregationStrategy | None = None, prompt_name: str | None = None,
         output: str | None = None, max_characters: Count | None = None, processes: Count | None = None,
-        beam: bool = False, beam_args: list[str] | None = None, **text_columns: Unpack[TextColumns]) -> None:
+        keep_columns: list[str] | None = None, beam: bool = False, beam_args: list[str] | None = None,
+        **text_columns: Unpack[TextColumns]) -> None:
     r"""Answer texts with a fine-tuned model.
 
     Args:
@@ -55,6 +57,7 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         max_characters: With --output: maximum length of a text, in characters; rows with a longer one are invalid.
             Default: 100000, as in serve.
         processes: With --output: worker processes. Default: one per core.
+        keep_columns: With --output: columns of the input files to copy into the answers, id,url for example.
         beam: With --output and a SavedModel: run as an Apache Beam pipeline, with answers in any order.
         beam_args: Flags of the pipeline: --runner=FlinkRunner,--parallelism=8.
     """
@@ -67,27 +70,27 @@ def run(*texts: str, model: str, input: list[str] | None = None,
     columns = given(**text_columns)
     for flag, value, needed, is_met in (
             ("max_characters", max_characters, "--output", output), ("processes", processes, "--output", output),
-            ("beam", beam, "--output", output), ("beam_args", beam_args, "--beam", beam),
-            ("processes", processes, "--nobeam", not beam)):
+            ("keep_columns", keep_columns, "--output", output), ("beam", beam, "--output", output),
+            ("beam_args", beam_args, "--beam", beam), ("processes", processes, "--nobeam", not beam)):
         if value and not is_met:
             raise InputError(f"--{flag} needs {needed}")
     if output is not None:
-        _check_for_files(texts, columns.get("data_format"), output_format)
+        _check_for_files(texts, columns.get("data_format"), output_format, output)
         options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
         from keras_bert.serving.settings import ModelSettings
 
-        max_characters = max_characters or ModelSettings.max_characters
+        max_characters, kept = max_characters or ModelSettings.max_characters, keep_columns or []
         if beam:
             try:
                 from keras_bert.integrations import predict_beam
             except ImportError:
                 raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
             predict_beam.answer_in_pipeline(
-                model, input or [], output, columns, options, max_characters, beam_args or [], prompt_name)
+                model, input or [], output, columns, options, max_characters, beam_args or [], prompt_name, kept)
         else:
             from keras_bert.inference.files import answer_files
 
-            answer_files(model, input or [], output, columns, options, max_characters, processes, prompt_name)
+            answer_files(model, input or [], output, columns, options, max_characters, processes, prompt_name, kept)
         return
     if input is not None and len(input) != 1:
         raise InputError(f"--input must be one file without --output; got {len(input)}")
@@ -119,13 +122,16 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         print(line, file=sys.stderr)
 
 
-def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_format: str | None) -> None:
+def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_format: str | None, output: str) -> None:
     if texts:
         raise InputError("--output needs --input; got texts as arguments")
     if data_format:
         raise InputError(f"--data_format must be left out with --output; got {data_format}")
     if output_format not in (None, "jsonl"):
         raise InputError(f"--output_format must be jsonl with --output; got {output_format}")
+    if os.path.splitext(output)[1].lower() in _FILES and not os.path.isdir(output):
+        raise InputError(f"--output must be a folder; got {output}; for one file of answers, redirect the standard "
+                         f"output instead: --output_format=jsonl > {output}")
 
 
 def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
@@ -137,9 +143,14 @@ def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
         yield from _line_chunks(sys.stdin.buffer, "standard input", task)
     elif "data_format" in columns or _is_data(path):
         examples = model.iterate(path, **columns, label_column=None)
-        while chunk := list(itertools.islice(examples, _CHUNK)):
-            task.check_inputs(path, chunk)
-            yield chunk
+        try:
+            while chunk := list(itertools.islice(examples, _CHUNK)):
+                task.check_inputs(path, chunk)
+                yield chunk
+        except UnknownSuffix as error:
+            pattern = os.path.join(path, "*.jsonl")
+            hint = f"; to answer all of them, pass --output and --input='{pattern}'" * os.path.isdir(path)
+            raise InputError(*error.parts, hint) from None
     else:
         with open(path, "rb") as file:
             chunks = _line_chunks(file, path, task)

@@ -1,13 +1,15 @@
 """Files as chunks of rows that processes share, in which an invalid row does not end the reading."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from keras_bert.data.rows import ROW_FORMATS, ROW_SUFFIXES, suffix_of
+from keras_bert.data.rows import ROW_FORMATS, ROW_SUFFIXES, RowFormat, suffix_of
 from keras_bert.data.tables import check_columns
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 
+_CURE = "; leave it out of ", Option("keep_columns=…")
 _ROWS, CHUNK_SIZE = 1024, 2**20  # of a chunk: the number of its rows, and of their bytes or characters, at most
 
 
@@ -36,15 +38,18 @@ def check_suffix(path: str) -> None:
         raise InputError(f"{path}: a data file must end in {', '.join(ROW_SUFFIXES)}; got {suffix or 'no suffix'}")
 
 
-def read_chunks(path: str) -> Iterator[Chunk]:
+def read_chunks(path: str, keep_columns: Sequence[str] = ()) -> Iterator[Chunk]:
     """Yields the `Chunk`s of a `.jsonl`, `.tsv`, `.csv` or `.parquet` file, at least one. Text files may be compressed
-    with gzip. If the file cannot be read to its end, the last chunk has the `error`."""
+    with gzip. If the file cannot be read to its end, the last chunk has the `error`; if it lacks one of `keep_columns`,
+    the only chunk."""
+    form = ROW_FORMATS[suffix_of(path)]
     columns: Sequence[str] | None = None
     rows: list[tuple[int, Any]] = []
     size, share = 0, 1.0
     try:
-        columns, read = ROW_FORMATS[suffix_of(path)].open(path, None)
-        check_columns(path, columns or (), required=())
+        columns, read = form.open(path, None)
+        names = _columns_of(path, form, keep_columns) if columns is None and keep_columns else columns or ()
+        check_columns(path, names, keep_columns if names else (), *_CURE)  # an empty file has no columns
         for number, share, row in read:
             rows.append((number, row))
             size += _size(row)
@@ -54,6 +59,18 @@ def read_chunks(path: str) -> Iterator[Chunk]:
         yield Chunk(path, columns, rows, 1.0)
     except InputError as error:
         yield Chunk(path, columns, rows, share, error)
+
+
+def _columns_of(path: str, form: RowFormat, wanted: Sequence[str]) -> list[str]:
+    """Returns the columns of a file in which each row has its own: of the first rows, until these have all `wanted`
+    ones, and otherwise of all rows that are valid."""
+    columns: dict[str, None] = {}
+    for number, _, row in form.open(path, None)[1]:
+        with contextlib.suppress(InputError):  # of this row alone
+            columns |= dict.fromkeys(form.parse(path, number, row, None))
+        if columns.keys() >= set(wanted):
+            break
+    return list(columns)
 
 
 def _size(row: Any) -> int:

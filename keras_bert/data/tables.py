@@ -144,7 +144,9 @@ def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., 
     suffix = None if isinstance(path, Rows) else kind or suffix_of(path)
     if suffix not in readers:
         suffixes = ", ".join(name for name in readers if name and name[0] == ".")
-        raise UnknownSuffix(f"{path}: {what} must end in {suffixes}{other}; got {suffix or 'no suffix'}")
+        is_folder = not isinstance(path, Rows) and os.path.isdir(path)
+        found = "a folder; pass one of its files" if is_folder else suffix or "no suffix"
+        raise UnknownSuffix(f"{path}: {what} must end in {suffixes}{other}; got {found}")
     return readers[suffix]
 
 

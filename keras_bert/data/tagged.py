@@ -75,7 +75,7 @@ def read_tagged(path: Path | Rows, data_format: str | None = None) -> Iterator[T
             `snips` (Goo et al., 2018): a folder of `seq.in`, words, and `seq.out`, tags, with one sentence per line.
             If None, the suffix decides: `.jsonl` and `.parquet` have rows with the lists `words` or `tokens`, and
             `tags`; or with `text` and `entities`, a list of objects with `start`, `end` and `label`. `.conll`, `.bio`,
-            `.iob`, `.tsv` and `.txt` are `conll`; a folder is `snips`.
+            `.iob`, `.tsv` and `.txt` are `conll`; a folder with `seq.in` is `snips`.
 
     Yields:
         `TaggedExample`s, or `TaggedText`s if the tags are those of characters.
@@ -85,7 +85,7 @@ def read_tagged(path: Path | Rows, data_format: str | None = None) -> Iterator[T
     """
     if data_format:
         reader = choose(path, data_format, FORMATS)
-    elif not isinstance(path, Rows) and os.path.isdir(path):
+    elif not isinstance(path, Rows) and os.path.isfile(os.path.join(path, "seq.in")):
         reader = _read_snips
     else:
         reader = choose_reader(path, _READERS, "a file of tagged words",

@@ -1,5 +1,7 @@
 """JSON files."""
 
+import datetime
+import decimal
 import json
 import math
 import os
@@ -26,6 +28,23 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_value(value: Any) -> Any:
+    """Returns a value of a table as JSON holds it: a date or a time in ISO 8601, a decimal number as a text. Raises a
+    TypeError, whose message follows the name of the value, for bytes and other values."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case dict():
+            return {str(name): json_value(part) for name, part in value.items()}
+        case list() | tuple():
+            return [json_value(part) for part in value]
+        case datetime.date() | datetime.time():  # a datetime is a date
+            return value.isoformat()
+        case decimal.Decimal():
+            return str(value)
+    raise TypeError(f"must be of a type that JSON has; got {type(value).__name__}")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from keras_bert import __version__, startup
@@ -18,7 +18,7 @@ from keras_bert.data.tables import Row, Rows
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files.atomic import atomic_file
 from keras_bert.files.digests import folder_digest
-from keras_bert.files.json_files import json_text, read_json, write_json
+from keras_bert.files.json_files import json_text, json_value, read_json, write_json
 from keras_bert.files.paths import find_texts
 from keras_bert.files.workspaces import is_empty, only_writer, remove_workspaces
 from keras_bert.inference.answering import AnsweringModel, load_answering_model
@@ -28,14 +28,15 @@ from keras_bert.terminal import ProgressLine, stoppable
 
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out
-_FLAGS = ("text_column", "text_pair_column", "max_characters")  # that the reasons name
+_FLAGS = ("text_column", "text_pair_column", "max_characters", "keep_columns")  # that the reasons name
 # The answers and the invalid rows of a chunk, lines of JSON; the numbers of `answers` and, in words, of texts that were
 # cut or split; and what makes the whole file invalid.
 _Answers = tuple[bytes, bytes, Counter, InputError | None]
 
 
 def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
-                 max_characters: int, processes: int | None = None, prompt_name: str | None = None) -> None:
+                 max_characters: int, processes: int | None = None, prompt_name: str | None = None,
+                 keep_columns: Sequence[str] = ()) -> None:
     """Writes a file of answers, JSON Lines, for each input file, and the invalid rows to the folder `invalid`.
 
     Each file is written atomically. A file of answers that exists is finished: it is not written again.
@@ -48,6 +49,7 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
         max_characters: maximum length of a text; rows with a longer one are invalid.
         processes: number of processes, each with one thread. If None, one per core. The files do not depend on it.
         prompt_name: see `AnsweringModel.with_prompt`.
+        keep_columns: columns of the input files that the answers have, too.
 
     Prints the numbers of answers and of cut and split texts and, on standard error, what is wrong with each file that
     was left out.
@@ -57,14 +59,14 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
     """
     shards = _name_shards(find_texts(patterns), output)
     settings = {"keras_bert": __version__, "model": folder_digest(model), "max_characters": max_characters, **columns,
-                **options, **given(prompt_name=prompt_name)}
+                **options, **given(prompt_name=prompt_name, keep_columns=",".join(keep_columns) or None)}
     with only_writer(output):
         written = _check_settings(output, settings, shards)
         for folder in (output, os.path.join(output, INVALID)):
             remove_workspaces(folder)
         todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
         settings |= {"files": written | {shard: _identify(path) for shard, path in todo.items()}}
-        answerer = Answerer(model, columns, options, max_characters, prompt_name)
+        answerer = Answerer(model, columns, options, max_characters, prompt_name, keep_columns)
         counts, unread = _answer(answerer, todo, output, settings, processes) if todo else (Counter(), [])
         done = len(shards) - len(todo)
         long = "".join(f", {kind}: {count}" for kind, count in sorted(counts.items()) if kind != "answers" and count)
@@ -79,7 +81,7 @@ def _answer(answerer: "Answerer", todo: dict[str, str], output: str, settings: d
     texts that were cut or split, and what is wrong with the files that were left out."""
     counts: Counter = Counter()
     unread: list[InputError] = []
-    chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path))
+    chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path, answerer.keep_columns))
     results = map_in_order(answerer, chunks, processes or os.cpu_count() or 1)
     with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
         first = next(results)  # loads the model: if it is invalid, nothing is written
@@ -103,23 +105,23 @@ class Answerer:
     those of `answer_files`."""
 
     def __init__(self, model: str, columns: dict[str, Any], options: dict[str, Any], max_characters: int,
-                 prompt_name: str | None = None) -> None:
+                 prompt_name: str | None = None, keep_columns: Sequence[str] = ()) -> None:
         self._path, self._columns, self._options = model, columns, options
         self._max_characters, self._prompt_name = max_characters, prompt_name
+        self.keep_columns = keep_columns
 
     def __call__(self, item: tuple[str, Chunk]) -> _Answers:
         shard, chunk = item
         loaded, options = self._loaded
         try:
             examples, invalid = examples_of_chunk(
-                loaded.task, loaded.iterate, chunk, self._columns, self._max_characters)
+                loaded.task, loaded.iterate, chunk, self._columns, self._max_characters, self.keep_columns)
         except MissingColumn as error:
             return b"", b"", Counter(), error
         found, counts = loaded.answer_with_cuts([example for _, example in examples], **options)
         kinds = {"cut": f"texts cut at {' or '.join(loaded.task.limits)}", "split": "texts split into windows"}
         long = {kinds[name]: count for name, count in counts.items()}
-        answers = [{"row": number} | loaded.task.record(example, answer)
-                   for (number, example), answer in zip(examples, found)]
+        answers = [head | loaded.task.record(example, answer) for (head, example), answer in zip(examples, found)]
         return (_json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"",
                 Counter({"answers": len(answers)} | long), chunk.error)
 
@@ -132,8 +134,24 @@ class Answerer:
         # Keras traces a model for the first shape of its inputs, then for all others, and the traces round differently.
         # The first shapes are the same in each process, whichever rows it gets.
         for count in (1, 2):
-            loaded.answer_with_cuts([_example(loaded.task, count)] * count, **options)
+            names = ["row", *answer_columns(loaded, options, count)]
+        check_kept(self.keep_columns, names)
         return loaded, options
+
+
+def answer_columns(model: AnsweringModel, options: dict[str, Any], count: int = 2) -> list[str]:
+    """Answers `count` equal examples of `count` words. Returns the columns of an answer."""
+    example = _example(model.task, count)
+    answers, _ = model.answer_with_cuts([example] * count, **options)
+    return list(model.task.record(example, answers[0]))
+
+
+def check_kept(keep_columns: Sequence[str], names: Sequence[str]) -> None:
+    """Raises an InputError if one of the columns to keep has the name of one of the answers' own."""
+    for name in keep_columns:
+        if name in names:
+            raise InputError(Option("keep_columns"), f" must be others than the columns of the answers, "
+                             f"{', '.join(names)}; got {name}")
 
 
 def _example(task: Task, count: int) -> Any:
@@ -240,11 +258,12 @@ def _writing(path: str) -> Iterator[BinaryIO]:
 
 
 def examples_of_chunk(task: Task, iterate: Callable[..., Iterator], chunk: Chunk, columns: dict[str, Any],
-                      max_characters: int) -> tuple[list[tuple[int, Any]], list[dict[str, Any]]]:
-    """Returns the examples of a chunk with the numbers of their rows, and its invalid rows as JSON holds them. Raises a
-    MissingColumn if that is the fault of the whole file. `iterate` is that method of an `AnsweringModel` or of the
-    task, and `columns` are its arguments. Rows with a text of more than `max_characters` are invalid."""
-    def read(rows: list[Row]) -> list[tuple[int, Any]]:
+                      max_characters: int, keep_columns: Sequence[str] = ()
+                      ) -> tuple[list[tuple[dict[str, Any], Any]], list[dict[str, Any]]]:
+    """Returns the examples of a chunk, each with the first columns of its answer, and its invalid rows as JSON holds
+    them. Raises a MissingColumn if that is the fault of the whole file. `iterate` is that method of an `AnsweringModel`
+    or of the task, and `columns` are its arguments. Rows with a text of more than `max_characters` are invalid."""
+    def read(rows: list[Row]) -> list[tuple[dict[str, Any], Any]]:
         if not rows:
             return []
         numbers, values = map(list, zip(*rows))
@@ -254,7 +273,7 @@ def examples_of_chunk(task: Task, iterate: Callable[..., Iterator], chunk: Chunk
         if longest > max_characters:
             raise InputError(f"{chunk.path}: a text has {longest} characters, more than ",
                              Option(f"max_characters={max_characters}"))
-        return list(zip(numbers, found))
+        return list(zip([_head(chunk.path, row, keep_columns) for row in rows], found))
 
     parsed = list(chunk.parse())
     rows = [(number, values) for number, values in parsed if isinstance(values, dict)]
@@ -271,6 +290,19 @@ def examples_of_chunk(task: Task, iterate: Callable[..., Iterator], chunk: Chunk
                     raise
                 invalid[row[0]] = error
     return examples, [_describe(chunk.path, number, invalid[number]) for number in sorted(invalid)]
+
+
+def _head(path: str, row: Row, keep_columns: Sequence[str]) -> dict[str, Any]:
+    """Returns the number of a row and its values of the columns to keep."""
+    number, values = row
+    head = {"row": number}
+    for name in keep_columns:
+        try:
+            head[name] = json_value(values.get(name))
+        except TypeError as error:
+            raise InputError(f"{path}: row {number}: {name!r} {error}; leave it out of ", Option("keep_columns=…")
+                             ) from None
+    return head
 
 
 def _texts(task: Task, example: Any) -> Iterator[str]:

@@ -15,13 +15,14 @@ from keras_bert.files.atomic import atomic_folder
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import find_texts
 from keras_bert.inference.exported import Exported
-from keras_bert.inference.files import examples_of_chunk
+from keras_bert.inference.files import answer_columns, check_kept, examples_of_chunk
 from keras_bert.integrations.beam import SavedModelHandler
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 
 
 def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
-                       max_characters: int, arguments: list[str], prompt_name: str | None = None) -> None:
+                       max_characters: int, arguments: list[str], prompt_name: str | None = None,
+                       keep_columns: Sequence[str] = ()) -> None:
     """Writes the answers of a SavedModel to all rows, JSON Lines with `file` and `row`, in any order, and the invalid
     rows: `answers-….jsonl` and `invalid-….jsonl`. All workers need access to the paths.
 
@@ -31,6 +32,7 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
         max_characters: maximum length of a text; rows with a longer one are invalid.
         arguments: the pipeline's flags, e.g. `--runner=FlinkRunner`.
         prompt_name: see `AnsweringModel.with_prompt`.
+        keep_columns: columns of the input files that the answers have, too.
 
     Raises:
         InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
@@ -42,15 +44,18 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
         raise InputError(f"{output}: exists already; pass another ", Option("output=…"))
     if not os.path.isfile(os.path.join(model, "saved_model.pb")):
         raise InputError(f"{model}: must be a SavedModel with ", Option("beam=True"), ": keras-bert export text-model")
-    task = Exported(model).with_prompt(prompt_name).task
-    handler = _Answers(os.path.abspath(model), task.answer_options(**options), prompt_name)
+    exported = Exported(model).with_prompt(prompt_name)
+    task, options = exported.task, exported.task.answer_options(**options)
+    check_kept(keep_columns, ["file", "row", *answer_columns(exported, options)])
+    handler = _Answers(os.path.abspath(model), options, prompt_name)
     pipeline = new_pipeline(arguments)
     with atomic_folder(output) as folder:
         rows = (pipeline
                 | "Files" >> beam.Create([os.path.abspath(path) for path in paths])
-                | "Chunks" >> beam.FlatMap(read_chunks)
+                | "Chunks" >> beam.FlatMap(read_chunks, keep_columns)
                 | "Share out" >> beam.Reshuffle()
-                | "Rows" >> beam.ParDo(_Rows(), task, columns, max_characters).with_outputs("invalid", main="examples"))
+                | "Rows" >> beam.ParDo(_Rows(), task, columns, max_characters, keep_columns)
+                .with_outputs("invalid", main="examples"))
         _ = (rows.examples | "Answers" >> RunInference(handler) | "Write" >> _writer(folder, "answers"))
         _ = (rows.invalid | "Write invalid" >> _writer(folder, "invalid", skip_if_empty=True))
         counts = run_pipeline(pipeline, __name__)
@@ -61,14 +66,16 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
 
 
 class _Rows(beam.DoFn):
-    """Yields (path, row, example) for each row of a chunk, and the invalid rows, lines of JSON, as another output."""
+    """Yields the first columns of the answer, and the example, for each row of a chunk; and the invalid rows, lines of
+    JSON, as another output."""
 
-    def process(self, chunk: Chunk, task: Any, columns: dict[str, Any], max_characters: int) -> Iterator[Any]:
+    def process(self, chunk: Chunk, task: Any, columns: dict[str, Any], max_characters: int,
+                keep_columns: Sequence[str]) -> Iterator[Any]:
         if chunk.error:
             raise chunk.error
-        examples, invalid = examples_of_chunk(task, task.iterate, chunk, columns, max_characters)
-        for row, example in examples:
-            yield chunk.path, row, example
+        examples, invalid = examples_of_chunk(task, task.iterate, chunk, columns, max_characters, keep_columns)
+        for head, example in examples:
+            yield {"file": chunk.path} | head, example
         Metrics.counter(__name__, "answers").inc(len(examples))
         Metrics.counter(__name__, "invalid").inc(len(invalid))
         for record in invalid:
@@ -76,7 +83,7 @@ class _Rows(beam.DoFn):
 
 
 class _Answers(SavedModelHandler):
-    """A handler whose elements are (path, row, example), and whose results are lines of JSON."""
+    """A handler whose elements are those of `_Rows`, and whose results are lines of JSON."""
 
     def __init__(self, path: str, options: dict[str, Any], prompt_name: str | None) -> None:
         super().__init__(path)
@@ -86,15 +93,15 @@ class _Answers(SavedModelHandler):
         return Exported(self._path, threads=1).with_prompt(self._prompt_name)
 
     def run_inference(self, batch: Sequence[Any], model: Any, inference_args: dict | None = None) -> Iterator[str]:
-        answers, _ = model.answer_with_cuts([example for _, _, example in batch], **self._options)
-        for (path, row, example), answer in zip(batch, answers):
-            yield json_text({"file": path, "row": row} | model.task.record(example, answer))
+        answers, _ = model.answer_with_cuts([example for _, example in batch], **self._options)
+        for (head, example), answer in zip(batch, answers):
+            yield json_text(head | model.task.record(example, answer))
 
     def get_num_bytes(self, batch: Sequence[Any]) -> int:
         return sum(map(self._size, batch))
 
     def _size(self, element: Any) -> int:
-        return super()._size(str(element[2]))
+        return super()._size(str(element[1]))
 
 
 def _writer(folder: str, name: str, **options: Any) -> WriteToText:

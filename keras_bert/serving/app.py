@@ -4,7 +4,6 @@
 import asyncio
 import functools
 import importlib.resources
-import math
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn
@@ -22,7 +21,7 @@ from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.middleware import RequestMiddleware, answering, check_access, server_of
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.served_model import count_bytes
-from keras_bert.serving.tensors import DEFAULT, RequestError, Separators
+from keras_bert.serving.tensors import DEFAULT, Limits, RequestError
 from keras_bert.serving.version import in_thread_if_large
 
 Answer = Callable[[Request], Awaitable[Response]]  # the function of an endpoint
@@ -111,7 +110,7 @@ async def embed(request: Request) -> Response:
     body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
     async with answering(request, server.settings.timeout_s):
         asked = await in_thread_if_large(
-            len(body), embeddings.Request, body, _most_separators(server), memory.reserve)
+            len(body), embeddings.Request, body, _widest_limits(server), memory.reserve)
         with server.find(asked.model, entry).lease(None, entry) as version:
             inputs = await in_thread_if_large(len(body), asked.inputs, version.model.signatures, version.limits)
             outputs, estimated_tokens = await version.predict(
@@ -125,7 +124,7 @@ async def rerank_documents(request: Request, form: rerank.Form) -> Response:
     body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
     async with answering(request, server.settings.timeout_s):
         asked = await in_thread_if_large(
-            len(body), rerank.Request, body, _most_separators(server), memory.reserve, form)
+            len(body), rerank.Request, body, _widest_limits(server), memory.reserve, form)
         name = asked.choose([name for name, model in server.models.items()
                              if model.current and rerank.can_rerank(model.current.model.signatures)]
                             or [name for name, model in server.models.items() if not model.current][:1])  # is loading
@@ -141,10 +140,10 @@ async def rerank_documents(request: Request, form: rerank.Form) -> Response:
         return respond_json(content, entry)
 
 
-def _most_separators(server: ModelServer) -> Separators:
-    """Returns the limit of a request that names its model in its body."""
-    return max((model.current.limits.separators for model in server.models.values() if model.current),
-               default=Separators(math.inf, math.inf))
+def _widest_limits(server: ModelServer) -> Limits:
+    """Returns the limits of a request that names its model in its body."""
+    return max((model.current.limits for model in server.models.values() if model.current),
+               key=lambda limits: limits.separators, default=Limits())
 
 
 async def prometheus(_: Request) -> Response:

@@ -8,21 +8,23 @@ import numpy as np
 import orjson
 
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, parse, show
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, check_keys, parse, show
 
 PATH = "/v1/embeddings"
 KEYS = ("model", "input", "encoding_format", "dimensions", "prompt_name")  # the last one: text-embeddings-inference
+_IGNORED = ("user",)  # OpenAI's
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
 class Request:
     """A request, JSON: the name of the `model`; the `texts`, not checked; whether the client wants base64 of float32
     values instead of numbers; the number of `dimensions` to keep, None for all; and the `signature` that puts the
-    prompt before texts. Keys that are not in `KEYS` are ignored, for example `user`. The message of a `RequestError`
-    begins with the key whose value is wrong."""
+    prompt before texts. The message of a `RequestError` begins with the key whose value is wrong."""
 
-    def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve) -> None:
-        values: list[Any] = [*map(parse(body, separators, reserve).get, KEYS)]
+    def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve) -> None:
+        request = parse(body, limits, reserve)
+        check_keys(request, KEYS, _IGNORED)
+        values: list[Any] = [*map(request.get, KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values
         if not isinstance(self.model, str):
             raise RequestError(400, f"model: must be the name of a model; got {show(self.model)}")

@@ -12,10 +12,19 @@ import numpy as np
 import orjson
 
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, Signatures, parse, show
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, Signatures, check_keys, show
 
 Form = Literal["tei", "v1", "v2"]
 PATHS: dict[str, Form] = {"/rerank": "tei", "/v1/rerank": "v1", "/v2/rerank": "v2"}
+_KEYS: dict[Form, tuple[str, ...]] = {
+    "tei": ("model", "query", "texts", "raw_scores", "return_text"),
+    "v1": ("model", "query", "documents", "top_n", "return_documents"),
+    "v2": ("model", "query", "documents", "top_n")}
+# Keys of those interfaces that have no effect here: texts are truncated in one way, and there is one queue. LiteLLM
+# always sends return_documents.
+_IGNORED: dict[Form, tuple[str, ...]] = {
+    "tei": ("truncate", "truncation_direction"), "v1": ("max_chunks_per_doc", "max_tokens_per_doc"),
+    "v2": ("return_documents", "max_tokens_per_doc", "priority")}
 _QUERY, _DOCUMENT = "text", "text_pair"  # inputs of a model
 
 
@@ -32,8 +41,9 @@ class Request:
     checked; whether the response `returns_texts`; and the `keys` of a model's inputs. The message of a `RequestError`
     begins with the key whose value is wrong."""
 
-    def __init__(self, body: bytes, separators: tensors.Separators, reserve: Reserve, form: Form) -> None:
-        self._form, values = form, parse(body, separators, reserve)
+    def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve, form: Form) -> None:
+        self._form, values = form, tensors.parse(body, limits, reserve)
+        check_keys(values, _KEYS[form], _IGNORED[form])
         self.keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
         if not isinstance(self.model, str | None):
@@ -49,8 +59,8 @@ class Request:
         top_n = values.get("top_n")
         if top_n is not None and (type(top_n) is not int or top_n < 1):
             raise RequestError(400, f"top_n: must be a whole number, at least 1; got {show(top_n)}")
-        self._top_n = len(documents) if top_n is None or form == "tei" else top_n
-        self._raw_scores = form == "tei" and _read_bool(values, "raw_scores", False)
+        self._top_n = len(documents) if top_n is None else top_n
+        self._raw_scores = _read_bool(values, "raw_scores", False)
         self.returns_texts = {
             "tei": lambda: _read_bool(values, "return_text", False),
             "v1": lambda: _read_bool(values, "return_documents", True), "v2": lambda: False}[form]()

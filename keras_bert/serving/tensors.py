@@ -71,13 +71,16 @@ class Limits:
         if not spec.fits(shape):
             raise RequestError(400, f"{where}: must be {spec}; got the shape {list(shape)}")
         if shape and shape[0] > self.rows:
-            raise RequestError(413, f"a request may have at most {self.rows} instances; got {shape[0]}")
+            raise RequestError(413, f"{self.describe_rows()}; got {shape[0]}")
         if len(shape) > 1 and spec.dtype != STRING and spec.shape and spec.shape[-1] is None and (
                 shape[-1] > self.values):
             raise RequestError(400, f"{where}: a row may have at most {self.values} values, the positions of the "
                                     f"encoder; got {shape[-1]}")
         if (size := math.prod(shape) * spec.dtype.itemsize) > self.size:
             raise RequestError(413, f"{where}: may have at most {self.size} bytes; got {size}")
+
+    def describe_rows(self) -> str:
+        return f"a request may have at most {self.rows} instances (--max_instances)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +138,7 @@ Reserve = Callable[[int], object]  # reserves memory for so many bytes, or raise
 def read_request(body: bytes, signatures: Signatures, limits: Limits = Limits(),
                  reserve: Reserve = lambda size: None) -> PredictRequest:
     """Reads the JSON of a predict request. A `RequestError` names the key, the row and what was expected."""
-    request = parse(body, limits.separators, reserve)
+    request = parse(body, limits, reserve)
     name = request.get("signature_name", DEFAULT)
     if not isinstance(name, str):
         raise RequestError(400, f"signature_name: must be a string; got {show(name)}")
@@ -202,15 +205,16 @@ def _count_all(characters: np.ndarray) -> Separators:
     return Separators(lists + objects, commas)
 
 
-def parse(body: bytes, limit: Separators, reserve: Reserve) -> dict[str, Any]:
-    """Returns the JSON object in a body. Raises a `RequestError` if it is none, has more separators than the limit, or
-    there is no memory for it."""
+def parse(body: bytes, limits: Limits, reserve: Reserve) -> dict[str, Any]:
+    """Returns the JSON object in a body. Raises a `RequestError` if it is none, has too many separators, or there is no
+    memory for it."""
+    limit = limits.separators
     count = _count_all(np.frombuffer(body, np.uint8))
     if count.brackets > limit.brackets or count.commas > limit.commas:  # many may be in texts
         count = count_separators(body)
         if count.brackets > limit.brackets or count.commas > limit.commas:
-            raise RequestError(413, f"outside its texts, the body may have at most {limit.brackets:.0f} opening "
-                                    f"brackets and {limit.commas:.0f} commas, as many as the model takes values")
+            raise RequestError(413, f"{limits.describe_rows()}, and outside of its texts at most {limit.brackets:.0f} "
+                                    f"opening brackets and {limit.commas:.0f} commas, as many as so many rows need")
     reserve(_BYTES * len(body) + _SEPARATOR * int(count.brackets + count.commas))
     try:
         request = from_json(body, cache_strings="keys")
@@ -219,6 +223,14 @@ def parse(body: bytes, limit: Separators, reserve: Reserve) -> dict[str, Any]:
     if not isinstance(request, dict):
         raise RequestError(400, f"the body must be a JSON object; got {show(request)}")
     return request
+
+
+def check_keys(values: Mapping[str, Any], keys: Sequence[str], ignored: Sequence[str] = ()) -> None:
+    """Raises a `RequestError` that names a key of a request which is none of its `keys`, if it has a value. Those
+    `ignored` have no effect."""
+    for name, value in values.items():
+        if value is not None and name not in keys and name not in ignored:
+            raise RequestError(400, f"{show(name)}: must be left out; the keys of this request are {', '.join(keys)}")
 
 
 def _columns_of_rows(rows: Any, specs: Mapping[str, Spec]) -> dict[str, list]:

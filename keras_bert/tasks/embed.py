@@ -97,6 +97,7 @@ class Embed(WindowTask):
     exported_outputs = {"embedding": (np.float32, "BH"), "tokens": (np.int32, "B")}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = list(self.named_prompts)
         check_rules(("prompts", self.prompts, "texts by name",
                      all(isinstance(text, str) for text in (*names, *self.prompts.values()))),

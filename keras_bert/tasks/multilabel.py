@@ -117,6 +117,7 @@ class MultiLabel(LabelTask):
     exported_outputs = {"labels": (str, "BL"), "probabilities": (np.float32, "BL"), "holds": (bool, "BL")}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         thresholds = [_HALF] * len(self.labels) if self.thresholds is None else self.thresholds
         if len(thresholds) != len(self.labels):
             raise InputError(f"thresholds must be one for each of the {len(self.labels)} labels; got {thresholds}")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from keras_bert.arguments import Aggregate, Count
+from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Task
 from keras_bert.text import BertTokenizer
 from keras_bert.text.packing import pack, truncate_pair
@@ -108,6 +109,12 @@ class WindowTask(SplittingTask):
 
     options: ClassVar[tuple[str, ...]] = ("doc_stride", "aggregate", "max_windows")
     fields: ClassVar[tuple[str, ...]] = options
+
+    def __post_init__(self) -> None:
+        shortest = 1 + 2 * len(self.inputs)
+        if self.windows and self.max_length < shortest:
+            raise InputError(Option("max_length"), f" must be at least {shortest} with a ", Option("doc_stride"),
+                             f", for [CLS], [SEP]s and a token of each text; got {self.max_length}")
 
     @property
     def windows(self) -> bool:

@@ -39,7 +39,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              text_pair_column: str | None = None, label_column: str = "label",
              label_columns: list[str] | None = None, label_delimiter: Delimiter | None = None,
              out_of_scope_label: str | None = None, epochs: Count = 3, batch_size: Count = 32,
-             learning_rate: Positive | None = None, warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
+             gradient_accumulation_steps: Count = 1, learning_rate: Positive | None = None,
+             warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
              dropout: Share | None = None, max_length: Length | None = None, doc_stride: Count | None = None,
              aggregate: Aggregate | None = None, max_windows: Count | None = None, features: str | None = None,
              few_shot: bool = False,
@@ -100,7 +101,9 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         out_of_scope_label: Label of the texts in the validation file that are out of scope; they choose the threshold
             of an intent model and are not scored otherwise. Without such texts, there is no threshold.
         epochs: Passes over the training file.
-        batch_size: Texts per step, or windows where texts are split into windows.
+        batch_size: Texts per batch, or windows where texts are split into windows. A batch is a step.
+        gradient_accumulation_steps: Batches per step, whose gradients are averaged: as a larger batch_size, in the
+            memory of a smaller one. The last step of an epoch has the batches that are left.
         learning_rate: Peak learning rate. Default: the preset's, 2e-4 for minilm, see keras-bert presets; 5e-5 for
             folders and other weights, for embed, and with few_shot.
         warmup_ratio: Share of the steps in which the learning rate rises.
@@ -192,8 +195,9 @@ def _fit(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
     return loop.train(
         prepared.model, way.train_batches, validate, prepared.task.main_score(prepared.valid.examples),
         checkpoints, epochs=options.epochs, batch_size=options.batch_size, seed=options.seed,
-        save_steps=options.save_steps, patience=options.early_stopping_patience, log_dir=options.log_dir,
-        class_weight=way.class_weight(), callbacks=options.callbacks or ())
+        save_steps=options.save_steps, accumulation_steps=options.gradient_accumulation_steps,
+        patience=options.early_stopping_patience, log_dir=options.log_dir, class_weight=way.class_weight(),
+        callbacks=options.callbacks or ())
 
 
 def _write(prepared: Prepared, progress: Progress, given: dict[str, Any], started: float) -> FineTuned:

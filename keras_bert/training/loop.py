@@ -1,5 +1,6 @@
 """The loop of fine-tuning, which logs, saves and resumes from the last checkpoint."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,17 +20,18 @@ from keras_bert.training.run import enable_determinism as enable_determinism  # 
 @naming_full_memory("try a smaller ", Option("batch_size=…"), " or ", Option("max_length=…"))
 def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Callable[[Any], None]], dict[str, Any]],
           main: str, checkpoints: Checkpoints, *, epochs: int, batch_size: int, seed: int, save_steps: int,
-          class_weight: dict[int, float] | None = None, patience: int | None = None, log_dir: Path | None = None,
-          callbacks: Sequence[keras.callbacks.Callback] = ()) -> Progress:
+          accumulation_steps: int = 1, class_weight: dict[int, float] | None = None, patience: int | None = None,
+          log_dir: Path | None = None, callbacks: Sequence[keras.callbacks.Callback] = ()) -> Progress:
     """Trains a compiled model from its last checkpoint to the end, then restores the weights of its best epoch. The
     order of the texts and the dropout depend only on `seed` and the step. There is also a checkpoint after each epoch.
 
     Args:
-        model: has a built optimizer.
+        model: has a built optimizer, an `AccumulatingAdamW` if `accumulation_steps` is above 1.
         validate: scores the model: returns `loss` and the score that `main` names. It calls its argument with the
             outputs of each batch.
         main: name of the score that decides which epoch is best, the highest; of epochs with the same score, the one
             with the lowest loss is best.
+        accumulation_steps: number of batches per step. The last step of an epoch has those that are left.
         class_weight: weights of the losses of the classes.
         patience: number of epochs without a better score after which training stops; None to train all epochs.
         callbacks: observers, see `finetune`.
@@ -40,7 +42,8 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
         Stopped: a signal was received; everything is saved.
     """
     model.evaluate(train_batches.validation_dataset(batch_size).take(1), verbose=0)  # creates the metrics' variables
-    steps = train_batches.steps(batch_size)
+    batches = train_batches.steps(batch_size)
+    steps = math.ceil(batches / accumulation_steps)
     run = Run(model, checkpoints, steps * epochs, save_steps)
     progress = run.progress
     done, sums = 0, list[float]()  # of the epoch in which a resumed run begins: its steps, and the sums of its metrics
@@ -59,16 +62,30 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
             raise InputError(Option("callbacks"), " must not stop the training; pass ",
                              Option("early_stopping_patience=…"))
 
+    def batches_of_step(batch: int) -> int:
+        """Returns the number of batches of the step that ends with this batch of a call of `fit`; 0 if none does."""
+        batch += done * accumulation_steps
+        ends = (batch + 1) % accumulation_steps == 0 or batch + 1 == batches
+        return batch % accumulation_steps + 1 if ends else 0
+
+    def before_batch(batch: int, logs: dict[str, float]) -> None:
+        if accumulation_steps > 1:
+            model.optimizer.batches.assign(batches_of_step(batch))
+        if batch % accumulation_steps == 0:
+            observers.on_train_batch_begin(done + batch // accumulation_steps, logs)
+
     def begin_epoch(epoch: int, logs: dict[str, float]) -> None:
         for variable, value in zip(model.metrics_variables, sums):
             variable.assign(value)
         observers.on_epoch_begin(epoch)
 
-    def after_step(batch: int, logs: dict[str, float]) -> None:
+    def after_batch(batch: int, logs: dict[str, float]) -> None:
+        if not (count := batches_of_step(batch)):
+            return
         progress.step += 1
         run.check_loss(logs["loss"])
-        log.count(1, time.monotonic() - started - log.seconds, batch_size)
-        observers.on_train_batch_end(done + batch, logs)
+        log.count(1, time.monotonic() - started - log.seconds, count * batch_size)
+        observers.on_train_batch_end(done + batch // accumulation_steps, logs)
         check_goes_on()
         show(logs)
         if progress.step % 10 == 0:
@@ -81,8 +98,7 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
         run.checkpoint(stop=run.signals)
 
     callback = keras.callbacks.LambdaCallback(
-        on_epoch_begin=begin_epoch, on_train_batch_end=after_step,
-        on_train_batch_begin=lambda batch, logs: observers.on_train_batch_begin(done + batch, logs),
+        on_epoch_begin=begin_epoch, on_train_batch_begin=before_batch, on_train_batch_end=after_batch,
         on_epoch_end=lambda epoch, logs: show(logs, stays=True))
     observers.on_train_begin()
     with recorded_signals(run.signals):
@@ -91,8 +107,9 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
             if done < steps:
                 # `fit` resets the metrics' sums; after that, a resumed epoch gets its sums back.
                 sums = [float(variable) for variable in model.metrics_variables] if done else []
-                model.fit(train_batches.training_dataset(batch_size, seed, epoch, done), initial_epoch=epoch,
-                          epochs=epoch + 1, class_weight=class_weight, callbacks=[callback], shuffle=False, verbose=0)
+                model.fit(train_batches.training_dataset(batch_size, seed, epoch, done * accumulation_steps),
+                          initial_epoch=epoch, epochs=epoch + 1, class_weight=class_weight, callbacks=[callback],
+                          shuffle=False, verbose=0)
             if len(progress.history.get("loss", [])) == epoch:  # else the checkpoint had these scores
                 progress.add(model.get_metrics_result())
             scores = validate(check_outputs)

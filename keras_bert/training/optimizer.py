@@ -174,6 +174,43 @@ class AdamW(_Adam):
                               self.epsilon)
 
 
+class AccumulatingAdamW(AdamW):
+    """AdamW that updates the variables after several batches, by the mean of their gradients, which is then clipped. On
+    TensorFlow and one device alone: the variables are changed in a branch of the graph.
+
+    Attributes:
+        batches: int32 variable. Before the last batch of an update, the caller assigns the number of its batches;
+            before all others 0. After an update nothing is left of its gradients, so checkpoints need not have them.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.batches = keras.Variable(1, dtype="int32", trainable=False, name="batches")
+
+    def build(self, variables: list[keras.Variable]) -> None:
+        if self.built:
+            return
+        super().build(variables)
+        sums = {id(variable): keras.Variable(ops.zeros(variable.shape), dtype="float32", trainable=False)
+                for variable in variables}
+        self._sums = lambda: sums  # for the same reason as the moments
+
+    def apply(self, grads: list[Tensor], trainable_variables: list[keras.Variable] | None = None) -> None:
+        variables = trainable_variables or [variable for variable, _, _ in self._moments().values()]
+        given = [(variable, self._sums()[id(variable)], gradient)
+                 for variable, gradient in zip(variables, grads, strict=True) if gradient is not None]
+        for _, total, gradient in given:
+            total.assign_add(ops.cast(kernels.dense(gradient), "float32"))
+
+        def update() -> None:
+            count = ops.cast(self.batches, "float32")
+            AdamW.apply(self, [total / count for _, total, _ in given], [variable for variable, _, _ in given])
+            for _, total, _ in given:
+                total.assign(ops.zeros(total.shape))
+
+        ops.cond(self.batches > 0, update, lambda: None)
+
+
 @keras.saving.register_keras_serializable("keras_bert")
 class Lamb(_Adam):
     """LAMB (You et al., 2019, https://arxiv.org/abs/1904.00962): Adam with each variable's update scaled to the norm of
@@ -196,7 +233,7 @@ OPTIMIZERS = {"adamw": AdamW, "lamb": Lamb}
 
 
 def make_optimizer(model: keras.Model, learning_rate: float, total_steps: int, warmup_ratio: float = 0.1,
-                   weight_decay: float = 0.01) -> AdamW:
+                   weight_decay: float = 0.01, accumulates: bool = False) -> AdamW:
     """Returns the optimizer of `finetune`: `AdamW` with `WarmupDecay`, and gradients clipped to a global norm of 1.
 
     Args:
@@ -205,12 +242,13 @@ def make_optimizer(model: keras.Model, learning_rate: float, total_steps: int, w
         total_steps: number of steps after which the learning rate is 0.
         warmup_ratio: share of `total_steps` in which the learning rate rises, in [0, 1).
         weight_decay: decoupled weight decay per step, multiplied by the learning rate.
+        accumulates: True for an `AccumulatingAdamW`.
 
     Returns:
         the optimizer, built for the variables that are trainable now.
     """
     schedule = WarmupDecay(learning_rate, int(total_steps * warmup_ratio), total_steps)
-    optimizer = AdamW(schedule, weight_decay, global_clipnorm=1.0)
+    optimizer = (AccumulatingAdamW if accumulates else AdamW)(schedule, weight_decay, global_clipnorm=1.0)
     optimizer.build(model.trainable_variables)
     return optimizer
 

@@ -52,6 +52,7 @@ class Options(RunOptions):
     out_of_scope_label: str | None
     epochs: int
     batch_size: int
+    gradient_accumulation_steps: int
     learning_rate: float | None
     warmup_ratio: float
     weight_decay: float
@@ -93,7 +94,7 @@ class Options(RunOptions):
 
     def rules(self) -> list[Requirement]:
         task = TASKS[self.task]
-        few_shot, devices = self.few_shot, self.devices
+        few_shot, devices, batches = self.few_shot, self.devices, self.gradient_accumulation_steps
         compares = few_shot or task.compares_batch
         of_some_tasks = dict.fromkeys(name for task in TASKS.values() for name in task.options)
         with_dropout = " and ".join(name for name, task in TASKS.items() if task.dropout is None)
@@ -120,6 +121,8 @@ class Options(RunOptions):
              self.valid is not None or self.out_of_scope_label is None),
             ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
             ("devices", devices, ["left out with ", Option("pack")], not (devices and self.pack)),
+            ("gradient_accumulation_steps", batches, ["1 on the JAX backend and with ", Option("devices")],
+             batches == 1 or kernels.BACKEND == "tensorflow" and not devices),
             ("pack", self.pack, ["left out with ", Option("few_shot"), ", which trains on pairs of texts"],
              not (few_shot and self.pack)),
             ("devices", devices, ["left out with ", Option("few_shot"), ", whose loss compares all texts of a batch"],

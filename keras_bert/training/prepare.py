@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from typing import Any
 
@@ -79,16 +80,18 @@ def prepare(options: Options) -> Prepared:
     train = task.for_training(task.encode(examples, tokenizer))
     valid = task.encode(valid_examples, tokenizer)
     way = make_way(options, source, tokenizer, task, train, valid)
-    steps = way.train_batches.steps(options.batch_size)
+    steps = math.ceil(way.train_batches.steps(options.batch_size) / options.gradient_accumulation_steps)
     learning_rate = options.learning_rate or _default_learning_rate(options.model, way.task)
+    dropout = way.task.dropout if options.dropout is None else options.dropout
     with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
-        model = _make_model(source, way.task, options, learning_rate, steps * options.epochs)
+        model = _make_model(source, way.task, options, learning_rate, dropout, steps * options.epochs)
+    used = {"learning_rate": learning_rate, "dropout": dropout}
     report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split)
     lines = [f"data: {line}"
              for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))]
     if options.learning_rate is None:
         lines.append(f"learning rate: {learning_rate:g}, by default")
-    return Prepared(options, task, tokenizer, valid, way, model, _run(options, mined, learning_rate, tokenizer, model),
+    return Prepared(options, task, tokenizer, valid, way, model, _run(options, task, used, mined, tokenizer, model),
                     base_model, report, lines)
 
 
@@ -109,7 +112,8 @@ def _task_of(options: Options, source: Source, examples: list) -> Task:
                                     max_length=source.config.input_length(options.max_length, length), **fields)
 
 
-def _make_model(source: Source, task: Task, options: Options, learning_rate: float, total_steps: int) -> BertTask:
+def _make_model(source: Source, task: Task, options: Options, learning_rate: float, dropout: float | None,
+                total_steps: int) -> BertTask:
     """Returns the compiled model with its optimizer built."""
     keras.utils.set_random_seed(options.seed)
     _check_fit(source, options)
@@ -117,9 +121,10 @@ def _make_model(source: Source, task: Task, options: Options, learning_rate: flo
     layout = "packed" if options.pack else "padded" if kernels.prefers_few_shapes() else "unpadded"
     bert = load_pretrained(source, dtype=options.dtype, layout=layout, frozen=frozen, lora_rank=options.lora_rank,
                            trainable=not options.features)
-    model = new_head(task, bert, options.dropout if options.dropout is not None else task.dropout or 0.0)
-    model.compile(make_optimizer(model, learning_rate, total_steps, options.warmup_ratio, options.weight_decay),
-                  **loss_arguments(task))
+    model = new_head(task, bert, dropout or 0.0)
+    optimizer = make_optimizer(model, learning_rate, total_steps, options.warmup_ratio, options.weight_decay,
+                               accumulates=options.gradient_accumulation_steps > 1)
+    model.compile(optimizer, **loss_arguments(task))
     return model
 
 
@@ -136,14 +141,17 @@ def _check_fit(source: Source, options: Options) -> None:
                              f"got {value}")
 
 
-def _run(options: Options, mined: Rows | None, learning_rate: float, tokenizer: BertTokenizer,
+def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None, tokenizer: BertTokenizer,
          model: BertTask) -> dict[str, dict]:
-    """Returns what decides the result, see `Checkpoints`."""
+    """Returns what decides the result, see `Checkpoints`: of the arguments, the values that are `used`, also those of
+    the task where the argument is None."""
+    arguments = options.of_run()
+    used = {name: value for name, value in task.settings().items() if arguments.get(name, "") is None} | used
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
     data = {"train": options.train, "valid": options.valid, "mine_negatives": mined,
             "class_weights": options.weights_file}
     files = {name: _digest(each) for name, each in data.items() if each is not None}
-    return {"arguments": options.of_run() | {"learning_rate": learning_rate},
+    return {"arguments": arguments | used,
             "sha256": {**files, "model": weights_digest(tokenizer, pretrained)}}
 
 
