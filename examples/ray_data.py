@@ -41,11 +41,10 @@ def main(model, input, output, actors, address, id_column):
     if id_column:
         ray.data.DataContext.get_current().checkpoint_config = ray.data.checkpoint.CheckpointConfig(
             id_column, checkpoints)
-    no_core = {"num_cpus": 0}
-    texts = ray.data.read_json(input, lines=True, ray_remote_args=no_core)
+    texts = ray.data.read_json(input, lines=True, num_cpus=0)
     labelled = texts.map_batches(Labels, fn_constructor_args=[model], batch_size=256, num_cpus=0.5,
                                  compute=ray.data.ActorPoolStrategy(size=actors))
-    labelled.write_json(output, ray_remote_args=no_core)
+    labelled.write_json(output, ray_remote_args={"num_cpus": 0})
 
 
 if __name__ == "__main__":
