@@ -16,7 +16,8 @@ from keras_bert.cli import COMMANDS, arguments_of, make_flags
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted([*(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"),  # which has flags of the past
                 *ROOT.glob("docs/**/*.md"), ROOT / "examples/README.md"])
-OF_OTHERS = {"runner", "enable_batching"}  # flags of Beam and of TensorFlow Serving
+# Flags of Beam, of TensorFlow Serving and of examples/ray_data.py.
+OF_OTHERS = {"runner", "environment_type", "spark_master_url", "enable_batching", "actors", "address", "id_column"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 

@@ -2,6 +2,10 @@
 
 import gzip
 import json
+import os
+import pathlib
+import re
+import sys
 
 import numpy as np
 import pytest
@@ -83,8 +87,25 @@ def test_no_element_gets_the_answer_of_another(tmp_path, row_wise):
         [b"alice's", b"secret", b"words"], [b"bob", b"asks", b"this"]]
 
 
-@pytest.mark.parametrize("beam_args", [ONE, TWO])
-def test_a_pipeline_answers_as_the_processes_of_one_machine(run, export, inputs, tmp_path, beam_args):
+@pytest.fixture
+def cluster(monkeypatch):
+    """The flags of a job server and a pool of workers, which share nothing with the pipeline but the files."""
+    from apache_beam.runners.portability.local_job_service import LocalJobServicer
+    from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
+
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)  # the pool starts `python`
+    jobs = LocalJobServicer()
+    address, pool = BeamFnExternalWorkerPoolServicer.start(use_process=True)
+    yield (f"--runner=PortableRunner,--job_endpoint=localhost:{jobs.start_grpc_server()},"
+           f"--environment_type=EXTERNAL,--environment_config={address}")
+    pool.stop(0)
+    jobs.stop()
+
+
+@pytest.mark.parametrize("beam_args", [ONE, TWO, "cluster"])
+def test_a_pipeline_answers_as_the_processes_of_one_machine(run, export, inputs, tmp_path, beam_args, request):
+    if beam_args == "cluster":
+        beam_args = request.getfixturevalue("cluster")
     command = ("predict", f"--model={export}", f"--input={inputs}/*", "--keep_columns=id")
     run(*command, f"--output={tmp_path / 'processes'}", "--processes=1")
     status, lines, messages = run(*command, f"--output={tmp_path / 'beam'}", "--beam", f"--beam_args={beam_args}")
@@ -96,6 +117,17 @@ def test_a_pipeline_answers_as_the_processes_of_one_machine(run, export, inputs,
     assert [row | {"score": 0} for row in answers] == [row | {"score": 0} for row in expected]
     np.testing.assert_allclose([row["score"] for row in answers], [row["score"] for row in expected], atol=1e-6)
     assert [row["reason"] for row in read(tmp_path / "beam", "invalid-*.jsonl")] == ["must be an object; got []"] * 3
+
+
+def test_the_pipeline_of_the_page_writes_labels(export, tmp_path, monkeypatch):
+    page = (pathlib.Path(__file__).parents[1] / "docs/clusters.md").read_text()
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS[:20]))
+    monkeypatch.setattr(sys, "argv", ["label.py", f"{tmp_path}/*.txt", str(export), f"{tmp_path}/labelled"])
+    exec(re.search("```python\n(.*?)```", page, re.S)[1], {"__name__": "__main__"})
+    rows = [json.loads(line) for path in tmp_path.glob("labelled-*.jsonl") for line in path.read_text().splitlines()]
+    labels = tf.saved_model.load(str(export))(tf.constant(TEXTS[:20]))["label"].numpy()
+    assert sorted(map(str, rows)) == sorted(str({"text": text, "label": label.decode()})
+                                            for text, label in zip(TEXTS, labels))
 
 
 def test_an_element_that_lacks_an_input_is_refused(tmp_path):

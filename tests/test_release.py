@@ -1,4 +1,4 @@
-"""The files that name the version agree."""
+"""The files that name versions agree."""
 
 import pathlib
 import re
@@ -13,3 +13,11 @@ def test_the_changelog_and_the_citation_have_the_version_and_its_date():
     citation = (ROOT / "CITATION.cff").read_text()
     assert version == keras_bert.__version__
     assert f"\nversion: {version}\n" in citation and f'\ndate-released: "{date}"\n' in citation
+
+
+def test_the_image_of_beams_workers_has_the_launcher_of_the_version_that_it_installs():
+    """Beam asks for the same version of both."""
+    dockerfile = (ROOT / "Dockerfile.beam").read_text()
+    launcher = re.search(r"^FROM apache/beam_python\$\{PYTHON\}_sdk:(\S+) AS beam$", dockerfile, re.M)[1]
+    constraints = (ROOT / re.search(r"--constraint /source/(\S+)", dockerfile)[1]).read_text()
+    assert re.search(r"^apache-beam==([^ ;\n]+)", constraints, re.M)[1] == launcher
