@@ -4,9 +4,11 @@ import functools
 import json
 import sys
 
+import pyarrow.parquet
 import pytest
 
 from keras_bert.data.examples import iterate_examples, number
+from keras_bert.data.rows import parquet_rows
 from keras_bert.data.tagged import read_tagged, to_bio
 from keras_bert.errors import InputError
 from keras_bert.tasks.choice import read_choices
@@ -324,6 +326,12 @@ def test_parquet(tmp_path, monkeypatch, read):
     check(read, tmp_path / "a.parquet", "PAR1 no table PAR1", ": not a Parquet file: ", str.startswith)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert refusal(read, tmp_path / "a.parquet").endswith("Parquet files need pyarrow: pip install pyarrow")
+
+
+def test_a_value_of_parquet_that_python_lacks(tmp_path):
+    path = tmp_path / "times.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"time": pyarrow.array([0, 10**12], pyarrow.timestamp("s"))}), path)
+    assert refusal(parquet_rows, path) == f"{path}: row 2: date value out of range"
 
 
 def test_tags_alone():

@@ -22,7 +22,7 @@ from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertRegressor
 from keras_bert.serving.litert_model import LiteRTModel
-from keras_bert.tasks import Classify, Embed, EmbedExample, MultiLabel, Regress, Rerank, Tag, restored
+from keras_bert.tasks import Classify, Embed, EmbedExample, MultiLabel, Regress, Rerank, Span, Tag, restored
 from keras_bert.tasks.windows import aggregated, own_tokens, windows
 from keras_bert.text import BertTokenizer, pad
 from keras_bert.training import FineTuned, finetune
@@ -94,6 +94,14 @@ def test_windows_of_pairs_need_a_token_of_each_text(make):
     with pytest.raises(InputError, match="settings of the task .*: max_length must be at least 5 with a doc_stride"):
         restored(settings, "settings.json")
     Regress(3, pairs=False, doc_stride=1)
+
+
+def test_windows_of_questions_have_a_token_of_the_context():
+    task = Span(max_length=4)
+    encoded = task.encode(task.arguments([LONG], ["play some music"]), TOKENIZER)
+    assert [(len(ids), start) for ids, start in encoded.rows] == [(4, 2)] * 3
+    with pytest.raises(InputError, match="^max_length must be at least 4 for questions, .*; got 3$"):
+        Span(max_length=3)
 
 
 def test_targets_of_taggers():

@@ -142,6 +142,8 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[A
                          f"other files end in {', '.join(ROW_FORMATS)}, .json") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
+    except (ValueError, OverflowError) as error:  # a value that Python lacks, such as a date after the year 9999
+        raise InputError(f"{path}: row {row}: {error}") from None
 
 
 def as_object(path: Path, row: int, value: Any) -> dict[str, Any]:

@@ -357,6 +357,11 @@ class Span(SplittingTask):
     exported_outputs = {"answer": (str, "B"), "start": (np.int32, "B"), "end": (np.int32, "B"),
                         "score": (np.float32, "B")}
 
+    def __post_init__(self) -> None:
+        if self.max_length < 4:
+            raise InputError(Option("max_length"), " must be at least 4 for questions, for [CLS], two [SEP] and a "
+                             f"token of the context; got {self.max_length}")
+
     @classmethod
     def iterate(cls, path: Path | Rows, label_column: str | None = "label", **_: Any) -> Iterator[QuestionExample]:
         for example in read_questions(path):
@@ -390,7 +395,8 @@ class Span(SplittingTask):
         contexts = tokens_with_offsets([example.context for example in examples], tokenizer)
         rows, parts, targets, cut = [], [], [], 0
         for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
-            head = [tokenizer.cls_id, *question[:MAX_QUERY_LENGTH], tokenizer.sep_id]
+            kept = min(MAX_QUERY_LENGTH, self.max_length - 4)  # so that a window has a token of the context
+            head = [tokenizer.cls_id, *question[:kept], tokenizer.sep_id]
             answer = _first_answer(example, context)
             of_context = windows(
                 len(context.ids), self.max_length - len(head) - 1, self.doc_stride, self.max_windows)
