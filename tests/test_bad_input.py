@@ -207,7 +207,7 @@ def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, intents,
     folder = intents[0].parent / "texts"
     folder.mkdir()
     model, out, pattern = f"--model={trained_once}", f"--output={tmp_path / 'out'}", f"'{folder / '*.jsonl'}'"
-    is_folder = f"is a folder; name its files, as in {pattern}"
+    is_folder = f"must name files, as in '{folder / '*.txt'}' or {pattern}; it is a folder"
     found = "must end in .tsv, .csv, .jsonl, .parquet, .json; got a folder; pass one of its files"
     for arguments, message in (
             (["predict", model, f"--input={folder}"],

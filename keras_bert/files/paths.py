@@ -17,11 +17,11 @@ def find_texts(patterns: Collection[str]) -> list[str]:
     for pattern in patterns:
         found = [path for path in glob.glob(pattern, recursive=True) or [pattern] if os.path.isfile(path)]
         if not found:
-            if os.path.isdir(pattern):
-                raise InputError(f"{pattern}: is a folder; name its files, as in '{os.path.join(pattern, '*.jsonl')}'")
             if glob.escape(pattern) == pattern:
                 check_readable(pattern)
-            raise InputError(f"{pattern}: must name files, as in 'folder/*.txt' or 'folder/*.jsonl'; it names none")
+            folder, problem = (pattern, "it is a folder") if os.path.isdir(pattern) else ("folder", "it names none")
+            examples = [os.path.join(folder, name) for name in ("*.txt", "*.jsonl")]
+            raise InputError(f"{pattern}: must name files, as in '{examples[0]}' or '{examples[1]}'; {problem}")
         paths.update(found)
     return sorted(paths)
 
