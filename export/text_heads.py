@@ -546,7 +546,7 @@ class SpanFinder(Head):
 def _best(scores: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the `N_BEST` highest of float32 [batch, (tokens), lengths] scores of each row, padded with -inf, and the
     index of the highest in its row, flattened to [tokens * lengths]: int64 [batch]. Of equal scores, the earlier one
-    comes first. One row after the other, because rows that were padded to the longest would need its memory each."""
+    comes first. Each row by itself, because rows that were padded to the longest would need its memory each."""
     def best(row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         scores, positions = tf.math.top_k(
             tf.pad(tf.reshape(row, [-1]), [[0, N_BEST]], constant_values=-math.inf), N_BEST)

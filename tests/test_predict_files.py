@@ -105,7 +105,7 @@ def test_columns_of_the_input_are_kept(predict, inputs, tmp_path):
         assert kept == [row | {"id": kind(i)} for i, row in enumerate(expected)]
         assert all(list(row)[:2] == ["row", "id"] for row in kept)
     status, _, [message] = predict(inputs / "*")
-    assert status == 1 and "was written with --keep_columns='id' (now None); pass another --output" in message
+    assert status == 1 and "was written with --keep_columns=id (now None); pass another --output" in message
 
 
 @pytest.mark.usefixtures("eager")

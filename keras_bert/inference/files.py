@@ -59,7 +59,7 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
     """
     shards = _name_shards(find_texts(patterns), output)
     settings = {"keras_bert": __version__, "model": folder_digest(model), "max_characters": max_characters, **columns,
-                **options, **given(prompt_name=prompt_name, keep_columns=",".join(keep_columns) or None)}
+                **options, **given(prompt_name=prompt_name, keep_columns=list(keep_columns) or None)}
     with only_writer(output):
         written = _check_settings(output, settings, shards)
         for folder in (output, os.path.join(output, INVALID)):
@@ -180,6 +180,11 @@ def _name_shards(paths: list[str], output: str) -> dict[str, str]:
     return shards
 
 
+def _change(name: str, *settings: dict[str, Any]) -> list[Option | str]:
+    before, now = (",".join(value) if isinstance(value := given.get(name), list) else repr(value) for given in settings)
+    return [Option(f"{name}={before}"), f" (now {now})"]
+
+
 def _check_settings(output: str, settings: dict[str, Any], shards: dict[str, str]) -> dict[str, Any]:
     """Returns what `predict.json` in the output folder says about the input of each file, see `_identify`. Raises an
     InputError if the folder was written otherwise than now."""
@@ -194,8 +199,7 @@ def _check_settings(output: str, settings: dict[str, Any], shards: dict[str, str
                          f" or remove the folder {output}")
     names = dict.fromkeys([*saved, *settings])
     changed = [part for name in names if saved.get(name) != settings.get(name)
-               for part in (", ", *(["another model"] if name == "model" else
-                                    [Option(f"{name}={saved.get(name)!r}"), f" (now {settings.get(name)!r})"]))]
+               for part in (", ", *(["another model"] if name == "model" else _change(name, saved, settings)))]
     if changed:
         raise InputError(f"{output}: was written with ", *changed[1:], "; pass another ", Option("output=…"),
                          " or remove the folder")

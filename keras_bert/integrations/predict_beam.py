@@ -10,7 +10,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import RunInference
 
 from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
-from keras_bert.errors import InputError, Option
+from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import find_texts
@@ -47,6 +47,9 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
     exported = Exported(model).with_prompt(prompt_name)
     task, options = exported.task, exported.task.answer_options(**options)
     check_kept(keep_columns, ["file", "row", *answer_columns(exported, options)])
+    for path in paths if keep_columns else ():  # in the pipeline, a file without one of them would end it
+        if isinstance(error := next(read_chunks(path, keep_columns)).error, MissingColumn):
+            raise error
     handler = _Answers(os.path.abspath(model), options, prompt_name)
     pipeline = new_pipeline(arguments)
     with atomic_folder(output) as folder:

@@ -12,7 +12,7 @@ from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Re
 
 PATH = "/v1/embeddings"
 KEYS = ("model", "input", "encoding_format", "dimensions", "prompt_name")  # the last one: text-embeddings-inference
-_IGNORED = ("user",)  # OpenAI's
+_REFUSED = ("input_type", "task", "embedding_type", "late_chunking", "truncate_prompt_tokens")  # of Cohere and others
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
@@ -23,7 +23,7 @@ class Request:
 
     def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve) -> None:
         request = parse(body, limits, reserve)
-        check_keys(request, KEYS, _IGNORED)
+        check_keys(request, _REFUSED, KEYS)
         values: list[Any] = [*map(request.get, KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values
         if not isinstance(self.model, str):

@@ -20,11 +20,8 @@ _KEYS: dict[Form, tuple[str, ...]] = {
     "tei": ("model", "query", "texts", "raw_scores", "return_text"),
     "v1": ("model", "query", "documents", "top_n", "return_documents"),
     "v2": ("model", "query", "documents", "top_n")}
-# Keys of those interfaces that have no effect here: texts are truncated in one way, and there is one queue. LiteLLM
-# always sends return_documents.
-_IGNORED: dict[Form, tuple[str, ...]] = {
-    "tei": ("truncate", "truncation_direction"), "v1": ("max_chunks_per_doc", "max_tokens_per_doc"),
-    "v2": ("return_documents", "max_tokens_per_doc", "priority")}
+_REFUSED: dict[Form, tuple[str, ...]] = {
+    "tei": ("top_n", "top_k"), "v1": ("top_k", "rank_fields"), "v2": ("top_k", "rank_fields")}
 _QUERY, _DOCUMENT = "text", "text_pair"  # inputs of a model
 
 
@@ -43,7 +40,7 @@ class Request:
 
     def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve, form: Form) -> None:
         self._form, values = form, tensors.parse(body, limits, reserve)
-        check_keys(values, _KEYS[form], _IGNORED[form])
+        check_keys(values, _REFUSED[form], _KEYS[form])
         self.keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
         if not isinstance(self.model, str | None):

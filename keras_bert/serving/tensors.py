@@ -225,12 +225,12 @@ def parse(body: bytes, limits: Limits, reserve: Reserve) -> dict[str, Any]:
     return request
 
 
-def check_keys(values: Mapping[str, Any], keys: Sequence[str], ignored: Sequence[str] = ()) -> None:
-    """Raises a `RequestError` that names a key of a request which is none of its `keys`, if it has a value. Those
-    `ignored` have no effect."""
-    for name, value in values.items():
-        if value is not None and name not in keys and name not in ignored:
-            raise RequestError(400, f"{show(name)}: must be left out; the keys of this request are {', '.join(keys)}")
+def check_keys(values: Mapping[str, Any], refused: Sequence[str], keys: Sequence[str]) -> None:
+    """Raises a `RequestError` that names the `keys` of a request if it has a value for one that is `refused`: other
+    servers would answer differently. All others are ignored, because clients send what only some servers know."""
+    for name in refused:
+        if values.get(name) is not None:
+            raise RequestError(400, f"{name}: must be left out; the keys of this request are {', '.join(keys)}")
 
 
 def _columns_of_rows(rows: Any, specs: Mapping[str, Spec]) -> dict[str, list]:
