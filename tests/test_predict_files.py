@@ -248,6 +248,17 @@ def test_each_file_that_was_left_out_is_named(predict, inputs, tmp_path):
         f"keras-bert: {tmp_path / 'out'}: files were left out: 2 of 3; correct them and run the command again"])
 
 
+def test_a_wrong_column_of_all_rows_is_that_of_the_file_and_another_may_follow(predict, inputs, tmp_path):
+    (inputs / "a.jsonl").write_text('{"document": "play"}\n{"document": "stop"}\n')
+    (inputs / "b.jsonl").write_text('{"text": "play"}\n{"document": "stop"}\n')
+    reason = "a.jsonl: there is no column 'text'; the columns are document; pass --text_column"
+    status, lines, messages = predict(inputs / "a.jsonl")
+    assert (status, lines, messages[0]) == (1, [f"{tmp_path / 'out'}: 0 answers"], f"keras-bert: {inputs}/{reason}")
+    assert predict(inputs / "a.jsonl", "--text_column=document") == (0, [f"{tmp_path / 'out'}: 2 answers"], [])
+    status, lines, [message] = predict(inputs / "b.jsonl", f"--output={tmp_path / 'others'}")
+    assert lines == [f"{tmp_path / 'others'}: 1 answers"] and "invalid rows were left out: 1" in message
+
+
 def test_the_suffixes_may_be_in_capitals(tmp_path):
     (tmp_path / "A.JSONL.GZ").write_bytes(gzip.compress(b'{"text": "a"}\n'))
     [chunk] = chunks.read_chunks(tmp_path / "A.JSONL.GZ")
@@ -279,7 +290,9 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
 
     assert message(inputs / "*", "--top_k=0") == "--top_k must be at least 1; got 0"
     assert message(inputs / "*", "--aggregation_strategy=max").startswith("--aggregation_strategy must be left out")
-    assert message(inputs / "*", "--data_format=nsmc") == "--data_format must be left out with --output; got nsmc"
+    assert message(inputs / "*", "--data_format=nsmc") == (
+        "--data_format must be left out with --output; got nsmc; for tables with a header, copy them to names that end "
+        "in .tsv or .csv, and pass --text_column")
     assert message(inputs / "*", "--output_format=text") == "--output_format must be jsonl with --output; got text"
     for name in ("row", "label"):
         assert message(inputs / "*", f"--keep_columns=id,{name}") == (

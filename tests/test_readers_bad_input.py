@@ -46,7 +46,7 @@ def test_tsv(tmp_path, content, message):
 
 
 @pytest.mark.parametrize("content, message", [
-    ('text,label\n"a,b\n', ": line 2: unexpected end of data"),
+    ('text,label\n"a,b\n', ": line 2: the last cell has no closing quote"),
     ('text,label\na,b\n"a" b,c\n', ": line 3: ',' expected after '\"'"),
     ("text,label\na\rb,c\n", ": line 2: must have quotes around a cell with a carriage return"),
     ('"no\nheader","x"\na,b\n', ": there is no column 'text'; the columns are no header, x; pass text_column=…"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 from keras_bert.arguments import AggregationStrategy, Count, TextColumns, given, replace_surrogates
 from keras_bert.commands import glue
 from keras_bert.data.rows import ROW_FORMATS, suffix_of
-from keras_bert.errors import InputError, UnknownSuffix
+from keras_bert.errors import InputError, Option, UnknownSuffix
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import check_model_folder, check_readable
 from keras_bert.files.utf8 import decode, read_lines
@@ -126,7 +126,8 @@ def _check_for_files(texts: tuple[str, ...], data_format: str | None, output_for
     if texts:
         raise InputError("--output needs --input; got texts as arguments")
     if data_format:
-        raise InputError(f"--data_format must be left out with --output; got {data_format}")
+        raise InputError(f"--data_format must be left out with --output; got {data_format}; for tables with a header, "
+                         "copy them to names that end in .tsv or .csv, and pass --text_column")
     if output_format not in (None, "jsonl"):
         raise InputError(f"--output_format must be jsonl with --output; got {output_format}")
     if os.path.splitext(output)[1].lower() in _FILES and not os.path.isdir(output):
@@ -156,6 +157,10 @@ def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
             chunks = _line_chunks(file, path, task)
             if not (first := next(chunks, [])):
                 raise InputError(f"{path}: must have a text in each line; it is empty")
+            data_format = getattr(model, "columns", {}).get("data_format")  # a SavedModel has no columns
+            if data_format and any("\t" in text for text in task.texts(first[0])):
+                raise InputError(f"{path}: line 1: must be a text; it has a tab; the model was trained with ",
+                                 Option(f"data_format={data_format!r}"), ": pass it, too, for files of this format")
             yield from itertools.chain([first], chunks)
 
 

@@ -239,6 +239,8 @@ def _csv_rule(problem: str) -> str:
     """Returns the rule that a row has broken, from the message of the module `csv`."""
     if "new-line" in problem:
         return "must have quotes around a cell with a carriage return"
+    if "unexpected end" in problem:
+        return "the last cell has no closing quote"
     if "field limit" in problem:
         return f"a cell may have at most {MAX_LINE:,} characters; perhaps a closing quote is missing"
     return problem

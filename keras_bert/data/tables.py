@@ -187,7 +187,8 @@ def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[
         if name not in columns:
             if not cure and name in ("text", "text_pair", "label"):
                 cure = ("; pass ", Option(f"{name}_column=…"))
-            raise MissingColumn(f"{path}: there is no column {name!r}; the columns are {names}", *cure)
+            found = f"only column is {names!r}" if len(columns) == 1 and "," in names else f"columns are {names}"
+            raise MissingColumn(f"{path}: there is no column {name!r}; the {found}", *cure)
 
 
 def text_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> str:

@@ -197,6 +197,8 @@ def _check_settings(output: str, settings: dict[str, Any], shards: dict[str, str
     if not isinstance(saved, dict) or not isinstance(files := saved.pop("files", None), dict):
         raise InputError(f"{path}: must be a file of predict; pass another ", Option("output=…"),
                          f" or remove the folder {output}")
+    if not any(os.path.exists(os.path.join(output, shard)) for shard in files):  # nothing has been answered
+        return {}
     names = dict.fromkeys([*saved, *settings])
     changed = [part for name in names if saved.get(name) != settings.get(name)
                for part in (", ", *(["another model"] if name == "model" else _change(name, saved, settings)))]
@@ -293,6 +295,9 @@ def examples_of_chunk(task: Task, iterate: Callable[..., Iterator], chunk: Chunk
                 if isinstance(error, MissingColumn) and chunk.columns is not None:
                     raise
                 invalid[row[0]] = error
+        # In JSON Lines each row has its own columns, but one that all first rows lack is a wrong name.
+        if parsed[0][0] == 1 and not examples and all(isinstance(error, MissingColumn) for error in invalid.values()):
+            raise invalid[1] from None
     return examples, [_describe(chunk.path, number, invalid[number]) for number in sorted(invalid)]
 
 

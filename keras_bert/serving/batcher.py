@@ -66,18 +66,17 @@ class _Request(Generic[Work, Result]):
 
 class _Lane(Generic[Work, Result]):
     """A queue of requests, in the order of arrival, and its throughput: tokens that ran, by the seconds in which the
-    lane had work, also while another lane ran. A batch after which nothing waited could have been larger: what it says
-    of the throughput counts only if it is faster than before."""
+    lane had work, from its first batch on, also while another lane ran. A batch after which nothing waited could have
+    been larger: what it says of the throughput counts only if it is faster than before."""
 
     def __init__(self) -> None:
         self.requests: list[_Request[Work, Result]] = []
         self.parts = 0  # of all requests
         self.waiting = self.running = 0  # tokens
+        self._is_idle = True  # until its first batch begins
         self._tokens, self._seconds, self._measured_at = _PRIOR * _PRIOR_S, _PRIOR_S, 0.0
 
     def add(self, parts: Sequence[Part[Work]], tokens: int) -> _Request[Work, Result]:
-        if not self.waiting + self.running:
-            self._measured_at = perf_counter()
         now, loop = perf_counter(), asyncio.get_running_loop()
         waiting = collections.deque(_Waiting(part, self, loop.create_future(), now) for part in parts)
         self.requests.append(request := _Request(waiting, tokens, now))
@@ -93,6 +92,8 @@ class _Lane(Generic[Work, Result]):
     def take(self, batch: list[_Waiting[Work, Result]], room: int) -> int:
         """Moves parts to a batch, in order, as long as they have the key of its first part and at most `room` tokens.
         Returns the room that is left."""
+        if self.requests and self._is_idle:
+            self._is_idle, self._measured_at = False, perf_counter()
         for request in self.requests.copy():
             while request.parts and (not batch or request.parts[0].part.key == batch[0].part.key):
                 tokens = request.parts[0].part.tokens
@@ -120,6 +121,7 @@ class _Lane(Generic[Work, Result]):
             self._tokens, self._seconds = weight * self._tokens + tokens, weight * self._seconds + seconds
         self._measured_at = now
         self.running -= tokens
+        self._is_idle = not self.waiting + self.running
 
 
 class Batcher(Generic[Work, Result]):

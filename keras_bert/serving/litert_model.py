@@ -48,6 +48,7 @@ class LiteRTModel(ServedModel):
             prompt_tokens=dict(zip(self._tasks, map(len, self._model.tokenizer.ids(prompts)))),
             config={"max_position_embeddings": config.max_position_embeddings}, labels=getattr(task, "labels", []),
             vocabulary="\n".join(self._model.tokenizer.vocabulary), timeout_s=timeout_s, parallel=threads)
+        self.max_length = task.max_length  # at which texts are truncated
         if warm_up:
             self.warm_up()
 

@@ -108,7 +108,9 @@ class Model:
         if number is not None and number not in self.states:
             raise RequestError(404, f"{self.name} has no version {number}")
         if version is None:
-            problem = "has no version" if self.is_empty else "is still loading, or cannot be loaded"
+            is_loading = not self.states or any(state == "LOADING" for state, _ in self.states.values())
+            problem = ("has no version" if self.is_empty else "is still loading" if is_loading else
+                       "cannot be loaded; its status says why")
             raise RequestError(503, f"{self.name} {problem}", {"Retry-After": "1"})
         if number not in (None, version.number):
             raise RequestError(404, f"{self.name}: version {number} is not served, version {version.number} is")
