@@ -30,7 +30,7 @@ class ServedModel(abc.ABC):
             depend on the others.
         labels: the names of the classes, in the order of `probabilities`; [] if there are none.
         has_hangul: True if the vocabulary or a label contains Hangul.
-        max_length: the longest text in tokens: the encoder's positions.
+        max_length: the longest text in tokens: where texts are cut or, if that is unknown, the encoder's positions.
         max_values: the most values in a row of numbers: the encoder's positions, or infinity if they are unknown.
         parallel: number of calls that may run at the same time.
         is_unmarked: True if version 0.1 or 0.2 of this package has exported it, which did not mark `row_wise`.
