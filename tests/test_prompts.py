@@ -126,13 +126,13 @@ def test_every_form_of_a_model_puts_the_prompt_before_texts(model, exported, tmp
     server = SavedModel(str(exported), 1)
     for name in filter(None, OF_NAME):
         counts = server.count_tokens(name, strings)
-        np.testing.assert_array_equal(counts, served.count_tokens(name, strings))
+        np.testing.assert_array_equal(served.count_tokens(name, strings), np.minimum(counts, 20))  # where it cuts
         np.testing.assert_array_equal(counts, [
             min(len(text) // 4 + 2 + len(model.tokenizer.ids([OF_NAME[name]])[0]), TINY.max_position_embeddings)
             for text in TEXTS])
     np.testing.assert_array_equal(*(one.count_tokens(name, strings) for one, name in (
         (server, "serving_default"), (server, "other"))))
-    np.testing.assert_array_equal(served.count_tokens("serving_default", strings), counts)
+    np.testing.assert_array_equal(served.count_tokens("serving_default", strings), np.minimum(counts, 20))
     called = []
     served._call = lambda name, inputs: called.append(name)
     served.warm_up_others()

@@ -89,7 +89,7 @@ def test_json_lines(tmp_path, content, message):
      "labels, for predict alone"),
     ("rte", "index\tsentence1\tsentence2\n0\ta\tb\n", ": there is no column 'label'; the columns are index, sentence1, "
      "sentence2; this is a test file without labels, for predict alone"),
-    ("nsmc", "id,document,label\n1,a,0\n", ": there is no column 'document'; the columns are id,document,label; "
+    ("nsmc", "id,document,label\n1,a,0\n", ": there is no column 'document'; the only column is 'id,document,label'; "
      "data_format=nsmc reads TSV files, whatever their suffix, with the columns document, label"),
     ("mnli", "sentence1\tsentence2\tgold_label\na\tb\t-\n", ": must have rows with labels; every row is labelled -"),
     ("mnli", "sentence1\tsentence2\tgold_label\na\tb\tneutral\na\tb\t\n",
