@@ -57,7 +57,7 @@ class Request:
         if top_n is not None and (type(top_n) is not int or top_n < 1):
             raise RequestError(400, f"top_n: must be a whole number, at least 1; got {show(top_n)}")
         self._top_n = len(documents) if top_n is None else top_n
-        self._raw_scores = _read_bool(values, "raw_scores", False)
+        self._raw_scores = form == "tei" and _read_bool(values, "raw_scores", False)
         self.returns_texts = {
             "tei": lambda: _read_bool(values, "return_text", False),
             "v1": lambda: _read_bool(values, "return_documents", True), "v2": lambda: False}[form]()
