@@ -1,8 +1,6 @@
 """`LiteRunner`, which runs the model file of a LiteRT folder with `ai-edge-litert` and NumPy, without TensorFlow."""
 
 import collections
-import contextlib
-import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -32,7 +30,6 @@ OUTPUTS = {
 }
 Arrays = dict[str, np.ndarray]
 _SHORT = 64  # tokens
-_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"  # of Linux's cgroups, version 2: microseconds in each period, and the period
 
 
 class LiteRunner:
@@ -60,7 +57,7 @@ class LiteRunner:
         self._arguments = folder, config, threads, one_core_per_call
         self._path = os.path.join(folder, FILE)
         self.config = config
-        self._threads = threads or available_cores()
+        self._threads = threads or startup.available_cores()
         self._free = threading.Semaphore(self._threads)
         narrow = [self._interpreter(1) for _ in range(self._threads)]
         interpreter = narrow[0] if one_core_per_call else self._interpreter(self._threads)
@@ -165,14 +162,3 @@ def import_interpreter() -> Any:
     except ImportError:
         raise InputError("LiteRT needs the package ai-edge-litert: pip install ai-edge-litert") from None
     return Interpreter
-
-
-def available_cores() -> int:
-    """Returns the number of cores that this process may use: those that it may run on or, if that is less, those of its
-    container's limit (`docker run --cpus`, Kubernetes's `limits.cpu`), rounded up."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # there is no such file, or the quota is "max"
-        with open(_CPU_LIMIT) as file:
-            quota, period = map(int, file.read().split())
-        count = min(count, math.ceil(quota / period))
-    return count

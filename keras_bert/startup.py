@@ -1,8 +1,9 @@
-"""Process settings that TensorFlow reads while it is imported."""
+"""Process settings that TensorFlow reads while it is imported, and the cores that a process may use."""
 
 import contextlib
 import glob
 import importlib.machinery
+import math
 import os
 import platform
 import subprocess
@@ -25,7 +26,19 @@ for line in sys.stdin.buffer:
         sys.stderr.buffer.flush()
 """
 
+_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"  # of Linux's cgroups, version 2: microseconds in each period, and the period
 _litert_has_run, _first_run_of_litert = False, threading.Lock()
+
+
+def available_cores() -> int:
+    """Returns the number of cores that this process may use: those that it may run on or, if that is less, those of its
+    container's limit (`docker run --cpus`, Kubernetes's `limits.cpu`), rounded up."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # there is no such file, or the quota is "max"
+        with open(_CPU_LIMIT) as file:
+            quota, period = map(int, file.read().split())
+        count = min(count, math.ceil(quota / period))
+    return count
 
 
 def enable_onednn() -> None:

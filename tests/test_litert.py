@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from litert_models import CASES, LABELS, TEXTS, numbers, write
 
-from keras_bert import litert
+from keras_bert import startup
 from keras_bert.errors import InputError
 from keras_bert.export.checking import FAILED
 from keras_bert.export.litert import export_litert
@@ -128,10 +128,10 @@ def test_features_of_an_embedder(tmp_path, run):
 @pytest.mark.parametrize(("limit", "cores"), [("max 100000", 8), ("150000 100000", 2), ("10000 100000", 1), (None, 8)])
 def test_cores_are_those_that_a_container_may_use(monkeypatch, tmp_path, limit, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
-    monkeypatch.setattr(litert, "_CPU_LIMIT", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr(startup, "_CPU_LIMIT", str(tmp_path / "cpu.max"))
     if limit:
         (tmp_path / "cpu.max").write_text(f"{limit}\n")
-    assert litert.available_cores() == cores
+    assert startup.available_cores() == cores
 
 
 def test_threads_share_a_model(intents_folder):

@@ -134,7 +134,7 @@ def test_an_interrupted_run_ends_as_one_that_was_not(unfinished, tmp_path, capsy
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [
-    # The last checkpoint before the first kill is that of the epoch's last step; its scores were not computed yet.
+    # The last checkpoint before the first kill was written at the epoch's last step; its scores were not computed yet.
     [("write", 10), ("rename", 4)],
     *(pytest.param([(place, 0)], marks=pytest.mark.long) for place in ("remove", "write", "report"))])
 def test_killed_within_a_save(work, kills):

@@ -82,7 +82,7 @@ def _answer(answerer: "Answerer", todo: dict[str, str], output: str, settings: d
     counts: Counter = Counter()
     unread: list[InputError] = []
     chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path, answerer.keep_columns))
-    results = map_in_order(answerer, chunks, processes or os.cpu_count() or 1)
+    results = map_in_order(answerer, chunks, processes or startup.available_cores())
     with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
         first = next(results)  # loads the model: if it is invalid, nothing is written
         write_json(os.path.join(output, SETTINGS), settings)

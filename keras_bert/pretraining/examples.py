@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from keras_bert import startup
 from keras_bert.arguments import Count, Path, Rule, Seed, as_list, check, check_rules
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
@@ -152,7 +153,7 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
             single document, which has no random second texts, or a worker was killed.
     """
     settings, files = settings or PretrainingSettings(), as_list(paths)
-    processes = processes or os.cpu_count() or 1
+    processes = processes or startup.available_cores()
     for name, value in (("shards", shards), ("processes", processes)):
         if not 1 <= value <= 10_000:
             raise InputError(Option(name), f" must be from 1 to 10000; got {value}")
