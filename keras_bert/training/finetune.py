@@ -69,15 +69,15 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     resumes from its last checkpoint. The final weights are bit-identical on one CPU, and on a GPU with `deterministic`.
     Checkpoints are kept in `output`.checkpoints until training finishes.
 
-    `train` and `valid` can also be data in memory: a pandas DataFrame, or a list of dicts from column names to values
-    or of tuples. Tuples are (text, label) or (text, text_pair, label) for intent, classify, multilabel and regress,
-    (words, tags) for tag, (question, context, answers) for span, (prompt, choices, label) for choice, and (text,
-    text_pair) or (text, text_pair, label) for embed. The label of multilabel is a list; `answers` is a dict of two
+    `train` and `valid` can also be data in memory: a pandas DataFrame, a Hugging Face `Dataset`, or a list of dicts
+    from column names to values or of tuples. Tuples are (text, label) or (text, text_pair, label) for intent, classify,
+    multilabel and regress, (words, tags) for tag, (question, context, answers) for span, (prompt, choices, label) for
+    choice, and (text, text_pair) or (text, text_pair, label) for embed and rerank. The label of multilabel is a list; `answers` is a dict of two
     lists, `text` and `answer_start`, as in Hugging Face's SQuAD.
 
     Args:
-        train: Training file: .tsv or .csv with a header, .jsonl, .parquet; CoNLL's format for tag, SQuAD's .json for
-            span. Its labels are those of the model.
+        train: Training file: .tsv or .csv with a header, .jsonl, .json or .parquet; CoNLL's format for tag, SQuAD's
+            .json for span. Its labels are those of the model.
         valid: Validation file in the same format, scored after each epoch. Default: a share of the training file.
         model: Pretrained encoder: a folder or a name, see keras-bert presets.
         output: Folder to write: the model, its vocabulary, labels and settings, metrics.json, a model card
