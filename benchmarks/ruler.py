@@ -82,6 +82,9 @@ def describe(*packages):
     Returns:
         dict of the versions; None for a package that is not installed.
     """
+    from keras_bert.startup import enable_onednn
+
+    enable_onednn()  # as in all runs that import keras_bert first
     from tensorflow.python.framework.test_util import IsMklEnabled  # no public function tells it
 
     versions = {}

@@ -44,7 +44,7 @@ def available_cores() -> int:
 def enable_onednn() -> None:
     """Turns on oneDNN's kernels on x86-64 processors, unless TF_ENABLE_ONEDNN_OPTS is set or TensorFlow is already
     imported. TensorFlow itself turns them on only for AVX-512 VNNI or newer instructions; on other processors,
-    fine-tuning takes 1.8 times as long without them. Results differ by rounding."""
+    fine-tuning takes 1.4 to 1.6 times as long without them. Results differ by rounding."""
     if platform.machine() in ("x86_64", "AMD64") and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 

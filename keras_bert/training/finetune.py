@@ -72,8 +72,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     `train` and `valid` can also be data in memory: a pandas DataFrame, a Hugging Face `Dataset`, or a list of dicts
     from column names to values or of tuples. Tuples are (text, label) or (text, text_pair, label) for intent, classify,
     multilabel and regress, (words, tags) for tag, (question, context, answers) for span, (prompt, choices, label) for
-    choice, and (text, text_pair) or (text, text_pair, label) for embed and rerank. The label of multilabel is a list; `answers` is a dict of two
-    lists, `text` and `answer_start`, as in Hugging Face's SQuAD.
+    choice, and (text, text_pair) or (text, text_pair, label) for embed and rerank. The label of multilabel is a list;
+    `answers` is a dict of two lists, `text` and `answer_start`, as in Hugging Face's SQuAD.
 
     Args:
         train: Training file: .tsv or .csv with a header, .jsonl, .json or .parquet; CoNLL's format for tag, SQuAD's
