@@ -209,6 +209,8 @@ def text(name, content):
     (text("sentence_bert_config.json", "[]"), "sentence_bert_config.json: must hold one JSON object"),
     (change("config_sentence_transformers.json", prompts={"query": "q: "}, default_prompt_name="passage"),
      "default_prompt_name must be one of query, document; got 'passage'"),
+    (change("config_sentence_transformers.json", prompts=None, default_prompt_name="query"),
+     "default_prompt_name must be left out without prompts; got 'query'"),
     (change("config_sentence_transformers.json", prompts={"query": 7}), "prompts must be texts by name; got"),
     (change("config_sentence_transformers.json", prompts=["query"]), "prompts must be an object; got ['query']"),
     (change("config.json", model_type="mpnet"), "bert, roberta, electra, distilbert; got 'mpnet'"),
