@@ -54,6 +54,10 @@ class ModelServer:
                 model.observe()
             await asyncio.sleep(_OBSERVE_S)
 
+    def served_versions(self) -> dict[str, int | None]:
+        """Returns the number of the served version of each model; None if no version is served."""
+        return {name: model.current.number if model.current else None for name, model in self.models.items()}
+
     def is_ready(self) -> bool:
         return not self.draining and all(model.current for model in self.models.values())
 

@@ -14,7 +14,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO
 
 from prometheus_client.multiprocess import mark_process_dead
 
@@ -34,6 +33,7 @@ from keras_bert.serving.settings import (
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 _MAX_PAUSE = 30  # seconds
+_PREFIX = "keras-bert: "  # of the lines that are not JSON
 # The program of a worker. Its first argument is the folder that contains the package, for a checkout that is not
 # installed; `-P` leaves out the current folder, where a file could have the name of a module. Until the worker accepts
 # connections, signals end it at once.
@@ -80,14 +80,16 @@ def supervise(settings: Settings) -> None:
         settings = dataclasses.replace(
             settings, port=listener.getsockname()[1], grpc_port=grpc_port, tensorflow=tensorflow, workers=count,
             threads=max(1, cores // count))
-        _announce(settings, versions, without_grpc)
+        _announce(settings, without_grpc)
         log = _Log()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
         workers = [_Worker(number, settings, listener, folder) for number in range(count)]
-        stop_signal = signal.SIGTERM
+        stop_signal, first_ready = signal.SIGTERM, None
         try:
             while True:
                 _keep_running(workers)
+                if not first_ready and (first_ready := next((worker for worker in workers if worker.is_ready), None)):
+                    _announce_versions(settings, first_ready.served_versions())
                 received = signal.sigtimedwait(_SIGNALS, 0.5)
                 if received and received.si_signo != signal.SIGCHLD:
                     stop_signal = signal.Signals(received.si_signo)
@@ -154,11 +156,11 @@ class _Worker:
 
     Attributes:
         process: the process, if there is one.
-        is_ready: True if it accepts connections, and has tried to load its models.
+        is_ready: True if it accepts connections, has tried to load its models, and has said which versions it serves.
     """
 
     process: subprocess.Popen[bytes] | None = None
-    is_ready = False
+    _message = b""  # what it has said
     _control: socket.socket  # connected to the standard input of the process
     _log: threading.Thread  # copies what the process writes
 
@@ -171,6 +173,14 @@ class _Worker:
             # not, and threads that share one wait for each other.
             "MALLOC_ARENA_MAX": "1" if settings.tensorflow else str(1 + settings.threads),
             "TOKENIZERS_PARALLELISM": "false"}  # each call has one core
+
+    @property
+    def is_ready(self) -> bool:
+        return self._message.endswith(b"\n")
+
+    def served_versions(self) -> dict[str, int | None]:
+        """Returns the versions that the process served when it became ready, by the names of the models."""
+        return json.loads(self._message)
 
     def is_due(self) -> bool:
         return not self.process and time.monotonic() >= self._due
@@ -195,7 +205,7 @@ class _Worker:
         if not self.process:
             return
         with contextlib.suppress(OSError):  # it has written nothing yet
-            self.is_ready = self.is_ready or self._control.recv(1) != b""
+            self._message += self._control.recv(2**16)
         if self.process.poll() is not None:
             self._pause = 0.5 if self.is_ready else min(2 * self._pause, _MAX_PAUSE)
             self._due = time.monotonic() + self._pause
@@ -203,7 +213,7 @@ class _Worker:
                                "restart_s": self._pause})
             mark_process_dead(self._number, self._folder)  # removes its gauges
             self._control.close()
-            self.process, self.is_ready = None, False
+            self.process, self._message = None, b""
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.process:
@@ -238,7 +248,7 @@ def _stop(workers: Iterable[_Worker], number: signal.Signals, seconds: float) ->
         worker.wait(end)
 
 
-def _copy_in_thread(log: IO[bytes]) -> threading.Thread:
+def _copy_in_thread(log: Iterable[bytes]) -> threading.Thread:
     thread = threading.Thread(target=_copy_log, args=[log], daemon=True)
     thread.start()
     return thread
@@ -247,9 +257,9 @@ def _copy_in_thread(log: IO[bytes]) -> threading.Thread:
 def _copy_log(log: Iterable[bytes]) -> None:
     """Copies a log to standard error. If that fails, for example because the disk is full, tries again; meanwhile, the
     pipe of the log fills. Lines that are not JSON, which C++ libraries and crashes write, become the message of a JSON
-    line."""
+    line, except those of `_announce_versions`."""
     for line in log:
-        if not line.startswith(b'{"time": "'):
+        if not line.startswith((b'{"time": "', _PREFIX.encode())):
             logs.logger.error(line.decode(errors="replace").rstrip())
             continue
         with _STDERR_LOCK:
@@ -274,19 +284,23 @@ def _bind(host: str, port: int, flag: str) -> socket.socket:
     return listener
 
 
-def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None], without_grpc: str) -> None:
-    """Writes the addresses and models for the person who started the server; the log that follows is JSON."""
+def _announce(settings: Settings, without_grpc: str) -> None:
+    """Writes the addresses for the person who started the server; the log that follows is JSON."""
     http = format_address(settings.host, settings.port)
     rpc = "" if settings.grpc_port is None else f" and gRPC at {format_address(settings.host, settings.grpc_port)}"
     lines = [f"http://{http}/v1/models/NAME:predict{rpc}; workers: {settings.workers}, threads of each: "
              f"{settings.threads}"]
-    for name, path in settings.models.items():
-        version = versions[name]
-        lines.append(f"{name} is {path}, version {version[0]}" if version else
-                     f"warning: {name} is {path}, which has no version yet")
     if without_grpc:
         lines.append(f"gRPC is off: {without_grpc}")
     if not settings.token and settings.host not in ("127.0.0.1", "::1", "localhost"):
         lines.append("warning: the server is reachable from other machines without a token; --token_file=FILE sets one")
     for line in lines:
-        print(f"keras-bert: {line}", file=sys.stderr, flush=True)
+        print(f"{_PREFIX}{line}", file=sys.stderr, flush=True)
+
+
+def _announce_versions(settings: Settings, versions: dict[str, int | None]) -> None:
+    """Writes the version of each model that is served first. A thread writes it, because nobody may read the log."""
+    lines = [f"{name} is {path}, version {versions[name]}" if versions[name] is not None else
+             f"warning: {name} is {path}, which has no version that can be served yet"
+             for name, path in settings.models.items()]
+    _copy_in_thread([f"{_PREFIX}{line}\n".encode(errors="surrogateescape") for line in lines])

@@ -40,7 +40,7 @@ def main(descriptor: int, accepts_at_once: int) -> None:
     Accepts connections when the models are loaded or, if `accepts_at_once`, before.
 
     Standard input is a socket to the supervisor. It has the settings, one line of JSON, and ends when the supervisor
-    ends; this process writes to it when it is ready.
+    ends; when this process is ready, it writes the served versions to it, one line of JSON.
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
@@ -84,7 +84,7 @@ async def _serve(models: ModelServer, http: HttpServer, listener: socket.socket,
 
         rpc = await start_server(models, format_address(settings.host, settings.grpc_port))
     serving = asyncio.create_task(http.serve([listener]))
-    loading.add_done_callback(lambda _: os.write(0, b"\n"))
+    loading.add_done_callback(lambda _: os.write(0, json.dumps(models.served_versions()).encode() + b"\n"))
     await drain.wait()
     models.draining = True
     with contextlib.suppress(TimeoutError):
