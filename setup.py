@@ -23,8 +23,9 @@ BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
 # read; without them, it serves HTTP alone.
 SERVE = ["fastapi", "uvicorn", "uvloop", "httptools", "orjson", "prometheus-client"]
 SERVE_GRPC = [*SERVE, "grpcio", "grpcio-health-checking", "tensorflow-serving-api"]
-# The same by Ray Serve, in a cluster; texts in files by Ray Data.
-RAY = ["ray[data,serve]"]
+# The same by Ray Serve, in a cluster; texts in files by Ray Data. 2.54.0 does not load the application with the newest
+# FastAPI.
+RAY = ["ray[data,serve]>=2.60"]
 # Other engines (examples/other_engines.py).
 ONNX = ["tf2onnx>=1.17", "onnxruntime"]
 OPENVINO = ["openvino"]

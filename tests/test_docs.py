@@ -64,6 +64,22 @@ def test_relative_links_lead_somewhere(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+@functools.cache
+def anchors(page):
+    """The anchors of a page: those of its headings, as GitHub and Python-Markdown make them, and others."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)", text, re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings} | {
+        *re.findall(r'id="([^"]+)"', text)}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_anchors_of_links_exist(page):
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", page.read_text())
+    assert [(target, anchor) for target, anchor in links
+            if anchor not in anchors(page.parent / target if target else page)] == []
+
+
 @each_page
 def test_commands_take_the_flags_that_pages_give_them(page):
     commands = [code for code in codes(page.read_text()) if code.startswith("keras-bert ")]

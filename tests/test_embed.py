@@ -289,7 +289,7 @@ def test_each_kind_of_data_is_learned(pretrained_once, tmp_path, eager, kind, ep
 @pytest.mark.usefixtures("eager")
 def test_the_folder_of_an_embedder(pretrained_once, tmp_path):
     rows, _ = DATA_OF["pairs"]
-    tuned = train(pretrained_once, tmp_path / "out", "pairs", epochs=1, pooling="cls", normalize=True)
+    tuned = train(pretrained_once, tmp_path / "out", "pairs", epochs=1, pooling="cls")
     vectors = tuned.predict(["play music", "now"])
     assert vectors.shape == (2, TINY.hidden_size) and vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
@@ -301,7 +301,10 @@ def test_the_folder_of_an_embedder(pretrained_once, tmp_path):
     assert scores == pytest.approx({name: metrics[name] for name in scores}, abs=1e-6)
     again.save(tmp_path / "copy")
     np.testing.assert_array_equal(FineTuned.load(tmp_path / "copy").predict(["now"]), again.predict(["now"]))
-    assert "\n- embed\n" in (tmp_path / "out/README.md").read_text()
+    card = (tmp_path / "out/README.md").read_text()
+    assert "\n- embed\n" in card
+    assert all(f"| {name} | {value} |" in card for name, value in (
+        ("loss", "multiple_negatives_ranking"), ("pooling", "cls"), ("normalize", "True")))
 
 
 @pytest.mark.slow

@@ -303,8 +303,10 @@ def test_files_that_are_none(tmp_path, read):
 
 
 @pytest.mark.parametrize("read, suffixes", [
-    (iterate_examples, "a data file must end in .tsv, .csv, .jsonl, .parquet, .json"),
-    (read_choices, "a data file must end in .tsv, .csv, .jsonl, .parquet, .json"),
+    (iterate_examples, "a data file must end in .tsv, .csv, .jsonl, .parquet, .json, or be of a published data set, "
+                       "which data_format must name"),
+    (read_choices, "a data file must end in .tsv, .csv, .jsonl, .parquet, .json, or be of a published data set, which "
+                   "data_format must name"),
     (read_questions, "a file of questions must end in .json, .jsonl, .parquet"),
     (read_tagged, "a file of tagged words must end in .conll, .bio, .iob, .tsv, .txt, .jsonl, .parquet, or "
                   "have a data_format of conll, klue-ner, naver-ner, snips"),

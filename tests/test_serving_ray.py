@@ -94,7 +94,7 @@ def test_it_answers_and_refuses_as_the_server_does(url):
             ("no", ["a"], 404, "there is no model of this name; there are echo"),
             ("echo", [1], 400, "instances: text: row 1: must be a string"),
             ("echo", ["fail"], 400, "the model refuses the inputs: "),
-            ("echo", ["a"] * 6, 413, "a request may have at most 5 instances (--max_instances); got 6"),
+            ("echo", ["a"] * 6, 413, "a request may have at most 5 instances (max_instances); got 6"),
             ("echo", ["a" * 10_000], 413, "the body may have at most 9000 bytes"),
             ("echo/versions/7", ["a"], 404, "version 7 is not served, version 1 is")):
         with pytest.raises(urllib.error.HTTPError) as error:
@@ -163,7 +163,7 @@ def test_a_replica_has_the_limits_of_the_server(tmp_path):
             return error.status, error.message
 
         assert await refuse(instances=["a"] * 6) == (
-            413, "a request may have at most 5 instances (--max_instances); got 6")
+            413, "a request may have at most 5 instances (max_instances); got 6")
         assert await refuse(inputs=["a", "각" * 51]) == (
             413, "text: row 2: a text may have at most 50 characters; got 51")
         assert await refuse(instances=["sleep 1"]) == (504, "the answer took more than 0.5 seconds")

@@ -25,6 +25,7 @@ from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, U
 T = TypeVar("T")
 Row = tuple[int, dict[str, Any]]  # the number of the line or record, from 1, the header included; the values
 Table = tuple[list[str], Iterator[Row]]  # the columns; the rows, each with all columns
+_PUBLISHED = ", or be of a published data set, which ", Option("data_format"), " must name"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +129,7 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
         InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
             not installed.
     """
-    columns, rows = choose_reader(path, _READERS, "a data file", kind)(path, header, short)
+    columns, rows = choose_reader(path, _READERS, "a data file", kind, _PUBLISHED)(path, header, short)
     if not columns:
         raise InputError(f"{path}: must have columns and rows; it is empty")
     check_columns(path, columns, required)
@@ -138,15 +139,15 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
 
 
 def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., T]], what: str, kind: str | None = None,
-                  other: str = "") -> Callable[..., T]:
+                  other: Iterable[str] = ()) -> Callable[..., T]:
     """Returns the reader for a path's suffix, or for `kind` instead; the one for `Rows` is under None. `what` is what
-    error messages call the file, `other` another way to say how to read it."""
+    error messages call the file, `other` the parts that name another way to say how to read it."""
     suffix = None if isinstance(path, Rows) else kind or suffix_of(path)
     if suffix not in readers:
         suffixes = ", ".join(name for name in readers if name and name[0] == ".")
         is_folder = not isinstance(path, Rows) and os.path.isdir(path)
         found = "a folder; pass one of its files" if is_folder else suffix or "no suffix"
-        raise UnknownSuffix(f"{path}: {what} must end in {suffixes}{other}; got {found}")
+        raise UnknownSuffix(f"{path}: {what} must end in {suffixes}", *other, f"; got {found}")
     return readers[suffix]
 
 

@@ -13,7 +13,7 @@ from keras_bert.arguments import Path
 from keras_bert.data.examples import choose
 from keras_bert.data.rows import lines, paired_lines
 from keras_bert.data.tables import Rows, choose_reader, read_table, text_of, texts_of
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 
 OUTSIDE = "O"
 Unit = Literal["word", "character"]  # what tags belong to
@@ -89,7 +89,7 @@ def read_tagged(path: Path | Rows, data_format: str | None = None) -> Iterator[T
         reader = _read_snips
     else:
         reader = choose_reader(path, _READERS, "a file of tagged words",
-                               other=f", or have a data_format of {', '.join(FORMATS)}")
+                               other=(", or have a ", Option("data_format"), f" of {', '.join(FORMATS)}"))
     example = None
     for example in reader(path):
         yield example

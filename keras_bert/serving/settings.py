@@ -20,6 +20,8 @@ class ModelSettings:
     """The batches and limits of a model, see `keras-bert serve`. Here `max_body`, `max_output` and `max_inflight` are
     in bytes."""
 
+    prefix = ""  # of the names of settings in messages; no field
+
     max_batch_tokens: int = 2048
     batch_timeout_ms: float = 2.0
     max_queue: int = 512
@@ -41,6 +43,8 @@ class ModelSettings:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(ModelSettings):
     """The settings that the processes of a server share: the flags of `keras-bert serve`, where not described here."""
+
+    prefix = "--"
 
     models: dict[str, str]  # names to paths
     row_wise: dict[str, list[str]]  # names of models to the signatures that the user has declared as row-wise

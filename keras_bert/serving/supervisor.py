@@ -281,9 +281,7 @@ def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None], w
     lines = [f"http://{http}/v1/models/NAME:predict{rpc}; workers: {settings.workers}, threads of each: "
              f"{settings.threads}"]
     for name, path in settings.models.items():
-        version = versions[name]
-        lines.append(f"{name} is {path}, version {version[0]}" if version else
-                     f"warning: {name} is {path}, which has no version yet")
+        lines.append(f"{name} is {path}" if versions[name] else f"warning: {name} is {path}, which has no version yet")
     if without_grpc:
         lines.append(f"gRPC is off: {without_grpc}")
     if not settings.token and settings.host not in ("127.0.0.1", "::1", "localhost"):

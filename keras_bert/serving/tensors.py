@@ -62,6 +62,7 @@ class Limits:
     and each value, and lets no other thread run."""
 
     rows: float = math.inf  # the first dimension
+    rows_argument: str = "max_instances"  # what sets `rows`, for messages
     values: float = math.inf  # the last dimension of numeric tensors, if their shape leaves it open: positions
     size: float = math.inf  # bytes
     separators: Separators = Separators(math.inf, math.inf)  # of a request as JSON
@@ -80,7 +81,7 @@ class Limits:
             raise RequestError(413, f"{where}: may have at most {self.size} bytes; got {size}")
 
     def describe_rows(self) -> str:
-        return f"a request may have at most {self.rows} instances (--max_instances)"
+        return f"a request may have at most {self.rows} instances ({self.rows_argument})"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,7 +47,7 @@ class LoadedVersion:
     def __init__(self, name: str, number: int, model: ServedModel, settings: ModelSettings) -> None:
         self.number, self.model, self.leases = number, model, 0
         self.limits = Limits(
-            settings.max_instances, model.max_values, settings.max_body,
+            settings.max_instances, f"{settings.prefix}max_instances", model.max_values, settings.max_body,
             needed_separators(model.signatures, settings.max_instances, model.max_values))
         self._name, self._settings = name, settings
         self._classes = orjson.dumps(model.labels) if model.labels else b""

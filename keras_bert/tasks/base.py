@@ -321,6 +321,10 @@ class Task:
         """Returns the task's name and fields as JSON holds them."""
         return {"task": self.name} | dataclasses.asdict(self)
 
+    def training_settings(self) -> dict[str, Any]:
+        """Returns the settings with those that only training needs, named as the arguments of `finetune`."""
+        return self.settings()
+
 
 def _texts(name: str, values: Iterable, unit: str = "row") -> list:
     """Returns the texts of an argument of `predict`, or a list of texts for each row of its `choices`."""

@@ -55,7 +55,8 @@ _CANDIDATES = {QUERY: (QUERY,), DOCUMENT: (DOCUMENT, "passage", "corpus")}
 
 
 def prompts_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of `Embed` with prompts that the settings of a task have; none if all prompts are empty."""
+    """Returns the fields of `Embed` with prompts that the settings of a task, or a file of sentence-transformers, have;
+    none if all prompts are empty."""
     prompts = settings.get("prompts")
     if isinstance(prompts, dict) and not any(prompts.values()):
         return {}
@@ -312,6 +313,9 @@ class Embed(WindowTask):
         left_out = "loss_name", "pooling", "normalize", "prompts", "default_prompt_name"  # those of the training, empty
         settings = {name: value for name, value in super().settings().items() if name not in left_out}
         return settings | prompts_of(vars(self))
+
+    def training_settings(self) -> dict[str, Any]:
+        return self.settings() | {"loss": self.loss_name, "pooling": self.pooling, "normalize": self.normalize}
 
 
 def _columns(path: Path | Rows, names: Sequence[str], text_column: str, text_pair_column: str | None,

@@ -146,7 +146,7 @@ def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None,
     """Returns what decides the result, see `Checkpoints`: of the arguments, the values that are `used`, also those of
     the task where the argument is None."""
     arguments = options.of_run()
-    used = {name: value for name, value in task.settings().items() if arguments.get(name, "") is None} | used
+    used = {name: value for name, value in task.training_settings().items() if arguments.get(name, "") is None} | used
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
     data = {"train": options.train, "valid": options.valid, "mine_negatives": mined,
             "class_weights": options.weights_file}

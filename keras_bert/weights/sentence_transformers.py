@@ -11,6 +11,7 @@ from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
 from keras_bert.files.json_files import read_object, write_json
 from keras_bert.models.embedder import POOLING
+from keras_bert.tasks.embed import prompts_of
 from keras_bert.text.tokenizer_files import MODULES, TRANSFORMER, read_modules
 from keras_bert.weights import huggingface
 from keras_bert.weights.assets import SETTINGS_FILE, read_settings, write_settings
@@ -51,8 +52,9 @@ def read(path: str, config: str | None = None) -> Source:
         normalize = os.path.join(path, modules["Normalize"], "config.json")
         _check_value(normalize, read_object(normalize), "module_input_name", "sentence_embedding")
     length = {"max_length": source.files.max_length} if source.files else {}
+    prompts = prompts_of(library | {"prompts": library.get("prompts") or {}})  # a default alone names an empty prompt
     # config.json may have the settings of another task.
-    settings = {"task": "embed"} | length | _prompts(library) | read_settings(path)
+    settings = {"task": "embed"} | length | prompts | read_settings(path)
     options = {"pooling": pooling, "normalize": "Normalize" in modules}
     return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options,
                                labels=None, settings=settings, losses=losses)
@@ -61,14 +63,6 @@ def read(path: str, config: str | None = None) -> Source:
 def _check_value(file: str, values: dict[str, Any], name: str, expected: Any) -> None:
     if values.get(name, expected) != expected:
         raise InputError(f"{file}: {name} must be {expected}; got {values[name]!r:.100}")
-
-
-def _prompts(library: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings of the prompts, unless all of them are empty."""
-    prompts = library.get("prompts") or {}
-    if isinstance(prompts, dict) and not any(prompts.values()):
-        return {}
-    return {name: library[name] for name in _PROMPTS if library.get(name) is not None}
 
 
 def _losses(library: dict[str, Any]) -> tuple[str, ...]:
