@@ -159,6 +159,13 @@ def test_settings_of_another_task_are_left_out(tmp_path):
     assert open_source(folder).settings == {"task": "embed", "max_length": 20}
 
 
+def test_a_default_prompt_alone_is_empty(tmp_path):
+    """As in the library, which has empty prompts for queries and documents."""
+    folder = write(tmp_path / "folder")
+    change("config_sentence_transformers.json", prompts=None, default_prompt_name="query")(folder)
+    assert open_source(folder).settings == {"task": "embed", "max_length": 20}
+
+
 def change(name, **values):
     def damage(path):
         file = path / name
