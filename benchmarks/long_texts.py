@@ -9,10 +9,9 @@ the peak of the process. Runs that are already in `--results` are skipped.
 
 Classes: the authors of passages of 1,500 words. FOLDER has `long/authors_train.tsv`, of which `--texts` are read, and
 `long/authors_test.tsv`, with passages from other books. Models that are trained on cut texts also answer in consecutive
-windows. `windows` is trained on these, for one epoch, which has more steps than three of cut texts. `cut-512`
-accumulates the gradients of four batches of 8, since one of 32 takes 22 GB. `transformers` is trained by PyTorch on the
-first 128 tokens of the same texts, as `cut-128` is, and keeps the last epoch; its windows are those of its own
-tokenizer, and the mean of their logits is computed here.
+windows. `windows` is trained on these, for one epoch, which has more steps than three of cut texts. `transformers` is
+trained by PyTorch on the first 128 tokens of the same texts, as `cut-128` is, and keeps the last epoch; its windows
+are those of its own tokenizer, and the mean of their logits is computed here.
 
 Entities: those of WNUT-17 (`ner/wnut17`). The model is trained on the sentences, and answers those of `dev.conll`,
 alone and joined to documents of 1,000 words: in consecutive windows, in windows that overlap by half, and in those of
@@ -181,8 +180,7 @@ def row_of(name, training, seconds, **scores):
 
 
 METHODS = {
-    "cut-128": (classes, {"epochs": 3}),
-    "cut-512": (classes, {"epochs": 3, "max_length": 512, "batch_size": 8, "gradient_accumulation_steps": 4}),
+    "cut-128": (classes, {"epochs": 3}), "cut-512": (classes, {"epochs": 3, "max_length": 512}),
     "windows": (classes, {"epochs": 1, "doc_stride": CONSECUTIVE}),
     "transformers": (classes_of_transformers, {"epochs": 3}), "entities": (entities, {"epochs": 3, "batch_size": 16})}
 

@@ -149,6 +149,17 @@ def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
 
 
 @pytest.mark.usefixtures("eager")
+def test_of_long_texts_the_beginning_has_its_attention_shown(tmp_path, pretrained):
+    """All heads of a text of 512 tokens would take 10 GB as a picture, and 100 MB in metrics.json."""
+    finetune([(30 * "play my ", "music"), (30 * "light ", "light")], [(30 * "play my ", "music")], model=pretrained,
+             task="classify", output=tmp_path / "out", epochs=1, batch_size=2)
+    attention = json.loads((tmp_path / "out/metrics.json").read_text())["attention"]
+    assert attention["tokens"] == ["[CLS]", *15 * ["play", "my"], "[SEP]"]
+    np.testing.assert_allclose(np.sum(attention["layers"], axis=-1), 1, atol=0.01)  # of numbers with four digits
+    assert np.shape(attention["layers"])[2:] == (32, 32)
+
+
+@pytest.mark.usefixtures("eager")
 def test_saved_and_exported_by_its_methods(tmp_path, pretrained, intents):
     train, valid = intents
     model = finetune(train, valid, model=pretrained, output=f"{tmp_path}/out/", epochs=1, batch_size=2, lora_rank=2)

@@ -64,8 +64,10 @@ def write_metrics(folder: str, metrics: dict[str, Any], table: Sequence[pictures
         return []
 
 
-# The attention picture shows a text with this many tokens, if there is one.
+# The attention picture shows a text with this many tokens, if there is one, and otherwise the shortest.
 _TOKENS = range(6, 17)
+# Of longer texts, it shows the beginning: the numbers in metrics.json grow with the square of the tokens.
+_MAX_TOKENS = 32
 
 
 def attention(model: FineTuned, encoded: Encoded) -> dict[str, list]:
@@ -74,7 +76,8 @@ def attention(model: FineTuned, encoded: Encoded) -> dict[str, list]:
     shortest = int(np.argmin(batches.lengths))
     inputs = batches.inputs([next((i for i, length in enumerate(batches.lengths) if length in _TOKENS), shortest)])
     length = inputs["input_mask"].reshape(-1, inputs["input_mask"].shape[-1])[0].sum()
-    inputs = {name: values.reshape(-1, values.shape[-1])[:1, :length] for name, values in inputs.items()}
+    shown = [*range(min(length, _MAX_TOKENS) - 1), length - 1]  # the last is [SEP]
+    inputs = {name: values.reshape(-1, values.shape[-1])[:1, shown] for name, values in inputs.items()}
     layers = model.model.bert.encode(inputs, return_attention=True).attention_probabilities
     return {"tokens": [model.tokenizer.vocabulary[i] for i in inputs["input_word_ids"][0]], "layers": [
         np.round(ops.convert_to_numpy(ops.cast(layer[0], "float32")).astype(float), 4).tolist() for layer in layers]}
