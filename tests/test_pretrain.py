@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import keras
 import numpy as np
@@ -219,7 +220,7 @@ def test_corrupt_records(run, command, tmp_path):
     (["--distribution_strategy=multiworker"],
      "--distribution_strategy=multiworker needs TF_CONFIG in the environment, with cluster and task"),
     (["--vocab=VOCAB"], "must be made with the model's vocabulary; they use another"),
-    (["--model=nothing/here"], "nothing/here"),
+    (["--model=nothing/here"], "--config must be left out with --model, whose weights have a config; got "),
 ])
 def test_bad_arguments(run, command, tmp_path, flags, message):
     (tmp_path / "vocab.txt").write_text("\n".join(reversed(TINY_VOCABULARY)))
@@ -228,6 +229,24 @@ def test_bad_arguments(run, command, tmp_path, flags, message):
     status, _, messages = run(*command(*(flag.replace("VOCAB", f"{tmp_path}/vocab.txt") for flag in flags)))
     assert status == 1 and message in messages[-1], messages
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.checkpoints").exists()
+
+
+def test_the_next_sentence_head_needs_pairs(run, command, tmp_path):
+    """Examples without pairs have labels, too, all of them 0."""
+    single = write_examples(tmp_path / "single", next_sentence=False)
+    for flags in ([f"--valid={single}"], [f"--train={single}", "--next_sentence"]):
+        assert run(*command(*flags))[2][-1] == (
+            f"keras-bert: {single}: the examples must be pairs with next_sentence_labels, made with --next_sentence; "
+            "otherwise train with --nonext_sentence")
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_file_is_noticed(run, command, examples, tmp_path):
+    copy = shutil.copytree(examples, tmp_path / "copy")
+    (copy / "pretraining-00001-of-00002.tfrecord").unlink()
+    assert run(*command(f"--valid={copy}"))[2][-1] == (
+        f"keras-bert: {copy}: must have the 2 files that make-pretraining-data wrote; pretraining-00001-of-00002.tfrecord "
+        "is missing; copy it, or pass a glob pattern to train on a part")
 
 
 def test_steps_that_are_no_numbers(run, command):

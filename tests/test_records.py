@@ -154,7 +154,7 @@ def test_unmasked_examples_need_masking(tmp_path):
     del features["next_sentence_labels"]
     (tmp_path / "a").write_bytes(frame(serialize(features)).tobytes())
     records = PretrainingRecords([tmp_path / "a"])
-    with pytest.raises(InputError, match="a: the examples are not masked; pass masking"):
+    with pytest.raises(InputError, match="a: the examples are not masked; pass masking=dynamic"):
         records.dataset(2, seed=0)
     batch, = batches(records, 1, 2, seed=0, masking=Masking(TOKENIZER, 2))
     assert "next_sentence_labels" not in batch and batch["masked_lm_weights"].shape == (2, 2)

@@ -22,7 +22,7 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
     Args:
         input: UTF-8 files, globs allowed: text with one sentence per line and a blank line between documents; .jsonl or
             .parquet with one document per row.
-        vocab: vocab.txt, or a folder with the files of a tokenizer.
+        vocab: vocab.txt, a folder with the files of a tokenizer, or the name of a model, see keras-bert presets.
         output: Folder to write.
         text_column: Key or column of the text in .jsonl and .parquet files.
         split_sentences: Split lines after . ! ? … before white space, and after 。 ！ ？.
@@ -47,6 +47,7 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
         overwrite: Replace the output.
     """
     from keras_bert.files.paths import find_texts
+    from keras_bert.presets import PRESETS, find_pretrained
     from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
     from keras_bert.text import BertTokenizer
 
@@ -55,6 +56,8 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
     settings = PretrainingSettings(
         max_length, max_predictions_per_seq, next_sentence, masking, whole_word_mask, dupe_factor, seed)
     rules = given(lower_case=lower_case, strip_accents=strip_accents, split_cjk=split_cjk, normalization=normalization)
+    if vocab in PRESETS and not os.path.exists(vocab):
+        vocab = find_pretrained(vocab)
     if not os.path.isdir(vocab):
         tokenizer = BertTokenizer(vocab, **{"lower_case": None} | rules)
     elif rules:

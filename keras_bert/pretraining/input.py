@@ -18,6 +18,7 @@ from keras_bert.files.json_files import read_json
 from keras_bert.pretraining.examples import SETTINGS
 from keras_bert.pretraining.masking import TARGETS, Masking, NextTokens
 from keras_bert.pretraining.tfrecord import RecordFiles
+from keras_bert.pretraining.workers import shard_names
 from keras_bert.text import BertTokenizer
 
 # Google's own names of two features (google-research/bert `create_pretraining_data.py`).
@@ -107,7 +108,7 @@ class PretrainingRecords:
             raise InputError(Option("batch_size"), " must be a positive multiple of shards, and shard from 0 to shards "
                              "- 1; got ", Option(f"batch_size={batch_size}"), f", shards={shards}, shard={shard}")
         if masking is None and "masked_lm_ids" not in self._features:
-            raise InputError(f"{self.paths[0]}: the examples are not masked; pass masking")
+            raise InputError(f"{self.paths[0]}: the examples are not masked; pass ", Option("masking=dynamic"))
         count = batch_size // shards
         rows = slice(shard * count, (shard + 1) * count)
 
@@ -255,9 +256,12 @@ class PretrainingInput:
         if not os.path.exists(settings):
             raise InputError(f"{path}: has no {SETTINGS}, which make-pretraining-data writes; to read other TFRecord "
                              f"files, pass a glob pattern, e.g. '{path}/*.tfrecord'")
-        files = sorted(glob.glob(os.path.join(glob.escape(path), "*.tfrecord")))
-        return cls(path, PretrainingRecords(files, skip_corrupt), read_json(settings)["settings"],
-                   BertTokenizer.from_folder(path))
+        values, files = read_json(settings)["settings"], sorted(glob.glob(os.path.join(glob.escape(path), "*.tfrecord")))
+        wanted = shard_names(values["shards"])
+        if missing := sorted(set(wanted) - set(map(os.path.basename, files))):
+            raise InputError(f"{path}: must have the {len(wanted)} files that make-pretraining-data wrote; "
+                             f"{missing[0]} is missing; copy it, or pass a glob pattern to train on a part")
+        return cls(path, PretrainingRecords(files, skip_corrupt), values, BertTokenizer.from_folder(path))
 
     def batches(self, tokenizer: BertTokenizer, batch_size: int, seed: int,
                 directionality: str = "bidi", masking: Literal["static", "dynamic"] | None = None, once: bool = False
@@ -277,7 +281,8 @@ class PretrainingInput:
             InputError: the examples were made with another vocabulary.
         """
         if self.tokenizer and self.tokenizer.vocabulary != tokenizer.vocabulary:
-            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; they use another")
+            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; they use another. Make "
+                             "them with the model's folder or name as vocab")
         masker: Masking | NextTokens | None = None
         if directionality != "bidi":
             masker = NextTokens(tokenizer, self.records.seq_length, directionality)

@@ -33,7 +33,7 @@ class Options(RunOptions):
     steps: int | list[int]
     valid: str | list[str] | None
     model: str | None
-    config: str | dict[str, Any]
+    config: str | dict[str, Any] | None
     vocab: str | None
     batch_size: int | list[int]
     learning_rate: float | list[float]
@@ -70,7 +70,9 @@ class Options(RunOptions):
         return [
             ("config", self.config, "an existing bert_config.json or a size: tiny, mini, small, medium, base, large, "
              "or LN-HM with N of 2, 4, 6, 8, 10, 12 and M of 128, 256, 512, 768",
-             isinstance(self.config, dict) or self.config in SIZES or os.path.exists(self.config)),
+             self.config is None or isinstance(self.config, dict) or self.config in SIZES or os.path.exists(self.config)),
+            ("config", self.config, ["left out with ", Option("model"), ", whose weights have a config"],
+             not (self.model and self.config)),
             ("directionality", self.directionality, "that of the model's weights",
              not self.model or self.directionality == "bidi"),
             ("distribution_strategy", self.distribution_strategy, "one on the JAX backend",

@@ -63,7 +63,7 @@ def prepare(options: Options, make_trainer: MakeTrainer) -> Prepared:
     config = source.config if source else _make_config(options, tokenizer)
     next_sentence = options.next_sentence
     if next_sentence is None:
-        next_sentence = all(examples.settings["next_sentence"] for examples in inputs.values())
+        next_sentence = any(examples.settings["next_sentence"] for examples in inputs.values())
     _check_inputs(inputs, tokenizer, config, next_sentence)
     phases = [_make_phase(phase, inputs, tokenizer, config, options) for phase in given]
     schedule = _schedule(options, [phase.steps for phase in phases])
@@ -98,8 +98,8 @@ def _find_tokenizer(vocab: str | None, source: Source | None, first: Pretraining
 def _make_config(options: Options, tokenizer: BertTokenizer) -> BertConfig:
     if isinstance(options.config, dict):
         config = BertConfig.from_dict(options.config)
-    elif options.config in SIZES:
-        config = BertConfig.from_size(options.config, vocab_size=len(tokenizer.vocabulary))
+    elif options.config is None or options.config in SIZES:
+        config = BertConfig.from_size(options.config or "base", vocab_size=len(tokenizer.vocabulary))
     else:
         config = BertConfig.from_json(options.config)
     return dataclasses.replace(config, directionality=options.directionality)
@@ -118,9 +118,9 @@ def _check_inputs(inputs: dict[str, PretrainingInput], tokenizer: BertTokenizer,
         if examples.settings["next_sentence"] and config.type_vocab_size == 1:
             raise InputError(f"{path}: examples of pairs need an encoder with a type_vocab_size of at least 2; got 1; "
                              "make the examples with ", Option("next_sentence=False"))
-        if next_sentence and not examples.records.has_labels:
-            raise InputError(f"{path}: the examples must have next_sentence_labels; otherwise pass ",
-                             Option("next_sentence=False"))
+        if next_sentence and not examples.settings["next_sentence"]:
+            raise InputError(f"{path}: the examples must be pairs with next_sentence_labels, made with ",
+                             Option("next_sentence=True"), "; otherwise train with ", Option("next_sentence=False"))
 
 
 def _make_phase(phase: PhaseOptions, inputs: dict[str, PretrainingInput], tokenizer: BertTokenizer,

@@ -26,7 +26,7 @@ from keras_bert.weights.source import Weights
 
 def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Count],
              valid: Path | list[Path] | None = None, model: Path | None = None,
-             config: Path | dict | BertConfig = "base", vocab: Path | None = None,
+             config: Path | dict | BertConfig | None = None, vocab: Path | None = None,
              batch_size: Count | list[Count] = 256, learning_rate: Positive | list[Positive] = 1e-4,
              optimizer: Literal["adamw", "lamb"] = "adamw",
              warmup_ratio: Share = 0.01, power: Positive = 1.0, weight_decay: PositiveOrZero = 0.01,
@@ -55,7 +55,7 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
         steps: Optimizer steps; per phase.
         valid: Held-out examples, in the form of train; scored in whole batches.
         model: Weights to start from, in any format: a folder or a name. Missing heads are randomly initialised.
-        config: Without model: a size, as base or L4-H256, or a bert_config.json.
+        config: Without model: a size, as base or L4-H256, or a bert_config.json. Default: base.
         vocab: vocab.txt, or a folder with one. Default: that of model, or of the first training examples.
         batch_size: Examples per step, over all devices; per phase.
         learning_rate: Peak of one schedule over all phases; multiple values for one schedule per phase.
@@ -66,7 +66,7 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
         global_clipnorm: Maximum global gradient norm.
         gradient_accumulation_steps: Number of micro-batches per step and device, to save memory.
         directionality: ltr and rtl train a language model of the next or last token instead (ablations).
-        next_sentence: Train the next-sentence head. Default: if the examples were made for it.
+        next_sentence: Train the next-sentence head, for which all examples must be pairs. Default: if there are pairs.
         next_sentence_weight: Factor of the next-sentence loss.
         masking: static uses the masks of the examples, dynamic draws new masks at each step. Default: as the
             examples were made.
