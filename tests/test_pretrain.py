@@ -245,8 +245,8 @@ def test_a_missing_file_is_noticed(run, command, examples, tmp_path):
     copy = shutil.copytree(examples, tmp_path / "copy")
     (copy / "pretraining-00001-of-00002.tfrecord").unlink()
     assert run(*command(f"--valid={copy}"))[2][-1] == (
-        f"keras-bert: {copy}: must have the 2 files that make-pretraining-data wrote; pretraining-00001-of-00002.tfrecord "
-        "is missing; copy it, or pass a glob pattern to train on a part")
+        f"keras-bert: {copy}: must have the 2 files that make-pretraining-data wrote; "
+        "pretraining-00001-of-00002.tfrecord is missing; copy it, or pass a glob pattern to train on a part")
 
 
 def test_steps_that_are_no_numbers(run, command):

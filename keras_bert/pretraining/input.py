@@ -256,7 +256,8 @@ class PretrainingInput:
         if not os.path.exists(settings):
             raise InputError(f"{path}: has no {SETTINGS}, which make-pretraining-data writes; to read other TFRecord "
                              f"files, pass a glob pattern, e.g. '{path}/*.tfrecord'")
-        values, files = read_json(settings)["settings"], sorted(glob.glob(os.path.join(glob.escape(path), "*.tfrecord")))
+        files = sorted(glob.glob(os.path.join(glob.escape(path), "*.tfrecord")))
+        values = read_json(settings)["settings"]
         wanted = shard_names(values["shards"])
         if missing := sorted(set(wanted) - set(map(os.path.basename, files))):
             raise InputError(f"{path}: must have the {len(wanted)} files that make-pretraining-data wrote; "
@@ -281,8 +282,8 @@ class PretrainingInput:
             InputError: the examples were made with another vocabulary.
         """
         if self.tokenizer and self.tokenizer.vocabulary != tokenizer.vocabulary:
-            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; they use another. Make "
-                             "them with the model's folder or name as vocab")
+            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; they use another; "
+                             "make them with the model's folder or name as vocab")
         masker: Masking | NextTokens | None = None
         if directionality != "bidi":
             masker = NextTokens(tokenizer, self.records.seq_length, directionality)

@@ -66,13 +66,13 @@ class Options(RunOptions):
             "config": config.to_dict() if isinstance(config, BertConfig) else config})
 
     def rules(self) -> list[Requirement]:
-        on_jax = kernels.BACKEND == "jax"
+        on_jax, config = kernels.BACKEND == "jax", self.config
         return [
-            ("config", self.config, "an existing bert_config.json or a size: tiny, mini, small, medium, base, large, "
+            ("config", config, "an existing bert_config.json or a size: tiny, mini, small, medium, base, large, "
              "or LN-HM with N of 2, 4, 6, 8, 10, 12 and M of 128, 256, 512, 768",
-             self.config is None or isinstance(self.config, dict) or self.config in SIZES or os.path.exists(self.config)),
-            ("config", self.config, ["left out with ", Option("model"), ", whose weights have a config"],
-             not (self.model and self.config)),
+             config is None or isinstance(config, dict) or config in SIZES or os.path.exists(config)),
+            ("config", config, ["left out with ", Option("model"), ", whose weights have a config"],
+             not (self.model and config)),
             ("directionality", self.directionality, "that of the model's weights",
              not self.model or self.directionality == "bidi"),
             ("distribution_strategy", self.distribution_strategy, "one on the JAX backend",
