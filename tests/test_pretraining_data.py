@@ -288,7 +288,7 @@ def test_vocabularies(run, command, tmp_path):
         f"keras-bert: --lower_case: only for a vocab.txt; the folder {folder} has its own tokenizer settings"]
     save_vocabulary(TINY_VOCABULARY[:4] + TINY_VOCABULARY[5:], tmp_path / "vocab.txt")
     assert run(*command, "--overwrite")[2] == [
-        "keras-bert: the vocabulary must have [MASK], for masking; keras-bert make-vocab makes such a vocabulary"]
+        "keras-bert: the vocabulary must have [MASK]; keras-bert make-vocab makes such a vocabulary"]
 
 
 def test_korean(run, tmp_path):

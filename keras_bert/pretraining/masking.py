@@ -31,7 +31,7 @@ class Masking:
 
     def __init__(self, tokenizer: BertTokenizer, max_predictions: int, whole_word: bool = False) -> None:
         if tokenizer.mask_id is None:
-            raise InputError("the vocabulary must have [MASK], for masking; keras-bert make-vocab makes such a vocabulary")
+            raise InputError("the vocabulary must have [MASK]; keras-bert make-vocab makes such a vocabulary")
         if max_predictions < 1:
             raise InputError(f"max_predictions must be at least 1; got {max_predictions}")
         self.max_predictions = max_predictions
