@@ -1,7 +1,7 @@
 # The server. Build it in a checkout: docker build -t keras-bert .
 FROM python:3.13-slim
-COPY . /source
-RUN pip install --no-cache-dir --constraint /source/constraints/tensorflow-2.21.txt "/source[serve-grpc,litert]" && rm -r /source \
+RUN --mount=type=bind,target=/source,rw \
+    pip install --no-cache-dir --constraint /source/constraints/tensorflow-2.21.txt "/source[serve-grpc,litert]" \
     && useradd --create-home server
 USER server
 WORKDIR /home/server

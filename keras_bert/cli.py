@@ -20,6 +20,7 @@ from keras_bert import __version__, startup
 from keras_bert.arguments import NAMES, as_list, check_value, did_you_mean
 from keras_bert.errors import InputError, InputWarning, Stopped
 from keras_bert.flags import Argument, read, read_source
+from keras_bert.terminal import print_error
 
 # Each command is the function `run` of a module. Its arguments are the flags. `*name` gets the texts or paths after the
 # flags; `**name` stands for the arguments of the function that the module's `API` names.
@@ -192,7 +193,7 @@ def _call(command: Callable, given: list[Argument], positional: list[str], optio
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Prints this package's warnings as one line. Hides those of other libraries, which the user can ignore."""
     if category is InputWarning:
-        print(f"keras-bert: warning: {message}", file=sys.stderr)
+        print_error(f"warning: {message}")
 
 
 def _cure(module: str | None) -> str:
@@ -203,7 +204,7 @@ def _cure(module: str | None) -> str:
 
 
 def _fail(message: object, status: int) -> int:
-    print(f"keras-bert: {' '.join(str(message).split())}", file=sys.stderr)
+    print_error(" ".join(str(message).split()))
     return status
 
 

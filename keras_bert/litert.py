@@ -126,7 +126,8 @@ class LiteRunner:
             raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> InputError:
-        return InputError(f"{self._path}: cannot be read: {' '.join(str(error).split()):.200}")
+        return InputError(f"{self._path}: cannot be read: {' '.join(str(error).split()):.200}; copy the folder again, "
+                          "or export the model again")
 
     def _checked(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Returns the inputs as int32, after the checks that the file lacks: it answers any id and any mask."""

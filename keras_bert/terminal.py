@@ -10,6 +10,12 @@ from typing import Any, TextIO
 from keras_bert.errors import Stopped
 
 
+def print_error(message: object) -> None:
+    """Writes a line to standard error. Drops it if that fails, for example because the disk is full."""
+    with contextlib.suppress(OSError):
+        print(f"keras-bert: {message}", file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def stoppable(message: str) -> Iterator[None]:
     """Context manager in which SIGTERM raises `Stopped` with the message, so that temporary files are removed."""

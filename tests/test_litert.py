@@ -191,7 +191,8 @@ def test_no_rows(intents_folder, shape):
     (lambda folder: change(folder / "tokenizer_config.json", do_lower_case=False),
      "tokenizer_config.json must be as it was exported: it decides the answers"),
     (lambda folder: change(folder / "bert_config.json", pad_token_id=1), "bert_config.json must be as it was exported"),
-    (lambda folder: shorten(folder / "model.tflite", 0.5), "model.tflite: cannot be read: The model is not a valid"),
+    (lambda folder: shorten(folder / "model.tflite", 0.5), "model.tflite: cannot be read: The model is not a valid"
+     " Flatbuffer buffer; copy the folder again, or export the model again"),
     (lambda folder: (folder / "model.tflite").write_bytes(b""), "model.tflite: cannot be read: "),
     (lambda folder: (folder / "bert_config.json").write_text("[]"), "bert_config.json: a config file must hold one")])
 def test_a_damaged_folder(intents_folder, damage, message, tmp_path, run):

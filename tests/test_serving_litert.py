@@ -1,11 +1,16 @@
 """`keras-bert serve` with LiteRT folders: the answers of `LiteModel`, the outputs of SavedModels, and no TensorFlow."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import random
 import shutil
+import socket
+import subprocess
 import sys
+import time
+import urllib.request
 
 import grpc
 import numpy as np
@@ -152,6 +157,9 @@ def test_nothing_needs_tensorflow(server):
     assert metadata["signature_def"]["signature_def"].keys() == {DEFAULT}
     loaded = f'keras_bert_version_workers{{model="versions",version="1"}} {CORES}.0'
     server.wait(lambda: loaded in server.ask("/metrics")[1])
+    metrics = server.ask("/metrics")[1]
+    assert all(f'keras_bert_{name}_total{{model="{case}"}} 0.0' in metrics  # before the first event
+               for name in ("rejected_requests", "load_failures") for case in OF_EACH_TASK)
     available = [event for event in server.events() if event.get("event") == "available"]
     assert len(available) == CORES * (len(OF_EACH_TASK) + 1)
     assert all(event["row_wise"] == [DEFAULT] for event in available)
@@ -223,6 +231,9 @@ def test_a_later_version_is_served_and_a_saved_model_needs_a_restart(server, fol
     assert ask(server, "versions", [{"text": "play", "text_pair": "stop"}])[0]["label"] in LABELS
     failed = [event["error"] for event in server.events() if event.get("event") == "failed"]
     assert failed == [message] * CORES
+    assert f'keras_bert_load_failures_total{{model="versions"}} {CORES}.0' in server.ask("/metrics")[1]
+    shutil.rmtree(folders["versions"] / "3")
+    server.wait(lambda: states() == {"1": ("END", ""), "2": ("AVAILABLE", "")})
 
 
 def test_without_tensorflow_a_saved_model_is_refused_unless_there_is_a_litert_folder(monkeypatch, folders, tmp_path):
@@ -248,9 +259,42 @@ def test_bad_starts_are_one_line(folders, run, monkeypatch, tmp_path):
     status, _, messages = run(*flags, "--row_wise=lite:serving_default")
     assert (status, messages) == (1, ["keras-bert: --row_wise=lite:serving_default: must be left out for a LiteRT "
                                       "folder, whose texts never run in batches"])
-    monkeypatch.setitem(sys.modules, "orjson", None)
-    monkeypatch.setitem(sys.modules, "httptools", None)
-    assert run(*flags)[2] == ["keras-bert: serving needs more packages: pip install httptools orjson"]
+    (tmp_path / "token").write_text("a secret\nanother\n")
+    assert run(*flags, f"--token_file={tmp_path}/token")[2] == [
+        f"keras-bert: {tmp_path}/token: must contain one token, without white space in it; got 3 words; write the "
+        "token alone into the file"]
+    for module in ("orjson", "uvloop"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert run(*flags)[2] == ["keras-bert: serving needs more packages: pip install uvloop orjson"]
+
+
+def test_it_starts_while_the_disk_of_its_log_is_full(folders):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    flags = f"--port={port}", f"--model=lite={folders['intent']}", "--workers=1"
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "keras_bert.cli", "serve"]
+        assert subprocess.run(command, stderr=full).returncode == 2  # --model is missing
+        process = subprocess.Popen([*command, *flags], stderr=full)
+    try:
+        for _ in range(1200):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+                assert answer.status == 200
+                break
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        process.terminate()
+    assert process.wait(40) == 0
+
+
+def test_a_changed_model_file_is_not_served(folders, tmp_path):
+    folder = shutil.copytree(folders["intent"], tmp_path / "lite")
+    with open(folder / "model.tflite", "ab") as file:
+        file.write(b"more")
+    LiteModel.load(folder)
+    with pytest.raises(InputError, match="lite: model.tflite must be as it was exported: it decides the answers; copy"):
+        load_model(str(folder), 1)
 
 
 def test_a_port_for_grpc_is_refused_if_grpc_is_off(folders, run, monkeypatch, tmp_path):

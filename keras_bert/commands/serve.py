@@ -8,11 +8,12 @@ import sys
 from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated, check_rules
 from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
+from keras_bert.files.utf8 import decode
 from keras_bert.serving.settings import GRPC_PORT, ModelSettings, Settings
 
 # Modules, and the packages that have them.
-_PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "httptools": "httptools", "orjson": "orjson",
-             "prometheus_client": "prometheus-client"}
+_PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "uvloop": "uvloop", "httptools": "httptools",
+             "orjson": "orjson", "prometheus_client": "prometheus-client"}
 
 EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 
@@ -55,7 +56,7 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
         grace_s: Time for running requests to finish when the server is stopped, in seconds.
         drain_s: Time to accept requests after SIGTERM, in seconds. Meanwhile, /readyz answers 503, so that load
             balancers send no more.
-        token_file: File with the bearer token that requests must send.
+        token_file: File with the bearer token that requests must send, and nothing else.
         allowed_host: Name that the Host header may have if there is no token, besides localhost, the value of --host
             and IP addresses; * for any name. Repeat the flag for several names.
         row_wise: NAME:SIGNATURE of a model that another exporter, or version 0.1 or 0.2, has written, if each output of
@@ -111,8 +112,9 @@ def _signatures(arguments: list[str], models: dict[str, str]) -> dict[str, list[
 
 
 def _read_token(path: str) -> str:
-    with reading(path), open(path, encoding="utf-8") as file:
-        token = file.read().strip()
-    if not token:
-        raise InputError(f"{path}: must contain a token")
-    return token
+    with reading(path), open(path, "rb") as file:
+        words = decode(file.read(), path, is_first=True).split()
+    if len(words) != 1:
+        raise InputError(f"{path}: must contain one token, without white space in it; got {len(words)} words; write "
+                         "the token alone into the file")
+    return words[0]

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -79,9 +79,7 @@ class LiteModel(TaskModel):
         if len(self.tokenizer.vocabulary) > size:
             raise InputError(f"{os.fspath(folder)}: vocab.txt must have at most vocab_size ({size}) tokens; "
                              f"got {len(self.tokenizer.vocabulary)}; export the model again")
-        for name in changed_files(folder, ("labels.json", "vocab.txt", "tokenizer_config.json", "bert_config.json")):
-            raise InputError(f"{os.fspath(folder)}: {name} must be as it was exported: it decides the answers; copy "
-                             f"the folder again, or remove {DIGESTS} if the change is right")
+        check_files(folder, ("labels.json", "vocab.txt", "tokenizer_config.json", "bert_config.json"))
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         return group_outputs(encoded, self.outputs_of_rows(rows_of(encoded), batch_size or _BATCH))
@@ -127,6 +125,13 @@ class LiteModel(TaskModel):
             case "sigmoid":
                 array = np.log(np.maximum(array, _SMALLEST)) - np.log(np.maximum(1 - array, _HALF_STEP))
         return list(array)
+
+
+def check_files(folder: Path, names: Collection[str] | None = None) -> None:
+    """Raises an InputError if a file of a folder, or one of `names`, is not as it was exported."""
+    for name in changed_files(folder, names):
+        raise InputError(f"{os.fspath(folder)}: {name} must be as it was exported: it decides the answers; copy "
+                         f"the folder again, or remove {DIGESTS} if the change is right")
 
 
 def rows_of(encoded: Encoded) -> Sequence[tuple[list[int], int]]:

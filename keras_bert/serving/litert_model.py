@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_bert.inference.lite_model import LiteModel, group_outputs, rows_of
+from keras_bert.inference.lite_model import LiteModel, check_files, group_outputs, rows_of
 from keras_bert.serving.memory import trim
 from keras_bert.serving.served_model import PADDING, ServedModel
 from keras_bert.serving.settings import ModelSettings
@@ -33,10 +33,11 @@ class LiteRTModel(ServedModel):
             time; a text that is split into windows is several inputs.
 
     Raises:
-        InputError: it cannot be loaded.
+        InputError: a file is not as it was exported, or the folder cannot be loaded.
     """
 
     def __init__(self, path: str, threads: int, timeout_s: float | None = None, warm_up: bool = False) -> None:
+        check_files(path)  # first, because a damaged model file can crash the worker
         self._model = LiteModel.load(path, threads, one_core_per_call=True)
         task, config = self._model.task, self._model.runner.config
         signature = _signature(task, config.hidden_size)

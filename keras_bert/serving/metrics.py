@@ -48,7 +48,7 @@ ABANDONED = _by_labels(Gauge(
     multiprocess_mode="livesum"))
 VERSION = _by_labels(Gauge(
     "keras_bert_version_workers", "Workers that serve the version.", ["model", "version"], multiprocess_mode="livesum"))
-FAILED = _by_labels(Counter("keras_bert_load_failures", "Versions that could not be loaded.", ["model", "version"]))
+FAILED = _by_labels(Counter("keras_bert_load_failures", "Versions that could not be loaded.", ["model"]))
 DROPPED = Counter("keras_bert_dropped_log_lines", "Lines of the log that nobody read in time.")
 
 

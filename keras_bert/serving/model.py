@@ -94,6 +94,8 @@ class Model:
         self._failed: dict[int, list] = {}  # fingerprints of the versions that could not be loaded
         self._is_checked = asyncio.Event()  # set when all versions in the folder have been tried, or one is served
         self._tasks: set[asyncio.Task] = set()
+        for counter in (metrics.REJECTED, metrics.FAILED):
+            counter(name).inc(0)  # Prometheus's `increase` misses the first event of a counter that begins with it
 
     async def load(self) -> None:
         """Begins to watch the folder. Returns when it has been checked for the first time."""
@@ -161,7 +163,8 @@ class Model:
         loaded or the folder is empty."""
         found = await asyncio.to_thread(find_versions, self.path)
         self.is_empty = not found
-        self._failed = {number: fingerprint for number, fingerprint in self._failed.items() if number in found}
+        for number in self._failed.keys() - found:
+            del self._failed[number], self.states[number]
         for number in sorted(found, reverse=True):
             if self.current and number == self.current.number or await self._load(number, found[number]):
                 return
@@ -185,7 +188,7 @@ class Model:
         except Exception as error:
             message = _describe(error)
             self._failed[number], self.states[number] = fingerprint, ("END", message)
-            metrics.FAILED(self.name, number).inc()
+            metrics.FAILED(self.name).inc()
             logger.error({"event": "failed", "model": self.name, "version": number, "error": message})
             return False
         gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.6 s
@@ -194,6 +197,7 @@ class Model:
         if self.current or not self._accepts_at_once:
             await warming_up
         self._serve(version)
+        self._failed.pop(number, None)
         self.states[number] = "AVAILABLE", ""
         metrics.VERSION(self.name, number).set(1)
         logger.info({"event": "available", "model": self.name, "version": number,

@@ -31,6 +31,7 @@ from keras_bert.serving.settings import (
     is_litert,
     is_saved_model,
 )
+from keras_bert.terminal import print_error
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 _MAX_PAUSE = 30  # seconds
@@ -287,4 +288,4 @@ def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None], w
     if not settings.token and settings.host not in ("127.0.0.1", "::1", "localhost"):
         lines.append("warning: the server is reachable from other machines without a token; --token_file=FILE sets one")
     for line in lines:
-        print(f"keras-bert: {line}", file=sys.stderr, flush=True)
+        print_error(line)
