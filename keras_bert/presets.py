@@ -98,6 +98,11 @@ def find_pretrained(name: Path) -> str:
     return folder
 
 
+def find_vocabulary(path: str) -> str:
+    """Returns the folder of the preset that `path` names, as `find_pretrained`; the path itself if it is no name."""
+    return find_pretrained(path) if path in PRESETS and not os.path.exists(path) else path
+
+
 def origin(name: Path) -> dict[str, str | None]:
     """Describes the weights that `name` means, as for `find_pretrained`, or a TensorFlow checkpoint: their `name`
     without its folder and, on the Hugging Face hub, `repository`, `language` and `licence`, None if unknown."""

@@ -208,8 +208,7 @@ def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, intents,
     folder.mkdir()
     model, out, pattern = f"--model={trained_once}", f"--output={tmp_path / 'out'}", f"'{folder / '*.jsonl'}'"
     is_folder = f"must name files, as in '{folder / '*.txt'}' or {pattern}; it is a folder"
-    found = ("must end in .tsv, .csv, .jsonl, .parquet, .json, or be of a published data set, which --data_format must "
-             "name; got a folder; pass one of its files")
+    found = "must end in .tsv, .csv, .jsonl, .parquet, .json; got a folder; pass one of its files"
     for arguments, message in (
             (["predict", model, f"--input={folder}"],
              f"a data file {found}; to answer all of them, pass --output and --input={pattern}"),

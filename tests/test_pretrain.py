@@ -219,7 +219,7 @@ def test_corrupt_records(run, command, tmp_path):
     (["--distribution_strategy=many"], "distribution_strategy must be one, mirrored, multiworker or tpu; got 'many'"),
     (["--distribution_strategy=multiworker"],
      "--distribution_strategy=multiworker needs TF_CONFIG in the environment, with cluster and task"),
-    (["--vocab=VOCAB"], "must be made with the model's vocabulary; they use another"),
+    (["--vocab=VOCAB"], "the model's vocabulary, or with --vocab if it is given; they use another; make"),
     (["--model=nothing/here"], "--config must be left out with --model, whose weights have a config; got "),
 ])
 def test_bad_arguments(run, command, tmp_path, flags, message):
@@ -234,9 +234,10 @@ def test_bad_arguments(run, command, tmp_path, flags, message):
 def test_the_next_sentence_head_needs_pairs(run, command, tmp_path):
     """Examples without pairs have labels, too, all of them 0."""
     single = write_examples(tmp_path / "single", next_sentence=False)
-    for flags in ([f"--valid={single}"], [f"--train={single}", "--next_sentence"]):
+    for path in (single, f"{single}/*.tfrecord"):
+        flags = [f"--valid={path}"] if path == single else [f"--train={path}", "--next_sentence"]
         assert run(*command(*flags))[2][-1] == (
-            f"keras-bert: {single}: the examples must be pairs with next_sentence_labels, made with --next_sentence; "
+            f"keras-bert: {path}: the examples must be pairs with next_sentence_labels, made with --next_sentence; "
             "otherwise train with --nonext_sentence")
         assert not (tmp_path / "out").exists()
 
@@ -245,8 +246,8 @@ def test_a_missing_file_is_noticed(run, command, examples, tmp_path):
     copy = shutil.copytree(examples, tmp_path / "copy")
     (copy / "pretraining-00001-of-00002.tfrecord").unlink()
     assert run(*command(f"--valid={copy}"))[2][-1] == (
-        f"keras-bert: {copy}: must have the 2 files that make-pretraining-data wrote; "
-        "pretraining-00001-of-00002.tfrecord is missing; copy it, or pass a glob pattern to train on a part")
+        f"keras-bert: {copy}: must have the 2 files that make-pretraining-data wrote; it has 1; copy the others, or "
+        "pass a glob pattern to train on a part")
 
 
 def test_steps_that_are_no_numbers(run, command):
@@ -258,8 +259,11 @@ def test_steps_that_are_no_numbers(run, command):
 @pytest.mark.usefixtures("eager")
 def test_files_without_a_folder(examples, tmp_path):
     """As the Model Garden writes them: their vocabulary must be named."""
+    (tmp_path / "files").mkdir()
+    for file in examples.glob("*.tfrecord"):
+        shutil.copy(file, tmp_path / "files")
+    arguments = {"output": tmp_path / "out", "steps": 1, "config": CONFIG, "batch_size": 8}
     with pytest.raises(InputError, match="pass vocab"):
-        pretrain(f"{examples}/*.tfrecord", output=tmp_path / "out", steps=1, config=CONFIG, batch_size=8)
-    model = pretrain(f"{examples}/*.tfrecord", output=tmp_path / "out", steps=1, config=CONFIG, batch_size=8,
-                     vocab=examples)
+        pretrain(f"{tmp_path}/files/*.tfrecord", **arguments)
+    model = pretrain(f"{tmp_path}/files/*.tfrecord", **arguments, vocab=examples)
     assert model.next_sentence is not None

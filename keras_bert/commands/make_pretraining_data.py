@@ -47,7 +47,7 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
         overwrite: Replace the output.
     """
     from keras_bert.files.paths import find_texts
-    from keras_bert.presets import PRESETS, find_pretrained
+    from keras_bert.presets import find_vocabulary
     from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
     from keras_bert.text import BertTokenizer
 
@@ -56,8 +56,7 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
     settings = PretrainingSettings(
         max_length, max_predictions_per_seq, next_sentence, masking, whole_word_mask, dupe_factor, seed)
     rules = given(lower_case=lower_case, strip_accents=strip_accents, split_cjk=split_cjk, normalization=normalization)
-    if vocab in PRESETS and not os.path.exists(vocab):
-        vocab = find_pretrained(vocab)
+    vocab = find_vocabulary(vocab)
     if not os.path.isdir(vocab):
         tokenizer = BertTokenizer(vocab, **{"lower_case": None} | rules)
     elif rules:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_bert.arguments import Path, as_list, plural
-from keras_bert.data.tables import Rows, T, check_columns, read_table, text_of
+from keras_bert.data.tables import PUBLISHED, Rows, T, check_columns, read_table, text_of
 from keras_bert.errors import InputError, InputWarning, Option
 
 
@@ -138,7 +138,8 @@ def iterate_table(path: Path | Rows, columns: Columns, data_format: str | None,
     label: Any = columns.label  # a column, or several
     short: list[int] = []
     unlabelled = []
-    names, rows = read_table(path, (), columns.kind, columns.header, short if columns.skips_short_rows else None)
+    names, rows = read_table(path, (), columns.kind, columns.header, short if columns.skips_short_rows else None,
+                             PUBLISHED if label else ())
     if label and columns.other_label in names and label not in names:
         label = columns.other_label
     if data_format:

@@ -25,7 +25,8 @@ from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, U
 T = TypeVar("T")
 Row = tuple[int, dict[str, Any]]  # the number of the line or record, from 1, the header included; the values
 Table = tuple[list[str], Iterator[Row]]  # the columns; the rows, each with all columns
-_PUBLISHED = ", or be of a published data set, which ", Option("data_format"), " must name"
+# Another way to say how to read a file, for callers that know published data sets.
+PUBLISHED = ", or be of a published data set, which ", Option("data_format"), " must name"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +107,8 @@ def _native(value: Any) -> Any:
 
 
 def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str | None = None,
-               header: Sequence[str] | None = None, short: list[int] | None = None) -> Table:
+               header: Sequence[str] | None = None, short: list[int] | None = None,
+               other: Iterable[str] = ()) -> Table:
     """Opens a table; see `Table` for what it returns.
 
     A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. A `.jsonl` file has
@@ -124,12 +126,13 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
             is a header all the same.
         short: list to which the numbers of the rows of a `.tsv` or `.csv` file with too few columns are appended; these
             rows are skipped. If None, such a row is an error. Values that a row of JSON lacks are None.
+        other: see `choose_reader`.
 
     Raises:
         InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
             not installed.
     """
-    columns, rows = choose_reader(path, _READERS, "a data file", kind, _PUBLISHED)(path, header, short)
+    columns, rows = choose_reader(path, _READERS, "a data file", kind, other)(path, header, short)
     if not columns:
         raise InputError(f"{path}: must have columns and rows; it is empty")
     check_columns(path, columns, required)
@@ -147,7 +150,7 @@ def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., 
         suffixes = ", ".join(name for name in readers if name and name[0] == ".")
         is_folder = not isinstance(path, Rows) and os.path.isdir(path)
         found = "a folder; pass one of its files" if is_folder else suffix or "no suffix"
-        raise UnknownSuffix(f"{path}: {what} must end in {suffixes}", *other, f"; got {found}")
+        raise UnknownSuffix(f"{path}: {what} must end in {suffixes}", *(() if is_folder else other), f"; got {found}")
     return readers[suffix]
 
 

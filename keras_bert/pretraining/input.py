@@ -18,7 +18,6 @@ from keras_bert.files.json_files import read_json
 from keras_bert.pretraining.examples import SETTINGS
 from keras_bert.pretraining.masking import TARGETS, Masking, NextTokens
 from keras_bert.pretraining.tfrecord import RecordFiles
-from keras_bert.pretraining.workers import shard_names
 from keras_bert.text import BertTokenizer
 
 # Google's own names of two features (google-research/bert `create_pretraining_data.py`).
@@ -227,9 +226,8 @@ class PretrainingInput:
     Args:
         path: path of the folder, or a glob pattern of TFRecord files.
         records: the examples.
-        settings: the settings that the examples were made with. For a glob pattern, those that can be inferred from the
-            files.
-        tokenizer: tokenizer of the folder. None for a glob pattern.
+        settings: the settings that the examples were made with. For files of others, those that can be inferred.
+        tokenizer: tokenizer of the folder. None for files of others.
     """
 
     path: str
@@ -242,27 +240,30 @@ class PretrainingInput:
         """Finds and opens the examples.
 
         Args:
-            path: path of the folder, or a glob pattern of TFRecord files.
+            path: path of the folder, or a glob pattern of TFRecord files. Files in one folder of make-pretraining-data
+                have its settings and tokenizer.
             skip_corrupt: see `PretrainingRecords`.
 
         Raises:
             InputError: there are no files, or they are not examples for pretraining.
         """
         path = os.fspath(path)
-        if not os.path.isdir(path):
-            records = PretrainingRecords(sorted(glob.glob(path)) or [path], skip_corrupt)
+        is_folder = os.path.isdir(path)
+        files = sorted(glob.glob(os.path.join(glob.escape(path), "*.tfrecord") if is_folder else path)) or [path]
+        folders = {path} if is_folder else set(map(os.path.dirname, files))
+        settings = os.path.join(folders.pop(), SETTINGS)
+        if folders or not os.path.exists(settings):
+            if is_folder:
+                raise InputError(f"{path}: has no {SETTINGS}, which make-pretraining-data writes; to read other "
+                                 f"TFRecord files, pass a glob pattern, e.g. '{path}/*.tfrecord'")
+            records = PretrainingRecords(files, skip_corrupt)
             return cls(path, records, {"next_sentence": records.has_labels, "masking": "static"}, None)
-        settings = os.path.join(path, SETTINGS)
-        if not os.path.exists(settings):
-            raise InputError(f"{path}: has no {SETTINGS}, which make-pretraining-data writes; to read other TFRecord "
-                             f"files, pass a glob pattern, e.g. '{path}/*.tfrecord'")
-        files = sorted(glob.glob(os.path.join(glob.escape(path), "*.tfrecord")))
         values = read_json(settings)["settings"]
-        wanted = shard_names(values["shards"])
-        if missing := sorted(set(wanted) - set(map(os.path.basename, files))):
-            raise InputError(f"{path}: must have the {len(wanted)} files that make-pretraining-data wrote; "
-                             f"{missing[0]} is missing; copy it, or pass a glob pattern to train on a part")
-        return cls(path, PretrainingRecords(files, skip_corrupt), values, BertTokenizer.from_folder(path))
+        if is_folder and len(files) < (shards := values.get("shards", 0)):
+            raise InputError(f"{path}: must have the {shards} files that make-pretraining-data wrote; it has "
+                             f"{len(files)}; copy the others, or pass a glob pattern to train on a part")
+        return cls(path, PretrainingRecords(files, skip_corrupt), values,
+                   BertTokenizer.from_folder(os.path.dirname(settings)))
 
     def batches(self, tokenizer: BertTokenizer, batch_size: int, seed: int,
                 directionality: str = "bidi", masking: Literal["static", "dynamic"] | None = None, once: bool = False
@@ -282,8 +283,8 @@ class PretrainingInput:
             InputError: the examples were made with another vocabulary.
         """
         if self.tokenizer and self.tokenizer.vocabulary != tokenizer.vocabulary:
-            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary; they use another; "
-                             "make them with the model's folder or name as vocab")
+            raise InputError(f"{self.path}: the examples must be made with the model's vocabulary, or with ",
+                             Option("vocab"), " if it is given; they use another; make them again with this vocabulary")
         masker: Masking | NextTokens | None = None
         if directionality != "bidi":
             masker = NextTokens(tokenizer, self.records.seq_length, directionality)

@@ -62,6 +62,8 @@ class Options(RunOptions):
     @classmethod
     def checked(cls, function: Callable, arguments: dict[str, Any]) -> Self:
         config = arguments["config"]
+        if config is None and arguments["model"] is None:
+            config = "base"
         return super().checked(function, arguments | {
             "config": config.to_dict() if isinstance(config, BertConfig) else config})
 
@@ -71,8 +73,8 @@ class Options(RunOptions):
             ("config", config, "an existing bert_config.json or a size: tiny, mini, small, medium, base, large, "
              "or LN-HM with N of 2, 4, 6, 8, 10, 12 and M of 128, 256, 512, 768",
              config is None or isinstance(config, dict) or config in SIZES or os.path.exists(config)),
-            ("config", config, ["left out with ", Option("model"), ", whose weights have a config"],
-             not (self.model and config)),
+            ("config", str(config)[:60], ["left out with ", Option("model"), ", whose weights have a config"],
+             not self.model or config is None),
             ("directionality", self.directionality, "that of the model's weights",
              not self.model or self.directionality == "bidi"),
             ("distribution_strategy", self.distribution_strategy, "one on the JAX backend",

@@ -15,6 +15,7 @@ from keras_bert.config import SIZES, BertConfig
 from keras_bert.errors import InputError, Option
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
+from keras_bert.presets import find_vocabulary
 from keras_bert.pretraining.flops import cost_of_token
 from keras_bert.pretraining.input import PretrainingInput
 from keras_bert.pretraining.loop import Phase
@@ -87,6 +88,7 @@ def prepare(options: Options, make_trainer: MakeTrainer) -> Prepared:
 
 def _find_tokenizer(vocab: str | None, source: Source | None, first: PretrainingInput) -> BertTokenizer:
     if vocab:
+        vocab = find_vocabulary(vocab)
         return BertTokenizer.from_folder(vocab) if os.path.isdir(vocab) else BertTokenizer(vocab)
     tokenizer = source.needed_tokenizer() if source and source.files else first.tokenizer
     if tokenizer is None:
@@ -96,10 +98,11 @@ def _find_tokenizer(vocab: str | None, source: Source | None, first: Pretraining
 
 
 def _make_config(options: Options, tokenizer: BertTokenizer) -> BertConfig:
+    assert options.config is not None  # `Options.checked` has set it
     if isinstance(options.config, dict):
         config = BertConfig.from_dict(options.config)
-    elif options.config is None or options.config in SIZES:
-        config = BertConfig.from_size(options.config or "base", vocab_size=len(tokenizer.vocabulary))
+    elif options.config in SIZES:
+        config = BertConfig.from_size(options.config, vocab_size=len(tokenizer.vocabulary))
     else:
         config = BertConfig.from_json(options.config)
     return dataclasses.replace(config, directionality=options.directionality)

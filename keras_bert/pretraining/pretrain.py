@@ -56,7 +56,8 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
         valid: Held-out examples, in the form of train; scored in whole batches.
         model: Weights to start from, in any format: a folder or a name. Missing heads are randomly initialised.
         config: Without model: a size, as base or L4-H256, or a bert_config.json. Default: base.
-        vocab: vocab.txt, or a folder with one. Default: that of model, or of the first training examples.
+        vocab: vocab.txt, a folder with one, or the name of a model. Default: that of model, or of the first training
+            examples.
         batch_size: Examples per step, over all devices; per phase.
         learning_rate: Peak of one schedule over all phases; multiple values for one schedule per phase.
         optimizer: Optimizer.

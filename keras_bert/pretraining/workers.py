@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 _TOKENIZING = 0.2  # of the time, about
 
 
-def shard_names(shards: int) -> list[str]:
-    """Returns the names of the files of examples, numbered as TensorFlow and Beam do."""
-    return [f"pretraining-{shard:05}-of-{shards:05}.tfrecord" for shard in range(shards)]
-
-
 class Processes:
     """Makes pretraining examples on this machine, with the `progress` of `make_pretraining_data`. If `processes` is 1,
     this process does the work."""
@@ -59,7 +54,8 @@ class Processes:
         total = len(maker.corpus.documents) - 1
         make = functools.partial(_make, maker=maker, folder=folder)
         with contextlib.ExitStack() as stack:
-            files = [stack.enter_context(open(os.path.join(folder, name), "wb")) for name in shard_names(shards)]
+            paths = [os.path.join(folder, f"pretraining-{shard:05}-of-{shards:05}.tfrecord") for shard in range(shards)]
+            files = [stack.enter_context(open(path, "wb")) for path in paths]  # numbered as TensorFlow and Beam do
             for section, (part, shapes, made) in map_in_order(make, maker.corpus.sections(), self._processes):
                 with open(part, "rb") as file:
                     for shape in shapes:

@@ -10,7 +10,7 @@ import numpy as np
 from keras_bert.arguments import Path
 from keras_bert.data.batches import ChoiceBatches
 from keras_bert.data.examples import choose
-from keras_bert.data.tables import Rows, read_table, text_of, texts_of
+from keras_bert.data.tables import PUBLISHED, Rows, read_table, text_of, texts_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax
 from keras_bert.text import BertTokenizer
@@ -68,7 +68,7 @@ def read_choices(path: Path | Rows, data_format: str | None = None) -> Iterator[
         InputError: names the file and the row.
     """
     columns = choose(path, data_format, FORMATS) if data_format else ChoiceColumns()
-    names, rows = read_table(path, (columns.prompt, columns.start), columns.kind, columns.header)
+    names, rows = read_table(path, (columns.prompt, columns.start), columns.kind, columns.header, other=PUBLISHED)
     count = 0
     for row, values in rows:
         choices = _choices(path, row, values, columns)
