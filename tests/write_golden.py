@@ -343,7 +343,9 @@ def write_keras_files(writer, bert):
                {"outputs": before, "loss": loss, "outputs_after_a_step": head.predict_on_batch(_arrays(IDS))})
 
     inputs = [keras.Input((None,), dtype="int32", name=name) for name in IDS]
-    hub = keras.Model(inputs, keras_bert.HubLayer("encoder_plain", trainable=True)(inputs))
+    layer = keras_bert.HubLayer("encoder_plain", trainable=True)
+    layer.saved_model_path = "encoder_plain"  # the file would have the absolute path
+    hub = keras.Model(inputs, layer(inputs))
     hub.save("hub_layer.keras")
     writer.add("keras_files/hub_layer", ["hub_layer.keras", "encoder_plain"], {"path": "hub_layer.keras", "ids": IDS},
                {"outputs": hub.predict_on_batch(list(_arrays(IDS).values()))})
