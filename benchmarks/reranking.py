@@ -5,7 +5,8 @@ request.
         --seeds=0,1,2 --epochs=2 --learning_rate=2e-4 --negatives=2 --found=10 --max_length=256 --turns=9
         --libraries=keras_bert,sentence-transformers]
 
-FOLDER has `qa/xquad/xquad.en.json` (`real_texts.py`). Needs sentence-transformers: pip install sentence-transformers.
+FOLDER has `qa/xquad/xquad.en.json` (`real_texts.py`). Needs sentence-transformers, and the extras serve-grpc and
+litert: pip install -e ".[serve-grpc,litert]" sentence-transformers.
 
 Scores: the questions of every fifth article are for the test. The others are for training, each with its paragraph and
 the nearest others as `--negatives`. The embedder searches all paragraphs for each test question, the re-ranker orders
