@@ -189,7 +189,7 @@ def test_a_text_without_plain_pieces_stays_as_it_is():
 
 
 def test_bad_arguments():
-    with pytest.raises(InputError, match=r"needs \[MASK\] in the vocabulary"):
+    with pytest.raises(InputError, match=r"must have \[MASK\]"):
         Masking(BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"]), 20)
     with pytest.raises(InputError, match="max_predictions must be at least 1; got 0"):
         Masking(TOKENIZER, 0)

@@ -261,8 +261,8 @@ def test_bad_starts_are_one_line(folders, run, monkeypatch, tmp_path):
                                       "folder, whose texts never run in batches"])
     (tmp_path / "token").write_text("a secret\nanother\n")
     assert run(*flags, f"--token_file={tmp_path}/token")[2] == [
-        f"keras-bert: {tmp_path}/token: must contain one token, without white space in it; got 3 words; write the "
-        "token alone into the file"]
+        f"keras-bert: {tmp_path}/token: must contain one token, on one line; got 2 lines; write the token alone into "
+        "the file"]
     for module in ("orjson", "uvloop"):
         monkeypatch.setitem(sys.modules, module, None)
     assert run(*flags)[2] == ["keras-bert: serving needs more packages: pip install uvloop orjson"]

@@ -248,7 +248,7 @@ def test_bad_starts_are_one_line(run, tmp_path):
                  "; choose another with --port, or any free one with --port=0"),
                 ([f"--model={echo}", "--port=0", f"--grpc_port={port}"], 1, "choose another with --grpc_port, or any "),
                 ([f"--model={echo}", f"--token_file={tmp_path}/token"], 1,
-                 "token: must contain one token, without white space in it; got 0 words"),
+                 "token: must contain one token, on one line; got 0 lines"),
                 ([f"--model={echo}", "--workers=0"], 1, "workers must be at least 1; got 0"),
                 ([], 2, "missing --model"),
                 ([f"--model={echo}", "--port=http"], 2, "port")):

@@ -113,8 +113,8 @@ def _signatures(arguments: list[str], models: dict[str, str]) -> dict[str, list[
 
 def _read_token(path: str) -> str:
     with reading(path), open(path, "rb") as file:
-        words = decode(file.read(), path, is_first=True).split()
-    if len(words) != 1:
-        raise InputError(f"{path}: must contain one token, without white space in it; got {len(words)} words; write "
-                         "the token alone into the file")
-    return words[0]
+        lines = decode(file.read(), path, is_first=True).strip().splitlines()
+    if len(lines) != 1:
+        raise InputError(f"{path}: must contain one token, on one line; got {len(lines)} lines; write the token alone "
+                         "into the file")
+    return lines[0]
