@@ -231,6 +231,13 @@ def test_bad_arguments(run, command, tmp_path, flags, message):
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.checkpoints").exists()
 
 
+def test_a_model_that_does_not_exist(run, examples, tmp_path):
+    status, _, messages = run("pretrain", f"--train={examples}", "--model=nothing/here", f"--output={tmp_path}/out",
+                              "--steps=6")
+    assert status == 1 and "nothing/here" in messages[-1], messages
+    assert not (tmp_path / "out").exists() and not (tmp_path / "out.checkpoints").exists()
+
+
 def test_the_next_sentence_head_needs_pairs(run, command, tmp_path):
     """Examples without pairs have labels, too, all of them 0."""
     single = write_examples(tmp_path / "single", next_sentence=False)

@@ -1,14 +1,13 @@
 """`keras-bert make-vocab`."""
 
 import os
-import sys
 from typing import Literal
 
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_file, check_free
 from keras_bert.files.failures import writing
 from keras_bert.files.paths import find_texts
-from keras_bert.terminal import StatusLine
+from keras_bert.terminal import StatusLine, print_error
 
 EXAMPLE = "keras-bert make-vocab --input='texts/*.txt' --vocab_size=32000 --output=vocab.txt"
 
@@ -56,7 +55,6 @@ def run(input: list[str], vocab_size: int, output: str, lower_case: bool = False
             save_vocabulary(vocabulary.tokens, path)
     count, rules = len(vocabulary.tokens), vocabulary.rules
     if count < vocab_size:
-        print(f"keras-bert: the texts give only {count} of {vocab_size} tokens; use more text or a lower "
-              "--min_frequency", file=sys.stderr)
+        print_error(f"the texts give only {count} of {vocab_size} tokens; use more text or a lower --min_frequency")
     print(f"{output}: {count} tokens; lower_case={rules.lower_case}, strip_accents={rules.strip_accents}")
     print(vocabulary_training.format_report(vocabulary_training.report_vocabulary(vocabulary, algorithm)))

@@ -5,7 +5,6 @@ import functools
 import gzip
 import itertools
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
@@ -24,7 +23,7 @@ from keras_bert.files.workspaces import is_empty, only_writer, remove_workspaces
 from keras_bert.inference.answering import AnsweringModel, load_answering_model
 from keras_bert.processes import map_in_order
 from keras_bert.tasks import Task
-from keras_bert.terminal import ProgressLine, stoppable
+from keras_bert.terminal import ProgressLine, print_error, stoppable
 
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out
@@ -334,7 +333,7 @@ def _json_lines(records: Iterable[dict[str, Any]], name: str) -> bytes:
 def _report(output: str, shards: dict[str, str], unread: list[InputError]) -> None:
     """Names the files that were left out. Raises an InputError if rows or files were left out."""
     for error in unread:
-        print("keras-bert:", " ".join(error.on_command_line(_FLAGS).split()), file=sys.stderr)
+        print_error(" ".join(error.on_command_line(_FLAGS).split()))
     paths = filter(os.path.exists, (_invalid_path(output, shard) for shard in shards))
     counts = [sum(1 for _ in byte_lines(path)) for path in paths]
     problems = []
