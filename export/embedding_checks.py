@@ -32,7 +32,7 @@ def _static_shapes(loaded: Loaded, _: Path) -> None:
 def _rows(loaded: Loaded, _: Path) -> None:
     """an embedding does not depend on the other texts of the batch"""
     alone = tf.concat([loaded(tf.constant([text])) for text in _TEXTS], 0)
-    dtypes = {variable.dtype for variable in getattr(loaded, "variables", ())}
+    dtypes = {variable.dtype for signature in loaded.signatures.values() for variable in signature.variables}
     _expect_same(loaded, alone, "of texts alone", tf.bfloat16 if tf.bfloat16 in dtypes else tf.float32)
 
 
