@@ -37,14 +37,14 @@ def _rows(loaded: Loaded, _: Path) -> None:
 
 
 def _any_text(loaded: Loaded, _: Path) -> None:
-    """empty texts, long texts and bytes that are not UTF-8 have finite embeddings"""
+    """empty texts, long texts and bytes that are not UTF-8 get finite embeddings"""
     texts = [b"", b" \t\n", b"play " * 10_000, b"x" * 10_000, b"\xff\xfe\0", b"\xe2\x82"]
     for text, embedding in zip(texts, loaded(tf.constant(texts)).numpy()):
         expect(np.isfinite(embedding).all(), f"the embedding of {text[:10]!r} is not finite")
 
 
 def _serving_default(loaded: Loaded, _: Path) -> None:
-    """serving_default takes one string [batch] and returns the same embeddings as embedding"""
+    """serving_default takes one input, string [batch], and returns the root's embeddings as embedding"""
     signature = loaded.signatures["serving_default"]
     name, = signature.structured_input_signature[1]
     outputs = signature(**{name: tf.constant(_TEXTS)})
@@ -53,12 +53,12 @@ def _serving_default(loaded: Loaded, _: Path) -> None:
 
 
 def _keras_layer(loaded: Loaded, path: Path) -> None:
-    """hub.KerasLayer(path) gives the same embeddings"""
+    """hub.KerasLayer(path) returns the root's embeddings"""
     _expect_same(loaded, keras_layer(path)(tf.constant(_TEXTS)), "of the layer")
 
 
 def _saved_again(loaded: Loaded, path: Path) -> None:
-    """a copy that is loaded and saved again works without the original"""
+    """a copy that is loaded and saved again works without the original files"""
     with saved_again(path) as copy:
         _expect_same(loaded, tf.saved_model.load(copy)(tf.constant(_TEXTS)), "of the copy")
 

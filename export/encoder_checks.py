@@ -30,7 +30,7 @@ def _needs_training(loaded: Loaded) -> None:
 
 
 def _dict_call(loaded: Loaded, _: Path) -> None:
-    """the root is callable with a dict of input_word_ids, input_mask, input_type_ids, int32 [batch, seq]"""
+    """the root takes a dict of input_word_ids, input_mask and input_type_ids, all int32 [batch, seq]"""
     for batch, length in ((1, 2), (3, 7)):
         try:
             pooled = loaded(_inputs(batch, length))["pooled_output"]
@@ -40,7 +40,7 @@ def _dict_call(loaded: Loaded, _: Path) -> None:
 
 
 def _list_call(loaded: Loaded, _: Path) -> None:
-    """a list of the three returns the list [pooled_output, sequence_output]"""
+    """for a list of these three tensors, the root returns the list [pooled_output, sequence_output]"""
     inputs = _inputs(2, 5)
     try:
         outputs = loaded(list(inputs.values()))
@@ -56,7 +56,7 @@ def _list_call(loaded: Loaded, _: Path) -> None:
 
 
 def _training_is_traced(loaded: Loaded, _: Path) -> None:
-    """training is a Python bool, False by default, and both values are traced"""
+    """the argument training is a Python bool, False by default, and both values are traced"""
     inputs = _inputs(2, 5)
     default, off = loaded(inputs), loaded(inputs, training=False)
     loaded(inputs, training=True)
@@ -65,7 +65,7 @@ def _training_is_traced(loaded: Loaded, _: Path) -> None:
 
 
 def _outputs(loaded: Loaded, _: Path) -> str:
-    """a dict returns pooled_output, default (the same), sequence_output and encoder_outputs, float32"""
+    """for a dict, the root returns pooled_output, its copy default, sequence_output and encoder_outputs, all float32"""
     outputs = loaded(_inputs(2, 5))
     expected = {"pooled_output", "default", "sequence_output", "encoder_outputs"}
     expect(set(outputs) == expected, f"the keys are {', '.join(sorted(outputs))}")
@@ -79,7 +79,7 @@ def _outputs(loaded: Loaded, _: Path) -> str:
 
 
 def _hub_layer(loaded: Loaded, path: Path) -> str:
-    """hub.KerasLayer(path, trainable=True) has the trainable variables as weights, in order"""
+    """the weights of hub.KerasLayer(path, trainable=True) are the trainable variables, in the same order"""
     _needs_training(loaded)
     weights = keras_layer(path, trainable=True).trainable_weights
     shapes, expected = [w.shape for w in weights], [v.shape for v in loaded.trainable_variables]
@@ -102,7 +102,7 @@ def _dropout(loaded: Loaded, _: Path) -> None:
 
 
 def _static_shapes(loaded: Loaded, _: Path) -> None:
-    """inputs of static length give outputs of static shape"""
+    """inputs of static length give outputs of static length and width"""
     shapes = static_shapes(loaded, dict.fromkeys(_KEYS, tf.TensorSpec([None, 10], tf.int32)))
     pooled, sequence = (str(shapes[name]) for name in ("pooled_output", "sequence_output"))
     hidden = loaded(_inputs(1, 2))["pooled_output"].shape[-1]
@@ -111,7 +111,7 @@ def _static_shapes(loaded: Loaded, _: Path) -> None:
 
 
 def _variables(loaded: Loaded, _: Path) -> None:
-    """variables contains trainable_variables; regularization_losses are callables that return a scalar"""
+    """variables contains all trainable_variables, and all regularization_losses are callables that return a scalar"""
     variables = {variable.ref() for variable in loaded.variables}
     expect(variables, "variables is empty")
     stray = [v.name for v in loaded.trainable_variables if v.ref() not in variables or not v.trainable]
@@ -122,7 +122,7 @@ def _variables(loaded: Loaded, _: Path) -> None:
 
 
 def _nothing_else(_: Loaded, path: Path) -> None:
-    """no optimizer is saved and no Python lambda is needed to load"""
+    """the SavedModel has no optimizer and no Lambda layer of Keras"""
     with open(os.path.join(path, "saved_model.pb"), "rb") as file:
         nodes = SavedModel.FromString(file.read()).meta_graphs[0].object_graph_def.nodes
     for node in nodes:
@@ -132,7 +132,7 @@ def _nothing_else(_: Loaded, path: Path) -> None:
 
 
 def _assets(loaded: Loaded, _: Path) -> str:
-    """vocab_file is an asset that can be read; do_lower_case is a non-trainable variable"""
+    """vocab_file is a readable asset, and do_lower_case is a non-trainable variable"""
     if hasattr(loaded, "sp_model_file"):
         raise NotApplicable("the tokenizer is SentencePiece")
     with open(loaded.vocab_file.asset_path.numpy(), "rb") as file:
@@ -143,7 +143,7 @@ def _assets(loaded: Loaded, _: Path) -> str:
 
 
 def _mlm(loaded: Loaded, _: Path) -> None:
-    """.mlm also takes masked_lm_positions, returns mlm_logits, and trains the root's variables and its head's"""
+    """.mlm also takes masked_lm_positions, returns mlm_logits, and has the root's trainable variables and its own"""
     if not hasattr(loaded, "mlm"):
         raise NotApplicable("no .mlm")
     outputs = loaded.mlm(_inputs(2, 5) | {"masked_lm_positions": tf.constant([[1, 2, 3], [0, 1, 2]])})

@@ -26,7 +26,7 @@ def _inputs(model: Loaded, _: Path) -> str:
 
 
 def _outputs(model: Loaded, _: Path) -> str:
-    """it returns the outputs of the task, float32, of one row and of several, up to the encoder's positions"""
+    """it returns the task's outputs, float32, for any number of rows of up to max_position_embeddings tokens"""
     config = model.runner.config
     rule = OUTPUTS[model.task.name]
     most = config.max_position_embeddings
@@ -42,7 +42,7 @@ def _outputs(model: Loaded, _: Path) -> str:
 
 
 def _rows(model: Loaded, _: Path) -> None:
-    """a row does not depend on the other rows, and not on its padding"""
+    """the outputs of a row do not depend on other rows or on padding"""
     rows = model.tokenizer.pack(_TEXTS, max_length=model.task.max_length)
     together = model.runner(_named(pad(rows, model.tokenizer.pad_id)))
     for index, row in enumerate(rows):
@@ -55,7 +55,7 @@ def _rows(model: Loaded, _: Path) -> None:
 
 
 def _probabilities(model: Loaded, _: Path) -> None:
-    """probabilities are from 0 to 1, and if a text has one label, their sum is 1"""
+    """probabilities are from 0 to 1, and their sum is 1 unless a text may have several labels"""
     if not model.task.activation:
         raise NotApplicable(f"the task {model.task.name} has none")
     values = model.runner(_ids(model, 2, min(5, model.runner.config.max_position_embeddings)))["probabilities"]
@@ -65,7 +65,7 @@ def _probabilities(model: Loaded, _: Path) -> None:
 
 
 def _files(model: Loaded, _: Path) -> str:
-    """the vocabulary fits the embeddings, and a text is answered"""
+    """every token of the vocabulary has an embedding, and texts are answered"""
     size = len(model.tokenizer.vocabulary)
     expect(size <= model.runner.config.vocab_size,
            f"{size} tokens for the {model.runner.config.vocab_size} embeddings")
@@ -75,7 +75,7 @@ def _files(model: Loaded, _: Path) -> str:
 
 
 def _operations(model: Loaded, path: Path) -> str:
-    """the file has operations of LiteRT alone, no custom one and none of TensorFlow"""
+    """model.tflite has only LiteRT's own operations"""
     from ai_edge_litert import schema_py_generated as schema
 
     with open(os.path.join(path, FILE), "rb") as file:
@@ -87,7 +87,7 @@ def _operations(model: Loaded, path: Path) -> str:
 
 
 def _metadata(model: Loaded, path: Path) -> str:
-    """the metadata has the vocabulary and the labels of the folder"""
+    """the metadata of model.tflite has the same vocabulary and labels as the folder"""
     if not zipfile.is_zipfile(os.path.join(path, FILE)):
         raise NotApplicable("there is no metadata, so MediaPipe takes no strings")
     with zipfile.ZipFile(os.path.join(path, FILE)) as archive:
@@ -99,7 +99,7 @@ def _metadata(model: Loaded, path: Path) -> str:
 
 
 def _digests(_: Loaded, path: Path) -> str:
-    """the files are those that were exported, apart from settings.json"""
+    """no file except settings.json has changed since the export"""
     if not os.path.exists(os.path.join(path, DIGESTS)):
         raise NotApplicable(f"there is no {DIGESTS}")
     added = [name for name in added_files(path) if name != "settings.json"]

@@ -22,7 +22,7 @@ def _special_tokens(loaded: Loaded) -> dict[str, int]:
 
 
 def _root(loaded: Loaded, _: Path) -> str:
-    """the root takes string [batch] and returns three int32 [batch, seq]; longer texts are truncated"""
+    """the root takes string [batch], truncates long texts, and returns three tensors, int32 [batch, seq]"""
     texts = tf.constant([_TEXT, _TEXT + f" {_TEXT}" * 400])
     outputs = loaded(texts)
     expect(sorted(outputs) == _KEYS, f"the keys are {', '.join(sorted(outputs))}")
@@ -36,12 +36,12 @@ def _root(loaded: Loaded, _: Path) -> str:
 
 
 def _tokenize(loaded: Loaded, _: Path) -> None:
-    """tokenize returns int32 ragged [batch, (words), (tokens)]"""
+    """tokenize returns a ragged tensor, int32 [batch, (words), (tokens)]"""
     _expect_tokens(loaded.tokenize(tf.constant([_TEXT, "", _TEXT])), tf.int32)
 
 
 def _tokenize_with_offsets(loaded: Loaded, _: Path) -> None:
-    """tokenize_with_offsets adds int64 starts and limits, in bytes of the text"""
+    """tokenize_with_offsets also returns where tokens start and end, int64, in bytes of the text"""
     if not hasattr(loaded, "tokenize_with_offsets"):
         raise NotApplicable("no tokenize_with_offsets")
     tokens, starts, limits = loaded.tokenize_with_offsets(tf.constant([_TEXT, "", _TEXT]))
@@ -59,7 +59,7 @@ def _expect_tokens(tensor: tf.RaggedTensor, dtype: tf.DType) -> None:
 
 
 def _special_tokens_dict(loaded: Loaded, _: Path) -> str:
-    """get_special_tokens_dict has the ids of the special tokens and vocab_size, in any graph; both share it"""
+    """both tokenizers share get_special_tokens_dict, which returns the special ids and vocab_size in any graph"""
     with tf.Graph().as_default():
         names = set(loaded.tokenize.get_special_tokens_dict())
     needed = {"padding_id", "start_of_sequence_id", "end_of_segment_id", "vocab_size"}
@@ -74,7 +74,7 @@ def _special_tokens_dict(loaded: Loaded, _: Path) -> str:
 
 
 def _pack(loaded: Loaded, _: Path) -> None:
-    """bert_pack_inputs takes one or two segments of ragged rank 1 or 2, and seq_length as int or tensor"""
+    """bert_pack_inputs takes one or two segments of ragged rank 1 or 2, and seq_length as an int or a tensor"""
     special = _special_tokens(loaded)
     cls, sep, padding = (special[name] for name in ("start_of_sequence_id", "end_of_segment_id", "padding_id"))
     first, second = [[[4], [5, 6]]], [[[7]]]
@@ -108,7 +108,7 @@ def _kept(loaded: Loaded, segments: int) -> tuple[int, ...]:
 
 
 def _golden(loaded: Loaded, path: Path) -> str:
-    """the ids are those of BERT's own tokenizer"""
+    """the token ids equal those of BERT's original tokenizer"""
     files = [file for file in pathlib.Path(path, "assets").glob("*") if b"[CLS]" in file.read_bytes().split()]
     if len(files) != 1:
         raise NotApplicable("no asset is a WordPiece vocabulary")
@@ -122,7 +122,7 @@ def _golden(loaded: Loaded, path: Path) -> str:
 
 
 def _static_shapes(loaded: Loaded, _: Path) -> None:
-    """shapes are static for a batch of 7 and an unknown one"""
+    """shapes are static for a batch of 7 and for a batch of unknown size"""
     length = loaded(tf.constant([_TEXT]))["input_word_ids"].shape[1]
     for batch in (7, None):
         texts, tokens = tf.TensorSpec([batch], tf.string), tf.RaggedTensorSpec([batch, None, None], tf.int32)
@@ -136,7 +136,7 @@ def _static_shapes(loaded: Loaded, _: Path) -> None:
 
 
 def _saved_again(loaded: Loaded, path: Path) -> None:
-    """a copy that is loaded and saved again works without the original"""
+    """a copy that is loaded and saved again works without the original files"""
     texts = tf.constant([_TEXT, "DEF"])
     with saved_again(path) as copy:
         word_ids = tf.saved_model.load(copy)(texts)["input_word_ids"]
