@@ -71,5 +71,5 @@ def _expect_same(loaded: Loaded, others: tf.Tensor, whose: str, dtype: tf.DType 
            f"the embeddings {whose} differ by {difference:.1e}")
 
 
-# docs/hub_contract.md has the same lines.
+# docs/hub_contract.md has the same rules.
 CHECKS = tuple(enumerate((_root, _static_shapes, _rows, _any_text, _serving_default, _keras_layer, _saved_again), 1))

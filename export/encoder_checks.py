@@ -154,7 +154,7 @@ def _mlm(loaded: Loaded, _: Path) -> None:
     expect(root < head or not (root or head), "the root's trainable_variables must be a part of those of .mlm")
 
 
-# The numbers are those of the lines in docs/hub_contract.md. Lines 4 and 12 to 14 have no check: they are about the
-# exporter, and a SavedModel does not show them.
+# The numbers are those of the rules in docs/hub_contract.md. The missing ones are rules for the exporter, which a
+# SavedModel does not show.
 CHECKS = ((1, _dict_call), (1, _list_call), (2, _training_is_traced), (3, _outputs), (5, _hub_layer), (6, _dropout),
           (7, _static_shapes), (8, _variables), (9, _nothing_else), (10, _assets), (11, _mlm))

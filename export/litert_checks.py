@@ -119,7 +119,7 @@ def _named(inputs: Arrays) -> Arrays:
     return dict(zip(INPUTS, inputs.values()))
 
 
-# docs/hub_contract.md has the same lines.
+# docs/hub_contract.md has the same rules.
 CHECKS = tuple(enumerate((_inputs, _outputs, _rows, _probabilities, _files, _operations, _metadata, _digests), 1))
 
 

@@ -143,6 +143,6 @@ def _saved_again(loaded: Loaded, path: Path) -> None:
     expect(np.array_equal(word_ids, loaded(texts)["input_word_ids"]), "the copy gives other ids")
 
 
-# docs/hub_contract.md has the same lines. Line 10, the use with an encoder's .mlm, is about the exporter.
+# docs/hub_contract.md has the same rules.
 CHECKS = tuple(enumerate((_root, _tokenize, _tokenize_with_offsets, _special_tokens_dict, _pack, _truncation, _golden,
                           _static_shapes, _saved_again), 1))
