@@ -44,7 +44,7 @@ def _any_text(loaded: Loaded, _: Path) -> None:
 
 
 def _serving_default(loaded: Loaded, _: Path) -> None:
-    """serving_default takes one input, string [batch], and returns the root's embeddings as embedding"""
+    """serving_default takes one input, string [batch], and returns the root's embeddings as its output embedding"""
     signature = loaded.signatures["serving_default"]
     name, = signature.structured_input_signature[1]
     outputs = signature(**{name: tf.constant(_TEXTS)})
@@ -58,7 +58,7 @@ def _keras_layer(loaded: Loaded, path: Path) -> None:
 
 
 def _saved_again(loaded: Loaded, path: Path) -> None:
-    """a copy that is loaded and saved again works without the original files"""
+    """a copy made by loading and saving works without the original files"""
     with saved_again(path) as copy:
         _expect_same(loaded, tf.saved_model.load(copy)(tf.constant(_TEXTS)), "of the copy")
 

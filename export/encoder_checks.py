@@ -65,7 +65,7 @@ def _training_is_traced(loaded: Loaded, _: Path) -> None:
 
 
 def _outputs(loaded: Loaded, _: Path) -> str:
-    """for a dict, the root returns pooled_output, its copy default, sequence_output and encoder_outputs, all float32"""
+    """for a dict, the root returns pooled_output (also as default), sequence_output and encoder_outputs, all float32"""
     outputs = loaded(_inputs(2, 5))
     expected = {"pooled_output", "default", "sequence_output", "encoder_outputs"}
     expect(set(outputs) == expected, f"the keys are {', '.join(sorted(outputs))}")
@@ -79,7 +79,7 @@ def _outputs(loaded: Loaded, _: Path) -> str:
 
 
 def _hub_layer(loaded: Loaded, path: Path) -> str:
-    """the weights of hub.KerasLayer(path, trainable=True) are the trainable variables, in the same order"""
+    """the weights of hub.KerasLayer(path, trainable=True) are the root's trainable variables, in their order"""
     _needs_training(loaded)
     weights = keras_layer(path, trainable=True).trainable_weights
     shapes, expected = [w.shape for w in weights], [v.shape for v in loaded.trainable_variables]
@@ -111,7 +111,7 @@ def _static_shapes(loaded: Loaded, _: Path) -> None:
 
 
 def _variables(loaded: Loaded, _: Path) -> None:
-    """variables contains all trainable_variables, and all regularization_losses are callables that return a scalar"""
+    """the root's variables include trainable_variables, and regularization_losses are callables that return scalars"""
     variables = {variable.ref() for variable in loaded.variables}
     expect(variables, "variables is empty")
     stray = [v.name for v in loaded.trainable_variables if v.ref() not in variables or not v.trainable]
@@ -143,7 +143,7 @@ def _assets(loaded: Loaded, _: Path) -> str:
 
 
 def _mlm(loaded: Loaded, _: Path) -> None:
-    """.mlm also takes masked_lm_positions, returns mlm_logits, and has the root's trainable variables and its own"""
+    """.mlm also takes masked_lm_positions, also returns mlm_logits, and has the root's trainable variables and more"""
     if not hasattr(loaded, "mlm"):
         raise NotApplicable("no .mlm")
     outputs = loaded.mlm(_inputs(2, 5) | {"masked_lm_positions": tf.constant([[1, 2, 3], [0, 1, 2]])})

@@ -26,7 +26,7 @@ def _inputs(model: Loaded, _: Path) -> str:
 
 
 def _outputs(model: Loaded, _: Path) -> str:
-    """it returns the task's outputs, float32, for any number of rows of up to max_position_embeddings tokens"""
+    """serving_default returns the task's float32 outputs for any number of rows up to max_position_embeddings long"""
     config = model.runner.config
     rule = OUTPUTS[model.task.name]
     most = config.max_position_embeddings
@@ -65,7 +65,7 @@ def _probabilities(model: Loaded, _: Path) -> None:
 
 
 def _files(model: Loaded, _: Path) -> str:
-    """every token of the vocabulary has an embedding, and texts are answered"""
+    """every token of the vocabulary has an embedding, and the model answers texts"""
     size = len(model.tokenizer.vocabulary)
     expect(size <= model.runner.config.vocab_size,
            f"{size} tokens for the {model.runner.config.vocab_size} embeddings")

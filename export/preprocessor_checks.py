@@ -59,7 +59,7 @@ def _expect_tokens(tensor: tf.RaggedTensor, dtype: tf.DType) -> None:
 
 
 def _special_tokens_dict(loaded: Loaded, _: Path) -> str:
-    """both tokenizers share get_special_tokens_dict, which returns the special ids and vocab_size in any graph"""
+    """both tokenize functions share get_special_tokens_dict, which returns special ids and vocab_size in any graph"""
     with tf.Graph().as_default():
         names = set(loaded.tokenize.get_special_tokens_dict())
     needed = {"padding_id", "start_of_sequence_id", "end_of_segment_id", "vocab_size"}
@@ -90,7 +90,7 @@ def _pack(loaded: Loaded, _: Path) -> None:
 
 
 def _truncation(loaded: Loaded, _: Path) -> str:
-    """at length 10, two segments of 8 tokens keep 4 and 3, or 7 and 0; three keep 2, 2 and 2, or 6, 0 and 0"""
+    """at length 10, two segments of 8 tokens keep 4+3 or 7+0 tokens, and three keep 2+2+2 or 6+0+0"""
     kept = [_kept(loaded, 2)]
     with contextlib.suppress(TypeError, ValueError):  # if at most two segments are accepted
         kept.append(_kept(loaded, 3))
@@ -122,7 +122,7 @@ def _golden(loaded: Loaded, path: Path) -> str:
 
 
 def _static_shapes(loaded: Loaded, _: Path) -> None:
-    """shapes are static for a batch of 7 and for a batch of unknown size"""
+    """the static shapes are right for a batch of 7 and for a batch of unknown size"""
     length = loaded(tf.constant([_TEXT]))["input_word_ids"].shape[1]
     for batch in (7, None):
         texts, tokens = tf.TensorSpec([batch], tf.string), tf.RaggedTensorSpec([batch, None, None], tf.int32)
@@ -136,7 +136,7 @@ def _static_shapes(loaded: Loaded, _: Path) -> None:
 
 
 def _saved_again(loaded: Loaded, path: Path) -> None:
-    """a copy that is loaded and saved again works without the original files"""
+    """a copy made by loading and saving works without the original files"""
     texts = tf.constant([_TEXT, "DEF"])
     with saved_again(path) as copy:
         word_ids = tf.saved_model.load(copy)(texts)["input_word_ids"]
