@@ -99,7 +99,7 @@ def _metadata(model: Loaded, path: Path) -> str:
 
 
 def _digests(_: Loaded, path: Path) -> str:
-    """no file except settings.json has changed since the export"""
+    """no file except settings.json was added, removed or changed since the export"""
     if not os.path.exists(os.path.join(path, DIGESTS)):
         raise NotApplicable(f"there is no {DIGESTS}")
     added = [name for name in added_files(path) if name != "settings.json"]

@@ -49,6 +49,8 @@ def _tokenize_with_offsets(loaded: Loaded, _: Path) -> None:
         _expect_tokens(tensor, dtype)
     begin, end = [word[0] for word in starts[0].to_list()], [word[-1] for word in limits[0].to_list()]
     expect((begin, end) == ([0, 4, 6], [3, 5, 8]), f"the words of {_TEXT!r} start at {begin} and end at {end}")
+    _, starts, _ = loaded.tokenize_with_offsets(tf.constant(["中 b"]))
+    expect(starts[0, -1, 0] == 4, f"the last word of '中 b' starts at {starts[0, -1, 0]}, not in bytes")
 
 
 def _expect_tokens(tensor: tf.RaggedTensor, dtype: tf.DType) -> None:

@@ -102,6 +102,12 @@ def _late_offsets(module, call):
         part + delta for part, delta in zip(tokenize(texts), (0, 1, 1))])
 
 
+def _offsets_in_characters(module, call):
+    tokenize = module.tokenize_with_offsets.__call__
+    _with_another(module.tokenize_with_offsets,
+                  lambda texts: tokenize(tf.strings.regex_replace(texts, "[^\\x00-\\x7f]", "x")))
+
+
 def _no_padding_id(module, call):
     special = module.tokenize.get_special_tokens_dict
     special.__call__ = tf.function(lambda: {"vocab_size": tf.constant(8)}, input_signature=[])
@@ -132,8 +138,8 @@ def _unknown_shapes(module, call):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault,lines", [
-    (_uncut, {1}), (_int64, {2}), (_late_offsets, {3}), (_no_padding_id, {1, 4, 5}), (_one_segment, {5, 6}),
-    (_other_ids, {7}), (_unknown_shapes, {8})])
+    (_uncut, {1}), (_int64, {2}), (_late_offsets, {3}), (_offsets_in_characters, {3}), (_no_padding_id, {1, 4, 5}),
+    (_one_segment, {5, 6}), (_other_ids, {7}), (_unknown_shapes, {8})])
 def test_a_fault_fails_its_line(tmp_path, fault, lines):
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets/vocab.txt").write_text("\n".join(GOLDEN))

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import pytest
 import tensorflow as tf
@@ -107,6 +108,12 @@ def broken(tmp_path):
             tf.saved_model.save(tf.train.Checkpoint(variables=[]), str(path))
         else:
             Encoder(fault, tmp_path / "vocab.txt").write(path)
+        if fault == "Lambda":
+            import tf_keras
+
+            layer = tf_keras.layers.Lambda(lambda inputs: inputs, input_shape=(1,))
+            tf_keras.Sequential([layer]).save(tmp_path / "lambda", save_format="tf")
+            shutil.copy(tmp_path / "lambda/keras_metadata.pb", path)
         return path
 
     return write
@@ -128,6 +135,7 @@ def test_the_least_encoder_passes(broken):
     ("no variables", {8}, "empty"),
     ("losses are no callables", {5, 8}, "regularization_losses"),
     ("optimizer", {9}, "an optimizer is saved"),
+    ("Lambda", {9}, "a Lambda layer, Python bytecode, is saved"),
     ("no vocabulary", {10}, "vocab_file"),
     ("trainable casing", {10}, "do_lower_case"),
 ])
