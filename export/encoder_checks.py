@@ -129,7 +129,8 @@ def _nothing_else(_: Loaded, path: Path) -> None:
     for node in nodes:
         children = {child.local_name for child in node.children}
         expect("optimizer" not in children and node.user_object.identifier != "optimizer", "an optimizer is saved")
-    metadata = os.path.join(path, "keras_metadata.pb")  # where Keras 2 describes its layers
+        expect('"class_name": "Lambda"' not in node.user_object.metadata, "a Lambda layer, Python bytecode, is saved")
+    metadata = os.path.join(path, "keras_metadata.pb")  # newer releases of Keras 2 describe layers here
     if os.path.exists(metadata):
         with open(metadata, "rb") as file:
             expect(b'"class_name": "Lambda"' not in file.read(), "a Lambda layer, Python bytecode, is saved")
