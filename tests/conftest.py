@@ -1,7 +1,6 @@
 """What the tests share: a tiny encoder, MiniLM, and the folder of real data."""
 
 import contextlib
-import functools
 import gc
 import importlib
 import itertools
@@ -9,7 +8,9 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import tarfile
+import tempfile
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -58,6 +59,18 @@ class Peer:
 PEERS_LEFT_OUT = pytest.StashKey[int]()
 
 
+def pytest_configure(config):
+    """Makes the folder of the zoo, which this process and its workers share."""
+    if "KERAS_BERT_ZOO" not in os.environ:
+        os.environ["KERAS_BERT_ZOO"] = tempfile.mkdtemp(prefix="keras_bert_zoo_")
+        config.add_cleanup(remove_zoo)
+
+
+def remove_zoo():
+    subprocess.run(["chmod", "-R", "u+w", os.environ["KERAS_BERT_ZOO"]], check=True)
+    shutil.rmtree(os.environ.pop("KERAS_BERT_ZOO"))
+
+
 def pytest_collection_modifyitems(config, items):
     """Deselects tests marked for another Keras backend, and has the longest start first."""
     config.hook.pytest_deselected(items=[item for item in items if not is_for_backend(item)])
@@ -79,6 +92,11 @@ def pytest_deselected(items):
 def pytest_sessionfinish(session):
     if hasattr(session.config, "workeroutput"):  # a worker of pytest-xdist
         session.config.workeroutput["peers_left_out"] = session.config.stash.get(PEERS_LEFT_OUT, 0)
+    elif any(pathlib.Path(os.environ["KERAS_BERT_ZOO"]).iterdir()):
+        import zoo
+
+        if changed := zoo.changed():
+            raise pytest.UsageError(f"a test changed what others read: {', '.join(changed)}; use zoo.copy")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -117,17 +135,19 @@ def minilm_bert():
 
 
 @pytest.fixture(scope="session")
-def pretrained_once(tmp_path_factory):
+def pretrained_once():
     """A Hugging Face folder of the encoder `bert`, for tests that leave it as it is."""
-    from keras_bert.layers import BertLayer
+    import zoo
 
-    return write_huggingface(tmp_path_factory.mktemp("encoder") / "pretrained", randomize(BertLayer(TINY)))
+    return zoo.pretrained()
 
 
 @pytest.fixture
 def pretrained(pretrained_once, tmp_path):
     """A Hugging Face folder of the encoder `bert`, of the test's own."""
-    return pathlib.Path(shutil.copytree(pretrained_once, tmp_path / "pretrained"))
+    import zoo
+
+    return zoo.copy(pretrained_once, tmp_path / "pretrained")
 
 
 @pytest.fixture
@@ -167,11 +187,12 @@ def eagerly():
 
     with pytest.MonkeyPatch.context() as patch, blank_pictures():
         patch.setattr(tf.saved_model, "save", save)
+        before = tf.config.functions_run_eagerly()
         tf.config.run_functions_eagerly(True)
         try:
             yield
         finally:
-            tf.config.run_functions_eagerly(False)
+            tf.config.run_functions_eagerly(before)
 
 
 @contextlib.contextmanager
@@ -234,66 +255,43 @@ def run(capsys, run_cli):
 
 
 @pytest.fixture(scope="session")
-def trained_once(pretrained_once, tmp_path_factory):
+def trained_once():
     """A folder that `finetune` wrote, for tests that leave it as it is."""
-    from keras_bert.training import finetune
+    import zoo
 
-    folder = tmp_path_factory.mktemp("trained")
-    train, valid = write_intents(folder)
-    with eagerly():
-        finetune(train, valid, model=pretrained_once, output=folder / "trained", epochs=1, batch_size=2)
-    return folder / "trained"
+    return zoo.finetuned()
 
 
 @pytest.fixture
 def trained(trained_once, tmp_path):
     """A folder that `finetune` wrote, of the test's own."""
-    return pathlib.Path(shutil.copytree(trained_once, tmp_path / "trained"))
+    import zoo
+
+    return zoo.copy(trained_once, tmp_path / "trained")
 
 
 @pytest.fixture(scope="session")
 def source():
-    """The encoder of `exported`."""
+    """The encoder of `zoo.encoder`."""
     from keras_bert.layers import BertLayer
 
     return randomize(BertLayer(TINY))
 
 
 @pytest.fixture(scope="session")
-def exported(source, tmp_path_factory):
+def exported():
     """Function of the options of `export_encoder` that returns the path of an encoder exported with them, once."""
-    import tensorflow as tf
+    import zoo
 
-    from keras_bert.export import export_encoder
-
-    folder = tmp_path_factory.mktemp("exported")
-
-    @functools.cache
-    def export(**options):
-        path = folder / ("-".join(map(str, sum(options.items(), ()))) or "plain")
-        tf.random.set_seed(7)  # must not reach the exported dropout
-        export_encoder(source, path, BertTokenizer(TINY_VOCABULARY), **options)
-        tf.random.set_seed(None)
-        return path
-
-    return export
+    return zoo.encoder
 
 
 @pytest.fixture(scope="session")
-def lite_models(tmp_path_factory):
-    """Function of a name in `litert_models.CASES` that returns this model, and the LiteRT folder that was exported from
-    it, once."""
-    import litert_models
+def lite_models():
+    """Function of a name in `zoo.CASES` that returns this model, and the LiteRT folder that was exported from it."""
+    import zoo
 
-    folder = tmp_path_factory.mktemp("litert")
-
-    @functools.cache
-    def export(case):
-        model = litert_models.make(case)
-        model.export_litert(folder / case)
-        return model, folder / case
-
-    return export
+    return lambda case: (zoo.make(case), zoo.litert(case))
 
 
 def unpack_golden(artifact, folder):

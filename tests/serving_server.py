@@ -15,7 +15,8 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from litert_models import exported_row, numbers, random_row
+
+from zoo import exported_row, numbers, random_row
 
 if sys.platform != "linux":
     pytest.skip("`keras-bert serve` needs Linux", allow_module_level=True)
@@ -141,7 +142,7 @@ def serving(models, *flags):
 
 def count_wrong(server, models, requests, atol):
     """Sends rows of all tasks by 16 clients; returns how many answers differ from those of the models in this process.
-    `models`: the served names, each with the task in `litert_models.CASES` and the model."""
+    `models`: the served names, each with the task in `zoo.CASES` and the model."""
     def client(turns):
         connection, = connections(server, 1)
         wrong = 0

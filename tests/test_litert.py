@@ -12,7 +12,6 @@ import zipfile
 
 import numpy as np
 import pytest
-from litert_models import CASES, LABELS, TEXTS, numbers, write
 
 from keras_bert import startup
 from keras_bert.errors import InputError
@@ -29,7 +28,9 @@ from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
+import zoo
 from conftest import TINY, TINY_VOCABULARY, randomize
+from zoo import CASES, LABELS, TEXTS, numbers
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -64,13 +65,13 @@ def test_the_folder_keeps_the_contract(exported):
     assert len(results) == 8 and not [result for result in results if result.status == FAILED]
 
 
-def test_int8_has_a_quarter_of_the_weights_and_nearly_the_answers(intents_folder, tmp_path):
-    lite, small = LiteModel.load(intents_folder), LiteModel.load(write("intent", tmp_path / "lite", dtype="int8"))
+def test_int8_has_a_quarter_of_the_weights_and_nearly_the_answers(intents_folder):
+    lite, small = LiteModel.load(intents_folder), LiteModel.load(zoo.litert("intent", dtype="int8"))
     assert small.runner.is_int8 and not lite.runner.is_int8
     with pytest.warns(UserWarning, match="texts cut at max_length 16"):
         first, second = ([answer.score for answer in model.predict(TEXTS)] for model in (lite, small))
     assert 0 < np.abs(np.subtract(first, second)).max() < 0.01
-    results = verify_litert(small, tmp_path / "lite")
+    results = verify_litert(small, zoo.litert("intent", dtype="int8"))
     assert not [result for result in results if result.status == FAILED]
 
 
@@ -112,7 +113,7 @@ def test_commands_run_without_tensorflow(intents_folder, tmp_path):
 
 
 def test_features_of_an_embedder(tmp_path, run):
-    folder = write("mean", tmp_path / "lite")
+    folder = zoo.copy(zoo.litert("mean"), tmp_path / "lite")
     texts = tmp_path / "texts.txt"
     texts.write_text("play some music\nstop\n")
     status, _, messages = run("features", f"--model={folder}", f"--input={texts}", f"--output={tmp_path / 'v.npz'}")
@@ -148,7 +149,7 @@ def test_a_folder_may_be_replaced_while_a_model_is_in_use(intents_folder, tmp_pa
     lite = LiteModel.load(tmp_path / "lite", threads=2)
     expected = [answer.score for answer in LiteModel.load(intents_folder).predict(["play", "stop the music"])]
     shutil.rmtree(tmp_path / "lite")
-    write("intent", tmp_path / "lite", dtype="int8")
+    zoo.copy(zoo.litert("intent", dtype="int8"), tmp_path / "lite")
     found = [answer.score for answer in lite.predict(["play", "stop the music"])]
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -182,7 +183,7 @@ def test_no_rows(intents_folder, shape):
     (lambda folder: (folder / "settings.json").write_text("[]"), "settings.json: must hold one JSON object; got []"),
     (lambda folder: (folder / "labels.json").write_text('["a", "b"]'),
      "a label for each probability of model.tflite (3); got 2"),
-    (lambda folder: shutil.copy(write("mean", folder / "other") / "model.tflite", folder),
+    (lambda folder: shutil.copy(zoo.litert("mean") / "model.tflite", folder),
      "a label for each probability of model.tflite (0); got 3"),
     (lambda folder: (folder / "vocab.txt").write_text("\n".join([*TINY_VOCABULARY, "more"])),
      "vocab.txt must have at most vocab_size (60) tokens; got 61"),
@@ -251,7 +252,7 @@ def test_a_file_with_other_outputs_is_not_kept(monkeypatch, tmp_path):
     monkeypatch.setattr(litert, "_convert", lambda answer, dtype, convert=litert._convert: convert(
         lambda *inputs: {name: 0.9 * output for name, output in answer(*inputs).items()}, dtype))
     with pytest.raises(InputError, match="must give the model's probabilities within 0.0001; the largest difference"):
-        write("intent", tmp_path / "lite")
+        zoo.make("intent").export_litert(tmp_path / "lite")
     assert not (tmp_path / "lite").exists()
 
 
@@ -288,7 +289,7 @@ def test_a_model_can_be_sent_to_another_process(intents_folder):
 
 def test_a_folder_that_is_replaced_while_it_is_read(intents_folder, tmp_path, monkeypatch):
     shutil.copytree(intents_folder, tmp_path / "lite")
-    other = write("intent", tmp_path / "other", dtype="int8")
+    other = zoo.copy(zoo.litert("intent", dtype="int8"), tmp_path / "other")
     read = lite_model.read_settings
 
     def replace_once(folder):
@@ -350,7 +351,7 @@ def test_metadata_is_for_vocabularies_that_mediapipe_reads(intents_folder, tmp_p
     with zipfile.ZipFile(intents_folder / "model.tflite") as archive:
         assert archive.read("vocab.txt").decode().splitlines() == TINY_VOCABULARY
         assert archive.read("labels.txt").decode().splitlines() == LABELS
-    assert not zipfile.is_zipfile(write("pairs", tmp_path / "pairs") / "model.tflite")
+    assert not zipfile.is_zipfile(zoo.litert("pairs") / "model.tflite")
     make, task, _, _ = CASES["intent"]
     export_litert(make(BertLayer(TINY)), BertTokenizer(TINY_VOCABULARY, lower_case=False), tmp_path / "cased", task)
     assert not zipfile.is_zipfile(tmp_path / "cased/model.tflite")
@@ -385,7 +386,7 @@ def test_mediapipe_takes_strings(intents_folder, tmp_path):
     if subprocess.run(pip, env={}).returncode:
         pytest.skip("mediapipe cannot be installed")
     texts = ["play some music", "Turn OFF the light!", "stop"]
-    embedder = write("mean", tmp_path / "embedder")
+    embedder = zoo.copy(zoo.litert("mean"), tmp_path / "embedder")
     process = subprocess.run([sys.executable, "-c", MEDIAPIPE, str(intents_folder), str(embedder)],
                              input=json.dumps(texts), env={"PYTHONPATH": str(library)}, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr

@@ -16,7 +16,6 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from litert_models import CASES, LABELS, OF_EACH_TASK, numbers
 from serving_server import Server, count_wrong, serving, write_echo
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
@@ -33,6 +32,8 @@ from keras_bert.serving.loading import load_model
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING, RequestError
 from keras_bert.tasks.embedding_scores import unit_vectors
+
+from zoo import CASES, LABELS, OF_EACH_TASK, numbers
 
 # Run by each Python process that has its folder in PYTHONPATH.
 CORES = len(os.sched_getaffinity(0))  # the server has a worker for each

@@ -7,8 +7,9 @@ import sys
 import time
 
 import pytest
-from litert_models import OF_EACH_TASK
 from serving_server import connections, count_wrong, serving, write_echo
+
+from zoo import OF_EACH_TASK
 
 pytestmark = pytest.mark.long
 
