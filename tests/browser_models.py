@@ -7,15 +7,10 @@ import tensorflow as tf
 
 from keras_bert.export import export_text_model
 from keras_bert.layers import BertLayer
-from keras_bert.models import (
-    BertClassifier,
-    BertMultipleChoice,
-    BertRegressor,
-    BertSpanLabeler,
-    BertTokenClassifier,
-)
+from keras_bert.models import BertClassifier, BertSpanLabeler, BertTokenClassifier
 from keras_bert.text import BertTokenizer
 
+import zoo
 from conftest import TINY, TINY_VOCABULARY, randomize
 
 INTENTS = [f"의도 {i}" for i in range(11)]
@@ -53,14 +48,13 @@ def write_models(folder):
     for name, model, options in (
             ("intents", BertClassifier(bert, len(INTENTS)), {"labels": INTENTS, "threshold": 0.99}),
             ("topics", BertClassifier(bert, len(TOPICS)), {"labels": TOPICS, "thresholds": [0.5] * len(TOPICS)}),
-            ("likeness", BertRegressor(bert), {"pairs": True}),
             ("names", BertTokenClassifier(bert, 5), {"labels": ["O", "B-place", "I-place", "B-person", "I-person"]}),
-            ("reader", BertSpanLabeler(bert), {"max_query_length": 6, "max_answer_length": 5}),
-            ("choice", BertMultipleChoice(bert), {})):
+            ("reader", BertSpanLabeler(bert), {"max_query_length": 6, "max_answer_length": 5})):
         kernel = randomize(model).layers[-1].kernel
         kernel.assign(np.random.default_rng(3).normal(0, 2, kernel.shape))
         export_text_model(model, tokenizer, folder / name, max_length=64, **options)
     module = Characters()
     tf.saved_model.save(module, str(folder / "characters"), {
         "serving_default": module.answer.get_concrete_function(), "explain": module.explain.get_concrete_function()})
-    return {path.name: path for path in sorted(folder.iterdir())}
+    return {path.name: path for path in sorted(folder.iterdir())} | {
+        "likeness": zoo.saved_model("regress"), "choice": zoo.saved_model("choice")}

@@ -17,7 +17,7 @@ from keras_bert.training import FineTuned
 
 from conftest import TINY_VOCABULARY
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(importlib.util.find_spec("ray") is None,
+pytestmark = [pytest.mark.slow("the files that actors of Ray write"), pytest.mark.skipif(importlib.util.find_spec("ray") is None,
                                                    reason='needs Ray: pip install "ray[data]"')]
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples/ray_data.py"
 TEXTS = [" ".join(np.random.default_rng(i).choice(TINY_VOCABULARY[5:40], 1 + i % 9)) for i in range(1000)]

@@ -1,0 +1,55 @@
+"""Do tests of servers, processes and kills depend on chance?
+
+    python tests/under_load.py [RUNS] [pytest arguments]      runs them 20 times, while other work keeps all cores busy
+
+For example `python tests/under_load.py 5 -k killed`. Prints the counts and the seconds of each run and, at the end, how
+often each test failed that failed at all; then the exit status is 1. Tests that take minutes, or need other libraries,
+are left out.
+"""
+
+import collections
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+TESTS = pathlib.Path(__file__).parent
+# Those with servers, processes, kills, threads, or runs that are interrupted and resumed.
+FILES = [f"test_{name}.py" for name in (
+    "serving_app", "serving_limits", "serving_server", "serving_foreign", "serving_litert", "serving_processes",
+    "serving_batching", "serving_folder", "resume", "pretrain_resume", "checkpoints", "predict_files", "files")]
+BUSY = [sys.executable, "-c", "while True: sum(range(10**6))"]
+
+
+def run(arguments):
+    """Returns the line with the counts of a run, and the tests that failed."""
+    process = subprocess.run([sys.executable, "-m", "pytest", "-q", "-m", "not long and not peers", *arguments],
+                             cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", process.stdout, re.MULTILINE)
+    if process.returncode not in (0, 1) or (process.returncode and not failed):
+        sys.exit(process.stdout)  # pytest itself has failed
+    return process.stdout.splitlines()[-1], failed
+
+
+def main(*arguments):
+    runs, arguments = (int(arguments[0]), arguments[1:]) if arguments and arguments[0].isdigit() else (20, arguments)
+    busy = [subprocess.Popen(BUSY) for _ in os.sched_getaffinity(0)]
+    failures = collections.Counter()
+    try:
+        for number in range(1, runs + 1):
+            start = time.monotonic()
+            counts, failed = run([*(str(TESTS / name) for name in FILES), *arguments])
+            failures.update(failed)
+            print(f"run {number}: {counts} ({time.monotonic() - start:.0f} s)", *failed, sep="\n  ", flush=True)
+    finally:
+        for process in busy:
+            process.kill()
+    for test, count in failures.most_common():
+        print(f"{count} of {runs} runs: {test}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
