@@ -133,33 +133,20 @@ def test_a_replica_that_is_killed_costs_what_it_held_and_is_replaced(url):
     assert set(lost) <= {503} and len(lost) <= clients
 
 
-async def start_replica(path, **settings):
-    """A replica without a cluster."""
+@pytest.mark.filterwarnings("ignore")  # of Ray's imports
+def test_a_replica_has_the_limits_of_the_server(tmp_path):
     from keras_bert.integrations.ray_app import Replica
     from keras_bert.serving.settings import ModelSettings
 
-    replica = Replica.func_or_class.__new__(Replica.func_or_class)
-    await replica.__init__("echo", str(path), ModelSettings(**settings))
-    return replica
-
-
-@pytest.mark.filterwarnings("ignore")  # of Ray's imports
-def test_a_replica_has_the_limits_of_the_server(tmp_path):
     async def main():
-        replica = await start_replica(write_echo(tmp_path / "echo"), max_instances=5, max_characters=50, timeout_s=0.5)
-
-        async def refuse(**request):
-            error = await replica.predict(json.dumps(request).encode(), None)
-            return error.status, error.message
-
-        assert await refuse(instances=["a"] * 6) == (
-            413, "a request may have at most 5 instances (max_instances); got 6")
-        assert await refuse(inputs=["a", "각" * 51]) == (
-            413, "text: row 2: a text may have at most 50 characters; got 51")
-        assert await refuse(instances=["sleep 1"]) == (504, "the answer took more than 0.5 seconds")
-        replica = await start_replica(tmp_path / "echo", max_output=100)
-        assert "the outputs would have" in (await refuse(instances=["a"] * 50))[1]
-        assert json.loads(await replica.predict(b'{"instances": ["a"]}', 1))["predictions"][0]["echo"] == "a"
+        replica = Replica.func_or_class.__new__(Replica.func_or_class)  # without a cluster
+        await replica.__init__("echo", str(write_echo(tmp_path / "echo")), ModelSettings(
+            max_characters=50, timeout_s=0.5, max_output=10_000))
+        for texts, status, message in ((["a" * 51], 413, "text: row 1: a text may have at most 50 characters; got 51"),
+                                       (["sleep 60"], 504, "the answer took more than 0.5 seconds"),
+                                       (["a"] * 1000, 413, "the outputs would have")):
+            error = await replica.predict(json.dumps({"instances": texts}).encode(), None)
+            assert error.status == status and message in error.message
 
     asyncio.run(main())
 
