@@ -357,9 +357,10 @@ def run_client(*command, token="a secret", **options):
 
 def test_the_client_of_rest(server):
     command = [sys.executable, CLIENTS / "rest.py", f"http://127.0.0.1:{server.port}", "echo"]
-    answered = run_client(*command, *SENTENCES, '{"text": "a"}')
-    assert answered.returncode == 0, answered.stderr
-    assert [json.loads(line)["echo"] for line in answered.stdout.splitlines()] == [*SENTENCES, "a"]
+    for given, texts in ((SENTENCES, SENTENCES), (['{"text": "a"}'], ["a"])):
+        answered = run_client(*command, *given)
+        assert answered.returncode == 0, answered.stderr
+        assert [json.loads(line)["echo"] for line in answered.stdout.splitlines()] == texts
     answered = run_client(*command, "a", token="another")
     assert (answered.returncode, answered.stdout) == (1, "") and answered.stderr.startswith('401: {"error":')
 

@@ -3,8 +3,8 @@
 
 import asyncio
 import concurrent.futures
-import contextlib
 import dataclasses
+import itertools
 import logging
 import os
 import shutil
@@ -193,9 +193,16 @@ def test_a_broken_version_stops_no_other_and_is_logged_once(tmp_path, caplog, mo
         monkeypatch.setattr(model_module, "_fingerprint", fingerprint)
         assert await check() == ([7, 6], 4)
         shutil.rmtree(folder)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(model._watch(), 1.5)
+        monkeypatch.setattr(asyncio, "sleep", end_after_two)
+        with pytest.raises(KeyError):
+            await model._watch()
         await model.current.close()
+
+    turns = itertools.count()
+
+    async def end_after_two(_):
+        if next(turns):
+            raise KeyError
 
     folder.mkdir()
     write_number(folder / "1", 1)

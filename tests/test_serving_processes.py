@@ -90,9 +90,10 @@ def states(server, model="echo"):
 @pytest.mark.slow("versions that come, go and are broken while requests run")
 def test_versions_take_over_without_a_request_lost(tmp_path):
     folder = tmp_path / "echo"
-    (folder / "not a version").mkdir(parents=True)
+    folder.mkdir()
     with serving({"echo": folder}, is_ready=False) as server:
         server.wait(lambda: f"keras-bert: warning: echo is {folder}, which has no version yet\n" in server.lines)
+        (folder / "not a version").mkdir()
         add_version(folder, 1)
         server.wait_ready()
         add_broken_version(folder, 3)

@@ -111,7 +111,7 @@ def separators(value):
     return np.array([1, max(0, len(items) - 1)]) + sum(map(separators, items))
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(VALUES, st.booleans(), st.integers(1, 9))
 def test_separators_are_counted_outside_of_strings(value, ascii_only, block):
     with pytest.MonkeyPatch.context() as patch:
