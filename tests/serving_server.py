@@ -125,8 +125,8 @@ def limited_server():
     models = {name: folder / name for name in ("words", "plain", "ranker")} | {
         "echo": write_echo(folder / "echo"), "busy": folder / "echo"}
     return stack.enter_context(serving(
-        models, "--max_body_mb=0.1", "--max_instances=5", "--max_characters=200", "--max_queue=2", "--timeout_s=2.5",
-        "--body_timeout_s=3", "--max_inflight_mb=1", f"--token_file={folder}/token", headers=TOKEN))
+        models, "--max_body_mb=0.1", "--max_instances=5", "--max_characters=200", "--max_queue=2", "--timeout_s=2",
+        "--body_timeout_s=2.5", "--max_inflight_mb=1", f"--token_file={folder}/token", headers=TOKEN))
 
 
 class Server:

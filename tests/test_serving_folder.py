@@ -164,6 +164,7 @@ def write_number(path, number):
     os.rename(f"{path}.new", path)
 
 
+@pytest.mark.slow("versions that are broken in each way")
 def test_a_broken_version_stops_no_other_and_is_logged_once(tmp_path, caplog, monkeypatch):
     folder, settings = tmp_path / "models", Settings(models={}, row_wise={}, host="", port=0, grpc_port=0, workers=1,
                                                      body_timeout_s=1, grace_s=1, drain_s=0)

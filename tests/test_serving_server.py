@@ -66,13 +66,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def record(folder):
     """The inputs and the answers that were recorded when version 0.1 exported the model."""
-    return unpack_golden("0.1/text_models/tag", folder)
+    return unpack_golden("0.1/text_models/choice", folder)
 
 
 @pytest.fixture(scope="module")
 def server(folder, record):
     echo = write_echo(folder / "echo")
-    models = {"tagger": folder / record["inputs"]["path"], "echo": echo, "single": echo} | {
+    models = {"chooser": folder / record["inputs"]["path"], "echo": echo, "single": echo} | {
         name: write_function(folder / name, function) for name, function in FUNCTIONS.items()} | {
         "declared_ragged": folder / "ragged", "declared_total": folder / "total",
         "unnamed": write_function(folder / "unnamed", other=backwards),
@@ -105,12 +105,11 @@ def assert_same(arrays, wanted):
 
 def test_rest_gives_the_numbers_of_the_saved_model(server, record):
     inputs, ids, answers = record["inputs"]["texts"], record["inputs"]["ids"], record["answers"]
-    assert_same(server.predict("tagger", inputs=inputs), answers["serving_default"])
-    rows = server.predict("tagger", instances=[dict(zip(inputs, row)) for row in zip(*inputs.values())])
+    assert_same(server.predict("chooser", inputs=inputs), answers["serving_default"])
+    rows = server.predict("chooser", instances=[dict(zip(inputs, row)) for row in zip(*inputs.values())])
     assert_same({key: [row[key] for row in rows] for key in rows[0]}, answers["serving_default"])
-    outputs = server.predict("tagger", signature_name="encode", inputs=ids)
-    assert_same(dict.fromkeys(answers["encode"], outputs), answers["encode"])  # there is one
-    assert server.ask("/v1/models/tagger/versions/1:predict", {"inputs": inputs})[0] == 200
+    assert_same(server.predict("chooser", signature_name="encode", inputs=ids), answers["encode"])
+    assert server.ask("/v1/models/chooser/versions/1:predict", {"inputs": inputs})[0] == 200
 
 
 def test_rest_and_grpc_give_odd_texts_back(server):
@@ -123,7 +122,7 @@ def test_grpc_gives_the_numbers_of_the_saved_model(server, record):
     for signature, given in (("serving_default", inputs["texts"]), ("encode", inputs["ids"])):
         tensors = {key: np.array(value, object if signature == "serving_default" else np.int32)
                    for key, value in given.items()}
-        response = server.rpc("tagger", tensors, spec={"signature_name": signature})
+        response = server.rpc("chooser", tensors, spec={"signature_name": signature})
         assert (response.model_spec.version.value, response.model_spec.signature_name) == (1, signature)
         assert_same({key: tf.make_ndarray(tensor) for key, tensor in response.outputs.items()}, answers[signature])
     response = server.rpc("echo", {"text": ["a"]}, output_filter=["version"])
@@ -132,16 +131,16 @@ def test_grpc_gives_the_numbers_of_the_saved_model(server, record):
 
 def test_status_and_metadata_are_as_tensorflow_serving_writes_them(server, channel):
     status = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
-    for path in ("/v1/models/tagger", "/v1/models/tagger/versions/1"):
+    for path in ("/v1/models/chooser", "/v1/models/chooser/versions/1"):
         assert server.ask(path)[:2] == (200, {"model_version_status": [status]})
-    code, answer, _ = server.ask("/v1/models/tagger/metadata")
-    assert code == 200 and answer["model_spec"] == {"name": "tagger", "signature_name": "", "version": "1"}
+    code, answer, _ = server.ask("/v1/models/chooser/metadata")
+    assert code == 200 and answer["model_spec"] == {"name": "chooser", "signature_name": "", "version": "1"}
     signatures = answer["metadata"]["signature_def"]["signature_def"]
-    assert signatures.keys() == {"serving_default", "encode", "explain"}
-    text = signatures["serving_default"]["inputs"]["text"]
-    assert text["dtype"] == "DT_STRING" and text["tensor_shape"] == {
-        "dim": [{"size": "-1", "name": ""}], "unknown_rank": False}
-    spec = model_pb2.ModelSpec(name="tagger")
+    assert signatures.keys() == {"serving_default", "encode"}
+    choices = signatures["serving_default"]["inputs"]["choices"]
+    assert choices["dtype"] == "DT_STRING" and choices["tensor_shape"] == {
+        "dim": [{"size": "-1", "name": ""}] * 2, "unknown_rank": False}
+    spec = model_pb2.ModelSpec(name="chooser")
     status = model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus(
         get_model_status_pb2.GetModelStatusRequest(model_spec=spec)).model_version_status
     assert [(item.version, item.state, item.status.error_code) for item in status] == [(1, 30, 0)]
@@ -206,7 +205,7 @@ def test_any_tensor_is_an_array_or_a_fault_of_the_client():
 
 def test_grpc_health_knows_each_model(channel):
     stub = health_pb2_grpc.HealthStub(channel)
-    for service in ("", "echo", "tagger"):
+    for service in ("", "echo", "chooser"):
         assert stub.Check(health_pb2.HealthCheckRequest(service=service)).status == 1  # SERVING
     with pytest.raises(grpc.RpcError) as error:
         stub.Check(health_pb2.HealthCheckRequest(service="no"))
@@ -221,10 +220,10 @@ def test_grpc_repeats_the_last_value_of_a_compact_tensor(server, record):
         compact = tf.make_tensor_proto(np.array(values, object), tf.string)
         compact.tensor_shape.dim[0].size = 4
         assert tf.make_ndarray(server.rpc("echo", {"text": compact}).outputs["echo"]).tolist() == wanted
-    compact = tf.make_tensor_proto(1, tf.int32, [3, 5])
+    compact = tf.make_tensor_proto(1, tf.int32, [3, 2, 5])
     assert len(compact.int_val) == 1
-    response = server.rpc("tagger", dict.fromkeys(record["inputs"]["ids"], compact), spec={"signature_name": "encode"})
-    assert [dim.size for dim in response.outputs["probabilities"].tensor_shape.dim][:2] == [3, 5]
+    response = server.rpc("chooser", dict.fromkeys(record["inputs"]["ids"], compact), spec={"signature_name": "encode"})
+    assert tf.make_ndarray(response.outputs["probabilities"]).shape == (3, 2)
 
 
 def test_other_methods_of_grpc_are_unimplemented_and_its_deadline_is_kept(server, channel):
@@ -292,8 +291,8 @@ def test_signatures_that_do_not_fit(server):
 @pytest.mark.parametrize("model,message", [
     ("pair", "the signature serving_default is left out: its inputs and outputs must be dense tensors"),
     ("unnamed", "--row_wise=unnamed:serving_default: there is no such signature; there are other"),
-    ("tagger", "its requests run one by one, because version 0.1 or 0.2 exported it: export it again, or start the "
-               "server with --row_wise=tagger:serving_default")])
+    ("chooser", "its requests run one by one, because version 0.1 or 0.2 exported it: export it again, or start the "
+               "server with --row_wise=chooser:serving_default")])
 def test_the_log_warns_of_signatures(server, model, message):
     event, = server.wait(lambda: server.events(event="warning", model=model))
     assert event | {"time": 0} == {"time": 0, "event": "warning", "model": model, "version": 1, "message": message}
@@ -315,16 +314,6 @@ def test_each_of_many_concurrent_requests_gets_its_own(server):
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         list(pool.map(client, range(16)))
     assert not any("secret" in line for line in server.lines)
-
-
-def test_what_a_tagger_answers_does_not_depend_on_who_else_asks(server):
-    """Each answer is padded to its own longest text, not to that of its batch."""
-    texts = ["play", "play some music", "what time is it? turn the light off, please."]
-    expected = [server.predict("tagger", inputs=[text]) for text in texts]
-    with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        many = list(pool.map(lambda i: server.predict("tagger", inputs=[texts[i % 3]]), range(36)))
-    for i, answer in enumerate(many):
-        assert_same(answer, {key: np.asarray(value) for key, value in expected[i % 3].items()})
 
 
 def test_the_log_says_what_happened_and_the_metrics_count_it(server):
