@@ -263,6 +263,22 @@ def count_wrong(server, models, requests, atol):
         return sum(pool.map(client, [rng.choices(turns, k=requests // 16) for _ in range(16)]))
 
 
+def assert_same(found, expected, atol=1e-5):
+    """Compares outputs by their names, lists of JSON or arrays: floats within rounding, the rest exactly."""
+    assert found.keys() == expected.keys()
+    for name in expected:
+        got, want = (np.asarray(outputs[name]) for outputs in (found, expected))
+        assert (got.shape, got.dtype.kind in "OSU") == (want.shape, want.dtype.kind in "OSU"), name
+        if isinstance(found[name], np.ndarray) and isinstance(expected[name], np.ndarray):
+            assert got.dtype == want.dtype, name
+        if want.dtype.kind == "f":
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=atol)
+        else:
+            got, want = (np.char.decode(array.astype("S"), "utf-8") if array.dtype == object else array
+                         for array in (got, want))
+            assert got.tolist() == want.tolist(), name
+
+
 @contextlib.contextmanager
 def held(server, path, name="echo"):
     """Within the block, the model runs a request that does not end; yields the future of its answer."""

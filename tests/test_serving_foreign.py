@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
-from serving_server import write_function
+from serving_server import assert_same, write_function
 from tensorflow_serving.apis import predict_pb2
 
 from keras_bert.serving import grpc_api, version
@@ -69,16 +69,6 @@ def test_parts_of_a_request_give_the_same_answer(case):
     # In a batch with others, each is padded to its own longest text.
     for found, expected in zip(model.run("serving_default", [part for part, _ in parts]), alone, strict=True):
         assert_same(found, expected)
-
-
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, output in expected.items():
-        assert found[name].dtype == output.dtype and found[name].shape == output.shape
-        if output.dtype.kind == "f":
-            np.testing.assert_allclose(found[name], output, atol=1e-5)
-        else:
-            assert found[name].tolist() == output.tolist()
 
 
 @pytest.mark.slow("an export as the server runs it: in parts, marked, and limited")

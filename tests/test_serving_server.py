@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from serving_server import connections, held, serving, write_echo, write_function
+from serving_server import assert_same, connections, held, serving, write_echo, write_function
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -88,19 +88,6 @@ def server(folder, record):
 def channel(server):
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         yield channel
-
-
-def assert_same(arrays, wanted):
-    """Floats within rounding, the rest exactly. The records are from another processor, which added float32 numbers in
-    another order. This changes a few of the last bits, here 6e-7 of a logit of 3.3."""
-    assert arrays.keys() == wanted.keys()
-    for name, want in wanted.items():
-        got, want = np.asarray(arrays[name]), np.asarray(want)
-        assert got.shape == want.shape
-        if got.dtype.kind == "f":
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
-        else:
-            assert (np.char.decode(got.astype("S"), "utf-8") if got.dtype == object else got).tolist() == want.tolist()
 
 
 def test_rest_gives_the_numbers_of_the_saved_model(server, record):
@@ -269,6 +256,7 @@ def test_declared_signatures_run_in_batches_until_one_has_other_rows(server, tmp
     assert (sizes("single"), sizes("echo")) == ({1}, {8})
     models = [event["model"] for event in server.events(event="not row-wise")]
     assert len(set(models)) == len(models) and set(models) <= {"declared_ragged", "declared_total"}
+    assert [event["event"] for event in server.events(model="echo") if "event" in event] == ["loading", "available"]
     available = {event["model"]: event["row_wise"] for event in server.events(event="available")}
     assert available["single"] == [] and available["echo"] == ["serving_default"]
 
@@ -333,12 +321,6 @@ def test_the_log_says_what_happened_and_the_metrics_count_it(server):
     tokens_of_texts = (16 // 4 + 2) + (10 // 4 + 2) + 3 * 2  # of four bytes each, and two special ones
     assert after[tokens] - before.get(tokens, 0) == tokens_of_texts
     assert "private" not in json.dumps(server.lines)
-
-
-def test_the_log_says_that_a_version_is_loading(server):
-    """Warming up can take minutes."""
-    server.wait(lambda: ["loading", "available"] == [
-        event["event"] for event in server.events(model="echo") if "event" in event])
 
 
 def test_names_of_other_sites_are_not_answered_without_a_token(server):
