@@ -6,6 +6,7 @@ import base64
 import contextlib
 import errno
 import functools
+import importlib.util
 import json
 import logging
 import os
@@ -286,8 +287,10 @@ def test_the_log_and_the_metrics_of_embeddings(server):
 
 
 @pytest.mark.slow("what the client of OpenAI sends and reads")
+@pytest.mark.skipif(not importlib.util.find_spec("openai"), reason="needs openai: pip install openai")
 def test_the_official_client(server):
-    openai = pytest.importorskip("openai", reason="needs openai: pip install openai")
+    import openai
+
     client = functools.partial(openai.OpenAI, base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=0)
     with client(api_key="a secret") as known, client(api_key="wrong") as unknown:
         created = known.embeddings.create(model="words", input=TEXTS)
@@ -330,8 +333,10 @@ def test_jinas_and_coheres_form(server, path, documents, texts):
 
 
 @pytest.mark.slow("what the client of Cohere sends and reads")
+@pytest.mark.skipif(not importlib.util.find_spec("cohere"), reason="needs cohere: pip install cohere")
 def test_coheres_client(server):
-    cohere = pytest.importorskip("cohere", reason="needs cohere: pip install cohere")
+    import cohere
+
     for client in (cohere.Client, cohere.ClientV2):
         asked = client(api_key="a secret", base_url=f"http://127.0.0.1:{server.port}")
         found = asked.rerank(model="ranker", query="?", documents=DOCUMENTS, top_n=2)

@@ -284,7 +284,7 @@ def listening_ports(pid):
 
 
 @pytest.mark.slow("a log that cannot be written")
-def test_it_starts_while_the_disk_of_its_log_is_full(folders):
+def test_it_starts_while_the_disk_of_its_log_is_full():
     def is_ready():
         with contextlib.suppress(OSError):
             for port in listening_ports(process.pid):
@@ -293,7 +293,7 @@ def test_it_starts_while_the_disk_of_its_log_is_full(folders):
 
     with open("/dev/full", "wb") as full:
         process = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", "--workers=1",
-                                    f"--model=lite={folders['intent']}"], stderr=full)
+                                    f"--model=lite={zoo.litert('intent')}"], stderr=full)
     try:
         for _ in range(1200):
             if is_ready():
