@@ -77,7 +77,7 @@ def some_lines(count):
 def test_ids_equal_the_references_on_real_and_random_text(name):
     tokenizer, graph = real(name, LOWER_CASE[name])
     reference = full_tokenizer(DATA / "vocab" / name / "vocab.txt", LOWER_CASE[name])
-    sample = some_lines(20_000) + hard_texts(20_000, seed=5)
+    sample = some_lines(8000) + hard_texts(8000, seed=5)
     for at in range(0, len(sample), 2000):
         texts = sample[at:at + 2000]
         assert_same_ids(tokenizer, graph, texts)

@@ -87,10 +87,10 @@ def lowered_for_gpu(call, *inputs):
 THROUGH_THE_HOST = {"infeed", "outfeed", "send", "recv", "custom-call"}
 
 
-def test_lowered_for_gpu_nothing_goes_through_the_host(encoder, source):
+def test_lowered_for_gpu_nothing_goes_through_the_host(source):
     module = EncoderModule(source, "float32", jit_compile=True)
     inputs = [tf.constant(value) for value in random_inputs(2, 5).values()]
-    for call in (lambda *inputs: encoder(list(inputs)),
+    for call in (lambda *inputs: module(list(inputs)),
                  # Of a step in training what is compiled: the count of steps around it cannot be frozen.
                  lambda *inputs: module._train(*inputs, tf.constant([1, 2]))):
         operations = lowered_for_gpu(call, *inputs)
