@@ -59,7 +59,8 @@ def test_the_notebook_with_keras_3(path, tmp_path):
     model.export(tmp_path / "served", verbose=False)
     loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=False)
     np.testing.assert_array_equal(loaded(inputs), wanted)
-    np.testing.assert_allclose(tf.saved_model.load(tmp_path / "served").serve(inputs), wanted, atol=1e-6)
+    served = tf.saved_model.load(tmp_path / "served")
+    np.testing.assert_allclose(served.serve(inputs), wanted, atol=1e-6)
 
 
 def test_starts_with_the_exported_weights_and_answers(path, source):
