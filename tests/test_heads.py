@@ -25,6 +25,12 @@ CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ign
 MEAN_SQUARES = keras.losses.MeanSquaredError()
 
 
+@pytest.fixture(scope="module")
+def bert():
+    """An encoder that heads share, as each test gives all weights new values that reads them."""
+    return randomize(BertLayer(TINY))
+
+
 def numpy(tensor):
     return ops.convert_to_numpy(tensor)
 
@@ -242,7 +248,7 @@ def test_fit(head, bert):
     assert all(path.endswith(("key/bias", *head.still)) for path in unmoved), unmoved
 
 
-@pytest.mark.parametrize("head,layout", zip(HEADS.values(), itertools.cycle(["padded", "unpadded"])), ids=HEADS)
+@pytest.mark.parametrize("head,layout", [*zip(HEADS.values(), itertools.cycle(["padded", "unpadded"]))], ids=HEADS)
 def test_a_batch_without_rows(head, bert, layout):
     if layout == "unpadded" and kernels.BACKEND == "jax":
         pytest.skip("only on TensorFlow")

@@ -225,7 +225,8 @@ def check_clipping(strategy):
         rng = np.random.default_rng(0)
         inputs, targets = rng.normal(0, 1, (8, 4)), rng.normal(0, 10, (8, 3))
         model.fit(inputs, targets, batch_size=8, epochs=steps, shuffle=False, verbose=0)
-        moments = [ops.convert_to_numpy(value) for value in model.optimizer.variables if value.path.endswith("momentum")]
+        moments = [ops.convert_to_numpy(value) for value in model.optimizer.variables
+                   if value.path.endswith("momentum")]
         norm = np.sqrt(sum(np.square(moment).sum() for moment in moments)) / (1 - model.optimizer.beta_1)
         assert norm == pytest.approx(1.0, abs=1e-5)
         return model.get_weights()
